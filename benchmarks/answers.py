@@ -1,11 +1,12 @@
-"""How soon an edge client answers another node while torch trains: its learner in a thread, and in a process.
+"""Latency of an edge client's answers to another node while torch trains, in a thread and in a process.
 
-    python benchmarks/answers.py
+python benchmarks/answers.py
 
-Two edge clients and a coordinator on this machine, all as people start them; the one trains in a thread, the other in a
-process of its own. They train by turns, a few seconds each, and meanwhile the one that trains is asked for its status
-(`GET /p2p/JOB/status`) twenty times a second, over a kept connection; between turns, the same while neither trains.
-Both are measured under the same conditions that way, whatever else the machine does.
+Two edge clients and a coordinator run on this machine as users start them; one client trains in a thread, the other
+in
+a process of its own. They train in turns of a few seconds. Meanwhile the one that trains is asked for its status
+(`GET /p2p/JOB/status`) twenty times a second over a kept connection; between turns, the same while neither trains. So
+both are measured under the same conditions.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ import torch
 from harness import HOST, ROOT, Served, arguments, coordinator, end, environment, free_port, show
 from torch import nn
 
+from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
 from shoal.core.errors import ShoalError
-from shoal.core.learner import Budget, Tick, Trained, no_tick
-from shoal.learn.torch_learner import TorchLearner
-from shoal.runtime.http import Link
+from shoal.learn.training.torch_learner import TorchLearner
+from shoal.runtime.http.client import Link
 
 JOB, EVERY_S, READY_S = "answers", 0.05, 120.0
 WIDTHS = {"40 KB": (134,), "8 MB": (1400, 1360)}
@@ -36,7 +37,7 @@ SPEC = {
     "rounds": 1,
     "algorithm": {"name": "fedavg", "epochs": 1e6, "lr": 1e-6},
     "schedule": {"name": "rounds", "min_nodes": 2, "cohort": 2, "deadline_s": 3600.0},
-    "gossip": {"allowed": True, "ttl_s": 3600.0},
+    "gossip": {"allowed": True, "coordinator_timeout_s": 3600.0},
 }
 
 
@@ -45,7 +46,7 @@ class Held(TorchLearner):
 
     hold: Path
 
-    def train(self, budget: Budget, *, tick: Tick = no_tick, **more: Any) -> Trained:
+    def train(self, budget: TrainConfig, *, tick: Tick = no_tick, **more: Any) -> Trained:
         def held(fraction: float) -> None:
             tick(fraction)
             while self.hold.exists():
@@ -56,7 +57,7 @@ class Held(TorchLearner):
 
 
 def learner(size: str, hold: str) -> Held:
-    """Noise to learn from, and a model of that size."""
+    """Return a learner on noise, with a model of that size."""
     widths, draw = (64, *WIDTHS[size], 10), torch.Generator().manual_seed(1)
 
     def model() -> nn.Module:
@@ -78,11 +79,11 @@ class Client:
             "url": served.url,
             "token": token,
             "name": train_in,
-            "state": served.folder / f"{train_in}-{size.replace(' ', '')}",
+            "state_dir": served.folder / f"{train_in}-{size.replace(' ', '')}",
             "learner": f"{Path(__file__).resolve()}:learner",
             "options": f'{{"size": "{size}", "hold": "{self.hold}"}}',
             "peer_listen": f"{HOST}:{self.port}",
-            "train_in": train_in,
+            "trainer": train_in,
             "jobs": f'["{JOB}"]',
         }
         named = {f"SHOAL_EDGE__{key.upper()}": str(value) for key, value in given.items()}
@@ -95,7 +96,7 @@ class Client:
         self.link = Link(f"http://{HOST}:{self.port}", read_s=30.0)
 
     def answers(self) -> bool:
-        """Whether it knows the other, and answers."""
+        """Return True if the node knows the other one and answers."""
         try:
             found = self.link.json("GET", f"/p2p/{JOB}/status")
         except ShoalError:
@@ -105,7 +106,7 @@ class Client:
         return any(peer["state"] == "alive" for peer in found["peers"].values())
 
     def ask(self, seconds: float) -> list[float]:
-        """For so long, in even steps: how many milliseconds each answer took."""
+        """Ask for this many seconds in even steps, and return the milliseconds of each answer."""
         found, due = [], time.monotonic()
         until = due + seconds
         while due < until:
@@ -118,7 +119,7 @@ class Client:
 
 
 def measure(served: Served, size: str, passes: int, seconds: float) -> list[dict[str, Any]]:
-    """One model size: a row for each way, and for a node that rests."""
+    """Measure one model size: a row for each way, and one for an idle node."""
     served.begin(SPEC)
     token = served.tokens(2)
     clients = [Client(served, token, size, train_in) for train_in in ("thread", "process")]
@@ -139,7 +140,7 @@ def measure(served: Served, size: str, passes: int, seconds: float) -> list[dict
 
 
 def row(size: str, way: str, taken: list[float]) -> dict[str, Any]:
-    """The percentiles, in milliseconds."""
+    """Return the percentiles, in milliseconds."""
     median, p99, greatest = (float(np.percentile(taken, point)) for point in (50, 99, 100))
     return {
         "model": size,
@@ -161,7 +162,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    """The table."""
+    """Print the table."""
     parser = arguments(__doc__)
     parser.add_argument("--passes", type=int, default=5, help="turns of each")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")

@@ -15,11 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.coordinator.history import violations
-from tests.coordinator.node import History
-from tests.coordinator.postgres import Cluster, rows
-from tests.coordinator.replicas import Fleet, Storm, doubled, nodes_of
-from tests.coordinator.server import Server, Zygote, until
+from tests.support.cluster import Fleet, Storm, doubled, nodes_of
+from tests.support.coordinator import Server, until
+from tests.support.history import violations
+from tests.support.node import History
+from tests.support.postgres import Cluster, rows
 
 SIZES = {"inline": 10, "large": 66_000}
 SUMS = {"inline": "fixed", "large": "float64"}
@@ -34,14 +34,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as place:
-        return report(args, Path(place), Cluster(), Zygote())
+        return report(args, Path(place), Cluster())
 
 
-def report(args: argparse.Namespace, folder: Path, cluster: Cluster, zygote: Zygote) -> int:
+def report(args: argparse.Namespace, folder: Path, cluster: Cluster) -> int:
     url, history = cluster.database(), History()
-    fleet = Fleet(lambda name, **more: Server(zygote, folder / name, **more), folder, url, args.replicas, args.lease_s)
+    fleet = Fleet(lambda name, **more: Server(folder / name, **more), folder, url, args.replicas, args.lease_s)
     for job in SIZES:
-        fleet.begin(job, nodes=3, rounds=100_000, sums=SUMS[job])
+        fleet.begin(job, nodes=3, rounds=100_000, aggregation_precision=SUMS[job])
     nodes = nodes_of(fleet, 3, SIZES, history)
     storm = Storm(fleet, args.seed)
     storm.run(args.seconds, args.every_s)
@@ -67,13 +67,12 @@ def report(args: argparse.Namespace, folder: Path, cluster: Cluster, zygote: Zyg
     for member in fleet.members:
         member.kill()
         member.close()
-    zygote.close()
     cluster.close()
     return 1 if wrong else 0
 
 
 def counted(url: str) -> int:
-    """How many reports all versions but the first are made of."""
+    """Return the number of reports behind all versions but the first."""
     query = "SELECT sum(json_array_length(reports)) FROM versions WHERE number > 0"
     return int(rows(url, query)[0][0])
 

@@ -28,8 +28,8 @@ from typing import Any
 from harness import Node, Served, Update, arguments, coordinator, show, write_model
 from sqlalchemy import create_engine, insert
 
-from shoal.core.message import Report
-from shoal_coordinator.tables import reports, versions
+from shoal.core.protocol.message import Report
+from shoal_coordinator.storage.tables import reports, versions
 
 BIG, LIVE = "crowd", "live"
 COMPARED, COMPARED_ROUNDS = 100, 60
@@ -126,7 +126,7 @@ def main() -> int:
 
 @contextmanager
 def launched(chromium: str) -> Iterator[Any]:
-    """A browser."""
+    """Start a browser."""
     api = importlib.import_module("playwright.sync_api")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
@@ -140,7 +140,7 @@ def clients_path() -> str:
 
 @contextmanager
 def opened(browser: Any, url: str) -> Iterator[Any]:
-    """A page that nothing was loaded into before, with an empty cache."""
+    """Open a page with an empty cache."""
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -154,7 +154,7 @@ def opened(browser: Any, url: str) -> Iterator[Any]:
 
 
 def prepare(served: Served, options: Any) -> None:
-    """A run of many clients and rounds, as its coordinator would have kept it; and a job for two nodes."""
+    """Write a run of many clients and rounds into the database, and create a job for two nodes."""
     model = served.folder / "model"
     write_model(model, MODEL_BYTES)
     served.begin({"name": BIG, "rounds": options.rounds, "schedule": {"name": "rounds", "min_nodes": 2}})
@@ -171,7 +171,7 @@ def prepare(served: Served, options: Any) -> None:
 
 
 def prepare_compared(served: Served) -> list[str]:
-    """As many runs as can be compared, each of its own speed and settings; their names."""
+    """Write as many runs as can be compared, each with its own speed and settings, and return their names."""
     names = [f"run-{number:03}" for number in range(COMPARED)]
     for number, name in enumerate(names):
         algorithm = {"name": "fedavg", "lr": 0.1 + number % 4 / 10}
@@ -191,7 +191,7 @@ def compared_row(name: str, run: int, number: int) -> dict[str, Any]:
 
 
 def loss(client: int, number: int) -> float:
-    """It falls, for each client to a place of its own, and trembles."""
+    """Return a falling, noisy loss with a limit of the client's own."""
     return (1.0 + client % 7 / 10) * math.exp(-number / 400) + 0.05 * math.sin(client * 7.3 + number * 0.9)
 
 
@@ -204,8 +204,8 @@ def version_row(number: int, clients: int) -> dict[str, Any]:
 
 
 def report_row(client: int, number: int) -> dict[str, Any]:
-    order, at = f"1.{number * 10_000 + client}", ROUND_S * number
-    names = {"job": BIG, "seq": 10**9 + number * 10_000 + client, "node": f"client-{client}", "order": order}
+    task, at = f"1.{number * 10_000 + client}", ROUND_S * number
+    names = {"job": BIG, "seq": 10**9 + number * 10_000 + client, "node": f"client-{client}", "task": task}
     place = {"kind": "train", "version": number - 1, "round": number, "staleness": 0, "weight": 1.0, "norm": 1.0}
     phases = {"seconds": 2.0, "wait_s": 0.1, "download_s": 0.1, "train_s": 1.5, "upload_s": 0.2, "fold_s": 0.1}
     return {**names, **place, **phases, "metrics": {"train/loss": loss(client, number)}, "now": at, "at": 1.79e9 + at}
@@ -215,7 +215,7 @@ def report_row(client: int, number: int) -> dict[str, Any]:
 
 
 def loaded(browser: Any, served: Served, path: str, repeat: int) -> dict[str, Any]:
-    """First contentful paint in ms, with an empty cache, and the weight of what was loaded."""
+    """Return the first contentful paint in ms with an empty cache, and the weight of what was loaded."""
     paints, scripts = [], {}
     for _ in range(repeat):
         with opened(browser, "about:blank") as page:
@@ -234,7 +234,7 @@ def loaded(browser: Any, served: Served, path: str, repeat: int) -> dict[str, An
 
 
 def painted(page: Any) -> float:
-    """When the page painted first; it says so a moment later."""
+    """Return the time of the page's first paint, in ms."""
     due = time.monotonic() + PATIENCE_MS / 1000
     while not (
         found := page.evaluate("performance.getEntriesByName('first-contentful-paint').map((it) => it.startTime)")
@@ -246,7 +246,7 @@ def painted(page: Any) -> float:
 
 
 def drawn(browser: Any, served: Served, repeat: int) -> list[dict[str, Any]]:
-    """How long the heat map and the lines of all clients take."""
+    """Measure the drawing of the heat map and of all clients' lines."""
     pictures: list[dict[str, Any]] = []
     for _ in range(repeat):
         with opened(browser, served.url + clients_path()) as page:
@@ -267,7 +267,7 @@ def _picture(what: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def compared(browser: Any, served: Served, repeat: int) -> dict[str, Any]:
-    """From the start of loading the page, with an empty cache, to the frame that shows all runs."""
+    """Measure from the start of loading, with an empty cache, to the frame that shows all runs."""
     path = f"/compare?runs={','.join(prepare_compared(served))}"
     took, answered = [], []
     for _ in range(repeat):
@@ -290,7 +290,7 @@ def compared(browser: Any, served: Served, repeat: int) -> dict[str, Any]:
 
 
 def watched(browser: Any, served: Served, options: Any) -> dict[str, Any]:
-    """How soon a page shows that a round was closed."""
+    """Measure the delay from a closed round to the page."""
     nodes = [Node(served.url, served.tokens(1), f"node-{number}") for number in range(2)]
     data = (served.folder / "model").read_bytes()
     hashed = hashlib.sha256(data[:-4])
@@ -298,12 +298,12 @@ def watched(browser: Any, served: Served, options: Any) -> dict[str, Any]:
         page.get_by_test_id("connection-banner").and_(page.locator('[data-state="live"]')).wait_for()
         for number in range(options.live):
             for place, node in enumerate(nodes):
-                order = node.order(LIVE)
+                task = node.task(LIVE)
                 update = Update(data, 2 * number + place)
                 ref = update.ref(hashed)
-                node.link.upload(LIVE, ref, update)
+                node.client.blobs.upload(LIVE, ref, update)
                 metrics = {"train/loss": 1 / (number + 1), "eval/accuracy": number / options.live}
-                node.link.report(LIVE, Report(node.name, order.id, order.version, 1.0, ref, metrics))
+                node.client.report(LIVE, Report(node.name, task.id, task.version, 1.0, ref, metrics))
             page.wait_for_timeout(BETWEEN_S * 1000)
         seen = page.evaluate("window.seen")
     with served.operator() as link:

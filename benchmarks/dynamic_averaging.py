@@ -1,16 +1,17 @@
-"""What a byte buys: dynamic averaging beside periodic averaging and its other rivals, on MNIST.
+"""Accuracy per byte of dynamic averaging, periodic averaging and other methods, on MNIST.
 
-The shape of Kamp et al., "Efficient Decentralized Deep Learning by Dynamic Model Averaging", ECML-PKDD 2018: m learners
-with streams of their own, checks every b mini-batches, a sweep of Delta. Hub, nodes, schedules and filters are the
+After Kamp et al., "Efficient Decentralized Deep Learning by Dynamic Model Averaging", ECML-PKDD 2018: m learners with
+streams of their own, checks every b mini-batches, a sweep of Delta. Hub, nodes, schedules and filters are the
 product's; clock and network are simulated (`shoal.simulate`), so all methods have the same data and the same time.
 
-    python benchmarks/dynamic_averaging.py --data FOLDER --svg docs/images/dynamic_averaging.svg
+python benchmarks/dynamic_averaging.py --data FOLDER --svg docs/images/dynamic_averaging.svg
 
-The model is 784-100-10 (79,510 weights). Bytes are those of every head and body, all nodes together; "over" is their
-ratio to the bytes of the weights that travelled, as they were coded; "MB to target" those until a version's model first
-had that accuracy on 2,000 test images (after a drift on their new names, so it is what recovery costs). Accuracies are
-on test images: "final" of the mean model at the end, "local" of the nodes' own models before that mean, "anytime" of
-the nodes' own models over the run.
+The model is 784-100-10 (79,510 weights). Bytes are those of every head and blob of all nodes; "over" is their ratio
+to
+the coded bytes of the weights that travelled; "MB to target" those until a version's model first had that accuracy on
+2,000 test images (after a drift on their new names, so it is the cost of recovery). Accuracies are on test images:
+"final" of the mean model at the end, "local" of the nodes' own models before that mean, "anytime" of the nodes' own
+models over the run.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ import torch
 from torch import nn
 
 import shoal
+from shoal.core.algorithm.learner import TrainConfig, Trained
 from shoal.core.errors import ShoalError
-from shoal.core.learner import Budget, Trained
-from shoal.learn import data, mnist
-from shoal.learn.stream import Permute, Stream
-from shoal.learn.torch_learner import TorchLearner
-from shoal.spec import parse_job
+from shoal.jobs.spec import parse_job
+from shoal.learn import mnist
+from shoal.learn.data import datasets
+from shoal.learn.data.stream import Permute, Stream
+from shoal.learn.training.torch_learner import TorchLearner
 
 MB = 1e6
 POINTS = 20
@@ -48,7 +50,7 @@ COLORS = {"periodic": "#888780", "fedavg": "#ba7517", "nosync": "#444441", "dyna
 
 @dataclass(frozen=True)
 class Setting:
-    """What all methods share."""
+    """Settings that all methods share."""
 
     nodes: int
     steps: int
@@ -61,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one method."""
+    """Results of one method."""
 
     name: str
     final: float
@@ -86,7 +88,7 @@ class Watched(TorchLearner):
     every = 1
     total = 0.0
 
-    def train(self, budget: Budget, **rest: Any) -> Trained:
+    def train(self, budget: TrainConfig, **rest: Any) -> Trained:
         trained = super().train(budget, **rest)
         end = budget.position + budget.steps
         self.total += trained.metrics["train/loss"] * budget.steps
@@ -103,12 +105,12 @@ class Images:
     """MNIST, divided at random."""
 
     def __init__(self, folder: Path | None) -> None:
-        images = data.load("mnist", folder)
+        images = datasets.load("mnist", folder)
         self.x, self.test_x = (_scaled(part) for part in (images.train_x, images.test_x))
         self.y, self.test_y = mnist.classes(images.train_y), mnist.classes(images.test_y)
 
     def learners(self, setting: Setting, count: int, every: int, drift_at: int) -> list[Watched]:
-        """So many learners with an equal part each."""
+        """Return this many learners with an equal part each."""
         order = np.random.default_rng(setting.seed).permutation(len(self.y))
         drifts = (Permute(drift_at),) if drift_at else ()
         judged = self.test_x[:JUDGES], self.test_y[:JUDGES]
@@ -120,13 +122,15 @@ class Images:
         return found
 
     def judge(self, drift_at: int) -> Watched:
-        """A learner that measures models on test images as they are at the end, so after a drift on their new names."""
+        """Return a learner that evaluates models on test images as they are at the end, with their new names after a
+        drift.
+        """
         x, y = self.test_x[:JUDGES], self.test_y[:JUDGES]
         names = Permute(0).apply((x, y))[1] if drift_at else y
         return Watched(network, Stream((x, y)), (x, names))
 
     def accuracy(self, learner: TorchLearner, model: Any, drift_at: int) -> float:
-        """A model's, on all test images as they are at the end."""
+        """Evaluate a model on all test images as they are at the end."""
         labels = Permute(0).apply((self.test_x, self.test_y))[1] if drift_at else self.test_y
         learner.load(model)
         with torch.no_grad():
@@ -138,35 +142,35 @@ def _scaled(images: Any) -> torch.Tensor:
 
 
 def network() -> nn.Module:
-    """784-100-10: 79,510 weights."""
+    """Return the network 784-100-10: 79,510 weights."""
     return nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
 
 
 def methods(setting: Setting, quick: bool) -> dict[str, dict[str, Any]]:
-    """Tables of a job file, by name. `every`: mini-batches between two checks, where it is not b."""
+    """Return tables of a job file by name. `every`: mini-batches between two checks, if not b."""
     periodic = {"algorithm": {"name": "periodic"}}
     long = 10 * setting.steps
     found: dict[str, dict[str, Any]] = {
         f"periodic b={setting.steps}": periodic | {"schedule": {"name": "periodic"}},
         f"periodic b={long}": periodic | {"schedule": {"name": "periodic"}, "every": long},
         f"periodic b={long} 8 bit": periodic | {"schedule": {"name": "periodic"}, "every": long, "filters": EIGHT},
-        "nosync": periodic | {"schedule": {"name": "periodic", "share": 0.0}},
-        "dynamic auto 8 bit": {"algorithm": {"name": "dynamic"}, "schedule": {"name": "drift"}, "filters": EIGHT},
+        "nosync": periodic | {"schedule": {"name": "periodic", "fraction": 0.0}},
+        "dynamic auto 8 bit": {"algorithm": {"name": "dynamic"}, "schedule": {"name": "divergence"}, "filters": EIGHT},
     }
     if not quick:
         found["continuous b=1"] = periodic | {"schedule": {"name": "periodic"}, "every": 1}
         for share in (0.3, 0.5, 0.7):
             found[f"fedavg C={share} b={5 * setting.steps}"] = periodic | {
-                "schedule": {"name": "periodic", "share": share},
+                "schedule": {"name": "periodic", "fraction": share},
                 "every": 5 * setting.steps,
             }
         for delta in (0.3, 1.0, 3.0, 10.0):
-            drift = {"name": "drift", "delta": delta}
+            drift = {"name": "divergence", "delta": delta}
             found[f"dynamic {delta:g}"] = {"algorithm": {"name": "dynamic"}, "schedule": drift}
-        found["dynamic auto"] = {"algorithm": {"name": "dynamic"}, "schedule": {"name": "drift"}}
+        found["dynamic auto"] = {"algorithm": {"name": "dynamic"}, "schedule": {"name": "divergence"}}
         found["dynamic auto 4 bit"] = {
             "algorithm": {"name": "dynamic"},
-            "schedule": {"name": "drift"},
+            "schedule": {"name": "divergence"},
             "filters": [{"name": "quantize", "bits": 4}],
         }
         found["fda auto 8 bit"] = {"algorithm": {"name": "fda"}, "schedule": {"name": "variance"}, "filters": EIGHT}
@@ -179,7 +183,7 @@ def measured(name: str, tables: dict[str, Any], setting: Setting, images: Images
     """Run one method."""
     steps = tables.get("every", setting.steps)
     values = {key: value for key, value in tables.items() if key != "every"}
-    own = {"steps": steps, "batch_size": 10, "lr": setting.lr, "checks": setting.batches // steps}
+    own = {"steps": steps, "batch_size": 10, "lr": setting.lr, "local_steps": setting.batches}
     values["algorithm"] = own | values["algorithm"]
     job = parse_job({"name": "bench", "seed": setting.seed, **values})
     learners = images.learners(setting, setting.nodes, setting.batches // POINTS, setting.drift_at)
@@ -207,7 +211,7 @@ def measured(name: str, tables: dict[str, Any], setting: Setting, images: Images
 
 
 def _to_target(result: shoal.Result, target: float) -> float | None:
-    """MB until the first version whose accuracy is at least that."""
+    """Return the MB until the first version of at least that accuracy; None if there is none."""
     spent = 0
     for version in result.versions:
         spent += version.up_bytes + version.down_bytes
@@ -217,13 +221,13 @@ def _to_target(result: shoal.Result, target: float) -> float | None:
 
 
 def serial(setting: Setting, images: Images) -> Row:
-    """One model that gets the mini-batches of all nodes, one after the other."""
+    """Train one model on the mini-batches of all nodes, one after the other."""
     began = time.perf_counter()
     batches = setting.batches * setting.nodes
     learner = images.learners(setting, 1, batches // POINTS, setting.drift_at * setting.nodes)[0]
     learner.init(setting.seed)
     for start in range(0, batches, batches // POINTS):
-        learner.train(Budget(steps=batches // POINTS, batch_size=10, lr=setting.lr, seed=start, position=start))
+        learner.train(TrainConfig(steps=batches // POINTS, batch_size=10, lr=setting.lr, seed=start, position=start))
     final = images.accuracy(learner, learner.model(), setting.drift_at)
     anytime, loss = float(np.mean(learner.accuracies)), learner.total / setting.nodes
     took = time.perf_counter() - began
@@ -232,7 +236,7 @@ def serial(setting: Setting, images: Images) -> Row:
 
 # -------------------------------------------------------------------------------------------------------------- output
 def table(rows: Sequence[Row]) -> str:
-    """As Markdown."""
+    """Format as Markdown."""
     lines = [
         "| method | final | local | anytime | loss per node | up MB | down MB | syncs | MB to target | over |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -251,7 +255,7 @@ WIDE = 330
 
 
 def picture(rows: Sequence[Row], setting: Setting) -> str:
-    """Cumulative loss and anytime accuracy over bytes (logarithmic), as SVG."""
+    """Draw cumulative loss and anytime accuracy over bytes (logarithmic) as SVG."""
     shown = [row for row in rows if row.mb]
     drift = f", new names from {setting.drift_at} on" if setting.drift_at else ""
     title = f"MNIST, m = {setting.nodes}, b = {setting.steps}, {setting.batches} mini-batches of 10 each{drift}"
@@ -269,7 +273,7 @@ LABEL_Y, LABEL_STEP = 66.0, 15.0
 
 
 def _places(wanted: Sequence[float]) -> list[float]:
-    """Heights of labels, in the same order (ascending): near what is wanted, and a line apart."""
+    """Return the heights of labels in the same ascending order: near the wanted ones, and a line apart."""
     found: list[float] = []
     for height in wanted:
         found.append(max(height, found[-1] + LABEL_STEP if found else LABEL_Y))
@@ -314,7 +318,7 @@ def _panel(rows: Sequence[Row], x0: float, title: str, value: Callable[[Row], fl
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the four IDX files (default: the cache)")
     parser.add_argument("--nodes", type=int, default=20, help="m")

@@ -8,7 +8,8 @@ Data", AISTATS 2017: 100 clients of 600 examples, a tenth of them per round (C =
 
 Needs numpy and torch only. The data come from the cache (`shoal data get mnist`) or from a folder of IDX files. The
 algorithm is the product's own; clients train one by one through `TorchLearner`, or several at once
-(`shoal.learn.stacked`). The first round is computed both ways, the difference is printed, and the faster one goes on.
+(`shoal.learn.training.stacked`). The first round is computed both ways, the difference is printed, and the faster
+one goes on.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ import numpy as np
 import torch
 
 from shoal.algorithms.fedavg import FedAvg
-from shoal.core.algorithm import Task, Update, tree_slot
+from shoal.core.algorithm.algorithm import LocalTask, Update, tree_slot
+from shoal.core.algorithm.learner import Trained
 from shoal.core.errors import ShoalError
-from shoal.core.learner import Trained
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, norm, sub
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree, norm, sub
 from shoal.learn import mnist
-from shoal.learn.stacked import train_stacked
-from shoal.learn.torch_learner import TorchLearner
+from shoal.learn.training.stacked import train_stacked
+from shoal.learn.training.torch_learner import TorchLearner
 
 TARGETS = {"2nn": 0.97, "cnn": 0.99}
 PAPER = {  # (model, split, E, B) at C = 0.1
@@ -66,7 +67,7 @@ def main() -> int:
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the four IDX files, plain or .gz (default: the cache)")
     parser.add_argument("--model", choices=sorted(TARGETS), default="2nn")
@@ -86,7 +87,7 @@ def parsed() -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Federated averaging until the target is reached. The exit code says whether it was."""
+    """Run federated averaging until the target is reached, and return 0 if it was."""
     learners, judge = made(options)
     algorithm = FedAvg(epochs=options.epochs, batch_size=options.batch_size, lr=options.lr)
     target = options.target or TARGETS[options.model]
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def made(options: argparse.Namespace) -> tuple[list[TorchLearner], TorchLearner]:
-    """A learner per client without test data, and one that judges on the 10,000 test images."""
+    """Return a learner per client without test data, and one that evaluates on the 10,000 test images."""
     folder = str(options.data or "")
     learners = [
         mnist.learner(
@@ -127,7 +128,7 @@ def made(options: argparse.Namespace) -> tuple[list[TorchLearner], TorchLearner]
             split=options.split,
             seed=options.seed,
             model=options.model,
-            test_share=0,
+            test_fraction=0,
             folder=folder,
         )
         for part in range(options.clients)
@@ -139,14 +140,14 @@ def made(options: argparse.Namespace) -> tuple[list[TorchLearner], TorchLearner]
 
 
 def sampled(learners: Sequence[TorchLearner], fraction: float, rng: np.random.Generator) -> list[Client]:
-    """A round's clients, a uniform sample without replacement, each with a seed of its own."""
+    """Draw a round's clients without replacement, each with a seed of its own."""
     count = max(1, round(fraction * len(learners)))
     numbers = sorted(rng.choice(len(learners), count, replace=False).tolist())
     return [Client(number, learners[number], int(rng.integers(2**62))) for number in numbers]
 
 
 def trained(algorithm: FedAvg, slots: Slots, clients: Sequence[Client], at_once: int) -> list[Update]:
-    """The updates of a round, one client at a time or several at once."""
+    """Return the updates of a round, one client at a time or several at once."""
     found = []
     for start in range(0, len(clients), at_once):
         some = clients[start : start + at_once]
@@ -155,7 +156,7 @@ def trained(algorithm: FedAvg, slots: Slots, clients: Sequence[Client], at_once:
 
 
 def one_by_one(algorithm: FedAvg, slots: Slots, clients: Sequence[Client]) -> list[Update]:
-    """What an edge client does with an order."""
+    """Train as an edge client does with a task."""
     updates = []
     for client in clients:
         local = algorithm.local(client.learner, task(client, slots), {})
@@ -165,20 +166,20 @@ def one_by_one(algorithm: FedAvg, slots: Slots, clients: Sequence[Client]) -> li
 
 
 def together(algorithm: FedAvg, slots: Slots, clients: Sequence[Client]) -> list[Update]:
-    """The same for several clients, stacked."""
+    """Train several clients at once, stacked."""
     base = tree_slot(slots, "model")
-    budgets = [algorithm.budget(task(client, slots)) for client in clients]
+    budgets = [algorithm.train_config(task(client, slots)) for client in clients]
     results = train_stacked([client.learner for client in clients], base, budgets)
-    return [update(client, done, sub(model, base)) for client, (done, model) in zip(clients, results, strict=True)]
+    return [update(client, done, sub(model, base)) for client, (done, model, _) in zip(clients, results, strict=True)]
 
 
-def task(client: Client, slots: Slots) -> Task:
-    """A client's order."""
-    return Task((0, 0), "train", 0, client.seed, slots)
+def task(client: Client, slots: Slots) -> LocalTask:
+    """Return a client's task."""
+    return LocalTask((0, 0), "train", 0, client.seed, slots)
 
 
 def update(client: Client, done: Trained, displacement: Tree) -> Update:
-    """A client's report."""
+    """Return a client's update."""
     return Update(str(client.number), 0, done.weight, {"model": displacement}, norm(displacement))
 
 
@@ -208,7 +209,7 @@ def compared(algorithm: FedAvg, slots: Slots, clients: Sequence[Client], options
 
 
 def heading(options: argparse.Namespace, judge: TorchLearner, target: float) -> str:
-    """What is run."""
+    """Return the table's heading."""
     return (
         f"MNIST {options.model} ({judge.weights.layout.elements:,} parameters), {options.split}, K={options.clients} "
         f"C={options.fraction} E={options.epochs} B={options.batch_size} lr={options.lr} seed={options.seed}, "
@@ -217,7 +218,7 @@ def heading(options: argparse.Namespace, judge: TorchLearner, target: float) -> 
 
 
 def verdict(options: argparse.Namespace, target: float, reached: int | None, best: float, seconds: float) -> str:
-    """Rounds to the target, beside the paper's."""
+    """Return the rounds to the target beside the paper's."""
     published = [
         f"E={epochs} B={size}: {rounds}"
         for (model, split, epochs, size), rounds in PAPER.items()

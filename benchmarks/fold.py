@@ -1,13 +1,13 @@
-"""What folding costs: reports added to the running sum, beside what the machine's memory and hash allow.
+"""Throughput of folding reports into the running sum, beside the limits of the machine's memory and hash.
 
-    python benchmarks/fold.py --mb 100 --times 10
+python benchmarks/fold.py --mb 100 --times 10
 
-One thread, no HTTP. A report of float32 noise is folded by the coordinator's own code, into `float64` and `fixed` sums,
-from memory and from a stored body (in the page cache, as after an upload). Beside it, in the same run: the plain numpy
-loops that bound it (copy; a running float32 sum), the sum that numpy makes by itself when asked for float64, and
-SHA-256, which every byte passes once on its way in.
+One thread, no HTTP. The coordinator's own code folds a report of float32 noise into `float64` and `fixed` sums, from
+memory and from a stored blob (in the page cache, as after an upload). Beside it, in the same run: the plain numpy
+loops
+that bound it (copy; a running float32 sum), numpy's own float64 sum, and SHA-256, which every byte passes once.
 
-Printed: gigabytes of report per processor second, the median of so many times, and the ratio to the plain float32 loop.
+Printed: gigabytes of report per processor second, the median over all runs, and the ratio to the plain float32 loop.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from harness import MB, arguments, show, write_model
 
-from shoal import wire
-from shoal.core.message import Ref
-from shoal.core.sums import TreeSum
-from shoal.core.tree import Tree
-from shoal.runtime.store import FileBodies
+from shoal.core.model.aggregation import TreeSum
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.blob_files import FileBlobs
+from shoal.wire.payload import measure
 
 WEIGHT = 1.0
 """Small, so that the fixed sums, which have a range, take many reports."""
@@ -37,11 +37,11 @@ BLOCK = 1 << 16
 PLAIN = "plain loop: float32 sum by blocks"
 
 
-def ways(bodies: FileBodies, ref: Ref) -> dict[str, Callable[[], object]]:
-    """What is measured: each call takes the whole report once."""
+def ways(bodies: FileBlobs, ref: BlobRef) -> dict[str, Callable[[], object]]:
+    """Return the measured functions; each call takes the whole report once."""
     stored = tree_of(bodies, ref)
     report = Tree.of({name: stored[name].copy() for name in stored})
-    norm = wire.measure({"model": report})
+    norm = measure({"model": report})
     flat = np.concatenate([report[name].ravel() for name in report])
     copy, single, wide = np.empty_like(flat), np.zeros_like(flat), np.zeros(flat.size, np.float64)
     data = flat.view(np.uint8).data
@@ -54,20 +54,20 @@ def ways(bodies: FileBodies, ref: Ref) -> dict[str, Callable[[], object]]:
         "fold, fixed sums, from memory": lambda: sums["fixed"].add(report, WEIGHT, norm),
         "fold, float64 sums, stored body": lambda: sums["float64"].add(tree_of(bodies, ref), WEIGHT, norm),
         "fold, fixed sums, stored body": lambda: sums["fixed"].add(tree_of(bodies, ref), WEIGHT, norm),
-        "norm and finiteness, from memory": lambda: wire.measure({"model": report}),
+        "norm and finiteness, from memory": lambda: measure({"model": report}),
         "SHA-256": lambda: hashlib.sha256(data).digest(),
     }
 
 
-def tree_of(bodies: FileBodies, ref: Ref) -> Tree:
-    """A stored model; its numbers are read when they are used."""
+def tree_of(bodies: FileBlobs, ref: BlobRef) -> Tree:
+    """Open a stored model; its numbers are read when they are used."""
     found = bodies.get(ref)["model"]
     assert isinstance(found, Tree)
     return found
 
 
 def add_blocks(total: np.ndarray[Any, Any], part: np.ndarray[Any, Any]) -> None:
-    """A running float32 sum, block by block with one small buffer: the least that a fold can do."""
+    """Add to a running float32 sum, block by block with one small buffer: the least that a fold can do."""
     scratch = np.empty(BLOCK, np.float32)
     for start in range(0, total.size, BLOCK):
         taken = part[start : start + BLOCK]
@@ -76,7 +76,7 @@ def add_blocks(total: np.ndarray[Any, Any], part: np.ndarray[Any, Any]) -> None:
 
 
 def seconds_of(work: Callable[[], object], times: int) -> float:
-    """Processor seconds of one call: the median, after one that is not counted."""
+    """Return the median processor seconds of one call, after a call that is not counted."""
     found = []
     for _ in range(times + 1):
         began = time.process_time()
@@ -94,7 +94,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
         file = Path(folder) / "report"
         ref = write_model(file, options.mb * MB)
-        bodies = FileBodies(Path(folder) / "bodies")
+        bodies = FileBlobs(Path(folder) / "bodies")
         bodies.adopt(file, ref)
         found = {name: seconds_of(work, options.times) for name, work in ways(bodies, ref).items()}
     rows = [

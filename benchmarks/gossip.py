@@ -1,15 +1,16 @@
-"""How fast peers without a server agree, what it costs them, and on what.
+"""Speed, cost and bias of consensus among peers without a server.
 
-    python benchmarks/gossip.py consensus
+python benchmarks/gossip.py consensus
 
-`consensus`: peers with random models and log-normal weights mix, and do not train. A round is a second, in which each
-peer has one turn. Printed, as medians over seeds: rounds and models sent per peer until the weighted variance of the
-models is 1e-4 of what it was, and the bias: the distance of the final mean from the mean that the method is meant to
-reach, in units of the root of the first variance. The mixers are the product's own, on a simulated network; models are
-vectors of 32 numbers; where a filter is at work, of 1,024 in single precision, and models sent count by their bytes,
-against those of a model without it. 10 % loss: of all messages, answers included. 30 % churn: in each round each
-peer is away with that chance, and the others know it; what it holds stays. Waiting is scaled to the round: 0.5 s for
-neighbours, 5 s for the next part of an all-reduce, 0.2 s for a partner, 0.1 s until something is sent again.
+`consensus`: peers with random models and log-normal weights mix, and do not train. In a round of a second each peer
+has
+one turn. Printed, as medians over seeds: rounds and models sent per peer until the weighted variance of the models is
+1e-4 of its first value, and the bias: the distance of the final mean from the intended mean, in units of the root of
+the first variance. The mixers are the product's own, on a simulated network; models are vectors of 32 numbers, with a
+filter of 1,024 in single precision, and models sent count by their bytes relative to a model without a filter. 10 %
+loss: of all messages, answers included. 30 % churn: in each round each peer is away with that chance, and the others
+know it; its state stays. Timeouts are scaled to the round: 0.5 s for neighbours, 5 s for the next chunk of an
+all-reduce, 0.2 s for a partner, 0.1 s until a message is sent again.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ from statistics import median
 
 import numpy as np
 
-from shoal.core.filter import Filters
-from shoal.core.gossip import Mixing
-from shoal.core.tree import Array, Tree
+from shoal.core.algorithm.filter import Filters
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.model.tree import Array, Tree
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import Neighbours
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
-from shoal.sim.mesh import Weather
-from shoal.sim.still import Still
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.sim.scenarios.mixing_runs import MixingRun
 
 VALUES, VALUES_FILTERED = 32, 1024
 REACHED = 1e-4
-WAIT = {"patience_s": 0.5, "repeat_s": 0.1}
+WAIT = {"exchange_timeout_s": 0.5, "repeat_s": 0.1}
 METHODS: dict[str, Mixing] = {
-    "pairwise": Pairwise(patience_s=0.2, slot_s=0.5),
+    "pairwise": Pairwise(exchange_timeout_s=0.2, slot_s=0.5),
     "ring + MH": Neighbours("ring", **WAIT),
     "4-regular + MH": Neighbours("regular", **WAIT),
     "4-regular + MH, by examples": Neighbours("regular", target="examples", **WAIT),
     "one-peer exponential": Neighbours("exponential", **WAIT),
     "push-sum": PushSum(repeat_s=0.1),
-    "all-reduce": AllReduce(patience_s=5.0, repeat_s=0.1),
+    "all-reduce": AllReduce(exchange_timeout_s=5.0, repeat_s=0.1),
 }
 FILTERED: dict[str, Filters] = {"pairwise, bf16": (Half(),), "pairwise, 8 bits": (Quantize(),)}
 METHODS |= dict.fromkeys(FILTERED, METHODS["pairwise"])
@@ -80,7 +81,7 @@ class Run:
     most: int
 
     def __call__(self) -> tuple[bool, int, float, float]:
-        """(agreed, rounds, models sent per peer, bias)."""
+        """Return (agreed, rounds, models sent per peer, bias)."""
         mixing, (loss, churn) = METHODS[self.method], CONDITIONS[self.condition]
         rng, chance = np.random.default_rng(self.seed), Random(f"away/{self.seed}")
         names = [f"n{number:03}" for number in range(self.peers)]
@@ -91,20 +92,22 @@ class Run:
         def away(_: int) -> Iterable[str]:
             return [name for name in names if chance.random() < churn]
 
-        flock = Still(mixing, models, weights, weather=Weather(loss=loss), away=away, seed=self.seed)
-        for holding in flock.holdings.values():
+        swarm = MixingRun(
+            mixing, models, weights, conditions=PeerNetworkConditions(loss=loss), away=away, seed=self.seed
+        )
+        for holding in swarm.holdings.values():
             holding.filters = filters
         even = isinstance(mixing, Neighbours) and mixing.target == "uniform"
         target = dict.fromkeys(names, 1.0) if even else weights
-        mean, first = flock.mean(target), flock.variance()
-        while flock.variance() > REACHED * first and flock.rounds < self.most:
-            flock.round()
-        bias = float(np.linalg.norm(flock.mean(target) - mean) / np.sqrt(first))
-        return flock.variance() <= REACHED * first, flock.rounds, flock.models_sent, bias
+        mean, first = swarm.mean(target), swarm.variance()
+        while swarm.variance() > REACHED * first and swarm.rounds < self.most:
+            swarm.round()
+        bias = float(np.linalg.norm(swarm.mean(target) - mean) / np.sqrt(first))
+        return swarm.variance() <= REACHED * first, swarm.rounds, swarm.models_sent, bias
 
 
 def vector(rng: np.random.Generator, filtered: bool) -> Array:
-    """A model's numbers; so many where filters are at work that what goes with them weighs little."""
+    """Return a model's numbers, enough of them under a filter that its overhead weighs little."""
     found: Array = rng.normal(size=VALUES_FILTERED if filtered else VALUES)
     return found.astype(np.float32) if filtered else found
 
@@ -114,7 +117,7 @@ def performed(run: Run) -> tuple[Run, tuple[bool, int, float, float]]:
 
 
 def cells(runs: list[Run], workers: int) -> list[Cell]:
-    """All runs, and the medians of each cell."""
+    """Run everything, and return the medians of each cell."""
     found: dict[tuple[str, str, int], list[tuple[bool, int, float, float]]] = {}
     with ProcessPoolExecutor(workers) as pool:
         for run, outcome in pool.map(performed, runs):
@@ -129,7 +132,7 @@ def cells(runs: list[Run], workers: int) -> list[Cell]:
 
 
 def table(made: list[Cell], sizes: list[int], most: int) -> str:
-    """Rounds / models / bias, a row per method."""
+    """Format rounds / models / bias, a row per method."""
     by_place = {(cell.method, cell.condition, cell.peers): cell for cell in made}
     shown = [condition for condition in CONDITIONS if any(cell.condition == condition for cell in made)]
     heads = [f"{condition}, n = {' · '.join(map(str, sizes))}" for condition in shown]

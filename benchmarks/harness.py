@@ -1,7 +1,8 @@
-"""What the benchmarks share: a coordinator in a process of its own, light nodes that speak its protocol, and a table.
+"""Shared parts of the benchmarks: a coordinator in a process of its own, light nodes that speak its protocol, a
+table.
 
-Processor time and memory are the kernel's own counts of the coordinator's process (Linux: its processor clock and
-/proc/PID/status), so that neither the clients nor a busy machine are in them.
+Processor time and memory are the kernel's counts of the coordinator's process (Linux: its processor clock and
+/proc/PID/status), so neither the clients nor a busy machine are in them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from shoal import wire
-from shoal.core.message import Ack, Order, OrderId, Ref, Report
-from shoal.core.tree import Tree
-from shoal.runtime.http import Link
-from shoal.runtime.node_link import NodeLink
-from shoal.runtime.store import FileSource
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import Ack, BlobRef, Report, Task, TaskId
+from shoal.runtime.durable_files import FileSource
+from shoal.runtime.http.client import Link
+from shoal.runtime.http.node_client import NodeClient
+from shoal.wire.payload import payload_pieces
 
 HOST = "127.0.0.1"
 TOKEN = "sho_benchmark"  # noqa: S105 - of a coordinator that lives for a minute, on loopback
@@ -50,11 +51,11 @@ class Served:
     folder: Path
 
     def cpu_s(self) -> float:
-        """Processor seconds of its process so far, all threads and the kernel's work for them included."""
+        """Return the processor seconds of the process so far, including all threads and the kernel's work for them."""
         return cpu_s(self.process.pid)
 
     def memory_bytes(self, field: str = "VmRSS") -> int:
-        """Its resident memory now (`VmRSS`), or the greatest since `forget_peak` (`VmHWM`)."""
+        """Return its resident memory now (`VmRSS`), or the greatest since `forget_peak` (`VmHWM`)."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
@@ -65,7 +66,7 @@ class Served:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def operator(self) -> Link:
-        """A connection with the operators' token."""
+        """Open a connection with the operators' token."""
         return Link(self.url, credential=TOKEN)
 
     def begin(self, spec: dict[str, Any], start: Path | None = None) -> None:
@@ -77,13 +78,13 @@ class Served:
             link.json("POST", "/api/v1/jobs", body=body)
 
     def tokens(self, nodes: int) -> str:
-        """One enrolment token for so many nodes."""
+        """Create one enrolment token for this many nodes."""
         with self.operator() as link:
             return str(link.json("POST", "/api/v1/tokens", body={"role": "node", "uses": nodes})["token"])
 
 
 def cpu_s(pid: int) -> float:
-    """Processor seconds of a process, of the threads that have ended too (clock_getcpuclockid(3))."""
+    """Return the processor seconds of a process, including ended threads (clock_getcpuclockid(3))."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -127,7 +128,7 @@ def _await_ready(served: Served) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """For child processes: none of this person's settings, one thread each, and this checkout's packages first."""
+    """Return the environment of child processes: no user settings, one thread each, this checkout's packages first."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "MALLOC_"))}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     (folder / "empty.toml").touch()
@@ -136,7 +137,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as tried:
         tried.bind((HOST, 0))
         found: int = tried.getsockname()[1]
@@ -159,27 +160,27 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 # Models and nodes
 
 
-def write_model(path: Path, nbytes: int, seed: int = 0) -> Ref:
-    """A file that holds a model of float32 noise, about `nbytes` long, in tensors of 1 MB."""
+def write_model(path: Path, nbytes: int, seed: int = 0) -> BlobRef:
+    """Write a model of float32 noise, about `nbytes` long, in tensors of 1 MB."""
     draw = np.random.default_rng(seed)
     sizes = [TENSOR_ELEMENTS] * (nbytes // 4 // TENSOR_ELEMENTS) or [max(1, nbytes // 4)]
     tree = Tree.of({f"layer{i:04d}": draw.standard_normal(size, np.float32) for i, size in enumerate(sizes)})
     sha, length = hashlib.sha256(), 0
     with path.open("wb") as file:
-        for piece in wire.payload_pieces({"model": tree}):
+        for piece in payload_pieces({"model": tree}):
             sha.update(piece)
             length += file.write(piece)
-    return Ref(sha.hexdigest(), length)
+    return BlobRef(sha.hexdigest(), length)
 
 
 def upload_model(link: Link, path: Path) -> str:
     """Upload an initial model; its digest."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    # In pieces: httpx copies what is left of a whole body after each packet that it sends.
+    # In pieces, so that the model is never whole in memory.
     model = FileSource(path)
     headers = {"Content-Length": str(len(model))}
-    with link.exchange("PUT", f"/api/v1/bodies/{digest}", headers=headers, content=model.pieces()) as answer:
+    with link.exchange("PUT", f"/api/v1/blobs/{digest}", headers=headers, content=model.pieces()) as answer:
         answer.read(MB)
     return digest
 
@@ -198,11 +199,13 @@ class Update:
         edge = len(self) - 4
         return bytes(self._data[start : min(stop, edge)]) + self._tail[max(start - edge, 0) : max(stop - edge, 0)]
 
-    def ref(self, hashed: Any) -> Ref:
-        """Its name. `hashed`: the SHA-256 of all but the last four bytes, made once for all nodes."""
+    def ref(self, hashed: Any) -> BlobRef:
+        """Return the update's reference. `hashed`: the SHA-256 of all but the last four bytes, made once for all
+        nodes.
+        """
         sha = hashed.copy()
         sha.update(self._tail)
-        return Ref(sha.hexdigest(), len(self))
+        return BlobRef(sha.hexdigest(), len(self))
 
 
 class Node:
@@ -210,34 +213,34 @@ class Node:
 
     def __init__(self, url: str, token: str, name: str) -> None:
         self.name = name
-        self.link = NodeLink(url)
-        self.link.credential, _ = self.link.enrol(token, name, {}, secrets.token_urlsafe(24))
-        self.link.hello({})
-        self._held: dict[str, OrderId] = {}
+        self.client = NodeClient(url)
+        self.client.link.credential, _ = self.client.enrol(token, name, {}, secrets.token_urlsafe(24))
+        self.client.hello({})
+        self._held: dict[str, TaskId] = {}
 
-    def order(self, job: str) -> Order:
-        """Poll until there is a new order."""
+    def task(self, job: str) -> Task:
+        """Poll until there is a new task."""
         while True:
-            frame = self.link.work(20.0, self._held, (job,)).frame
-            if frame is not None and isinstance(frame.message, Order):
+            frame = self.client.poll_work(20.0, self._held, (job,)).frame
+            if frame is not None and isinstance(frame.message, Task):
                 self._held = {job: frame.message.id}
                 return frame.message
 
-    def download(self, job: str, ref: Ref) -> int:
+    def download(self, job: str, ref: BlobRef) -> int:
         """Fetch a body and drop it; how many bytes came."""
-        with self.link.download(job, ref) as (_, pieces):
+        with self.client.blobs.download(job, ref) as (_, pieces):
             return sum(len(piece) for piece in pieces)
 
-    def report(self, job: str, order: Order, body: Ref | None) -> Ack:
-        """Answer an order with a body that is uploaded already."""
-        return self.link.report(job, Report(self.name, order.id, order.version, 1.0, body))
+    def report(self, job: str, task: Task, body: BlobRef | None) -> Ack:
+        """Answer a task with a body that is uploaded already."""
+        return self.client.report(job, Report(self.name, task.id, task.version, 1.0, body))
 
 
 # Output
 
 
 def arguments(text: str | None) -> argparse.ArgumentParser:
-    """A command line that says what the benchmark measures, with `--json FILE`."""
+    """Return a command-line parser that says what the benchmark measures, with `--json FILE`."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     return parser

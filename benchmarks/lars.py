@@ -14,8 +14,8 @@ import torch
 
 import shoal
 from shoal.core.errors import LearnerFailed
+from shoal.jobs.spec import parse_job
 from shoal.learn import mnist
-from shoal.spec import parse_job
 
 NODES, STEPS, SEEDS = 8, 42, (0, 1, 2)
 LARS: dict[str, Any] = {"lr": 80.0, "trust": 0.001, "steps": STEPS}
@@ -29,9 +29,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def accuracy(seed: int, folder: str, **algorithm: Any) -> float | None:
-    """Of the last model; None where it has diverged."""
+    """Return the accuracy of the last model; None if it diverged."""
     learners = {
-        f"node-{part}": mnist.learner(part, NODES, seed=seed, test_share=0.0, folder=folder) for part in range(NODES)
+        f"node-{part}": mnist.learner(part, NODES, seed=seed, test_fraction=0.0, folder=folder) for part in range(NODES)
     }
     method = {"name": "largebatch", "batch_size": 512, "scaled": False, **algorithm}
     given = {"name": "lars", "rounds": STEPS, "seed": seed, "schedule": {"name": "rounds", "min_nodes": NODES}}

@@ -1,20 +1,20 @@
-"""What many small clients cost one coordinator: check-ins, small reports, and polls that only wait.
+"""Cost of many small clients at one coordinator: check-ins, small reports, and open polls.
 
-    python benchmarks/load.py --clients 1000 --rounds 5 --idle 5000
-    python benchmarks/load.py --database postgres
-    python benchmarks/load.py --database-url postgresql://user@host/name
-    python benchmarks/load.py --database postgres --deputy
+python benchmarks/load.py --clients 1000 --rounds 5 --idle 5000
+python benchmarks/load.py --database postgres
+python benchmarks/load.py --database-url postgresql://user@host/name
+python benchmarks/load.py --database postgres --follower
 
-Clients are connections of this process that say what the protocol asks for, and nothing else; the coordinator runs in a
-process of its own, and its processor time is the kernel's count of that process: neither the clients nor the database
-are in it. Phases: every client takes its order (`order`), asks again while nothing is new (`check-in`), and reports
-(`report`, the update inline); in the end so many polls are held open at once (`idle`). Aims: at most 150 µs of the
-coordinator's processor time per check-in, 250 µs per small report. All requests of a phase are made at once and wait in
-a queue before one process: `p50_ms` and `p99_ms` are mostly that.
+Clients are connections of this process that speak the protocol, and nothing else; the coordinator runs in a process
+of
+its own, and its processor time is the kernel's count of that process: neither the clients nor the database are in it.
+Phases: every client takes its task (`task`), asks again while nothing is new (`check-in`), and reports (`report`, the
+update inline); in the end this many polls are held open at once (`idle`). Aims: at most 150 µs of the coordinator's
+processor time per check-in, 250 µs per small report. All requests of a phase are made at once and wait in a queue
+before one process: `p50_ms` and `p99_ms` are mostly that.
 
-With `--deputy` another coordinator of the same database owns a second job, of which the clients are members too, and
-which waits for one more: it is asked about each poll that finds nothing, and its processor time is counted with that of
-the first.
+With `--follower` another coordinator of the same database owns a second job, in which the clients take part too, and
+which waits for one more: it is asked about each poll without news, and its processor time is added.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from urllib.parse import urlsplit
 import numpy as np
 from harness import ROOT, Served, arguments, coordinator, show, write_model
 
-from shoal import wire
-from shoal.core.message import Order, Ref, Report
-from shoal.core.tree import Tree
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import BlobRef, Report, Task
+from shoal.wire import codec
+from shoal.wire.payload import payload_pieces
 
 JOB, OTHER = "load", "other"
 FILES_SPARE = 200
@@ -49,14 +50,14 @@ AT_ONCE = 100  # connections that are opened, and nodes that enrol, at the same 
 
 @dataclass
 class Client:
-    """One node: a connection that is kept, its credential, and the order that it holds."""
+    """One node: a connection that is kept, its credential, and the task that it holds."""
 
     host: str
     port: int
     name: str
     jobs: str = f"&job={JOB}"
     headers: str = ""
-    held: Order | None = None
+    held: Task | None = None
     latencies: list[float] = field(default_factory=list)
 
     async def open(self) -> None:
@@ -69,7 +70,7 @@ class Client:
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
 
     async def ask(self, method: str, path: str, content: bytes = b"", kind: str = "application/json") -> bytes:
-        """One request; the body of its answer, or nothing for 204. Raises for any other status than 2xx."""
+        """Send one request and return the answer's body, empty for 204. Raises for any status other than 2xx."""
         head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Length: {len(content)}\r\n"
         head += f"Content-Type: {kind}\r\n{self.headers}\r\n" if content else f"{self.headers}\r\n"
         began = time.perf_counter()
@@ -98,35 +99,35 @@ class Client:
 
     async def enter(self, token: str) -> None:
         """Enrol, and say hello."""
-        wanted = {"token": token, "name": self.name, "info": {}, "protocols": list(wire.PROTOCOLS)}
+        wanted = {"token": token, "name": self.name, "info": {}, "protocols": list(codec.PROTOCOLS)}
         self.headers = f"Idempotency-Key: {self.name}-{'k' * 24}\r\n"
         found = json.loads(await self.ask("POST", "/enrol", json.dumps(wanted).encode()))
         self.headers = f"Authorization: Bearer {found['credential']}\r\n"
-        hello = {"info": {}, "protocols": list(wire.PROTOCOLS)}
+        hello = {"info": {}, "protocols": list(codec.PROTOCOLS)}
         await self.ask("POST", "/hello", json.dumps(hello).encode())
 
     async def poll(self, wait_s: float) -> bool:
-        """Ask what stands; whether there was a new order."""
+        """Ask what stands; whether there was a new task."""
         held = f"&held={JOB}:{self.held.id[0]}.{self.held.id[1]}" if self.held is not None else ""
         found = await self.ask("GET", f"/work?wait_s={wait_s:g}{self.jobs}{held}")
         if not found:
             return False
-        message = wire.decode(found).message
-        if isinstance(message, Order):
+        message = codec.decode(found).message
+        if isinstance(message, Task):
             self.held = message
         return True
 
-    async def take_order(self) -> None:
-        """Poll until there is a new order."""
+    async def take_task(self) -> None:
+        """Poll until there is a new task."""
         while not await self.poll(20.0):
             pass
 
-    async def report(self, update: bytes, ref: Ref) -> None:
-        """Answer the order, the update inline."""
+    async def report(self, update: bytes, ref: BlobRef) -> None:
+        """Answer the task, the update inline."""
         assert self.held is not None
         said = Report(self.name, self.held.id, self.held.version, 1.0, ref)
-        content = wire.encode(wire.Frame(JOB, said, update))
-        await self.ask("POST", f"/jobs/{JOB}/reports", content, wire.MEDIA_TYPE)
+        content = codec.encode(codec.Frame(JOB, said, update))
+        await self.ask("POST", f"/jobs/{JOB}/reports", content, codec.MEDIA_TYPE)
 
 
 def main() -> int:
@@ -144,14 +145,14 @@ def main() -> int:
     parser.add_argument(
         "--database", choices=["sqlite", "postgres"], help="postgres: a server that is made for the run"
     )
-    parser.add_argument("--deputy", action="store_true", help="a second coordinator, which owns another job")
+    parser.add_argument("--follower", action="store_true", help="a second coordinator, which owns another job")
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(options.clients, options.idle) + FILES_SPARE
     if hard != resource.RLIM_INFINITY and hard < wanted:
         parser.error(f"{wanted} connections need as many open files, and the limit is {hard}: raise it with ulimit -n")
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))  # the coordinator inherits it
-    with database(options) as url, coordinators(url, options.deputy) as served:
+    with database(options) as url, coordinators(url, options.follower) as served:
         rows, idle = asyncio.run(measured(served, options))
     kind = urlsplit(url).scheme or "sqlite"
     show(f"{options.clients} clients at once, {kind}, {4 * options.parameters / 1000:g} KB", rows, options.json)
@@ -162,12 +163,12 @@ def main() -> int:
 
 @contextmanager
 def database(options: Any) -> Iterator[str]:
-    """The address of the database; empty: SQLite."""
+    """Yield the address of the database; "" for SQLite."""
     if options.database != "postgres":
         yield options.database_url
         return
     sys.path.append(str(ROOT))
-    from tests.coordinator.postgres import Cluster
+    from tests.support.postgres import Cluster
 
     cluster = Cluster()  # it does not wait for its disk, which is no part of the coordinator's processor time
     try:
@@ -187,47 +188,47 @@ class Together(Served):
 
 
 @contextmanager
-def coordinators(url: str, deputy: bool) -> Iterator[Served]:
-    """One on that database (empty: on SQLite), or the one that leads two."""
+def coordinators(url: str, follower: bool) -> Iterator[Served]:
+    """Start one coordinator on that database ("": on SQLite), or two of which one leads."""
     given: dict[str, Any] = {"lease_s": 3600, **({"database_url": url} if url else {})}
-    if not deputy:
+    if not follower:
         with coordinator(**given) as served:
             yield served
         return
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
         given["blobs"] = folder
-        with coordinator(**given) as lead, coordinator(**given) as other:
-            await_deputy(lead)
-            yield Together(lead.process, lead.url, lead.folder, other)
+        with coordinator(**given) as leader, coordinator(**given) as other:
+            await_follower(leader)
+            yield Together(leader.process, leader.url, leader.folder, other)
 
 
-def await_deputy(lead: Served) -> None:
+def await_follower(leader: Served) -> None:
     """Wait until it knows of one."""
-    with lead.operator() as link:
-        while not link.json("GET", "/api/v1/owner")["deputies"]:
+    with leader.operator() as link:
+        while not link.json("GET", "/api/v1/leader")["followers"]:
             time.sleep(0.1)
 
 
 async def measured(served: Served, options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """All phases."""
+    """Measure all phases."""
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
         start = Path(folder) / "model.safetensors"
         write_model(start, 4 * options.parameters)
         schedule = {"name": "rounds", "min_nodes": options.clients, "deadline_s": 3600.0}
         served.begin({"name": JOB, "rounds": options.rounds + 1, "schedule": schedule}, start)
-        if options.deputy:
+        if options.follower:
             never = {"name": "rounds", "min_nodes": options.clients + 1}
             served.begin({"name": OTHER, "rounds": 1, "schedule": never}, start)
     clients = await entered(served, "c", options.clients)
     for client in clients:
-        client.jobs += f"&job={OTHER}" if options.deputy else ""
+        client.jobs += f"&job={OTHER}" if options.follower else ""
     phases = await rounds(served, clients, options)
     await asyncio.gather(*(client.close() for client in clients))
     return [phase.row() for phase in phases if phase.requests], await idle(served, options.idle) if options.idle else {}
 
 
 async def entered(served: Served, letter: str, number: int) -> list[Client]:
-    """So many clients, enrolled."""
+    """Enrol this many clients."""
     address = urlsplit(served.url)
     uses = [min(TOKEN_USES_MAX, number - first) for first in range(0, number, TOKEN_USES_MAX)]
     tokens = [served.tokens(count) for count in uses]
@@ -275,7 +276,7 @@ class Phase:
         self.latencies += found
 
     def row(self) -> dict[str, Any]:
-        """A line of the table."""
+        """Return a line of the table."""
         p50, p99 = np.percentile(self.latencies, [50, 99])
         return {
             "request": self.name,
@@ -288,32 +289,32 @@ class Phase:
 
 
 async def rounds(served: Served, clients: list[Client], options: Any) -> list[Phase]:
-    """The rounds; the first is not counted."""
-    phases = [Phase("order"), Phase("check-in"), Phase("report")]
+    """Run the rounds; the first is not counted."""
+    phases = [Phase("task"), Phase("check-in"), Phase("report")]
     for turn in range(options.rounds + 1):
         first = turn * len(clients)
         updates = [update_of(options.parameters, first + at if options.distinct else 0) for at in range(len(clients))]
         if turn == 1:
             phases = [Phase(phase.name) for phase in phases]
-        order, checkin, report = phases
-        await order.run(served, clients, [client.take_order() for client in clients])
+        task, checkin, report = phases
+        await task.run(served, clients, [client.take_task() for client in clients])
         for _ in range(options.checkins):
             await checkin.run(served, clients, [client.poll(0.0) for client in clients])
         await report.run(served, clients, [one.report(*update) for one, update in zip(clients, updates, strict=True)])
     return phases
 
 
-def update_of(parameters: int, number: int) -> tuple[bytes, Ref]:
-    """The update of that number, and its name."""
+def update_of(parameters: int, number: int) -> tuple[bytes, BlobRef]:
+    """Return the update of that number, and its reference."""
     values = np.full(parameters, 1e-3, np.float32)
     values[0] += 1e-6 * number
     tree = Tree.of({"layer0000": values})
-    update = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": tree}))
-    return update, Ref(hashlib.sha256(update).hexdigest(), len(update))
+    update = b"".join(bytes(piece) for piece in payload_pieces({"model": tree}))
+    return update, BlobRef(hashlib.sha256(update).hexdigest(), len(update))
 
 
 async def idle(served: Served, polls: int) -> dict[str, Any]:
-    """What polls cost that are held open, and nothing happens."""
+    """Measure open polls while nothing happens."""
     clients = await entered(served, "i", polls)
     for client in clients:
         await client.close()

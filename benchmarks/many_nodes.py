@@ -1,12 +1,11 @@
-"""How long one coordinator's event loop stands still for its metrics, its housekeeping and lists, by registered nodes.
+"""Benchmark of pauses of one coordinator's event loop for metrics, housekeeping and lists, by registered nodes.
 
-    python benchmarks/many_nodes.py --nodes 1000 10000 50000
+python benchmarks/many_nodes.py --nodes 1000 10000 50000
 
-The coordinator runs in this process, without sockets: what is timed is the function itself, and nobody else is answered
-while one runs. All nodes are registered, give signs of life and are members of one job that asks a hundred of them.
-`metrics` is GET /metrics by the whole application; `teller` is what an
-open dashboard is told, twice a second; `watch` is a turn of the alert rules, every two seconds.
-`…_stop` is the longest time that the event loop stood still meanwhile.
+The coordinator runs in this process, without sockets: the function itself is timed, and no request is answered while
+one runs. All nodes are registered, give signs of life and take part in one job that asks a hundred of them. `metrics`
+is GET /metrics by the whole application; `change_publisher` publishes to an open dashboard, twice a second;
+`alert_loop` is a turn of the alert rules, every two seconds. `…_stop` is the longest pause of the event loop meanwhile.
 """
 
 from __future__ import annotations
@@ -24,21 +23,20 @@ from typing import Any
 import httpx
 from harness import arguments, show
 
-from shoal.core.message import Join
-from shoal.core.roster import Roster
-from shoal.spec import parse_job
-from shoal_coordinator import describe
-from shoal_coordinator.app import create_app
-from shoal_coordinator.ledger import Ledger
-from shoal_coordinator.service import Coordinator
+from shoal.core.protocol.message import Join
+from shoal.core.server.roster import NodeRoster
+from shoal.jobs.spec import parse_job
+from shoal_coordinator.api.app import create_app
+from shoal_coordinator.composition.coordinator import Coordinator
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.telemetry.traffic import TrafficCounter
 
 JOB, ASKED, REPEATS = "many", 100, 5
 BEAT_S = 0.001
 
 
 async def measured(work: Callable[[], Awaitable[Any]]) -> dict[str, float]:
-    """Milliseconds of the work, and of the longest time for which nothing else ran meanwhile; medians."""
+    """Measure the milliseconds of the work, and of the longest pause meanwhile; medians."""
     took, stopped = [], []
     for _ in range(REPEATS):
         stops = asyncio.create_task(_longest_stop())
@@ -66,22 +64,25 @@ async def _longest_stop() -> float:
 async def populate(coordinator: Coordinator, nodes: int) -> None:
     """Register nodes, and make them members of a running job."""
     spec = {"name": JOB, "rounds": 1000, "schedule": {"name": "rounds", "min_nodes": nodes + 1, "cohort": ASKED}}
-    await coordinator.create(parse_job(spec), None, None, False)
-    driver, info = coordinator.driver(JOB), {"platform": {"system": "Linux", "cores": 4}, "labels": {"site": "one"}}
+    await coordinator.parts.lifecycle.create_job(parse_job(spec), None, None, False)
+    runner, info = (
+        coordinator.jobs.runner(JOB),
+        {"platform": {"system": "Linux", "cores": 4}, "labels": {"site": "one"}},
+    )
     names = [f"node-{number:06}" for number in range(nodes)]
     for name in names:
-        coordinator.presence.tell(name, info)
-        coordinator.presence.joined_at[name] = time.time()
-        coordinator.presence.heard(name)
-    await driver.tell(Join(names[0]))
-    (member,) = driver.hub.roster.state()
-    driver.hub.roster = Roster.restore([member | {"node": name} for name in names])  # one by one takes a minute
+        coordinator.nodes.presence.set_info(name, info)
+        coordinator.nodes.presence.joined_at[name] = time.time()
+        coordinator.nodes.presence.mark_alive(name)
+    await runner.submit(Join(names[0]))
+    (member,) = runner.hub.roster.state()
+    runner.hub.roster = NodeRoster.restore([member | {"node": name} for name in names])  # one by one takes a minute
 
 
 async def run(nodes: int, folder: Path) -> dict[str, Any]:
     """Measure with so many nodes."""
     settings = Settings(data=folder, lease_s=3600.0)
-    coordinator = Coordinator(settings, Ledger(), "sho_benchmark")
+    coordinator = Coordinator(settings, TrafficCounter(), "sho_benchmark")
     await coordinator.start()
     await populate(coordinator, nodes)
     transport = httpx.ASGITransport(create_app(coordinator))
@@ -90,15 +91,15 @@ async def run(nodes: int, folder: Path) -> dict[str, Any]:
         async def get(path: str) -> None:
             (await client.get(path)).raise_for_status()
 
-        async def tell() -> None:
-            reader = coordinator.broadcast.open(None)
-            await describe.Teller(coordinator).tell()
-            coordinator.broadcast.close(reader)
+        async def publish() -> None:
+            reader = coordinator.telemetry.event_bus.open(None)
+            await coordinator.parts.change_publisher.publish()
+            coordinator.telemetry.event_bus.close(reader)
 
         works: dict[str, Callable[[], Awaitable[Any]]] = {
             "metrics": lambda: get("/metrics"),
-            "teller": tell,
-            "watch": coordinator.watch.look,
+            "change_publisher": publish,
+            "alert_loop": coordinator.parts.alert_loop.evaluate,
             "job": lambda: get(f"/api/v1/jobs/{JOB}"),
             "nodes_page": lambda: get("/api/v1/nodes"),
             "job_nodes": lambda: get(f"/api/v1/jobs/{JOB}/nodes"),

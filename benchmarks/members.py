@@ -1,8 +1,8 @@
-"""What a join and a report cost the hub alone, by how many members the job has.
+"""Cost of a join and a report at the hub alone, by the number of the job's nodes.
 
-    python benchmarks/members.py --members 100 1000 10000
+python benchmarks/members.py --members 100 1000 10000
 
-No sockets, no journal: a hub in this process, a model of 4 KB, rounds that all take part in. `looked_at_us` is the
+No sockets, no journal: a hub in this process, a model of 4 KB, rounds in which all take part. `looked_at_us` is the
 price of a report to a schedule that is shown each, in the same run.
 """
 
@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from harness import arguments, show
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.hub import Hub
-from shoal.core.machine import Boot
-from shoal.core.message import Join, Order, Ref, Report
-from shoal.core.plan import Plan
-from shoal.core.schedule import Decision, View, Wait
-from shoal.core.tree import Tree
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.machine import Restarted
+from shoal.core.protocol.message import BlobRef, Join, Report, Task
+from shoal.core.scheduling.schedule import Decision, View, Wait
+from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
+from shoal.sim.network.blobs import MemoryBlobs
 
 PARAMETERS = 1000
 
@@ -44,40 +44,40 @@ class Job:
     """A hub and the names of its members."""
 
     def __init__(self, schedule: Rounds, members: int) -> None:
-        bodies = MemoryBodies()
+        bodies = MemoryBlobs()
         start, self.update = (bodies.put({"model": Tree.of({"w": np.full(PARAMETERS, x, np.float32)})}) for x in (0, 1))
-        self.hub = Hub(Plan(1000, 7, "float64", start), Algorithm(), schedule, bodies)
-        self.hub.on(Boot(), 0.0)
+        self.hub = Hub(JobPlan(1000, 7, "float64", start), Algorithm(), schedule, bodies)
+        self.hub.on(Restarted(), 0.0)
         self.names = [f"node-{number:06}" for number in range(members)]
 
     def join(self) -> float:
-        """Microseconds of processor time for each that joins, until all have."""
+        """Join all, and return the microseconds of processor time for each."""
         began = time.process_time()
         for name in random.Random(1).sample(self.names, len(self.names)):
             self.hub.on(Join(name), 0.0)
         return (time.process_time() - began) / len(self.names) * 1e6
 
     def round(self) -> float:
-        """The same for each report of a round."""
-        version = self.hub.version
-        orders = [order for order in map(self.hub.standing, self.names) if isinstance(order, Order)]
-        random.Random(version).shuffle(orders)
-        reports = [answer(order, self.update) for order in orders]
+        """Return the same for each report of a round."""
+        version = self.hub.progress.version
+        tasks = [task for task in map(self.hub.poll_reply, self.names) if isinstance(task, Task)]
+        random.Random(version).shuffle(tasks)
+        reports = [answer(task, self.update) for task in tasks]
         began = time.process_time()
         for report in reports:
             self.hub.on(report, 1.0 + version)
         spent = time.process_time() - began
-        assert self.hub.version == version + 1
+        assert self.hub.progress.version == version + 1
         return spent / len(reports) * 1e6
 
 
-def answer(order: Order, update: Ref) -> Report:
-    """What a node says that has trained."""
-    return Report(order.node, order.id, order.version, 1.0, update, {"train/loss": 0.5}, 1.0)
+def answer(task: Task, update: BlobRef) -> Report:
+    """Return a node's report after training."""
+    return Report(task.node, task.id, task.version, 1.0, update, {"train/loss": 0.5}, 1.0)
 
 
 def measured(members: int, rounds: int) -> dict[str, Any]:
-    """A row of the table; rounds of both kinds alternate."""
+    """Return a row of the table; rounds of both kinds alternate."""
     given = {"min_nodes": members, "quorum": members, "deadline_s": 1e6}
     plain, watchful = Job(Rounds(**given), members), Job(Watchful(**given), members)
     join, _ = plain.join(), watchful.join()

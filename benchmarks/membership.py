@@ -14,13 +14,13 @@ from typing import Any
 
 from harness import arguments, show
 
-from shoal.core.pace import Pace
-from shoal.sim.members import Members, halves, names
-from shoal.sim.mesh import Weather
+from shoal.core.membership.swim_config import SwimConfig
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.sim.scenarios.membership_runs import MembershipFleet, halves, names
 
-SWIM = Pace(health_most=0, suspicion=3.0, slack=1.0, buddy=False)
+SWIM = SwimConfig(health_max=0, suspicion=3.0, slack=1.0, buddy=False)
 """Without Lifeguard; its suspicions last for about as long as Lifeguard takes to give up a dead peer."""
-FULL = Pace()
+FULL = SwimConfig()
 WATCHED_S = 300.0
 SPLIT_S = 120.0
 PATIENCE_S = 300.0
@@ -39,16 +39,16 @@ class Deaths:
 
 @dataclass(frozen=True)
 class Living:
-    """Nobody dies."""
+    """A fleet in which no peer dies."""
 
     false_deaths: int
     messages: float
     kib: float
 
 
-def settled(n: int, seed: int, pace: Pace = FULL) -> Members:
-    """A fleet that has been calm for a minute."""
-    fleet = Members(names(n), seed=seed, pace=pace)
+def settled(n: int, seed: int, pace: SwimConfig = FULL) -> MembershipFleet:
+    """Return a fleet that has been calm for a minute."""
+    fleet = MembershipFleet(names(n), seed=seed, pace=pace)
     fleet.start()
     fleet.until(PATIENCE_S)
     fleet.hosts.run(fleet.clock.now + 60.0)
@@ -56,14 +56,14 @@ def settled(n: int, seed: int, pace: Pace = FULL) -> Members:
 
 
 def start_s(n: int, seed: int) -> float:
-    """Seconds from the start of all processes at once until everybody knows everybody."""
-    fleet = Members(names(n), seed=seed)
+    """Return the seconds from the start of all processes at once until all know all."""
+    fleet = MembershipFleet(names(n), seed=seed)
     fleet.start()
     return fleet.until(PATIENCE_S) or PATIENCE_S
 
 
 def deaths(n: int, seed: int) -> Deaths:
-    """Seconds until each of the dead is given up by somebody (the slowest of them), and all by everybody."""
+    """Return the seconds until each of the dead is given up by one peer (the slowest of them), and all by all."""
     fleet = settled(n, seed)
     begun = fleet.clock.now
     dead = fleet.rng.sample(names(n), max(1, n // 10))
@@ -75,10 +75,10 @@ def deaths(n: int, seed: int) -> Deaths:
     return Deaths(first, fleet.clock.now - begun)
 
 
-def living(n: int, seed: int, pace: Pace, loss: float = 0.0, stalls: bool = False) -> Living:
-    """What happens in five minutes of loss, or of processes that are held up now and then."""
+def living(n: int, seed: int, pace: SwimConfig, loss: float = 0.0, stalls: bool = False) -> Living:
+    """Run five minutes of loss, or of processes that are stopped now and then."""
     fleet = settled(n, seed, pace)
-    fleet.hosts.turn(Weather(loss=loss))
+    fleet.hosts.set_conditions(PeerNetworkConditions(loss=loss))
     if stalls:
         for name in names(n):
             stall_later(fleet, name)
@@ -90,13 +90,13 @@ def living(n: int, seed: int, pace: Pace, loss: float = 0.0, stalls: bool = Fals
     )
 
 
-def stall_later(fleet: Members, name: str) -> None:
+def stall_later(fleet: MembershipFleet, name: str) -> None:
     """Hold this process up, again and again."""
     mean = sum(STALL_S) / 2
     fleet.clock.after(fleet.rng.expovariate(STALLED / (1 - STALLED) / mean), stall, fleet, name)
 
 
-def stall(fleet: Members, name: str) -> None:
+def stall(fleet: MembershipFleet, name: str) -> None:
     """Hold this process up, and plan the next time."""
     seconds = fleet.rng.uniform(*STALL_S)
     fleet.hosts.stall(name, seconds)
@@ -104,20 +104,20 @@ def stall(fleet: Members, name: str) -> None:
 
 
 def heal_s(n: int, seed: int) -> tuple[float, int]:
-    """Seconds from the healing of a split until everybody knows everybody; and who was falsely given up in a minute."""
+    """Return the seconds from the healing of a split until all know all; and the false alarms in a minute."""
     fleet = settled(n, seed)
-    fleet.excused = True
+    fleet.deaths_expected = True
     fleet.hosts.split(halves(names(n))[0])
     fleet.hosts.run(fleet.clock.now + SPLIT_S)
     fleet.hosts.heal()
-    fleet.excused = False
+    fleet.deaths_expected = False
     seconds = fleet.until(PATIENCE_S) or PATIENCE_S
     fleet.hosts.run(fleet.clock.now + 60.0)
     return seconds, len(fleet.false_deaths)
 
 
 def row(n: int, seeds: range) -> dict[str, Any]:
-    """All that is measured with so many peers: means over the seeds."""
+    """Return a row for this many peers: means over the seeds."""
     mean = statistics.fmean
     ended = [deaths(n, seed) for seed in seeds]
     healed = [heal_s(n, seed) for seed in seeds]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import numpy as np
 
-from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tick
-from shoal.core.message import Metrics
-from shoal.core.tree import Tree
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import Metrics
 
 
 class NoOp:
-    """A model of `parameters` float32 zeros. "Training" adds one small number, which differs from order to order: equal
-    updates would have equal names, and be stored once."""
+    """A model of `parameters` float32 zeros in so many layers. "Training" adds one small number, which differs from
+    task to task: equal updates would have equal names, and be stored once. `starts`: a file that gets the time of each
+    start of training."""
 
     device = "none"
 
-    def __init__(self, parameters: int, metrics: bool) -> None:
-        self._parameters, self._metrics = parameters, metrics
-        self._model = self._step = Tree.of({"w": np.zeros(parameters, np.float32)})
+    def __init__(self, parameters: int, metrics: bool, layers: int = 1, starts: Path | None = None) -> None:
+        self._metrics, self._starts = metrics, starts
+        self._model = Tree.of({f"w{layer}": np.zeros(parameters // layers, np.float32) for layer in range(layers)})
 
     def init(self, seed: int) -> Tree:
         return self._model
@@ -30,23 +34,26 @@ class NoOp:
 
     def train(
         self,
-        budget: Budget,
+        budget: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
         tick: Tick = no_tick,
     ) -> Trained:
+        if self._starts is not None:
+            with self._starts.open("a") as file:
+                file.write(f"{time.monotonic()}\n")
         step = np.float32(1e-9 * (budget.seed % 1_000_003 + 1))
         self._model = Tree.of({name: self._model[name] + step for name in self._model})
         return Trained(1.0, {"train/loss": float(step)} if self._metrics else {})
 
-    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
         return Trained(1.0), self._model
 
     def evaluate(self) -> Metrics:
         return {"eval/examples": 100.0, "eval/loss": 1.0, "eval/accuracy": 0.5} if self._metrics else {}
 
 
-def learner(parameters: int = 10_000, metrics: bool = True) -> NoOp:
-    """Made by the edge client: `--option parameters=…`, `--option metrics=false`."""
-    return NoOp(parameters, metrics)
+def learner(parameters: int = 10_000, metrics: bool = True, layers: int = 1, starts: str = "") -> NoOp:
+    """Return the learner of the edge client: `--option parameters=…`, `--option metrics=false`."""
+    return NoOp(parameters, metrics, layers, Path(starts) if starts else None)

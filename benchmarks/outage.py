@@ -23,26 +23,28 @@ import torch
 from torch import nn
 
 from shoal.algorithms.fedavg import FedAvg
-from shoal.core.algorithm import Task, tree_slot
-from shoal.core.failover import Failover
-from shoal.core.hub import Plan
-from shoal.core.learner import Budget
-from shoal.core.message import Order, Ref
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree
-from shoal.learn import data, mnist
-from shoal.learn.partition import dirichlet
-from shoal.learn.torch_learner import TorchLearner
+from shoal.core.algorithm.algorithm import LocalTask, tree_slot
+from shoal.core.algorithm.learner import TrainConfig
+from shoal.core.failover.failover import Failover
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree
+from shoal.core.protocol.message import BlobRef, Task
+from shoal.core.protocol.peer_message import CoordinatorProbe, CoordinatorStatus, DeclareFailover
+from shoal.learn import mnist
+from shoal.learn.data import datasets
+from shoal.learn.data.partition import dirichlet
+from shoal.learn.training.torch_learner import TorchLearner
 from shoal.mixing.pairwise import Pairwise
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.clock import Clock
-from shoal.sim.faults import Faults
-from shoal.sim.mesh import Mesh, Weather
-from shoal.sim.peer_node import Commons, PeerWorld
-from shoal.sim.watch import Watch
-from shoal.sim.work import Begun
-from shoal.sim.world import Setup
+from shoal.sim.hosts.peer_node import FailoverSetup, FailoverWorld
+from shoal.sim.hosts.work import LearnerTask
+from shoal.sim.hosts.world import SimulationSetup
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.sim.network.clock import VirtualClock
+from shoal.sim.network.faults import Faults, PeerNetworkConditions
+from shoal.sim.network.network import Network
+from shoal.sim.network.observer import Observer
 
 ROUND_S = 10.0
 DIES, BACK, ENDS = 20, 60, 80
@@ -53,17 +55,17 @@ TRAIN, TEST = 8000, 2000
 class FiveSteps(FedAvg):
     """Federated averaging with five local steps of sixteen examples."""
 
-    def budget(self, task: Task) -> Budget:
-        """Five steps, whatever the node's number of examples."""
-        return Budget(steps=5, batch_size=16, lr=self.lr, seed=task.seed)
+    def train_config(self, task: LocalTask) -> TrainConfig:
+        """Train five steps, whatever the node's number of examples."""
+        return TrainConfig(steps=5, batch_size=16, lr=self.lr, seed=task.seed)
 
 
-class Silent(Mesh):
-    """Nobody hears anybody: every node is alone."""
+class Silent(Network):
+    """A network without messages: every node is alone."""
 
     def send(self, source: str, target: str, message: object, deliver: Callable[..., None]) -> None:  # type: ignore[override]
         """Let through what concerns the hub, so that all go away together; no model."""
-        if type(message).__name__ in ("Suspect", "Bulletin", "Declare"):
+        if isinstance(message, CoordinatorProbe | CoordinatorStatus | DeclareFailover):
             super().send(source, target, message, deliver)
 
 
@@ -71,7 +73,7 @@ class Job:
     """The job, its nodes, and a judge with the test images."""
 
     def __init__(self, nodes: int, seed: int, folder: str, outage: str) -> None:
-        images = data.load("mnist", Path(folder) if folder else None)
+        images = datasets.load("mnist", Path(folder) if folder else None)
         order = np.random.default_rng(seed).permutation(len(images.train_y))[:TRAIN]
         parts = dirichlet(images.train_y[order], nodes, 0.3, seed)
         names = tuple(f"n{number:02d}" for number in range(nodes))
@@ -85,59 +87,63 @@ class Job:
         self.weights = {name: float(len(part)) for name, part in zip(names, parts, strict=True)}
         test = pixels(images.test_x[:TEST], "mnist"), classes(images.test_y[:TEST])
         self.judge = TorchLearner(model, test, test)
-        self.bodies, clock = MemoryBodies(), Clock()
+        self.bodies, clock = MemoryBlobs(), VirtualClock()
         algorithm = FiveSteps(lr=0.1)
-        setup = Setup(Plan(ENDS, seed=seed), algorithm, Rounds(deadline_s=3600.0), names, Faults(), seed=seed)
-        away = Failover(dwell_s=30.0) if outage in ("gossip", "alone") else Failover(ttl_s=1e9)
+        setup = SimulationSetup(
+            JobPlan(ENDS, seed=seed), algorithm, Rounds(deadline_s=3600.0), names, Faults(), seed=seed
+        )
+        away = Failover(min_away_s=30.0) if outage in ("gossip", "alone") else Failover(coordinator_timeout_s=1e9)
 
-        def perform(node: str, order: Order, memory: Ref | None) -> Begun:
-            return Begun(algorithm, learners[node], self.bodies, order, memory)
+        def perform(node: str, order: Task, memory: BlobRef | None) -> LearnerTask:
+            return LearnerTask(algorithm, learners[node], self.bodies, order, memory)
 
-        self.world = PeerWorld(
+        self.world = FailoverWorld(
             setup,
-            Commons(away, lambda: Pairwise().mixer(), self.weights),
+            FailoverSetup(away, lambda: Pairwise().mixer(), self.weights),
             perform,
             lambda _node, _order: ROUND_S,
-            weather=Weather(),
+            conditions=PeerNetworkConditions(),
             clock=clock,
             bodies=self.bodies,
-            watch=Watch(),
+            watch=Observer(),
         )
         if outage == "alone":
-            self.world.mesh = Silent(clock, Weather(), Random(seed))
+            self.world.mesh = Silent(clock, PeerNetworkConditions(), Random(seed))
         if outage != "none":
             clock.at(DIES * ROUND_S, self.world.coordinator.kill, (BACK - DIES) * ROUND_S)
         self.world.start()
-        self.world.look()
+        self.world.update_live_peers()
 
     def accuracy(self, tree: Tree) -> float:
-        """On the test images."""
+        """Evaluate on the test images."""
         self.judge.load(tree)
         return self.judge.evaluate()["eval/accuracy"]
 
     def at(self, turn: int) -> tuple[float, float, float]:
-        """(mean, least) accuracy of the peers' own models, and of their weighted mean; the hub's where none is away."""
+        """Return (mean, least) accuracy of the peers' own models, and of their weighted mean; the hub's if
+        none is away.
+        """
         self.world.run(turn * ROUND_S)
         peers = {name: self.world.peer(name).peer.gossip for name in self.world.nodes}
         away = {name: gossip.me.model for name, gossip in peers.items() if gossip is not None}
         if not away:
-            whole = self.accuracy(tree_slot(self.world.coordinator.hub.slots, "model"))
+            whole = self.accuracy(tree_slot(self.world.coordinator.hub.store.slots, "model"))
             return whole, whole, whole
         own = [self.accuracy(tree) for tree in away.values()]
         return mean(own), min(own), self.accuracy(weighted(away, self.weights))
 
     def sent(self) -> float:
-        """Models that a peer has sent to others, on average."""
+        """Return the models that a peer has sent to others, on average."""
         return self.world.models_sent / len(self.weights)
 
 
 def model() -> nn.Module:
-    """784-32-10: 25,450 weights."""
+    """Return the network 784-32-10: 25,450 weights."""
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 def weighted(trees: dict[str, Tree], weights: dict[str, float]) -> Tree:
-    """The weighted mean."""
+    """Return the weighted mean."""
     totals = Totals()
     for name, tree in trees.items():
         slots: Slots = {"model": tree}

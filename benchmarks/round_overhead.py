@@ -1,6 +1,6 @@
-"""What a round costs when training costs nothing: a coordinator and edge clients in processes of their own, over HTTP.
+"""Cost of a round whose training costs nothing: a coordinator and edge clients in their own processes, over HTTP.
 
-    python benchmarks/round_overhead.py --clients 10 --parameters 10000 --rounds 100
+python benchmarks/round_overhead.py --clients 10 --parameters 10000 --rounds 100
 
 Every client is the product's own (`shoal join`), with a learner that does nothing. The first rounds are not counted.
 Printed: seconds per round, processor seconds per round of the coordinator and of one client, and bytes on the wire
@@ -56,20 +56,20 @@ def main() -> int:
 
 
 def begin(served: Served, options: Any) -> None:
-    """The job; all clients take part in every round."""
+    """Create the job; all clients take part in every round."""
     schedule = {"name": "rounds", "min_nodes": options.clients}
     rounds = options.warmup + options.rounds
-    served.begin({"name": JOB, "rounds": rounds, "sums": options.sums, "schedule": schedule})
+    served.begin({"name": JOB, "rounds": rounds, "aggregation_precision": options.sums, "schedule": schedule})
 
 
 def start_client(served: Served, number: int, options: Any) -> subprocess.Popen[bytes]:
-    """One edge client, its output in a log."""
+    """Start one edge client, its output in a log."""
     chosen = [f"parameters={options.parameters}", f"metrics={str(not options.no_metrics).lower()}"]
     with (served.folder / f"client-{number}.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "shoal", "join", served.url, "--learner", f"{LEARNER}:learner"]
             + ["--token", served.tokens(1), "--name", f"node-{number}"]
-            + ["--state", str(served.folder / f"node-{number}")]
+            + ["--state-dir", str(served.folder / f"node-{number}")]
             + [f"--option={option}" for option in chosen],
             cwd=served.folder,
             env=environment(served.folder),

@@ -1,10 +1,10 @@
-"""One table of all methods that a coordinator orders: what they reach, what they send, and what a straggler costs.
+"""One table of all methods that a coordinator runs: what they reach, what they send, and what a straggler costs.
 
     python benchmarks/shelf.py                      all of them, some minutes
     python benchmarks/shelf.py --only fedavg scaffold
 
 The embedded digits (1,438 to train on, 359 to test) on ten nodes with two label shards each, a small MLP, one seed, on
-a simulated clock where an order takes a second; with a straggler, one of the ten takes ten seconds. Rows are not tuned
+a simulated clock where a task takes a second; with a straggler, one of the ten takes ten seconds. Rows are not tuned
 against each other: each has the settings that its paper or our study names for data of this size. "s to 85 %" is the
 virtual time of the first version at 85 % on the test digits, of a job that runs as many versions as the row says.
 """
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 import shoal
+from shoal.jobs.spec import parse_job
 from shoal.learn import TorchLearner, digits
-from shoal.spec import parse_job
 
 NODES, SEED, TARGET = 10, 1, 0.85
 FIVE: dict[str, Any] = {"epochs": 5, "batch_size": 10, "lr": 0.1}
@@ -41,12 +41,12 @@ class Row:
 
     @property
     def title(self) -> str:
-        """What stands in the table."""
+        """Return the row's title."""
         return self.label or self.name
 
 
 def buffered(size: int) -> dict[str, Any]:
-    """A version of every so many reports."""
+    """Return a buffer schedule of that size."""
     return {"name": "buffer", "size": size, "min_nodes": NODES}
 
 
@@ -73,32 +73,32 @@ BUFFERED = [
     Row("fedasync", 300, FIVE, buffered(1)),
     Row("fedbuff", 60, FIVE, buffered(5)),
 ]
-LONG: dict[str, Any] = {"lr": 0.1, "checks": 225}
+LONG: dict[str, Any] = {"lr": 0.1, "local_steps": 2250}
 """As many mini-batches as 30 rounds of five epochs."""
 
 DRIFTING = [
-    Row("dynamic", 0, {"lr": 0.1, "checks": 60}, {"name": "drift", "min_nodes": NODES}),
-    Row("periodic", 0, {"lr": 0.1, "checks": 60}, {"name": "periodic", "min_nodes": NODES}),
-    Row("fda", 0, {"lr": 0.1, "checks": 60}, {"name": "variance", "min_nodes": NODES}),
-    Row("dynamic", 0, LONG, {"name": "drift", "min_nodes": NODES}, label="dynamic, 225 checks"),
+    Row("dynamic", 0, {"lr": 0.1, "local_steps": 600}, {"name": "divergence", "min_nodes": NODES}),
+    Row("periodic", 0, {"lr": 0.1, "local_steps": 600}, {"name": "periodic", "min_nodes": NODES}),
+    Row("fda", 0, {"lr": 0.1, "local_steps": 600}, {"name": "variance", "min_nodes": NODES}),
+    Row("dynamic", 0, LONG, {"name": "divergence", "min_nodes": NODES}, label="dynamic, 225 checks"),
     Row("fda", 0, LONG, {"name": "variance", "min_nodes": NODES}, label="fda, 225 checks"),
 ]
 FILTERED = [
     Row("fedavg", 30, FIVE, filters=({"name": "half"},), label="fedavg, bf16"),
     Row("fedavg", 30, FIVE, filters=({"name": "quantize"},), label="fedavg, 8 bits"),
     Row("fedavg", 30, FIVE, filters=({"name": "delta"}, {"name": "quantize"}), label="fedavg, 8 bits both ways"),
-    Row("fedavg", 30, FIVE, filters=({"name": "top_k", "share": 0.05},), label="fedavg, top 5 %"),
+    Row("fedavg", 30, FIVE, filters=({"name": "top_k", "fraction": 0.05},), label="fedavg, top 5 %"),
 ]
 SHELF = [*ROUNDS, *BUFFERED, *DRIFTING, *FILTERED]
 
 
 def learners() -> dict[str, TorchLearner]:
-    """The same for every row."""
+    """Return the same learners for every row."""
     return {f"node-{part}": digits.learner(part, NODES, split="shards:2", seed=SEED) for part in range(NODES)}
 
 
 def run(row: Row, slow: dict[str, float]) -> shoal.Result:
-    """One method's job."""
+    """Run one method's job."""
     algorithm = {"name": row.name, **row.algorithm}
     given: dict[str, Any] = {"name": "shelf", "seed": SEED, "algorithm": algorithm, "schedule": row.schedule}
     job = parse_job({**given, "rounds": row.versions, "filters": list(row.filters)})
@@ -106,13 +106,13 @@ def run(row: Row, slow: dict[str, float]) -> shoal.Result:
 
 
 def reached(result: shoal.Result) -> float | None:
-    """Virtual seconds to the target; None where it was not reached."""
+    """Return the virtual seconds to the target; None if it was not reached."""
     times = [one.closed for one in result.versions if one.metrics.get("held_out/accuracy", 0.0) >= TARGET]
     return times[0] if times else None
 
 
 def measured(row: Row) -> dict[str, Any]:
-    """A line of the table, as numbers."""
+    """Return a line of the table, as numbers."""
     plain, slowed = run(row, {}), run(row, {"node-0": 10.0})
     return {
         "method": row.title,
@@ -129,7 +129,7 @@ def measured(row: Row) -> dict[str, Any]:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A line of the table, as text."""
+    """Return a line of the table, as text."""
     up, down = (row[f"{way}_bytes"] / 1e6 for way in ("up", "down"))
     there = [f"{row[name]:.0f}" if row[name] is not None else "never" for name in ("to target", "to target, straggler")]
     return (

@@ -1,10 +1,11 @@
-"""What large bodies cost the coordinator: uploaded, checked, folded; stored as a new model; downloaded.
+"""Cost of large blobs at the coordinator: uploaded, checked, folded; stored as a new model; downloaded.
 
-    python benchmarks/transfer.py --mb 100 --at-once 1 8 --rounds 3
+python benchmarks/transfer.py --mb 100 --at-once 1 8 --rounds 3
 
-Nodes in processes of their own speak the real protocol over loopback, without a learner. One more node answers last, so
-that closing the round (the mean, the new model's file) is counted by itself. Beside it, in the same run, what a process
-pays that only receives, or only sends, over the same loopback with plain sockets.
+Nodes in processes of their own speak the real protocol over loopback, without a learner. One more node answers last,
+so
+closing the round (the mean, the new model's file) is counted by itself. Beside it, in the same run, the cost of a
+process that only receives, or only sends, over the same loopback with plain sockets.
 
 Printed: gigabytes per processor second of the coordinator (its own process, kernel work included), and wall seconds.
 "upload" receives, checks, hashes and stores durably; "report" measures the norm, journals and folds; "upload to fold"
@@ -74,11 +75,11 @@ class Remote:
 
 
 def _serve(pipe: Connection, url: str, token: str, number: int, model: Path) -> None:
-    """In the node's process: do what is asked for."""
+    """Run a node's process: do what is asked for."""
     data = model.read_bytes()
     hashed = hashlib.sha256(memoryview(data)[:-4])
     node = Node(url, token, f"node-{number}")
-    order: Any = None
+    task: Any = None
     update = Update(data, number)
     while True:
         try:
@@ -86,14 +87,14 @@ def _serve(pipe: Connection, url: str, token: str, number: int, model: Path) -> 
         except EOFError:  # the benchmark has ended
             return
         try:
-            if step == "order":
-                order = node.order(JOB)
-                update = Update(data, number + 100 * order.version)  # an old one might be here still
+            if step == "task":
+                task = node.task(JOB)
+                update = Update(data, number + 100 * task.version)  # an old one might be here still
             elif step == "download":
-                node.download(JOB, order.body)
+                node.download(JOB, task.body)
             elif step == "upload":
-                node.link.upload(JOB, update.ref(hashed), update)
-            elif not node.report(JOB, order, update.ref(hashed)).counted:
+                node.client.blobs.upload(JOB, update.ref(hashed), update)
+            elif not node.report(JOB, task, update.ref(hashed)).counted:
                 raise RuntimeError("the report was not counted")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - told to the parent
             pipe.send(f"node {number}, {step}: {error!r}")
@@ -110,7 +111,7 @@ def together(nodes: list[Remote], step: str) -> None:
 
 
 def measured(model: Path, at_once: int, rounds: int) -> Phases:
-    """Some rounds of one job; the first is not counted."""
+    """Run some rounds of one job; the first is not counted."""
     with coordinator() as served:
         schedule = {"name": "rounds", "min_nodes": at_once + 1, "deadline_s": 3600.0}
         served.begin({"name": JOB, "rounds": rounds + 2, "schedule": schedule}, model)
@@ -119,7 +120,7 @@ def measured(model: Path, at_once: int, rounds: int) -> Phases:
         *workers, last = nodes
         found = Phases(served)
         for _ in range(rounds + 1):
-            together(nodes, "order")
+            together(nodes, "task")
             with found.phase("download"):
                 together(workers, "download")
             with found.phase("upload to fold"):
@@ -139,7 +140,7 @@ def measured(model: Path, at_once: int, rounds: int) -> Phases:
 
 
 def loopback(nbytes: int, *, receives: bool) -> float:
-    """Gigabytes per processor second of a process that does nothing but receive (or send) over loopback."""
+    """Return the gigabytes per processor second of a process that only receives (or sends) over loopback."""
     listening = socket.create_server((HOST, 0))
     here, there = multiprocessing.Pipe()
     one, other = (_receive, _send) if receives else (_send, _receive)
@@ -195,7 +196,7 @@ def main() -> int:
 
 
 def row(found: Phases, phase: str, at_once: int, nbytes: int, limit: dict[str, float]) -> dict[str, Any]:
-    """One line of the table."""
+    """Return one line of the table."""
     moved = nbytes / 1e9 * (1 if phase == "close" else at_once)
     cpu, wall = statistics.median(found.cpu_s[phase]), statistics.median(found.wall_s[phase])
     plain = {"download": limit["send"], "upload": limit["receive"], "upload to fold": limit["receive"]}.get(phase)

@@ -1,9 +1,10 @@
-"""What trust costs a peer: signing and checking papers, requests and answers.
+"""Cost of trust at a peer: signing and verifying documents, requests and answers.
 
-    python benchmarks/trust.py --peers 128 --times 2000
+python benchmarks/trust.py --peers 128 --times 2000
 
-One thread, no HTTP, no files. Beside it, in the same run: Ed25519 alone, and SHA-256 of one million bytes, which every
-body passes anyway.
+One thread, no HTTP, no files. Beside it, in the same run: Ed25519 alone, and SHA-256 of one million bytes, which
+every
+blob passes anyway.
 
 Printed: processor microseconds of one call, the median over batches.
 """
@@ -19,10 +20,10 @@ from itertools import count
 
 from harness import MB, arguments, show
 
-from shoal.trust.envelope import Request, Signer, check_answer, read_request, sha256
-from shoal.trust.gatekeeper import Gatekeeper
-from shoal.trust.keys import Key, verifies
-from shoal.trust.papers import Charter, JoinCert, Peer, Roster, seal, unseal
+from shoal.trust.documents import Charter, JoinCert, Roster, RosterEntry, sign_document, verify_document
+from shoal.trust.envelope import SignedRequest, Signer, check_answer, read_request, sha256
+from shoal.trust.keys import SigningKey, verifies
+from shoal.trust.request_verifier import RequestVerifier
 
 BATCHES = 20
 SHA = "0" * 64
@@ -34,32 +35,32 @@ class Job:
     """A job of so many peers, with a sender and a receiver."""
 
     def __init__(self, peers: int) -> None:
-        self.coordinator, keys = Key.make(), [Key.make() for _ in range(peers)]
-        self.charter = Charter("digits", SHA, SHA, self.coordinator.pub, Key.make().pub)
+        self.coordinator, keys = SigningKey.make(), [SigningKey.make() for _ in range(peers)]
+        self.charter = Charter("digits", SHA, SHA, self.coordinator.pub, SigningKey.make().pub)
         rows = (
-            Peer(f"node-{n:04d}", key.peer_id, key.pub, (f"https://node-{n:04d}.example:8443/",), True, 500)
+            RosterEntry(f"node-{n:04d}", key.peer_id, key.pub, (f"https://node-{n:04d}.example:8443/",), True, 500)
             for n, key in enumerate(keys)
         )
-        self.roster = seal(Roster("digits", 1, tuple(rows)), self.coordinator, self.charter)
+        self.roster = sign_document(Roster("digits", 1, tuple(rows)), self.coordinator, self.charter)
         self.cert = JoinCert("digits", "new", keys[0].peer_id, keys[0].pub, 500, LATER)
-        self.sealed_cert = seal(self.cert, self.coordinator, self.charter)
+        self.sealed_cert = sign_document(self.cert, self.coordinator, self.charter)
         self.sender, self.receiver = (Signer(keys[n], self.charter, 1) for n in (0, 1))
-        self.gate = Gatekeeper(self.charter, keys[1].peer_id)
-        self.gate.take_roster(self.roster)
+        self.gate = RequestVerifier(self.charter, keys[1].peer_id)
+        self.gate.update_roster(self.roster)
         self.digest = sha256(b"")
 
-    def ask(self) -> Request:
-        """A signed request."""
+    def ask(self) -> SignedRequest:
+        """Sign a request."""
         return self.sender.request(self.receiver.key.peer_id, "PUT", PATH, QUERY, self.digest)
 
-    def come(self, request: Request) -> None:
-        """Its whole way in, from its headers on."""
+    def come(self, request: SignedRequest) -> None:
+        """Handle it completely, from its headers on."""
         arrived = read_request("PUT", PATH, QUERY, request.headers().items())
         self.gate.admit(self.gate.examine(arrived, NOW), self.digest, NOW)
 
 
 def ways(job: Job, calls: int) -> dict[str, Callable[[], object]]:
-    """What is measured: each call does it once."""
+    """Return the measured functions: each call does it once."""
     key, text, asked = job.sender.key, b"x" * 400, job.ask()
     signature, answer, body = key.sign(text), job.receiver.answer(asked, 200, SHA), bytes(MB)
     requests, turn = [job.ask() for _ in range(calls)], count()
@@ -70,15 +71,15 @@ def ways(job: Job, calls: int) -> dict[str, Callable[[], object]]:
         "request: read, verify, admit": lambda: job.come(requests[next(turn)]),
         "answer: sign": lambda: job.receiver.answer(asked, 200, SHA),
         "answer: verify": lambda: check_answer(answer, asked, job.receiver.key.pub, job.charter),
-        "join certificate: seal": lambda: seal(job.cert, job.coordinator, job.charter),
-        "join certificate: unseal": lambda: unseal(job.sealed_cert, JoinCert, job.charter),
-        "roster: unseal": lambda: unseal(job.roster, Roster, job.charter),
+        "join certificate: seal": lambda: sign_document(job.cert, job.coordinator, job.charter),
+        "join certificate: unseal": lambda: verify_document(job.sealed_cert, JoinCert, job.charter),
+        "roster: unseal": lambda: verify_document(job.roster, Roster, job.charter),
         "SHA-256 of 1 MB": lambda: hashlib.sha256(body).digest(),
     }
 
 
 def microseconds(work: Callable[[], object], times: int) -> float:
-    """Processor time of one call: the median over batches, after one that is not counted."""
+    """Return the processor time of one call: the median over batches, after one that is not counted."""
     found = []
     for _ in range(BATCHES + 1):
         began = time.process_time()

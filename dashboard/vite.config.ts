@@ -44,6 +44,12 @@ export default defineConfig({
     // The coordinator's content security policy allows files of its own only: nothing may become a data: URL or inline.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    rollupOptions: {
+      input: { index: "index.html", edge: "src/edge/index.ts" },
+      preserveEntrySignatures: "exports-only",
+      // Pages import the edge client by name.
+      output: { entryFileNames: ({ name }) => (name === "edge" ? "edge.js" : "assets/[name]-[hash].js") },
+    },
   },
   server: { port: 5173, proxy: { "/api": { target: coordinator, changeOrigin: false } } },
 });

@@ -1,7 +1,7 @@
-"""Whether a container's process does its work: exit code 0 if so, else 1 and a line that says why.
+"""Health check of a container's process: exit code 0 if it works, else 1 and a line with the reason.
 
-HEALTH_URL says what is asked: http(s)://…, which must answer with 200; or tcp://host:port, which must take a
-connection. An edge client, which has no port, asks its coordinator. Only the standard library: it starts in no time.
+HEALTH_URL is the target: http(s)://…, which must answer with 200; or tcp://host:port, which must accept a connection.
+An edge client, which has no port, asks its coordinator. Only the standard library, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def main(environment: Mapping[str, str]) -> int:
 
 
 def connected(url: SplitResult) -> str:
-    """What is wrong with a port; nothing when it takes a connection."""
+    """Return what is wrong with a port; "" if it accepts a connection."""
     with socket.create_connection((url.hostname or "", url.port or 0), PATIENCE_S):
         return ""
 
 
 def answered(url: SplitResult) -> str:
-    """What is wrong with an answer; nothing when it is 200. Whose certificate it is matters to clients, not here."""
+    """Return what is wrong with an answer; "" if it is 200. The certificate matters to clients, not here."""
     if url.scheme not in ("http", "https") or not url.hostname:
         return "set HEALTH_URL, or SHOAL_EDGE__URL"
     if url.scheme == "https":

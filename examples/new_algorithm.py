@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.floats import row, with_row
-from shoal.core.learner import Learner
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, add, sub
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.learner import Learner
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.flat_view import row, with_row
+from shoal.core.model.tree import Slots, Tree, add, sub
 
 
 def signs(tree: Tree) -> Tree:
@@ -21,16 +21,16 @@ def signs(tree: Tree) -> Tree:
 
 @dataclass(frozen=True)
 class Majority(Algorithm):
-    """Nodes vote, for every number of the model, whether it should grow or shrink."""
+    """Sign SGD with majority vote: for each number of the model, nodes vote on the direction of the step."""
 
     name: ClassVar[str] = "majority"
     title: ClassVar[str] = "Majority vote (Bernstein et al. 2018)"
     step_size: float = 0.01
-    """How far every number moves in a round."""
+    """Length of each number's step in a round."""
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         made = super().local(learner, task, memory)
-        assert isinstance(made, Local)
+        assert isinstance(made, LocalResult)
         return replace(made, slots={"model": signs(tree_slot(made.slots, "model"))})
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

@@ -15,24 +15,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import Protocol, overload
+
+    from shoal.client.client import connect
+    from shoal.core.algorithm.learner import Learner
+    from shoal.jobs.spec import JobSpec, load_job
+    from shoal.loop.node import LoopNode
+    from shoal.loop.simulated import simulated
     from shoal.model_file import load_model
-    from shoal.result import Result
-    from shoal.sim.faults import Faults
+    from shoal.results.result import Result
+    from shoal.sim.network.faults import Faults
     from shoal.simulation import simulate
-    from shoal.spec import JobSpec, load_job
-    from shoal_edge_client import join
+
+    class JoinFunction(Protocol):
+        """The signature of `shoal_edge_client.join`, which is imported when it is first used."""
+
+        @overload
+        def __call__(self, url: str, *, learner: None = None, token: str | None = None, **more: Any) -> LoopNode:
+            """Return a node for a training loop of the caller's own."""
+            ...
+
+        @overload
+        def __call__(self, url: str, *, learner: Learner | str, token: str | None = None, **more: Any) -> int:
+            """Run a node until its jobs have ended."""
+            ...
+
+    join: JoinFunction
 
 __version__ = "0.1.0"
-__all__ = ["Faults", "JobSpec", "Result", "__version__", "join", "load_job", "load_model", "simulate"]
+__all__ = [
+    "Faults",
+    "JobSpec",
+    "Result",
+    "__version__",
+    "connect",
+    "join",
+    "load_job",
+    "load_model",
+    "simulate",
+    "simulated",
+]
 
 _HOME = {
-    "Faults": "shoal.sim.faults",
-    "JobSpec": "shoal.spec",
-    "Result": "shoal.result",
+    "Faults": "shoal.sim.network.faults",
+    "JobSpec": "shoal.jobs.spec",
+    "Result": "shoal.results.result",
+    "connect": "shoal.client.client",
     "join": "shoal_edge_client",
-    "load_job": "shoal.spec",
+    "load_job": "shoal.jobs.spec",
     "load_model": "shoal.model_file",
     "simulate": "shoal.simulation",
+    "simulated": "shoal.loop.simulated",
 }
 
 

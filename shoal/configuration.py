@@ -35,7 +35,7 @@ M = TypeVar("M", bound=BaseModel)
 
 PREFIX = "SHOAL_"
 SECTIONS = ("client", "coordinator", "data", "edge")
-"""All sections; who owns one defines its keys."""
+"""All sections; the owner of each defines its keys."""
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -43,7 +43,7 @@ _URL = re.compile(r"https?://[^/\s]+(/.*)?")
 
 
 def correction(text: str) -> str:
-    """Return what to write instead of a text that is no address: the same with http://, where that alone is missing."""
+    """Return an address with http:// added if only that is missing."""
     if "://" in text or not text.strip("/") or not text.isprintable() or " " in text:
         return "write for example http://127.0.0.1:8080"
     return f"write http://{text.lstrip('/')}"
@@ -61,7 +61,7 @@ UrlOrNone = Annotated[str, AfterValidator(lambda text: _is_url(text) if text els
 """The same, or nothing."""
 
 Layer = dict[str, tuple[Any, str]]
-"""What one kind of source says: key -> (value, name of the source)."""
+"""Values of one kind of source: key -> (value, name of the source)."""
 
 
 def _cache() -> Path:
@@ -69,7 +69,7 @@ def _cache() -> Path:
 
 
 class ClientSettings(BaseModel):
-    """Section `client`: how the commands of an operator reach a coordinator."""
+    """Section `client`: the connection of commands to a coordinator."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -81,7 +81,7 @@ class ClientSettings(BaseModel):
 
 
 class DataSettings(BaseModel):
-    """Section `data`: where data sets lie."""
+    """Section `data`: the folder of data sets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -90,7 +90,7 @@ class DataSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Origin:
-    """One setting: its value, and where that came from (`default`, a file, a variable or an option)."""
+    """A setting with its value and source (`default`, a file, a variable or an option)."""
 
     section: str
     key: str
@@ -99,7 +99,7 @@ class Origin:
 
 
 def load(model: type[M], section: str, *, config: Path | None = None, given: Mapping[str, Any] | None = None) -> M:
-    """The settings of a section. `given`: what the command line said; None there means not said.
+    """Return the settings of a section. `given` holds options of the command line; None means absent.
 
     Raises `ShoalError` (`config.…`) that names the source and the key.
     """
@@ -109,7 +109,7 @@ def load(model: type[M], section: str, *, config: Path | None = None, given: Map
 def origins(
     model: type[BaseModel], section: str, *, config: Path | None = None, given: Mapping[str, Any] | None = None
 ) -> list[Origin]:
-    """Where each value of a section comes from, in the order of the model's fields. Raises as `load`."""
+    """Return the source of each value of a section, in the order of the fields. Raises as `load`."""
     settings, sources = _resolve(model, section, config, given or {})
     return [
         Origin(section, key, getattr(settings, key), sources.get(key, "default")) for key in type(settings).model_fields
@@ -117,7 +117,7 @@ def origins(
 
 
 def config_file(config: Path | None = None) -> Path | None:
-    """The file that is read, if any. Raises `ShoalError` when one is named that does not exist."""
+    """Return the settings file, if any. Raises `ShoalError` when the named file does not exist."""
     named = config or (Path(found) if (found := os.environ.get(f"{PREFIX}CONFIG")) else None)
     if named is not None:
         if not named.is_file():
@@ -129,7 +129,7 @@ def config_file(config: Path | None = None) -> Path | None:
 
 
 def _resolve(model: type[M], section: str, config: Path | None, given: Mapping[str, Any]) -> tuple[M, dict[str, str]]:
-    """The settings, and the source of each value that is no default."""
+    """Return the settings, and the source of each value that is not a default."""
     assert section in SECTIONS, section
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -163,7 +163,7 @@ def _file(model: type[BaseModel], section: str, config: Path | None) -> Layer:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file's tables, its sections checked."""
+    """Return a file's tables after checking its sections."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -173,7 +173,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _known(found: Iterable[str], known: Iterable[str], where: str, shown: str = "") -> None:
-    """Raise for the first key that nobody knows."""
+    """Raise `ShoalError` for the first unknown key."""
     names = sorted(known)
     for key in found:
         if key not in names:
@@ -183,7 +183,7 @@ def _known(found: Iterable[str], known: Iterable[str], where: str, shown: str = 
 
 
 def _environment(model: type[BaseModel], section: str) -> Layer:
-    """Values of variables, and of the files that variables name."""
+    """Return values of variables, and of the files that variables name."""
     prefix = f"{PREFIX}{section.upper()}__"
     _known_variables(model, prefix)
     texts = {name.lower(): text for name, text in os.environ.items()}
@@ -200,7 +200,7 @@ def _environment(model: type[BaseModel], section: str) -> Layer:
 
 
 def _parsed(text: str, annotation: Any, name: str) -> Any:
-    """A variable's value: JSON for lists and tables, else the text, which pydantic converts."""
+    """Return a variable's value: JSON for lists and tables, else the text."""
     if not _is_structured(annotation):
         return text
     try:
@@ -211,7 +211,7 @@ def _parsed(text: str, annotation: Any, name: str) -> Any:
 
 
 def _is_structured(annotation: Any) -> bool:
-    """Whether values of this type are lists or tables; of a union, whether one of its types is."""
+    """Return whether a type is a list or table, or a union with one."""
     origin = get_origin(annotation) or annotation
     if isinstance(origin, type) and issubclass(origin, list | tuple | set | frozenset | dict):
         return True
@@ -219,7 +219,7 @@ def _is_structured(annotation: Any) -> bool:
 
 
 def _known_variables(model: type[BaseModel], prefix: str) -> None:
-    """Raise for a variable of an unknown section, or of an unknown key of this one."""
+    """Raise `ShoalError` for a variable of an unknown section or key."""
     for name in os.environ:
         section, nested, key = name.removeprefix(PREFIX).partition("__")
         if not name.startswith(PREFIX) or not nested:
@@ -230,14 +230,19 @@ def _known_variables(model: type[BaseModel], prefix: str) -> None:
 
 
 def _secrets(model: type[BaseModel], prefix: str) -> dict[str, tuple[str, str]]:
-    """(name of the variable, what stands in the file that it names) of each key that is set so."""
+    """Return (variable, content of its file) for each key set by a file."""
     found = {}
     for key in model.model_fields:
         name = f"{prefix}{key.upper()}_FILE"
         if name not in os.environ or f"{key}_file" in model.model_fields:  # that one is really called so
             continue
-        try:
-            found[key] = (name, Path(os.environ[name]).read_text(encoding="utf-8").strip())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ShoalError(f"{name}: {error}", code="config.unreadable", hint="check the path") from None
+        found[key] = (name, read_secret(os.environ[name], name))
     return found
+
+
+def read_secret(path: str | Path, name: str) -> str:
+    """Return the secret in a file. Raises `ShoalError`, with the name of the setting, where it cannot be read."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShoalError(f"{name}: {error}", code="config.unreadable", hint="check the path") from None

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
 from shoal.core.errors import ShoalError
 
 EXTRAS = {
+    "accelerate": "hf",
     "alembic": "coordinator",
     "cryptography": "peer",
     "fastapi": "coordinator",
+    "lightning": "lightning",
+    "peft": "hf",
+    "PIL": "images",
+    "pyarrow": "tables",
+    "sklearn": "sklearn",
     "sqlalchemy": "coordinator",
     "torch": "torch",
+    "transformers": "hf",
     "uvicorn": "coordinator",
+    "xgboost": "xgboost",
 }
 """The smallest extra that brings a package; a caller who knows better names its own."""
 
@@ -26,3 +38,15 @@ def not_installed(error: ModuleNotFoundError, extra: str = "", what: str = "", i
     message = f"{what} needs {name}, which is not installed" if what else f"{name} is not installed"
     hint = f"pip install 'shoal[{extra or extra_of(error)}]'{f', or {instead}' if instead else ''}"
     return ShoalError(message, code="usage.extra", hint=hint)
+
+
+def lazy(homes: Mapping[str, str], module: str, name: str) -> Any:
+    """Return a name of a package from the module that `homes` says. Raises `ShoalError` where an extra is missing."""
+    if name not in homes:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(homes[name]), name)
+    except ModuleNotFoundError as error:
+        if not extra_of(error):
+            raise
+        raise not_installed(error, what=name) from error

@@ -1,4 +1,4 @@
-"""Models as safetensors files: `save_model`, `load_model`, and `opened`, any such file in the form that the wire knows.
+"""Models as safetensors files: `save_model`, `load_model`, and `opened`, which reads a file in canonical form.
 
 weights = shoal.load_model("model.safetensors")                  # names and numpy arrays
 network = shoal.load_model("model.safetensors", into=network())   # a torch module with these weights
@@ -15,10 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from shoal import wire
-from shoal.core.algorithm import tree_slot
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload, StorageFailed
-from shoal.core.tree import Layout, Tree
+from shoal.core.model.tree import BASE_MODEL, METADATA, Layout, Tree
+from shoal.wire.payload import (
+    PIECE_BYTES,
+    header_length,
+    open_payload,
+    parse_header,
+    payload_layout,
+    payload_pieces,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +42,7 @@ def save_model(model: Tree, path: str | Path) -> Path:
     partial = target.with_name(f".{target.name}.part")
     try:
         with partial.open("wb") as file:
-            for piece in wire.payload_pieces({"model": model}):
+            for piece in payload_pieces({"model": model}):
                 file.write(piece)
         partial.replace(target)
     except OSError as error:
@@ -58,21 +66,21 @@ def load_model(path: str | Path, into: Module | None = None, *, strict: bool = T
     """Read a model that `shoal export`, `shoal simulate -o` or `Result.save` has written, or any safetensors file.
 
     Returns a mapping from names to numpy arrays (bfloat16 as float32 of the same values), or `into`: a torch module
-    that then has these weights. `strict=False` leaves tensors of the module alone that the file lacks.
-    Raises `InvalidPayload` for a file that holds no model, or not this module's.
+    that then has these weights. `strict=False` leaves tensors of the module alone that the file lacks. Raises
+    `InvalidPayload` for a file that holds no model, or not this module's.
     """
     with opened(Path(path)) as found:
-        model = tree_slot(wire.open_payload(b"".join(found.pieces())), "model")
+        model = tree_slot(open_payload(b"".join(found.pieces())), "model")
     if into is None:
         return model
-    from shoal.learn.weights import load_into
+    from shoal.learn.training.weights import load_into
 
     return load_into(into, model, strict=strict)
 
 
 @dataclass(frozen=True)
 class StartModel:
-    """A body ready to be sent: its SHA-256, its length, and its bytes, as often as they are asked for."""
+    """A payload to upload: SHA-256, length in bytes, and its pieces, which can be read repeatedly."""
 
     digest: str
     nbytes: int
@@ -81,7 +89,7 @@ class StartModel:
 
 @contextmanager
 def opened(path: Path) -> Iterator[StartModel]:
-    """The file in canonical order, without metadata. Raises `InvalidPayload` for one that is no safetensors file."""
+    """Return a file in canonical order, without metadata. Raises `InvalidPayload` for another format."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as source:
             spans = [(0, len(source))] if _is_canonical(source) else None
@@ -90,8 +98,8 @@ def opened(path: Path) -> Iterator[StartModel]:
             def pieces() -> Iterator[bytes]:
                 yield header
                 for start, stop in spans:
-                    for place in range(start, stop, wire.PIECE_BYTES):
-                        yield source[place : min(place + wire.PIECE_BYTES, stop)]
+                    for place in range(start, stop, PIECE_BYTES):
+                        yield source[place : min(place + PIECE_BYTES, stop)]
 
             digest = hashlib.sha256()
             for piece in pieces():
@@ -106,28 +114,29 @@ def opened(path: Path) -> Iterator[StartModel]:
 
 def _is_canonical(source: mmap.mmap) -> bool:
     try:
-        wire.read_header(source)
+        read_header(source)
     except InvalidPayload:
         return False
     return True
 
 
 def _sorted(source: mmap.mmap) -> tuple[bytes, list[tuple[int, int]]]:
-    """The canonical header, and where in the file each tensor lies, in the header's order."""
-    start = 8 + wire.header_length(source[0:8])
+    """Return the canonical header, and the place of each tensor in the file, in the order of the header."""
+    start = 8 + header_length(source[0:8])
     try:
         entries: dict[str, Any] = json.loads(source[8:start])
-        entries.pop("__metadata__", None)
-        layout = Layout.of((name, one["dtype"], tuple(one["shape"])) for name, one in entries.items())
+        metadata = entries.pop(METADATA, None) or {}
+        tensors = ((name, one["dtype"], tuple(one["shape"])) for name, one in entries.items())
+        layout = Layout.of(tensors, str(metadata.get(BASE_MODEL, "")))
         places = {name: tuple(start + int(offset) for offset in one["data_offsets"]) for name, one in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidPayload(f"its header can't be read: {error}", code="payload.header") from None
-    header = wire.payload_layout({"model": layout}).header
+    header = payload_layout({"model": layout}).header
     spans = []
     for leaf in layout.leaves:
         first, last = places[leaf.name]
         if last - first != leaf.stop - leaf.start or not start <= first <= last <= len(source):
             raise InvalidPayload(f"tensor {leaf.name!r} doesn't fill its place", code="payload.length")
         spans.append((first, last))
-    wire.parse_header(header)  # the limits that the coordinator will apply
+    parse_header(header)  # the limits that the coordinator will apply
     return header, spans

@@ -1,5 +1,4 @@
-"""Algorithms, schedules, filters, ways of choosing nodes and of mixing by name: ours, and those that others
-bring along.
+"""Algorithms, schedules, filters, selections and mixings by name, built in or installed by other distributions.
 
 A distribution adds one with an entry point in the group `shoal.algorithms`, `shoal.schedules`, `shoal.filters`,
 `shoal.selection` or `shoal.mixing`:
@@ -20,31 +19,34 @@ from importlib.metadata import entry_points
 from textwrap import dedent
 from typing import Any, TypeVar
 
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.filter import Filter
 from shoal.core.errors import InvalidJob
-from shoal.core.filter import Filter
-from shoal.core.gossip import Mixing
-from shoal.core.schedule import Schedule
-from shoal.core.selection import Selection
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.scheduling.schedule import Schedule
+from shoal.core.scheduling.selection import Selection
 
 T = TypeVar("T")
 
 _ALGORITHMS = {
     "admm": "shoal.algorithms.admm:ADMM",
     "asgd": "shoal.algorithms.asgd:AsyncSGD",
+    "bagged_trees": "shoal.algorithms.bagged_trees:BaggedTrees",
+    "boosted_trees": "shoal.algorithms.boosted_trees:BoostedTrees",
     "downpour": "shoal.algorithms.downpour:Downpour",
     "codistillation": "shoal.algorithms.codistillation:Codistillation",
     "dynamic": "shoal.algorithms.dynamic:DynamicAveraging",
     "fda": "shoal.algorithms.fda:FunctionalDynamicAveraging",
-    "fedadagrad": "shoal.algorithms.fedadagrad:FedAdagrad",
-    "fedadam": "shoal.algorithms.fedadam:FedAdam",
+    "fedadagrad": "shoal.algorithms.fedopt:FedAdagrad",
+    "fedadam": "shoal.algorithms.fedopt:FedAdam",
     "fedasync": "shoal.algorithms.fedasync:FedAsync",
     "fedavg": "shoal.algorithms.fedavg:FedAvg",
-    "fedavgm": "shoal.algorithms.fedavgm:FedAvgM",
+    "fedavgm": "shoal.algorithms.fedopt:FedAvgM",
     "fedbuff": "shoal.algorithms.fedbuff:FedBuff",
     "fedprox": "shoal.algorithms.fedprox:FedProx",
     "fedsgd": "shoal.algorithms.fedsgd:FedSGD",
-    "fedyogi": "shoal.algorithms.fedyogi:FedYogi",
+    "fedyogi": "shoal.algorithms.fedopt:FedYogi",
+    "flexlora": "shoal.algorithms.flexlora:FlexLoRA",
     "largebatch": "shoal.algorithms.largebatch:LargeBatch",
     "lbfgs": "shoal.algorithms.lbfgs:LBFGS",
     "periodic": "shoal.algorithms.periodic:PeriodicAveraging",
@@ -52,7 +54,7 @@ _ALGORITHMS = {
 }
 _SCHEDULES = {
     "buffer": "shoal.schedules.buffer:Buffer",
-    "drift": "shoal.schedules.drift:Drift",
+    "divergence": "shoal.schedules.divergence:Divergence",
     "periodic": "shoal.schedules.periodic:Periodic",
     "rounds": "shoal.schedules.rounds:Rounds",
     "variance": "shoal.schedules.variance:Variance",
@@ -78,31 +80,31 @@ _MIXINGS = {
 
 @cache
 def algorithms() -> dict[str, type[Algorithm]]:
-    """All algorithms by name. Raises `InvalidJob` for an entry point that is none."""
+    """Return all algorithms by name. Raises `InvalidJob` for an invalid entry point."""
     return _load(_ALGORITHMS, "shoal.algorithms", Algorithm)
 
 
 @cache
 def schedules() -> dict[str, type[Schedule]]:
-    """All schedules by name. Raises `InvalidJob` for an entry point that is none."""
+    """Return all schedules by name. Raises `InvalidJob` for an invalid entry point."""
     return _load(_SCHEDULES, "shoal.schedules", Schedule)
 
 
 @cache
 def filters() -> dict[str, type[Filter]]:
-    """All filters by name. Raises `InvalidJob` for an entry point that is none."""
+    """Return all filters by name. Raises `InvalidJob` for an invalid entry point."""
     return _load(_FILTERS, "shoal.filters", Filter)
 
 
 @cache
 def selections() -> dict[str, type[Selection]]:
-    """All ways of choosing nodes by name. Raises `InvalidJob` for an entry point that is none."""
+    """Return all selections by name. Raises `InvalidJob` for an invalid entry point."""
     return _load(_SELECTIONS, "shoal.selection", Selection)
 
 
 @cache
 def mixings() -> dict[str, type[Mixing]]:
-    """All ways of mixing by name. Raises `InvalidJob` for an entry point that is none."""
+    """Return all mixings by name. Raises `InvalidJob` for an invalid entry point."""
     return _load(_MIXINGS, "shoal.mixing", Mixing)  # type: ignore[type-abstract] # no instance is made of it
 
 
@@ -112,10 +114,10 @@ KINDS: dict[str, Callable[[], Mapping[str, type[Any]]]] = {
     "filter": filters,
     "selection": selections,
 }
-"""What a job file may name, by what it is called there."""
+"""Kinds of plugins in a job file, by their key there."""
 
 PEER_KINDS: dict[str, Callable[[], Mapping[str, type[Any]]]] = {"mixing": mixings}
-"""What peers without a server choose from besides."""
+"""Kinds of plugins for peers without a server."""
 
 
 def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[T]]:
@@ -132,14 +134,14 @@ def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """A hint for a name that nobody knows."""
+    """Return a hint for an unknown name."""
     names = sorted(known)
     close = get_close_matches(wrong, names, 1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 
 def field_notes(kind: type[Any]) -> dict[str, str]:
-    """The string that stands below each field in the source of a class and of those that it inherits from."""
+    """Return the docstring below each field of a class, inherited ones included."""
     notes: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         try:

@@ -1,4 +1,4 @@
-"""How far a simulation is, where somebody watches: a bar in a terminal, one in a notebook."""
+"""Progress of a simulation: a bar in a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ STEP = 0.1
 
 @contextmanager
 def displayed(progress: bool | Progress | None, title: str) -> Iterator[Progress | None]:
-    """Yield what is to be told how far it is.
+    """Yield the function that shows progress.
 
-    None: a display where somebody watches (a notebook, a terminal), else nothing. True: a display there, and a line now
-    and then elsewhere. False: nothing. A function is told by itself.
+    None: a display in a notebook or terminal, else nothing. True: a display there, and occasional lines elsewhere.
+    False: nothing. A function is called itself.
     """
     if callable(progress):
         yield progress
@@ -33,14 +33,14 @@ def displayed(progress: bool | Progress | None, title: str) -> Iterator[Progress
     elif _notebook():
         yield _in_notebook(title)
     elif sys.stderr.isatty():
-        with _in_terminal(title) as told:
-            yield told
+        with _in_terminal(title) as update:
+            yield update
     else:
         yield _in_lines(title)
 
 
 def _notebook() -> Any:
-    """Return IPython's module where this process is a notebook's kernel, else None. Nothing is imported for that."""
+    """Return the IPython module if this process is a notebook's kernel, else None. Imports nothing."""
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     return module if shell is not None and hasattr(shell, "kernel") else None
@@ -68,8 +68,8 @@ def _in_terminal(title: str) -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(24), TaskProgressColumn(), TimeElapsedColumn())
-    said = TextColumn("[dim]{task.fields[text]}", markup=True)
-    with Bar(*columns, said, console=Console(stderr=True), transient=True) as bar:
+    text = TextColumn("[dim]{task.fields[text]}", markup=True)
+    with Bar(*columns, text, console=Console(stderr=True), transient=True) as bar:
         from rich.markup import escape as plain
 
         task = bar.add_task(plain(title), total=1.0, text="")
@@ -80,24 +80,24 @@ def _in_lines(title: str) -> Progress:
     """Write a line to stderr for each tenth."""
     last = 0.0
 
-    def told(share: float, text: str) -> None:
+    def update(share: float, text: str) -> None:
         nonlocal last
         if share - last >= STEP or (share >= 1 and last < 1):
             last = share
             sys.stderr.write(f"{title}: {share:.0%}, {text}\n")
 
-    return told
+    return update
 
 
 def _seldom(draw: Progress) -> Progress:
-    """Pass on what there is to tell, but not more often than somebody can look; the end always."""
+    """Limit the rate of calls; the last one always passes."""
     drawn_at = -EVERY_S
 
-    def told(share: float, text: str) -> None:
+    def update(share: float, text: str) -> None:
         nonlocal drawn_at
         now = time.monotonic()
         if share >= 1 or now - drawn_at >= EVERY_S:
             drawn_at = now
             draw(share, text)
 
-    return told
+    return update

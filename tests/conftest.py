@@ -1,4 +1,4 @@
-"""What holds for every test: no skips where everything is there, one thread for torch, a clean environment."""
+"""Rules of every test: tiers, no skips where everything is there, one thread for torch, a clean environment."""
 
 import os
 from collections.abc import Generator
@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.support import tiers
 
 # With SHOAL_REQUIRE_ALL=1 (.ci/run sets it) a test that would skip for want of a part fails instead.
 REQUIRE_ALL = pytest.StashKey[bool]()
@@ -25,6 +27,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[REQUIRE_ALL] = getattr(config, "workerinput", {}).get("require_all", given)
     for name in [name for name in os.environ if name.startswith("SHOAL_")]:
         del os.environ[name]
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(tiers.Clock(), "tiers")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the tier that its fixtures say, before `-m` selects."""
+    tiers.assign(items)
 
 
 @pytest.hookimpl(optionalhook=True)

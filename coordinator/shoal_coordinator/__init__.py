@@ -1,1 +1,1 @@
-"""The coordinator: a FastAPI shell around `shoal.core.hub`. `shoal_coordinator.serve.run(settings)` starts it."""
+"""The coordinator: a FastAPI shell around `shoal.core.server.hub`. `shoal_coordinator.main.run(settings)` starts it."""

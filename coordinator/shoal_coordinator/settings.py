@@ -8,21 +8,21 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from shoal.runtime.known_hosts import KnownHosts, is_loopback, names_of
+from shoal.runtime.http.server.allowed_hosts import KnownHosts, is_loopback, names_of
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Settings(BaseModel):
-    """Every limit has a name with a unit."""
+    """Settings of the coordinator. The name of a limit ends with its unit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
     hosts: list[str] = Field(
         [],
-        description="names under which it is reached, such as shoal.example.org, beside the machine's own, localhost "
-        "and, unless it listens on loopback, any address; requests for another host are refused",
+        description="host names of the coordinator, such as shoal.example.org, beside the machine's own, localhost "
+        "and, unless it listens on loopback, any address; requests for other hosts are refused",
     )
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any free one")
     data: Path = Field(Path("shoal-data"), description="folder for the database, models and updates")
@@ -32,108 +32,103 @@ class Settings(BaseModel):
     )
     blobs: str = Field(
         "",
-        description="where models and updates lie: a folder (/path or file:///path) or s3://bucket/…, "
-        "which coordinators may share; empty: in the data folder",
+        description="store of models and updates: a folder (/path or file:///path) or s3://bucket/…, "
+        "which coordinators may share; empty: the data folder",
     )
-    blobs_key_id: str = Field("", description="key id for the S3 store; empty: as AWS's own tools find it")
-    blobs_secret: SecretStr = Field(SecretStr(""), description="its secret")
-    blobs_ttl_s: float = Field(3600.0, ge=1, le=604800, description="life of an address by which a node is sent there")
-    near_bytes_max: int = Field(
+    blobs_key_id: str = Field("", description="key id for the S3 store; empty: from AWS's environment and files")
+    blobs_secret: SecretStr = Field(SecretStr(""), description="secret key for the S3 store")
+    presign_ttl_s: float = Field(3600.0, ge=1, le=604800, description="lifetime of a presigned URL")
+    blob_cache_bytes_max: int = Field(
         16 * 2**30,
         ge=0,
-        description="copies of what lies in the S3 store that are kept in the data folder; "
-        "those not used for longest go first, and are read again when they are needed",
+        description="size of the cache of the S3 store in the data folder; least recently used blobs are evicted",
     )
     advertise: str = Field(
         "",
-        description="where other coordinators of the same PostgreSQL database reach this one, such as http://10.0.0.3:8080;"
-        " empty: host and port, or for all addresses the one by which it reaches the database",
+        description="URL under which other coordinators of the same PostgreSQL database reach this one, such as "
+        "http://10.0.0.3:8080; empty: host and port, or the address by which it reaches the database",
     )
-    owner_lease_s: float = Field(
-        6.0, gt=0, description="silence after which another coordinator of the same PostgreSQL database takes over"
+    leader_lease_s: float = Field(
+        6.0, gt=0, description="lifetime of the leader's lease; then another coordinator of the database takes over"
     )
     operator_token: str = Field(
-        "", description="the operators' token; empty: made at the first start, kept in DATA/operator.token"
+        "", description="the operators' token; empty: generated at the first start and stored in DATA/operator.token"
     )
-    open_reading: bool | None = Field(
+    anonymous_read: bool | None = Field(
         None,
-        description="whether anybody may read jobs and metrics; unset: only when listening on loopback, "
-        "and no proxy is in between",
+        description="allow reading jobs and metrics without a credential; unset: only on loopback without a proxy",
     )
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for https")
     tls_key: Path | None = Field(None, description="private key (PEM) for https")
     tls_client_ca: Path | None = Field(
         None,
-        description="authorities (PEM) whose certificates nodes must show, each in its own name, beside their "
-        "credentials; empty: nodes need none",
+        description="authorities (PEM) of the client certificates that nodes must present; empty: none",
     )
 
-    body_bytes_max: int = Field(4 * 2**30, ge=1024, description="greatest model or update")
-    json_bytes_max: int = Field(2**20, ge=1024, description="greatest JSON request")
-    node_bytes_max: int = Field(
-        16 * 2**30, ge=1024, description="updates of one node that no report has named yet, in all jobs together"
+    body_bytes_max: int = Field(4 * 2**30, ge=1024, description="largest model or update")
+    json_bytes_max: int = Field(2**20, ge=1024, description="largest JSON request")
+    pending_uploads_bytes_max: int = Field(
+        16 * 2**30, ge=1024, description="uploaded updates of one node without a report, in all jobs"
     )
-    held_bodies_bytes_max: int = Field(
-        256 * 2**20, ge=2**20, description="memory for the bodies of all open requests together, but for models"
+    buffered_bodies_bytes_max: int = Field(
+        256 * 2**20, ge=2**20, description="memory for the bodies of all open requests, without models and updates"
     )
-    held_body_s: int = Field(600, ge=1, description="seconds for such a body to arrive as a whole")
-    disk_reserve_bytes: int = Field(256 * 2**20, ge=0, description="free space below which nothing more is accepted")
+    buffered_body_timeout_s: int = Field(600, ge=1, description="time for such a body to arrive")
+    disk_reserve_bytes: int = Field(256 * 2**20, ge=0, description="free disk space below which uploads are refused")
     connections_max: int = Field(
-        10_000, ge=1, description="connections at once; more are answered with 503. Each needs an open file"
+        10_000, ge=1, description="concurrent connections; more get 503. Each needs a file descriptor"
     )
-    head_receipt_s: int = Field(10, ge=1, description="seconds for a request's head to arrive")
-    body_grace_s: int = Field(20, ge=1, description="seconds after which a body must have come at body_bytes_per_s_min")
-    body_bytes_per_s_min: int = Field(500, ge=1, description="slowest body that is waited for")
+    header_timeout_s: int = Field(10, ge=1, description="time for a request's header to arrive")
+    body_grace_s: int = Field(20, ge=1, description="time after which a body must arrive at body_bytes_per_s_min")
+    body_bytes_per_s_min: int = Field(500, ge=1, description="lowest rate of a body")
 
-    arrivals_per_s: float = Field(
-        1000.0, gt=0, description="polls and refused requests a second beyond which nodes are asked to pause"
+    checkins_per_s_max: float = Field(
+        1000.0, gt=0, description="polls and refused requests per second above which nodes are asked to pause"
     )
-    lease_s: float = Field(15.0, gt=0, description="silence after which a node is taken for lost")
-    beat_s: float = Field(2.0, gt=0, description="how often a training node says how far it is")
-    poll_s_max: float = Field(25.0, gt=0, le=300, description="longest time that a poll is held open")
-    token_ttl_s: float = Field(900.0, gt=0, description="life of an enrolment token, unless it says otherwise")
-    session_ttl_s: float = Field(7 * 86400.0, gt=0, description="life of a browser session")
+    lease_s: float = Field(15.0, gt=0, description="time without a request after which a node counts as lost")
+    heartbeat_s: float = Field(2.0, gt=0, description="interval at which a training node reports its progress")
+    poll_s_max: float = Field(25.0, gt=0, le=300, description="longest time to hold a poll open")
+    token_ttl_s: float = Field(900.0, gt=0, description="default lifetime of a token")
+    session_ttl_s: float = Field(7 * 86400.0, gt=0, description="lifetime of a browser session")
     models_kept: int = Field(
-        20, ge=2, description="newest versions of a job whose models are kept, beside the best one"
+        20, ge=2, description="newest models kept per job, in addition to the best and the labelled ones"
     )
-    keep_updates: bool = Field(False, description="keep nodes' updates after they were folded, and late ones")
-    feed_kept: int = Field(
-        100_000, ge=100, description="newest notes and versions per job that can be replayed to a browser"
-    )
+    keep_updates: bool = Field(False, description="keep updates after the fold, and late ones")
+    events_kept: int = Field(100_000, ge=100, description="newest events kept per job, which browsers can replay")
     alert_stalled_s: float = Field(
-        600.0, gt=0, description="time without a new version after which there is an alert; or ten times the usual"
+        600.0,
+        gt=0,
+        description="time without a new version that raises an alert; ten times the usual if longer",
     )
-    alert_disk_bytes: int = Field(2**30, ge=0, description="free space below which there is an alert")
-    alert_webhook: str = Field("", description="address to which alerts are posted; empty: none")
-    alert_webhook_secret: SecretStr = Field(SecretStr(""), description="secret with which they are signed")
-    logs_bytes_max: int = Field(256 * 2**20, ge=2**20, description="text of all log lines that are kept")
-    system_metrics_age_s: float = Field(
-        86400.0, gt=0, description="age after which what nodes have measured of their machines is forgotten"
-    )
-    logs_age_s: float = Field(7 * 86400.0, gt=0, description="age after which log lines are forgotten")
-    log_lines_per_s: float = Field(50.0, gt=0, description="log lines that a node may show; twenty times that at once")
-    reports_kept: int = Field(200_000, ge=100, description="newest reports per job whose numbers charts are drawn from")
+    alert_disk_bytes: int = Field(2**30, ge=0, description="free disk space below which an alert is raised")
+    alert_webhook: str = Field("", description="URL that alerts are posted to; empty: none")
+    alert_webhook_secret: SecretStr = Field(SecretStr(""), description="secret that signs them")
+    logs_bytes_max: int = Field(256 * 2**20, ge=2**20, description="size of all stored log lines")
+    system_metrics_retention_s: float = Field(86400.0, gt=0, description="age at which system metrics are deleted")
+    logs_retention_s: float = Field(7 * 86400.0, gt=0, description="age at which log lines are deleted")
+    log_lines_per_s: float = Field(50.0, gt=0, description="log lines accepted per node; bursts of twenty times that")
+    reports_kept: int = Field(200_000, ge=100, description="newest reports kept per job, for charts")
     rounds_kept: int = Field(
         10_000,
         ge=10,
-        description="newest rounds per job that are kept one by one; of older ones every 2nd, 4th, 8th …, "
-        "at most as many again: their bytes are added up",
+        description="newest rounds kept per job; of older ones, every 2nd, 4th, 8th … is kept, "
+        "at most as many again, with the bytes of those between added",
     )
-    traffic_flush_s: float = Field(1.0, gt=0, description="how often byte counts are written to the database")
+    traffic_flush_s: float = Field(1.0, gt=0, description="interval at which byte counts are written to the database")
 
     @property
-    def reading_is_open(self) -> bool:
-        """Whether a request without a credential may read, if no proxy has passed it on."""
-        return self.host in LOOPBACK if self.open_reading is None else self.open_reading
+    def allows_anonymous_read(self) -> bool:
+        """Return True if a request without a credential may read, if no proxy has passed it on."""
+        return self.host in LOOPBACK if self.anonymous_read is None else self.anonymous_read
 
     @cached_property
     def known_hosts(self) -> KnownHosts:
-        """The hosts that requests may name."""
+        """Return the hosts that requests may name."""
         advertised = urlsplit(self.advertise).hostname
         names = [*self.hosts, *names_of(self.host), *([advertised] if advertised else [])]
         return KnownHosts(names, addresses=not is_loopback(self.host))
 
     @property
     def url(self) -> str:
-        """The SQLAlchemy URL of the database."""
+        """Return the SQLAlchemy URL of the database."""
         return self.database_url.get_secret_value() or f"sqlite:///{(self.data / 'shoal.db').absolute()}"

@@ -5,10 +5,10 @@ from pathlib import Path
 __all__ = ["TO_BUILD", "assets"]
 
 TO_BUILD = "python dev.py dashboard builds it in a clone; then install again, or install with SHOAL_SKIP_UI=0"
-"""How to get the pages where they are missing."""
+"""Hint for a missing build of the pages."""
 
 
 def assets() -> Path | None:
-    """The folder of the built pages (`index.html` and what it loads); None if they were not built."""
+    """Return the folder of the built pages (`index.html` and its files); None if they were not built."""
     folder = Path(__file__).parent / "static"
     return folder if (folder / "index.html").is_file() else None

@@ -1,10 +1,10 @@
 import { Suspense, useEffect, useRef } from "react";
 import { useFollow } from "./live/LiveProvider";
 import { PAGES, PATTERNS } from "./pages";
-import { AlertBanner } from "./observe/AlertBanner";
-import { Keyboard } from "./keyboard/Keyboard";
-import { Link, route, usePath } from "./router";
-import { useGateClosed } from "./session/gate";
+import { AlertBanner } from "./alerts/AlertBanner";
+import { KeyboardShortcuts } from "./keyboard/KeyboardShortcuts";
+import { Link, matchRoute, usePath } from "./router/router";
+import { useSignInRequired } from "./api/sessionState";
 import { SessionMenu } from "./session/SessionMenu";
 import { SignInPage } from "./session/SignInPage";
 import { ConnectionBanner } from "./ui/ConnectionBanner";
@@ -12,16 +12,16 @@ import { ErrorBoundary } from "./ui/ErrorBoundary";
 import { Logo } from "./ui/Logo";
 import { Nav } from "./ui/Nav";
 import { ThemeToggle } from "./ui/ThemeToggle";
-import { Loading } from "./ui/Unanswered";
+import { Loading } from "./ui/QueryStatus";
 
 export function App() {
   const path = usePath();
-  const closed = useGateClosed();
+  const closed = useSignInRequired();
   useFocusOnArrival(path);
   return (
     <>
       <a className="skip" href="#main">
-        Skip to the content
+        Skip to content
       </a>
       <header className="top">
         <Link href="/" className="brand" aria-label="shoal: all jobs">
@@ -31,7 +31,7 @@ export function App() {
         {!closed && <Nav path={path} />}
         <div className="top-end">
           {!closed && <ConnectionBanner />}
-          {!closed && <Keyboard />}
+          {!closed && <KeyboardShortcuts />}
           {!closed && <SessionMenu />}
           <ThemeToggle />
         </div>
@@ -46,7 +46,7 @@ export function App() {
   );
 }
 
-/** A screen reader and the Tab key start at the new page, as they would after a load. */
+/** Move the focus to the new page, as a page load does. */
 function useFocusOnArrival(path: string): void {
   const last = useRef(path);
   useEffect(() => {
@@ -57,7 +57,7 @@ function useFocusOnArrival(path: string): void {
 }
 
 function Page({ path }: { path: string }) {
-  const where = route(path, PATTERNS);
+  const where = matchRoute(path, PATTERNS);
   if (where === null) return <Unknown />;
   return <Suspense fallback={<Loading />}>{PAGES[where.pattern](...where.names)}</Suspense>;
 }
@@ -66,9 +66,9 @@ function Unknown() {
   useFollow(null);
   return (
     <section>
-      <h1>No such page</h1>
+      <h1>Page not found</h1>
       <p>
-        There is nothing at this address. <Link href="/">All jobs</Link>
+        <Link href="/">All jobs</Link>
       </p>
     </section>
   );

@@ -1,19 +1,19 @@
-/** Every page and its address. Each is loaded when it is first looked at. */
+/** The pages by address. Each is loaded when it is first shown. */
 import type { ReactNode } from "react";
-import { lazily } from "./ui/lazily";
+import { lazyComponent } from "./ui/lazyComponent";
 
-// What most begin with is on its way before anything is drawn.
+// The first page of most sessions is requested before anything is rendered.
 const isFirst = ["/", "/jobs"].includes(location.pathname);
-const JobsPage = lazily(async () => (await import("./jobs/JobsPage")).JobsPage, isFirst);
-const ComparePage = lazily(async () => (await import("./compare/ComparePage")).ComparePage);
-const AlertsPage = lazily(async () => (await import("./observe/AlertsPage")).AlertsPage);
-const JoinPage = lazily(async () => (await import("./join/JoinPage")).JoinPage);
-const LogsPage = lazily(async () => (await import("./observe/LogsPage")).LogsPage);
-const NodePage = lazily(async () => (await import("./nodes/NodePage")).NodePage);
-const NodesPage = lazily(async () => (await import("./nodes/NodesPage")).NodesPage);
-const JobPage = lazily(async () => (await import("./job/JobPage")).JobPage);
+const JobsPage = lazyComponent(async () => (await import("./jobs/JobsPage")).JobsPage, isFirst);
+const ComparePage = lazyComponent(async () => (await import("./compare/ComparePage")).ComparePage);
+const AlertsPage = lazyComponent(async () => (await import("./alerts/AlertsPage")).AlertsPage);
+const JoinPage = lazyComponent(async () => (await import("./join/JoinPage")).JoinPage);
+const LogsPage = lazyComponent(async () => (await import("./logs/LogsPage")).LogsPage);
+const NodePage = lazyComponent(async () => (await import("./nodes/NodePage")).NodePage);
+const NodesPage = lazyComponent(async () => (await import("./nodes/NodesPage")).NodesPage);
+const JobPage = lazyComponent(async () => (await import("./job/JobPage")).JobPage);
 
-const NewJobPage = lazily(async () => (await import("./newjob/NewJobPage")).NewJobPage);
+const NewJobPage = lazyComponent(async () => (await import("./newjob/NewJobPage")).NewJobPage);
 
 export const PAGES = {
   "/": () => <JobsPage />,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from shoal.configuration import load
 from shoal.core.errors import InvalidJob, NotAllowed, ShoalError, Unreachable
-from shoal.settings import load
-from shoal_edge_client.running import run
+from shoal_edge_client.process import run
 from shoal_edge_client.settings import EdgeSettings
 
 FAILED, USAGE, CONNECTION = 1, 2, 3

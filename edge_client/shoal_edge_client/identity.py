@@ -1,4 +1,4 @@
-"""Who this node is at one coordinator, and its state folder.
+"""Identity of this node at one coordinator, and its state folder.
 
 FOLDER/COORDINATOR/lock               held by the one process that works with this folder
 FOLDER/COORDINATOR/credential.json    for the owner's eyes alone (0600)
@@ -25,9 +25,9 @@ from typing import Any, Self
 import structlog
 
 from shoal.core.errors import Refused, StorageFailed
-from shoal.heads import NAME
-from shoal.runtime.address import Address
-from shoal.runtime.store import CrashPoint, make_folder, no_crash, storing, write_file
+from shoal.runtime.durable_files import CrashPoint, make_folder, no_crash, storing, write_file
+from shoal.runtime.http.coordinator_url import Address
+from shoal.validation.message_checks import NAME
 from shoal_edge_client.spool import Spool
 
 ERRORS_KEPT = 20
@@ -45,8 +45,8 @@ class Identity:
         return f"Identity({self.url!r}, {self.name!r})"
 
 
-class State:
-    """The folder of one node at one coordinator. A context manager: within it, no other process works here."""
+class StateFolder:
+    """The state folder of one node at one coordinator. A context manager that holds an exclusive lock."""
 
     def __init__(self, folder: Path, address: Address, at: CrashPoint = no_crash) -> None:
         self.folder, self.url, self._at = folder / address.slug, address.url, at
@@ -72,7 +72,7 @@ class State:
         os.close(self._lock)
 
     def identity(self) -> Identity | None:
-        """Who this node is, if it has enrolled. Raises `StorageFailed` for a file that can't be read."""
+        """Return this node's identity; None before it has enrolled. Raises `StorageFailed` for an unreadable file."""
         path = self.folder / "credential.json"
         with storing(path):
             if not path.exists():
@@ -86,15 +86,16 @@ class State:
                 hint = "remove it and enrol again with a new token"
                 raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint=hint) from None
 
-    def keep(self, identity: Identity) -> None:
-        """Remember who this node is, durably."""
+    def save_identity(self, identity: Identity) -> None:
+        """Store the identity durably."""
         write_file(self.folder / "credential.json", json.dumps(asdict(identity)).encode(), "credential", self._at)
         with storing(self.folder):
             for name in ("enrolling.json", "rejoining.json"):
                 (self.folder / name).unlink(missing_ok=True)
 
     def enrolment_key(self, token: str) -> str:
-        """A random key for an enrolment with this token: the same until it has succeeded, even after a crash."""
+        """Return the idempotency key for enrolling with this token; the same until enrolment succeeds, also after a
+        crash."""
         path = self.folder / "enrolling.json"
         with storing(path):
             known = json.loads(path.read_bytes()) if path.exists() else {}
@@ -104,8 +105,8 @@ class State:
             write_file(path, json.dumps(known).encode(), "enrolling", self._at)
         return str(known["key"])
 
-    def rejoining(self) -> str:
-        """A new credential: the same until it has been taken, even after a crash."""
+    def pending_credential(self) -> str:
+        """Return a new credential; the same until the coordinator accepts it, also after a crash."""
         path = self.folder / "rejoining.json"
         with storing(path), suppress(ValueError, KeyError, TypeError):
             if path.exists():
@@ -115,24 +116,24 @@ class State:
         return credential
 
     def spool(self, job: str) -> Spool:
-        """What is kept of a job."""
+        """Return the spool of a job."""
         return Spool(self.job_folder(job), job, self._at)
 
     def job_folder(self, job: str) -> Path:
-        """Where that lies."""
+        """Return the folder of a job."""
         assert NAME.fullmatch(job), job
         return self.folder / "jobs" / job
 
     def jobs(self) -> list[str]:
-        """The jobs that something is kept of."""
+        """Return the names of the jobs with saved state."""
         folder = self.folder / "jobs"
         with storing(folder):
             return (
                 sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []
             )
 
-    def note_error(self, name: str, text: str) -> Path:
-        """Keep a traceback for people."""
+    def save_traceback(self, name: str, text: str) -> Path:
+        """Write a traceback to the folder `errors`, which keeps the newest few."""
         folder = self.folder / "errors"
         make_folder(folder)
         with storing(folder):

@@ -1,7 +1,7 @@
 """A node's process from outside: signals, the log, and exit codes.
 
-Ctrl-C, SIGINT    once: what is ready is delivered, the order is handed back, 130; twice: now
-SIGTERM           the work in hand has `work_s` to be done and delivered, the order is handed back, 0
+Ctrl-C, SIGINT    once: what is ready is delivered, the task is handed back, 130; twice: now
+SIGTERM           the work in hand has `shutdown_train_s` seconds to be done and delivered, the task is handed back, 0
 """
 
 from __future__ import annotations
@@ -13,30 +13,28 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import structlog
 
-from shoal.core.learner import Learner
-from shoal.runtime import logs, tracing
-from shoal.runtime.node_link import NodeLink
+from shoal.core.algorithm.learner import Learner
+from shoal.runtime.durable_files import CrashPoint, no_crash
+from shoal.runtime.http.node_client import NodeClient
+from shoal.runtime.observability import logs, tracing
 from shoal.runtime.open_files import raise_limit
-from shoal.runtime.store import CrashPoint, no_crash
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
-from shoal_edge_client.shipping import Shipping
-from shoal_edge_client.system import Probe, SystemReporter
+from shoal_edge_client.telemetry.log_shipping import LogShipper
+from shoal_edge_client.telemetry.system_metrics import SystemProbe, SystemReporter
 
 OK, INTERRUPTED = 0, 130
 
 
 def run(settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoint = no_crash) -> int:
-    """Take part until the named jobs have ended or a signal comes; the exit code. Raises `ShoalError`."""
-    if not structlog.is_configured():
-        logs.configure("edge", level=settings.log_level, form=settings.log_form, node=settings.node)
-    tracing.configure("edge")
-    process = _Process(settings, learner, at)
+    """Take part until the named jobs have ended or a signal arrives; return the exit code. Raises `ShoalError`."""
+    process = EdgeProcess(settings, learner, at)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -44,12 +42,12 @@ def run(settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoin
             return asyncio.run(process.main(signals=False))
         with _handlers_kept():
             return asyncio.run(process.main(signals=True))
-    return process.beside()
+    return process.run_in_thread()
 
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """Signals are handled afterwards as they were before: a loop that closes leaves Python's own handlers behind."""
+    """Restore the signal handlers afterwards: an event loop that closes resets them to Python's own."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -58,93 +56,108 @@ def _handlers_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _reporting(settings: EdgeSettings, agent: Agent) -> list[Shipping | SystemReporter]:
-    """What shows people something of this node, beside its work."""
+def _reporters(settings: EdgeSettings, agent: Agent) -> list[LogShipper | SystemReporter]:
+    """Return the reporters of logs and system metrics that the settings ask for."""
 
-    def open_link() -> NodeLink:
-        return NodeLink(settings.url, **settings.trust)
+    def open_client() -> NodeClient:
+        return NodeClient(settings.url, **settings.trust)
 
     def credential() -> str:
-        return agent.link.credential
+        return agent.session.credential
 
-    found: list[Shipping | SystemReporter] = []
+    found: list[LogShipper | SystemReporter] = []
     if settings.send_logs != "off":
-        found.append(Shipping(settings.send_logs, open_link, credential))
+        found.append(LogShipper(settings.send_logs, open_client, credential))
     if settings.system_metrics_s:
-        found.append(SystemReporter(Probe(settings.folder), settings.system_metrics_s, open_link, credential))
+        found.append(SystemReporter(SystemProbe(settings.folder), settings.system_metrics_s, open_client, credential))
     return found
 
 
-class _Process:
-    """One run of an agent."""
+class EdgeProcess:
+    """One run of an agent, with the log that the settings ask for. `ends_with_jobs`: as for `Agent`."""
 
-    def __init__(self, settings: EdgeSettings, learner: Learner | None, at: CrashPoint) -> None:
+    def __init__(
+        self, settings: EdgeSettings, learner: Learner | None, at: CrashPoint, *, ends_with_jobs: bool = False
+    ) -> None:
+        if not structlog.is_configured():
+            logs.configure("edge", level=settings.log_level, form=settings.log_form, node=settings.node)
+        tracing.configure("edge")
         self._settings = settings
-        self._agent = Agent(settings, learner, at=at)
-        self._reporting = _reporting(settings, self._agent)
+        self._agent = Agent(settings, learner, at=at, ends_with_jobs=ends_with_jobs)
+        self._reporting = _reporters(settings, self._agent)
         self._code = OK
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._now: asyncio.Event | None = None
+        self._end_now: asyncio.Event | None = None
+        self._has_loop = threading.Event()
         self._log: Any = structlog.get_logger("edge_client")
 
     async def main(self, *, signals: bool) -> int:
-        """In an event loop: run the agent, and listen to signals where this is the main thread."""
+        """Run the agent in an event loop, and handle signals in the main thread."""
+        self._loop, self._end_now = asyncio.get_running_loop(), asyncio.Event()
+        self._has_loop.set()
         raise_limit()  # other nodes may connect to this one
-        self._loop, self._now = asyncio.get_running_loop(), asyncio.Event()
         if signals:
-            self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-            self._loop.add_signal_handler(signal.SIGTERM, self._terminated)
+            self._loop.add_signal_handler(signal.SIGINT, self._on_interrupt)
+            self._loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
         for one in self._reporting:
-            one.begin()
+            one.start()
         try:
-            return await self._see_through()
+            return await self._run_agent()
         finally:
             for one in self._reporting:
-                one.end()
+                one.stop()
 
-    async def _see_through(self) -> int:
-        """Run the agent to its end, or until that is to be now."""
-        assert self._now is not None
+    async def _run_agent(self) -> int:
+        """Run the agent to its end, or until a second signal."""
+        assert self._end_now is not None
         running = asyncio.create_task(self._agent.run())
-        now = asyncio.create_task(self._now.wait())
+        now = asyncio.create_task(self._end_now.wait())
         await asyncio.wait({running, now}, return_when=asyncio.FIRST_COMPLETED)
         now.cancel()
         if not running.done():
             self._agent.abandon()
-            self._die_hard()
+            self._exit_at_end()
             return INTERRUPTED
         ended = await running
-        if self._agent.lane.busy:
-            self._die_hard()
+        if self._agent.executor.busy:
+            self._exit_at_end()
         return OK if ended else self._code
 
-    def _die_hard(self) -> None:
-        """The learner is still at it, maybe deep in C++, where the interpreter's end would crash: end before that."""
+    def _exit_at_end(self) -> None:
+        """Exit without the interpreter's teardown if the learner still runs, perhaps in C++, where teardown would
+        crash."""
 
         def end() -> None:
-            if self._agent.lane.busy:
+            if self._agent.executor.busy:
                 for stream in (sys.stdout, sys.stderr):
                     stream.flush()
                 os._exit(self._code)
 
         atexit.register(end)
 
-    def _interrupted(self) -> None:
+    def _on_interrupt(self) -> None:
         self._code = INTERRUPTED
-        assert self._now is not None
+        assert self._end_now is not None
         if self._agent.is_leaving:
-            self._now.set()
+            self._end_now.set()
             return
-        self._log.info("handing my orders back; Ctrl-C again ends at once")
+        self._log.info("handing my tasks back; Ctrl-C again ends at once")
         self._agent.leave()
 
-    def _terminated(self) -> None:
+    def _on_terminate(self) -> None:
         if not self._agent.is_leaving:
-            self._log.info("ending", seconds_for_work=self._settings.work_s)
-            self._agent.leave(work_s=self._settings.work_s)
+            self._log.info("ending", seconds_for_work=self._settings.shutdown_train_s)
+            self._agent.leave(train_s=self._settings.shutdown_train_s)
 
-    def beside(self) -> int:
-        """Where a loop runs in this thread already (a notebook): in another thread, which Ctrl-C tells to leave."""
+    def leave(self, *, train_s: float) -> None:
+        """Begin to shut down, from another thread than that of `main`; see `Agent.leave`."""
+        self._has_loop.wait()
+        with suppress(RuntimeError):  # it has ended
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(partial(self._agent.leave, train_s=train_s))
+
+    def run_in_thread(self) -> int:
+        """Run in another thread, for callers with a running loop (a notebook); Ctrl-C makes it leave."""
         outcome: list[Any] = []
 
         def work() -> None:
@@ -160,7 +173,7 @@ class _Process:
                 thread.join(0.2)
             except KeyboardInterrupt:
                 if self._loop is not None:
-                    self._loop.call_soon_threadsafe(self._interrupted)
+                    self._loop.call_soon_threadsafe(self._on_interrupt)
         if isinstance(outcome[0], BaseException):
             raise outcome[0]
         return int(outcome[0])

@@ -10,16 +10,16 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from shoal.configuration import DEFAULT_URL, Url, UrlOrNone
 from shoal.core.errors import Refused
-from shoal.core.machine import HUB
-from shoal.core.message import About
-from shoal.core.selection import HOURS_MAX, TAGS_MAX, check
-from shoal.heads import NAME
-from shoal.settings import DEFAULT_URL, Url, UrlOrNone
+from shoal.core.protocol.machine import HUB
+from shoal.core.protocol.message import NodeInfo
+from shoal.core.scheduling.selection import HOURS_MAX, TAGS_MAX, check_node_info
+from shoal.validation.message_checks import NAME
 
 
 class EdgeSettings(BaseModel):
-    """How this machine takes part. `SHOAL_EDGE__NAME` in the environment sets `name`, and so on."""
+    """Section `edge` of the settings. `SHOAL_EDGE__NAME` in the environment sets `name`, and so on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,15 +39,15 @@ class EdgeSettings(BaseModel):
         max_length=HOURS_MAX,
         description='when this node may be asked to train, daily, such as "22:00-06:00" (UTC); empty: at any time',
     )
-    state: Path | None = Field(None, description="folder of the credential, unsent reports and private memory")
+    state_dir: Path | None = Field(None, description="folder of the credential, unsent reports and private memory")
     device: str = Field("auto", description="auto: the learner's own choice; or cpu, cuda, cuda:I, mps")
     precision: str = Field("", description="empty: the learner's own choice; or float32, bf16, fp16")
     threads: int = Field(0, ge=0, le=4096, description="threads that torch computes with; 0: as torch likes")
-    train_in: Literal["auto", "thread", "process"] = Field(
+    trainer: Literal["auto", "thread", "process"] = Field(
         "auto", description="where the learner works; auto: in a process of its own if others call this node"
     )
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
-    ca_file: Path | None = Field(None, description="certificates to trust instead of the usual ones (PEM)")
+    ca_file: Path | None = Field(None, description="certificates to trust instead of the system's (PEM)")
     client_cert: Path | None = Field(
         None, description="certificate chain (PEM) that this node shows, made out to its name, where that is asked for"
     )
@@ -57,9 +57,11 @@ class EdgeSettings(BaseModel):
     enrol_timeout_s: float = Field(
         120.0, ge=0, description="seconds to try to enrol, the first time, before ending with exit code 3; 0: no end"
     )
-    give_up_s: float = Field(0.0, ge=0, description="seconds without the coordinator after which to end; 0: never")
-    work_s: float = Field(5.0, ge=0, le=3600, description="seconds that SIGTERM leaves to the work in hand")
-    answer_s: float = Field(3.0, ge=0, le=3600, description="seconds to deliver a finished report when ending")
+    coordinator_timeout_s: float = Field(
+        0.0, ge=0, description="seconds without the coordinator after which to end; 0: never"
+    )
+    shutdown_train_s: float = Field(5.0, ge=0, le=3600, description="seconds that SIGTERM leaves to the work in hand")
+    shutdown_upload_s: float = Field(3.0, ge=0, le=3600, description="seconds to deliver a finished report when ending")
     peer_listen: str = Field(
         "", description="host:port where other nodes call; port 0: any; none: take part uncalled; empty: take no part"
     )
@@ -70,7 +72,7 @@ class EdgeSettings(BaseModel):
     peer_relay_mib_per_min: float = Field(
         256.0, ge=0, le=1e9, description="MiB a minute passed on for nodes that have lost their own way; 0: none"
     )
-    send_tracebacks: bool = Field(True, description="tell the coordinator where in whose code an order has failed")
+    send_tracebacks: bool = Field(True, description="tell the coordinator where in whose code a task has failed")
     send_logs: Literal["off", "debug", "info", "warning", "error"] = Field(
         "info", description="what of the log is shown at the coordinator, where log_level lets it through; off: nothing"
     )
@@ -105,7 +107,7 @@ class EdgeSettings(BaseModel):
     @classmethod
     def _are_known(cls, words: list[str], info: ValidationInfo) -> list[str]:
         try:
-            check(About(tuple(words)) if info.field_name == "tags" else About(hours=tuple(words)))
+            check_node_info(NodeInfo(tuple(words)) if info.field_name == "tags" else NodeInfo(hours=tuple(words)))
         except Refused as error:
             raise ValueError(f"{error.message}: {error.hint}") from None
         return list(dict.fromkeys(words))
@@ -118,25 +120,25 @@ class EdgeSettings(BaseModel):
 
     @property
     def trust(self) -> dict[str, Any]:
-        """What a link to the coordinator is told of certificates."""
+        """Return the arguments about certificates for a link to the coordinator."""
         own = None if self.client_cert is None or self.client_key is None else (self.client_cert, self.client_key)
         return {"insecure": self.insecure, "ca_file": self.ca_file, "client_cert": own}
 
     @property
     def node(self) -> str:
-        """The name of this node."""
+        """Return the name of this node."""
         return self.name or machine_name(socket.gethostname())
 
     @property
     def folder(self) -> Path:
-        """Where this node keeps what must outlive it: `$XDG_STATE_HOME/shoal/NAME` unless `state` says otherwise."""
-        if self.state is not None:
-            return self.state.expanduser()
+        """Return the state folder: `$XDG_STATE_HOME/shoal/NAME` unless `state_dir` names another."""
+        if self.state_dir is not None:
+            return self.state_dir.expanduser()
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         return Path(home) / "shoal" / self.node
 
 
 def machine_name(host: str) -> str:
-    """A machine's name as a node's: the first part, in lower case, with what a name can't hold left out."""
+    """Return a host name as a node's name: its first part in lower case, without forbidden characters."""
     plain = re.sub(r"[^a-z0-9_-]+", "-", host.lower().partition(".")[0]).strip("-_")[:63]
     return "node" if plain in ("", HUB) else plain

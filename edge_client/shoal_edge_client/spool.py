@@ -1,80 +1,76 @@
-"""What a node must not forget of one job: the report that the coordinator has not acknowledged, and private memory.
+"""Durable state of a node in one job: the unacknowledged report, and private memory.
 
-    FOLDER/job.json       which job of that name this is: when it was made
-    FOLDER/memory.json    the private memory that the last counted report left behind: its digest and length
+    FOLDER/job.json       the job's time of creation, which tells jobs of one name apart
+    FOLDER/memory.json    digest and length of the private memory after the last counted report
     FOLDER/report         one line of JSON {"pending": …, "sha256": …}, then the frame that is sent
-    FOLDER/bodies/        models that came, updates too large for a frame, private memory
+    FOLDER/bodies/        received models, updates too large for a frame, private memory
 
-A report is here before its first byte is sent, and until it was acknowledged; each file is replaced as a whole. After
-a crash at any instant there is either no report (the order still stands at the coordinator and will be done again:
-seeded, so with the same result) or a whole one, and it is sent again; the coordinator counts it once.
+A report is stored before its first byte is sent, and until it is acknowledged; files are replaced as a whole. After a
+crash there is either no report (the task is repeated with the same seed and therefore the same result) or a complete
+one, which is sent again; the coordinator counts it once.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
-from shoal import wire
 from shoal.core.errors import InvalidPayload, ShoalError, StorageFailed, message_of
-from shoal.core.message import Ref, Report
-from shoal.core.tree import Slots, Tree
-from shoal.runtime.store import CrashPoint, FileBodies, FileBody, digest_of, make_folder, no_crash, storing, write_file
+from shoal.core.model.tree import Slots, Tree
+from shoal.core.protocol.message import BlobRef, Report
+from shoal.runtime.blob_files import FileBlob, FileBlobs
+from shoal.runtime.durable_files import CrashPoint, digest_of, make_folder, no_crash, storing, write_file
+from shoal.wire import codec
+from shoal.wire.payload import ByteSource, layouts_of, payload_layout, payload_pieces
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What an earlier process left behind."""
+class SpoolState:
+    """The state that an earlier process left."""
 
-    memory: Ref | None = None
-    said: Report | None = None
-    pending: Ref | None = None
+    memory: BlobRef | None = None
+    report: Report | None = None
+    pending_memory: BlobRef | None = None
 
 
 class Spool:
-    """One job's files: `shoal.runtime.pump.Keep`, and the job's bodies. Crash points: spool.…, memory.…, body.…"""
+    """One job's files: `DurableState`, and the job's blobs. Crash points: spool.…, memory.…, body.…"""
 
     def __init__(self, folder: Path, job: str, at: CrashPoint = no_crash) -> None:
         self.folder, self.job, self._at = folder, job, at
         make_folder(folder)
-        self.bodies = FileBodies(folder / "bodies", at)
+        self.bodies = FileBlobs(folder / "bodies", at)
         self._small: dict[str, bytes] = {}
-        self._memory: Ref | None = None
-        self._base: Ref | None = None
+        self._memory: BlobRef | None = None
+        self._base: BlobRef | None = None
         self.log: Any = structlog.get_logger("edge_client.spool").bind(job=job)
 
-    def load(self) -> Kept:
-        """What is left of an earlier process. What is damaged is named in the log and given up."""
+    def load(self) -> SpoolState:
+        """Load the state of an earlier process; log and discard damaged files."""
         for leftover in self.folder.glob("*.tmp"):
             leftover.unlink(missing_ok=True)
         self.bodies.sweep()
-        self._memory = self._read("memory.json", self._load_memory)
-        said, pending = self._read("report", self._load_report) or (None, None)
-        return Kept(self._memory, said, pending)
+        self._memory = read_or_discard(self.folder / "memory.json", self._load_memory, self.log)
+        report, pending = read_or_discard(self.folder / "report", self._load_report, self.log) or (None, None)
+        return SpoolState(self._memory, report, pending)
 
-    def _read(self, name: str, load: Any) -> Any:
-        path = self.folder / name
-        try:
-            with storing(path):
-                return load(path.read_bytes()) if path.exists() else None
-        except (ShoalError, ValueError, KeyError, TypeError) as error:
-            self.log.warning("an unreadable file is given up", file=str(path), why=message_of(error))
-            return None
-
-    def _load_memory(self, data: bytes) -> Ref:
+    def _load_memory(self, data: bytes) -> BlobRef:
         return self._checked(json.loads(data))
 
-    def _load_report(self, data: bytes) -> tuple[Report, Ref | None]:
+    def _load_report(self, data: bytes) -> tuple[Report, BlobRef | None]:
         line, _, frame = data.partition(b"\n")
         head = json.loads(line)
         if digest_of([frame]) != head["sha256"]:
             raise InvalidPayload("its checksum is wrong")
-        found = wire.decode(frame)
+        found = codec.decode(frame)
         if not isinstance(found.message, Report) or found.job != self.job:
             raise InvalidPayload("it holds no report of this job")
         body, pending = found.message.body, self._checked(head["pending"]) if head["pending"] else None
@@ -84,89 +80,99 @@ class Spool:
             self._checked(asdict(body))
         return found.message, pending
 
-    def _checked(self, values: dict[str, Any]) -> Ref:
-        """A reference that a file holds, to a body that is there."""
-        ref = Ref(str(values["digest"]), int(values["nbytes"]))
+    def _checked(self, values: dict[str, Any]) -> BlobRef:
+        """Return a reference from a file after checking its blob."""
+        ref = BlobRef(str(values["digest"]), int(values["nbytes"]))
         if ref.digest not in self.bodies.digests() or not self.bodies.check(ref):
             raise StorageFailed(f"body {ref.digest[:12]}… is missing or damaged")
         return ref
 
-    def belongs_to(self, made_at: str) -> bool:
-        """Whether what is here is of the job that was made then. If not, it is wiped: another job has the same name."""
+    def bind_to_job(self, made_at: str) -> bool:
+        """Return whether the files belong to the job created at that time; otherwise delete them."""
         path = self.folder / "job.json"
         with storing(path):
             known = json.loads(path.read_bytes())["created_at"] if path.exists() else None
         if known == made_at:
             return True
         if known is not None:
-            self.log.warning("another job of this name was here: its report and private memory are given up")
+            self.log.warning("another job of this name was here: its report and private memory are deleted")
             self.forget()
-            self.bodies = FileBodies(self.folder / "bodies", self._at)
+            self.bodies = FileBlobs(self.folder / "bodies", self._at)
         write_file(path, json.dumps({"created_at": made_at}).encode(), "job", self._at)
         return known is None
 
     # What the trainer makes
 
-    def put(self, body: Slots | FileBody) -> Ref:
-        """Keep the body of a report: in memory if the frame will hold it, else durably in a file."""
-        if _nbytes(body) > wire.INLINE_BYTES_MAX:
+    def put_update(self, body: Slots | FileBlob) -> BlobRef:
+        """Store the update of a report: in memory if the frame can hold it, else durably in a file."""
+        if _nbytes(body) > codec.INLINE_BYTES_MAX:
             return self.bodies.take(body)
-        if isinstance(body, FileBody):
+        if isinstance(body, FileBlob):
             with storing(body.path):
                 payload = body.path.read_bytes()
                 body.path.unlink()
         else:
-            payload = b"".join(bytes(piece) for piece in wire.payload_pieces(body))
-        ref = Ref(digest_of([payload]), len(payload))
+            payload = b"".join(bytes(piece) for piece in payload_pieces(body))
+        ref = BlobRef(digest_of([payload]), len(payload))
         self._small[ref.digest] = payload
         return ref
 
-    def remember(self, memory: Slots | FileBody) -> Ref:
-        """Keep private memory as it will be once its report counts, durably."""
+    def put_memory(self, memory: Slots | FileBlob) -> BlobRef:
+        """Store private memory durably, to be committed when its report counts."""
         return self.bodies.take(memory)
 
-    def hold(self, base: Slots | FileBody) -> Ref:
-        """Keep the model that the hub sends differences to, so that it need not be fetched; return its name."""
+    def put_base(self, base: Slots | FileBlob) -> BlobRef:
+        """Store the model that the hub sends differences to; return its reference."""
         self._base = self.bodies.take(base)
         return self._base
 
     # What the pump wants
 
-    def said(self, said: Report | None, pending: Ref | None) -> None:
-        """Keep a report with the memory that it would commit, durably; None: forget it, and what nothing names."""
+    def save_report(self, report: Report | None, pending: BlobRef | None) -> None:
+        """Store a report, and the memory that it would commit, durably; None: delete it and unnamed blobs."""
         path = self.folder / "report"
-        if said is None:
+        if report is None:
             with storing(path):
                 path.unlink(missing_ok=True)
             self._at("spool.removed")
             self._small.clear()
             self.bodies.keep_only({ref.digest for ref in (self._memory, pending, self._base) if ref is not None})
             return
-        payload = self._small.get(said.body.digest, b"") if said.body is not None else b""
-        frame = wire.encode(wire.Frame(self.job, said, payload))
+        payload = self._small.get(report.body.digest, b"") if report.body is not None else b""
+        frame = codec.encode(codec.Frame(self.job, report, payload))
         head = {"pending": asdict(pending) if pending else None, "sha256": digest_of([frame])}
         write_file(path, json.dumps(head).encode() + b"\n" + frame, "spool", self._at)
 
-    def memory(self, ref: Ref) -> None:
-        """This private memory is committed, durably."""
+    def commit_memory(self, ref: BlobRef) -> None:
+        """Commit this private memory durably."""
         write_file(self.folder / "memory.json", json.dumps(asdict(ref)).encode(), "memory", self._at)
         self._memory = ref
 
-    def payload(self, ref: Ref) -> wire.ByteSource:
-        """The body of the report that is kept."""
+    def report_body(self, ref: BlobRef) -> ByteSource:
+        """Return the body of the stored report."""
         return self._small.get(ref.digest) or self.bodies.open(ref)
 
     def forget(self) -> None:
-        """The job has ended: nothing of it is needed any more."""
+        """Delete everything: the job has ended."""
         with storing(self.folder):
             shutil.rmtree(self.folder)
         self._small.clear()
         self._memory = None
 
 
-def _nbytes(body: Slots | FileBody) -> int:
-    """How long it is as a payload."""
-    if isinstance(body, FileBody):
+def read_or_discard(path: Path, parse: Callable[[bytes], T], log: Any) -> T | None:
+    """Parse a file; return None if it is missing or, with a warning, if it is damaged."""
+    try:
+        with storing(path):
+            return parse(path.read_bytes()) if path.exists() else None
+    except (ShoalError, ValueError, KeyError, TypeError) as error:
+        log.warning("an unreadable file is discarded", file=str(path), why=message_of(error))
+        return None
+
+
+def _nbytes(body: Slots | FileBlob) -> int:
+    """Return the length as a payload."""
+    if isinstance(body, FileBlob):
         return body.ref.nbytes
-    nbytes = len(wire.payload_layout(wire.layouts_of(body)).header)
+    nbytes = len(payload_layout(layouts_of(body)).header)
     return nbytes + sum(value.layout.nbytes if isinstance(value, Tree) else 8 for value in body.values())

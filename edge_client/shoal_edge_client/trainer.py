@@ -1,4 +1,4 @@
-"""Doing an order with the user's learner, wherever that is (`workshop`). Whatever it raises stays in here.
+"""Execution of tasks by the learner, in a thread or a process (`TrainerBackend`). Its errors become task failures.
 
 A failure becomes one line for the coordinator; the whole traceback goes to the log and into the state folder.
 """
@@ -15,108 +15,110 @@ from typing import Any
 
 import structlog
 
-from shoal import wire
-from shoal.core.algorithm import Local
+from shoal.core.algorithm.algorithm import LocalResult
 from shoal.core.errors import Cancelled, InvalidJob, InvalidPayload, LearnerFailed, ShoalError, StorageFailed
-from shoal.core.machine import Result
-from shoal.core.message import Metrics, Order, Ref, Report, Status
-from shoal.core.tree import Slots
-from shoal.heads import check
-from shoal.learn.blame import blamed
-from shoal.runtime.pump import Hand, Watch, shown
-from shoal.runtime.store import CrashPoint, no_crash
-from shoal.runtime.training.remote import Given
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.machine import TaskResult
+from shoal.core.protocol.message import BlobRef, Metrics, Report, Task, TaskStatus
+from shoal.learn.user_errors import user_code
+from shoal.runtime.durable_files import CrashPoint, no_crash
+from shoal.runtime.training.remote import TaskInputs
+from shoal.runtime.worker_ports import CancelToken, TaskRun, task_label
+from shoal.validation.message_checks import check
+from shoal.wire.payload import measure
 from shoal_edge_client.spool import Spool
-from shoal_edge_client.workshop import Begin, Work
+from shoal_edge_client.trainer_backend import StartTrainerTask, TrainerTask
 
 
 @dataclass(frozen=True)
-class Trainer:
-    """One job's work. `note_error(name, text)` keeps a traceback for people."""
+class EdgeTrainer:
+    """The trainer of one job. `save_traceback(name, text)` stores a traceback."""
 
     job: str
-    begin: Begin
+    start: StartTrainerTask
     spool: Spool
-    note_error: Callable[[str, str], Path]
+    save_traceback: Callable[[str, str], Path]
     at: CrashPoint = no_crash
 
-    def __call__(self, order: Order, slots: Slots, base: Slots, memory: Ref | None, watch: Watch) -> InHand:
-        """`shoal.runtime.pump.Begin`."""
+    def __call__(
+        self, task: Task, slots: Slots, base: Slots, memory: BlobRef | None, watch: CancelToken
+    ) -> TaskInProgress:
+        """Start a task (`shoal.runtime.worker_ports.StartTask`)."""
         self.at("work.begun")
         bodies = self.spool.bodies
         private = bodies.get(memory) if memory is not None else {}
-        work = self.begin(Given(order, slots, base, private, memory, bodies, watch.tick))
-        return InHand(self, work, watch)
+        work = self.start(TaskInputs(task, slots, base, private, memory, bodies, watch.tick))
+        return TaskInProgress(self, work, watch)
 
 
 @dataclass
-class InHand:
-    """An order in hand."""
+class TaskInProgress:
+    """A task that is being trained."""
 
-    trainer: Trainer
-    work: Work
-    watch: Watch
+    trainer: EdgeTrainer
+    work: TrainerTask
+    watch: CancelToken
     seconds: float = 0.0
 
-    def may_go_on(self, order: Order) -> bool:
-        return self.work.may_go_on(order)
+    def can_continue(self, task: Task) -> bool:
+        return self.work.can_continue(task)
 
-    def piece(self, order: Order) -> Result | Status | None:
-        """The next piece. What the user's code raises becomes `LearnerFailed`, and is noted whole."""
-        log: Any = structlog.get_logger("edge_client.trainer").bind(job=self.trainer.job, order=shown(order.id))
+    def run_piece(self, task: Task) -> TaskResult | TaskStatus | None:
+        """Run the next piece. Errors of the user's code become `LearnerFailed`; their traceback is saved."""
+        log: Any = structlog.get_logger("edge_client.trainer").bind(job=self.trainer.job, task=task_label(task.id))
         started = time.monotonic()
         try:
-            with self._blamed(order):
-                made = self._made(order)
+            with self._user_errors(task):
+                made = self._run_piece(task)
         except Cancelled:
-            log.info("work given up", seconds=round(self.seconds + time.monotonic() - started, 3))
+            log.info("task cancelled", seconds=round(self.seconds + time.monotonic() - started, 3))
             raise
         except ShoalError as error:
             if isinstance(error, LearnerFailed) or error.__cause__ is not None:
-                self._keep_traceback(log, order, error)
+                self._keep_traceback(log, task, error)
             raise
         self.seconds += time.monotonic() - started
-        if isinstance(made, Result):
+        if isinstance(made, TaskResult):
             self.trainer.at("work.done")
-            log.info("work done", kind=order.kind, seconds=round(self.seconds, 3), **_told(made.metrics))
+            log.info("task done", kind=task.kind, seconds=round(self.seconds, 3), **_log_values(made.metrics))
         return made
 
     @contextmanager
-    def _blamed(self, order: Order) -> Any:
-        """The user's errors, told as such; a learner that calls `sys.exit` must not end this process."""
+    def _user_errors(self, task: Task) -> Any:
+        """Translate the user's errors; `sys.exit` in a learner must not end this process."""
         try:
-            with blamed(f"the learner's {order.kind}"):
+            with user_code(f"the learner's {task.kind}"):
                 yield
         except SystemExit as error:
             raise LearnerFailed(f"the learner called sys.exit({error.code!r})") from error
 
-    def _keep_traceback(self, log: Any, order: Order, error: ShoalError) -> None:
-        name = f"{self.trainer.job}-{shown(order.id)}"
+    def _keep_traceback(self, log: Any, task: Task, error: ShoalError) -> None:
+        name = f"{self.trainer.job}-{task_label(task.id)}"
         try:
-            file = str(self.trainer.note_error(name, "".join(traceback.format_exception(error))))
+            file = str(self.trainer.save_traceback(name, "".join(traceback.format_exception(error))))
         except StorageFailed as failure:
             file = failure.message
         log.error("the learner failed", why=error.message, hint=error.hint, file=file, exc_info=error)
 
-    def _made(self, order: Order) -> Result | Status | None:
-        first = not self.work.begun
-        made = self.work.piece(order)
+    def _run_piece(self, task: Task) -> TaskResult | TaskStatus | None:
+        first = not self.work.started
+        made = self.work.run_piece(task)
         spool = self.trainer.spool
-        if first and self.work.base:
-            spool.hold(self.work.base)
-        if made is None or isinstance(made, Status):
+        if first and self.work.reference:
+            spool.put_base(self.work.reference)
+        if made is None or isinstance(made, TaskStatus):
             return made
         self.watch.tick(1.0)
-        if isinstance(made, Local):
-            wire.measure(made.slots)
-        update = made.slots if isinstance(made, Local) else made.body
-        body = spool.put(update) if update else None
-        after = spool.remember(made.memory) if made.memory is not None else None
-        return self._checked(order, Result(float(made.weight), body, numbers(made.metrics), after))
+        if isinstance(made, LocalResult):
+            measure(made.slots)
+        update = made.slots if isinstance(made, LocalResult) else made.body
+        body = spool.put_update(update) if update else None
+        after = spool.put_memory(made.memory) if made.memory is not None else None
+        return self._checked(task, TaskResult(float(made.weight), body, numbers(made.metrics), after))
 
-    def _checked(self, order: Order, result: Result) -> Result:
-        """Say here what the coordinator would refuse: an unknown kind of metric, a weight that is none."""
-        report = Report("self", order.id, order.version, result.weight, result.body, result.metrics)
+    def _checked(self, task: Task, result: TaskResult) -> TaskResult:
+        """Raise here what the coordinator would refuse: an unknown kind of metric, an invalid weight."""
+        report = Report("self", task.id, task.version, result.weight, result.body, result.metrics)
         try:
             check(report)
         except InvalidPayload as error:
@@ -125,21 +127,21 @@ class InHand:
 
 
 @dataclass(frozen=True)
-class Unable:
-    """Does no order, and says why."""
+class UnusableLearner:
+    """A trainer that refuses every task with its error."""
 
     error: InvalidJob
 
-    def __call__(self, order: Order, slots: Slots, base: Slots, memory: Ref | None, watch: Watch) -> Hand:
+    def __call__(self, task: Task, slots: Slots, base: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskRun:
         raise self.error
 
 
 def numbers(metrics: Metrics) -> Metrics:
-    """Metrics as plain numbers: learners give numpy's and torch's too."""
+    """Return metrics as plain floats; learners return numpy's and torch's too."""
     return {str(name): float(value) for name, value in metrics.items()}
 
 
-def _told(metrics: Metrics) -> dict[str, float]:
-    """The metrics that people look at, for the log."""
+def _log_values(metrics: Metrics) -> dict[str, float]:
+    """Return the metrics that are logged."""
     wanted = ("train/loss", "eval/loss", "eval/accuracy")
     return {name.replace("/", "_"): round(metrics[name], 4) for name in wanted if name in metrics}

@@ -4,79 +4,89 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, Unreachable
-from shoal.core.message import Ack, Fail, Lease, Message, Order, OrderId, Ref, Report, Status
-from shoal.core.tree import Slots
-from shoal.runtime import tracing
-from shoal.runtime.node_link import JobLease, NodeLink, SealedPapers
-from shoal.runtime.pump import Held, Wanted
-from shoal.runtime.store import FileBodies, digest_of
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.message import (
+    Ack,
+    BlobRef,
+    CoordinatorAlive,
+    Message,
+    Report,
+    Task,
+    TaskFailed,
+    TaskId,
+    TaskStatus,
+)
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import digest_of
+from shoal.runtime.http.blob_transfers import BlobTransfers
+from shoal.runtime.http.node_client import JobDocuments, JobLease, NodeClient
+from shoal.runtime.observability import tracing
+from shoal.runtime.worker_ports import HeldTask, IsCancelled
+from shoal.wire import codec
+from shoal.wire.payload import ByteSource, open_payload
 
 DAMAGED_MAX = 3
-"""Times that a body may come damaged before its order fails."""
+"""Times that a body may come damaged before its task fails."""
 
 _OWNER = "coordinator"
-_OFFSETS = {"body.offset", "upload.range", "http.416"}
+_OFFSETS = {"blob.offset", "upload.range", "http.416"}
+
+
+class TaskClient(Protocol):
+    """The requests about a node's tasks: `NodeClient` makes them directly, `RelayedClient` through a peer."""
+
+    blobs: BlobTransfers
+
+    def report(self, job: str, report: Report, payload: bytes = b"") -> Ack:
+        """Send a report, its body inline where it is given."""
+
+    def fail(self, job: str, failure: TaskFailed) -> Ack:
+        """Report that a task failed."""
+
+    def status(self, job: str, status: TaskStatus) -> None:
+        """Report where this node is in a task."""
+
+    def leave(self, read_s: float) -> None:
+        """Return all tasks to the coordinator."""
+
+    def ping(self, job: str, term: int) -> CoordinatorAlive:
+        """Ping the coordinator."""
+
+    def join(self, job: str, away: TaskId | None) -> codec.Frame:
+        """Tell the coordinator that this node is back; return its answer."""
 
 
 @dataclass
-class HttpTransport:
-    """`bodies(job)`: where that job's bodies are kept. `polls` is given up to end a poll that is held open."""
+class TaskTransport:
+    """Tasks, reports and their blobs over one client. `bodies(job)`: the blobs of a job."""
 
-    link: NodeLink
-    polls: NodeLink
-    bodies: Callable[[str], FileBodies]
-    wait_s: float
+    client: TaskClient
+    bodies: Callable[[str], FileBlobs]
     leave_s: float
-    jobs: tuple[str, ...] = ()
-    leases: tuple[JobLease, ...] = ()
-    """What the last poll was told of jobs that nodes may carry on."""
-    pause_s: float = 0.0
-    """How long it was asked to wait before the next."""
-    _inline: dict[str, tuple[Ref, bytes]] = field(default_factory=dict)
-    _tried: dict[str, OrderId] = field(default_factory=dict)
+    _inline: dict[str, tuple[BlobRef, bytes]] = field(default_factory=dict, kw_only=True)
+    _tried: dict[str, TaskId] = field(default_factory=dict, kw_only=True)
 
-    def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
-        polled = self.polls.work(self.wait_s, held, self.jobs)
-        self.leases, self.pause_s = polled.leases, polled.pause_s
-        if polled.frame is None:
-            return None
-        job, message = self.taken(polled.frame)
-        if isinstance(message, Order):
-            term = next((lease.term for lease in polled.leases if lease.job == job), 0)
-            message = replace(message, given_in=term)
-            tracing.current.note((job, message.id), polled.traceparent)
-        return job, message
-
-    def taken(self, frame: wire.Frame) -> tuple[str, Message]:
-        """A frame that has come: its job and message. A body that came along is at hand from now on."""
+    def decode_frame(self, frame: codec.Frame) -> tuple[str, Message]:
+        """Return job and message of a received frame, and keep a blob that it carries."""
         if frame.payload:
             self._keep_inline(frame)
         return frame.job, frame.message
 
-    def _keep_inline(self, frame: wire.Frame) -> None:
-        """A small body came with its order. It is looked at like any other."""
-        ref = frame.message.body if isinstance(frame.message, Order) else None
+    def _keep_inline(self, frame: codec.Frame) -> None:
+        """Verify and keep a small blob that came with its task."""
+        ref = frame.message.body if isinstance(frame.message, Task) else None
         if ref is None or len(frame.payload) != ref.nbytes or digest_of([frame.payload]) != ref.digest:
-            raise Unreachable("an order came with a damaged body", code="body.digest")
+            raise Unreachable("a task came with a damaged body", code="blob.digest")
         self._inline[frame.job] = ref, frame.payload
 
-    def job(self, job: str) -> dict[str, Any]:
-        """The job as its page shows it; `spec` is its plan."""
-        with_hint = "the coordinator must let nodes read the jobs that they take part in"
-        try:
-            return self.link.job(job)
-        except NotAllowed as error:
-            raise _unless_revoked(error, with_hint) from error
-
-    def at_hand(self, job: str, ref: Ref) -> Slots | None:
+    def inline_blob(self, job: str, ref: BlobRef) -> Slots | None:
         of, payload = self._inline.get(job, (None, b""))
-        return wire.open_payload(payload) if of == ref else None
+        return open_payload(payload) if of == ref else None
 
-    def body(self, job: str, ref: Ref, cancelled: Wanted) -> Slots:
+    def fetch_blob(self, job: str, ref: BlobRef, cancelled: IsCancelled) -> Slots:
         bodies = self.bodies(job)
         for damaged in range(1, DAMAGED_MAX + 1):
             if bodies.size(ref.digest) == ref.nbytes:
@@ -90,101 +100,133 @@ class HttpTransport:
                 raise _unless_revoked(error, "something on the way forbids it: look at the proxy") from error
         return bodies.get(ref)
 
-    def _fetch(self, job: str, bodies: FileBodies, ref: Ref, cancelled: Wanted) -> None:
-        """Download what is missing of a body. What came before a break is kept for the next try."""
-        with bodies.incoming(_OWNER, ref, bodies.offset(_OWNER, ref.digest)) as incoming:
+    def _fetch(self, job: str, bodies: FileBlobs, ref: BlobRef, cancelled: IsCancelled) -> None:
+        """Download the missing bytes of a blob; bytes before a broken connection are kept."""
+        with bodies.partials.incoming(_OWNER, ref, bodies.partials.offset(_OWNER, ref.digest)) as incoming:
             if incoming.offset < ref.nbytes:
-                with self.link.download(job, ref, incoming.offset) as (begins, pieces):
+                with self.client.blobs.download(job, ref, incoming.offset) as (begins, pieces):
                     if begins != incoming.offset:
                         incoming.restart()
                     for piece in pieces:
                         if cancelled():
-                            raise Cancelled("nobody wants this body any more")
+                            raise Cancelled("this blob is not needed any more")
                         incoming.write(piece)
             if incoming.offset < ref.nbytes:
-                raise Unreachable(f"the body ended after {incoming.offset} of {ref.nbytes} bytes", code="body.short")
+                raise Unreachable(f"the body ended after {incoming.offset} of {ref.nbytes} bytes", code="blob.short")
             incoming.finish()
 
-    def resumed(self, job: str, order: OrderId) -> None:
-        """An earlier process may have delivered this order's report already."""
-        self._tried[job] = order
+    def mark_resumed(self, job: str, task: TaskId) -> None:
+        """Note that an earlier process may have delivered this task's report."""
+        self._tried[job] = task
 
-    def report(self, job: str, said: Report, body: wire.ByteSource | None, cancelled: Wanted) -> Ack:
-        if body is None or said.body is None:
-            return self.link.report(job, said)
-        if len(body) <= wire.INLINE_BYTES_MAX:
-            return self.link.report(job, said, bytes(body[0 : len(body)]))
-        again = self._tried.get(job) == said.order
-        self._tried[job] = said.order
+    def report(self, job: str, report: Report, body: ByteSource | None, cancelled: IsCancelled) -> Ack:
+        if body is None or report.body is None:
+            return self.client.report(job, report)
+        if len(body) <= codec.INLINE_BYTES_MAX:
+            return self.client.report(job, report, bytes(body[0 : len(body)]))
+        again = self._tried.get(job) == report.task
+        self._tried[job] = report.task
         # The answer may be all that was lost, and the body folded and gone since: ask before sending it anew.
-        answer = self._asked(job, said) if again else None
+        answer = self._submit_report(job, report) if again else None
         if answer is not None:
             return answer
         try:
-            self._upload(job, said.body, body, again, cancelled)
+            self._upload(job, report.body, body, again, cancelled)
         except Refused as error:
-            if error.code != "order.none":
+            if error.code != "task.none":
                 raise
-        answer = self._asked(job, said)
+        answer = self._submit_report(job, report)
         if answer is None:
-            raise Unreachable("the coordinator has lost the body that it was sent", code="body.missing")
+            raise Unreachable("the coordinator has lost the body that it was sent", code="blob.missing")
         return answer
 
-    def _asked(self, job: str, said: Report) -> Ack | None:
-        """What the coordinator says to a report whose body it should have; None when it misses the body."""
+    def _submit_report(self, job: str, report: Report) -> Ack | None:
+        """Submit a report whose blob the coordinator should have; None if it lacks the blob."""
         try:
-            return self.link.report(job, said)
+            return self.client.report(job, report)
         except Refused as error:
-            if error.code != "body.missing":
+            if error.code != "blob.missing":
                 raise
         return None
 
-    def _upload(self, job: str, ref: Ref, body: wire.ByteSource, again: bool, cancelled: Wanted) -> None:
-        start = self.link.uploaded(job, ref) if again else 0
+    def _upload(self, job: str, ref: BlobRef, body: ByteSource, again: bool, cancelled: IsCancelled) -> None:
+        start = self.client.blobs.uploaded_bytes(job, ref) if again else 0
         if start == ref.nbytes:
             return
         try:
-            self.link.upload(job, ref, body, start, cancelled)
+            self.client.blobs.upload(job, ref, body, start, cancelled)
         except Refused as error:
             if not start or error.code not in _OFFSETS:
                 raise
-            self.link.upload(job, ref, body, 0, cancelled)
+            self.client.blobs.upload(job, ref, body, 0, cancelled)
 
-    def fail(self, job: str, said: Fail) -> Ack:
-        return self.link.fail(job, said)
+    def fail(self, job: str, failure: TaskFailed) -> Ack:
+        return self.client.fail(job, failure)
 
-    def status(self, job: str, said: Status) -> None:
-        self.link.status(job, said)
-
-    def beat(self, job: str, order: OrderId, fraction: float) -> None:
-        self.link.beat(job, order, fraction)
+    def status(self, job: str, status: TaskStatus) -> None:
+        self.client.status(job, status)
 
     def leave(self) -> None:
-        self.link.leave(self.leave_s)
+        self.client.leave(self.leave_s)
 
-    # For a node that may carry on by itself
+    def ping(self, job: str, term: int) -> CoordinatorAlive:
+        """Ping the coordinator."""
+        return self.client.ping(job, term)
 
-    def papers(self, job: str, held: int) -> SealedPapers | None:
-        """A job's papers, if they are newer than those held."""
-        return self.link.papers(job, held)
+    def join(self, job: str, away: TaskId | None) -> Message:
+        """Tell the coordinator that this node is back; return its answer."""
+        return self.decode_frame(self.client.join(job, away))[1]
+
+
+@dataclass
+class HttpTransport(TaskTransport):
+    """The node protocol over HTTP. `polls`: the client that is aborted to end an open poll."""
+
+    client: NodeClient
+    polls: NodeClient
+    wait_s: float
+    jobs: tuple[str, ...] = ()
+    leases: tuple[JobLease, ...] = ()
+    """The leases that the last poll returned, of jobs that nodes may continue."""
+    pause_s: float = 0.0
+    """Seconds that the coordinator asked to wait before the next poll."""
+
+    def poll(self, held: Mapping[str, HeldTask]) -> tuple[str, Message] | None:
+        polled = self.polls.poll_work(self.wait_s, held, self.jobs)
+        self.leases, self.pause_s = polled.leases, polled.pause_s
+        if polled.frame is None:
+            return None
+        job, message = self.decode_frame(polled.frame)
+        if isinstance(message, Task):
+            term = next((lease.term for lease in polled.leases if lease.job == job), 0)
+            message = replace(message, given_in=term)
+            tracing.current.remember_parent((job, message.id), polled.traceparent)
+        return job, message
+
+    def job(self, job: str) -> dict[str, Any]:
+        """Return the job's description; `spec` is its job file."""
+        with_hint = "the coordinator must let nodes read the jobs that they take part in"
+        try:
+            return self.client.job(job)
+        except NotAllowed as error:
+            raise _unless_revoked(error, with_hint) from error
+
+    def heartbeat(self, job: str, task: TaskId, fraction: float) -> None:
+        self.client.heartbeat(job, task, fraction)
+
+    def trust_documents(self, job: str, held: int) -> JobDocuments | None:
+        """Return a job's trust documents if they are newer than version `held`."""
+        return self.client.trust_documents(job, held)
 
     def manifest(self, job: str, held: int) -> bytes | None:
-        """A job's newest version, signed, if it is newer than the one held."""
-        return self.link.manifest(job, held)
+        """Return the signed manifest of the newest version if it is newer than `held`."""
+        return self.client.manifest(job, held)
 
-    def knock(self, job: str, term: int) -> Lease:
-        """Whether the coordinator is there."""
-        return self.link.knock(job, term)
-
-    def join(self, job: str, away: OrderId | None) -> Message:
-        """Say that this node is back, and with what; what the coordinator wants then."""
-        return self.taken(self.link.join(job, away))[1]
-
-    def peering(self, job: str, told: Mapping[str, Any]) -> None:
-        """Tell how this node does as a peer."""
-        self.link.peering(job, told)
+    def report_peer_status(self, job: str, values: Mapping[str, Any]) -> None:
+        """Report this node's state as a peer."""
+        self.client.report_peer_status(job, values)
 
 
 def _unless_revoked(error: NotAllowed, hint: str) -> NotAllowed | Refused:
-    """That one thing is forbidden does not end a node; that its credential is no longer known does."""
+    """Return `Refused` for a forbidden request; an unknown credential stays `NotAllowed`, which ends the node."""
     return Refused(error.message, code=error.code, hint=hint) if error.code == "auth.forbidden" else error

@@ -1,7 +1,7 @@
-"""Your own model in shoal: a model, data, a loss. Node number `part` of `parts` trains on its share of the tumours.
+"""A model, data and a loss in shoal. Node number `part` of `parts` trains on its part of the tumours.
 
-shoal simulate JOB.toml --learner examples/own_model.py:learner
-shoal join URL --token TOKEN --learner examples/own_model.py:learner --option part=0
+shoal simulate job.toml
+shoal join URL --token TOKEN --learner learner.py --option part=0
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn, tensor
 
 from shoal.learn import TorchLearner
-from shoal.learn.partition import held_back, iid
+from shoal.learn.data.partition import held_back, iid
 
 table = np.loadtxt(Path(__file__).with_name("tumours.csv"), delimiter=",")
 x, y = table[:, :-1], table[:, -1]  # 569 tumours, 30 measurements of each, benign or malignant
@@ -22,5 +22,5 @@ def network() -> nn.Module:
 
 
 def learner(part: int = 0, parts: int = 4) -> TorchLearner:
-    train, test = held_back(iid(len(y), parts)[part], share=0.2)
+    train, test = held_back(iid(len(y), parts)[part], fraction=0.2)
     return TorchLearner(network, (x[train], y[train]), (x[test], y[test]), loss=nn.CrossEntropyLoss())

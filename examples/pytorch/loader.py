@@ -1,6 +1,6 @@
-"""A larger example: a Dataset with random augmentation, a loss and metrics of one's own, AdamW, mixed precision.
+"""A larger example: a Dataset with random augmentation, custom loss and metrics, AdamW, mixed precision.
 
-shoal join URL --token TOKEN --learner examples/own_loader.py:learner --option part=0 --option noise=0.2
+shoal join URL --token TOKEN --learner loader.py --option part=0 --option noise=0.2
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from shoal.learn import TorchConfig, TorchLearner
-from shoal.learn.partition import held_back, iid
+from shoal.learn.data.partition import held_back, iid
 
 TABLE = np.loadtxt(Path(__file__).with_name("tumours.csv"), delimiter=",")
 AREA = 3  # the column that is predicted from the other 29: the mean area of the nuclei
@@ -28,7 +28,7 @@ class Tumours(Dataset[tuple[Tensor, Tensor]]):
         return len(self.y)
 
     def __getitem__(self, at: int) -> tuple[Tensor, Tensor]:
-        return self.x[at] + self.noise * torch.randn(29), self.y[at]  # the seed of each order reaches this too
+        return self.x[at] + self.noise * torch.randn(29), self.y[at]  # the seed of each task reaches this too
 
 
 class Network(nn.Module):
@@ -43,7 +43,7 @@ class Network(nn.Module):
 
 
 def learner(part: int = 0, parts: int = 4, noise: float = 0.1) -> TorchLearner:
-    train, test = (torch.from_numpy(chosen) for chosen in held_back(iid(len(TABLE), parts)[part], share=0.2))
+    train, test = (torch.from_numpy(chosen) for chosen in held_back(iid(len(TABLE), parts)[part], fraction=0.2))
     return TorchLearner(
         Network,
         Tumours(train, noise),

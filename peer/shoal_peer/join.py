@@ -1,7 +1,7 @@
-"""How a newcomer joins a job without a server by an invitation: it makes a key here, and gets the job's papers.
+"""Joining a job without a server by an invitation: a newcomer makes a key here, and gets the job's trust documents.
 
-The invitation names the charter by its SHA-256; charter, job and roster must all belong to it, so it does not matter
-who else is on the network. Nothing is written before all of it is verified.
+The invitation names the charter by its SHA-256; charter, job and roster must all belong to it, so other machines on the
+network do not matter. Nothing is written before all of it is verified.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.core.errors import InvalidJob, NotAllowed, ShoalError, Unreachable
-from shoal.runtime.address import parse
-from shoal.runtime.http import Link
-from shoal.runtime.store import make_folder, write_file
+from shoal.peering.http.roster_updates import read_bundle
+from shoal.peering.roster.invitation import InvitationToken, JoinRequest
+from shoal.peering.state.peer_state import PeerState
+from shoal.runtime.durable_files import make_folder, write_file
+from shoal.runtime.http.client import Link
+from shoal.runtime.http.coordinator_url import parse
+from shoal.trust.documents import Charter, Invitation, Roster, charter_of, open_charter, verify_document
 from shoal.trust.envelope import Signer, sha256
-from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import Charter, Invitation, Roster, charter_of, open_charter, unseal
-from shoal_peer.folder import Desk
-from shoal_peer.invitation import Joining, Token
-from shoal_peer.rosters import read_bundle
+from shoal.trust.keys import SigningKey, load_or_create
 
 READ_S = 20.0
 JOB_BYTES_MAX = 1024 * 1024
 BUNDLE_BYTES_MAX = 2 * (JOB_BYTES_MAX + Charter.BYTES_MAX + Roster.BYTES_MAX)
 
 
-def join(token: Token, folder: Path, node: str, urls: tuple[str, ...], marker: str) -> None:
+def join(token: InvitationToken, folder: Path, node: str, urls: tuple[str, ...], marker: str) -> None:
     """Make the folder of a newcomer, or have its address changed, by asking the peers of the invitation in turn.
 
     `marker`: the name of a file that says that it joined. Raises `ShoalError`: what the last of them answered.
     """
     _check_folder(token, folder)
     make_folder(folder)
-    key = load_or_make(folder / "key.pem")
-    with Desk(folder) as desk:
-        boot = desk.boot
+    key = load_or_create(folder / "key.pem")
+    with PeerState(folder) as state:
+        boot = state.boot
     failures: list[ShoalError] = []
     for url in token.urls:
         try:
-            papers = _asked(url, token, key, boot, Joining(token.invitation, node, key.pub, urls))
+            documents = _request_documents(url, token, key, boot, JoinRequest(token.invitation, node, key.pub, urls))
         except ShoalError as error:
             failures.append(error)
             continue
-        for name, text in papers.items():
-            write_file(folder / name, text, "paper")
-        write_file(folder / marker, json.dumps({"from": url}).encode(), "paper")
+        for name, text in documents.items():
+            write_file(folder / name, text, "document")
+        write_file(folder / marker, json.dumps({"from": url}).encode(), "document")
         return
     if all(isinstance(error, Unreachable) for error in failures):
         why = f"no peer of the invitation answers: {failures[-1].message}"
@@ -56,39 +56,41 @@ def join(token: Token, folder: Path, node: str, urls: tuple[str, ...], marker: s
     raise next(error for error in reversed(failures) if not isinstance(error, Unreachable))
 
 
-def _check_folder(token: Token, folder: Path) -> None:
+def _check_folder(token: InvitationToken, folder: Path) -> None:
     path = folder / "charter.json"
     if path.is_file() and open_charter(path.read_bytes()).digest != token.charter:
         hint = "give another folder: shoal peer join INVITATION FOLDER"
         raise InvalidJob(f"{folder} belongs to another job", code="peer.config", hint=hint)
 
 
-def _asked(url: str, token: Token, key: Key, boot: int, joining: Joining) -> Mapping[str, bytes]:
-    """Return the papers that the peer at an address answers with, verified."""
+def _request_documents(
+    url: str, token: InvitationToken, key: SigningKey, boot: int, joining: JoinRequest
+) -> Mapping[str, bytes]:
+    """Return the verified documents that the peer at an address sends."""
     path, text = f"/p2p/{token.job}/join", joining.text()
     with Link(url, read_s=READ_S) as link:
         charter = charter_of(link.json("GET", f"/p2p/{token.job}/charter", own=True))
         if charter.digest != token.charter or charter.job != token.job:
             hint = "the peer there takes part in another job of that name: ask for a new invitation"
             raise NotAllowed(f"{url} shows another charter than the invitation's", code="peer.charter", hint=hint)
-        unseal(token.invitation, Invitation, charter)
+        verify_document(token.invitation, Invitation, charter)
         peer_id = str(link.json("GET", "/p2p", own=True)["peer_id"])
         request = Signer(key, charter, boot).request(peer_id, "POST", path, "", sha256(text))
         headers = {**request.headers(), "Content-Length": str(len(text))}
         with link.exchange("POST", path, headers=headers, content=text, own=True) as answer:
-            return _verified(read_bundle(answer.read(BUNDLE_BYTES_MAX)), charter, key)
+            return _verify(read_bundle(answer.read(BUNDLE_BYTES_MAX)), charter, key)
 
 
-def _verified(papers: Mapping[str, bytes], charter: Charter, key: Key) -> Mapping[str, bytes]:
-    """Return the same papers. Raises `ShoalError` unless they are those of the charter, and name this key."""
-    roster = unseal(papers["roster.json"], Roster, charter)
-    job_sha = hashlib.sha256(papers["job.toml"]).hexdigest()
-    if open_charter(papers["charter.json"]) != charter or job_sha != charter.config_sha:
-        hint = "somebody on the way changes what the peer answers, or it is broken: ask the one who invited you"
-        raise NotAllowed("the papers are not those of the charter", code="peer.papers", hint=hint)
+def _verify(documents: Mapping[str, bytes], charter: Charter, key: SigningKey) -> Mapping[str, bytes]:
+    """Return the same documents. Raises `ShoalError` unless they belong to the charter and name this key."""
+    roster = verify_document(documents["roster.json"], Roster, charter)
+    job_sha = hashlib.sha256(documents["job.toml"]).hexdigest()
+    if open_charter(documents["charter.json"]) != charter or job_sha != charter.config_sha:
+        hint = "the answer was changed on the way, or the peer is broken: ask the one who invited you"
+        raise NotAllowed("the documents do not belong to the charter", code="peer.documents", hint=hint)
     if key.pub not in {peer.pub for peer in roster.peers}:
-        raise NotAllowed("the roster does not name this key", code="peer.papers", hint="try again")
-    return papers
+        raise NotAllowed("the roster does not name this key", code="peer.documents", hint="try again")
+    return documents
 
 
 def own_host(toward: str = "") -> str:

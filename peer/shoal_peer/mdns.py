@@ -1,7 +1,7 @@
-"""Where the others of a roster are, on one's own network: by multicast DNS, with the extra `lan`.
+"""Discovery of a roster's peers on the local network by multicast DNS, with the extra `lan`.
 
-A peer announces its name, job and peer id at `_shoal-peer._tcp.local.`, and looks for those of its roster there.
-An address that somebody makes up is of no use to him: whoever answers there must sign as that peer.
+A peer announces its name, job and peer id at `_shoal-peer._tcp.local.`, and looks for those of its roster. A forged
+address has no effect, because the peer there must sign with its key.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SERVICE = "_shoal-peer._tcp.local."
 ASKED_MS = 3000
 ALL = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened at
 
-Found = Callable[[str, str], None]
+OnDiscovered = Callable[[str, str], None]
 """`(peer id, url)`; called in a thread of zeroconf's."""
 
 
 @dataclass(frozen=True)
-class Announced:
-    """What is told of a peer. `addresses`: IPv4, as text."""
+class MdnsRecord:
+    """A peer's announcement. `addresses`: IPv4, as text."""
 
     job: str
     node: str
@@ -33,10 +33,11 @@ class Announced:
     port: int
 
 
-class Lan:
-    """Announces a peer, and calls `found` for others of its job, again when one moves. A context manager; it blocks."""
+class MdnsDiscovery:
+    """Announcement of a peer, with a callback `found` for others of its job and their new addresses. A blocking
+    context manager."""
 
-    def __init__(self, own: Announced, found: Found) -> None:
+    def __init__(self, own: MdnsRecord, found: OnDiscovered) -> None:
         self._dns, self._own, self._found = zeroconf(), own, found
 
     def __enter__(self) -> Self:
@@ -62,30 +63,30 @@ class Lan:
         self._zeroconf.close()  # it says goodbye for the service, too
 
     def _changed(self, *, zeroconf: Any, service_type: str, name: str, state_change: Any) -> None:
-        """Somebody is there, has moved, or has gone: whoever has gone is not forgotten, he may come back there."""
+        """Report a service that appeared or moved; removed ones stay known, as they may return at the same address."""
         if state_change is self._dns.ServiceStateChange.Removed:
             return
         info = zeroconf.get_service_info(service_type, name, ASKED_MS)
         if info is None or not info.port:
             return
-        said = texts(info.properties)
-        if said.get("job") != self._own.job or said.get("peer", self._own.peer_id) == self._own.peer_id:
+        properties = texts(info.properties)
+        if properties.get("job") != self._own.job or properties.get("peer", self._own.peer_id) == self._own.peer_id:
             return
         for address in info.parsed_addresses(self._dns.IPVersion.V4Only)[:1]:
-            self._found(said["peer"], f"http://{address}:{info.port}")
+            self._found(properties["peer"], f"http://{address}:{info.port}")
 
 
 def zeroconf() -> Any:
-    """The package. Raises `ShoalError` if it is not installed."""
+    """Return the package. Raises `ShoalError` if it is not installed."""
     try:
         import zeroconf as package
     except ModuleNotFoundError as error:
-        raise not_installed(error, "lan", "--lan") from None
+        raise not_installed(error, "lan", "--discover") from None
     return package
 
 
 def own_addresses(host: str) -> tuple[str, ...]:
-    """Where one that listens at `host` is reached from outside, IPv4."""
+    """Return the IPv4 addresses at which a listener on `host` is reached."""
     if host not in ALL:
         return (host,)
     found = [str(address) for address in zeroconf().get_all_addresses()]
@@ -93,7 +94,7 @@ def own_addresses(host: str) -> tuple[str, ...]:
 
 
 def texts(properties: Mapping[Any, Any]) -> dict[str, str]:
-    """What a service says of itself, as far as it is text."""
+    """Return a service's properties that are text."""
     found = {}
     for key, value in properties.items():
         try:

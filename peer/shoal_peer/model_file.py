@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from shoal import wire
-from shoal.core.algorithm import tree_slot
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import InvalidJob, Refused, ShoalError, StorageFailed
-from shoal.core.message import Ref
-from shoal.core.tree import Tree
-from shoal.runtime.store import FileBodies, storing
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import read_json
+from shoal.wire.payload import payload_pieces
 
 TRIES = 5
 """A running peer replaces its model now and then, and removes the old one."""
@@ -42,18 +43,18 @@ def held_model(folder: Path) -> HeldModel:
 
 
 def _read(state: Path) -> HeldModel:
-    path = state / "standing.json"
-    with storing(path):
-        if not path.exists():
-            hint = "start the peer with `shoal peer run`; it has a model as soon as it has begun to learn"
-            raise Refused(f"{state.parent} holds no model yet", code="peer.no-model", hint=hint)
-        text = path.read_bytes()
-    try:
-        gossip = json.loads(text)["gossip"]
-        ref, round_, seen = Ref(*gossip["slots"]), int(gossip["round"]), dict(gossip["seen"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint="see docs/peers.md, on the disk") from None
-    return HeldModel(tree_slot(FileBodies(state / "bodies").get(ref), "model"), round_, seen)
+    path = state / "machine.json"
+    found = read_json(path, _parse, "see docs/peers.md, on the disk")
+    if found is None:
+        hint = "start the peer with `shoal peer run`; it has a model as soon as it has begun to learn"
+        raise Refused(f"{state.parent} holds no model yet", code="peer.no-model", hint=hint)
+    ref, round_, seen = found
+    return HeldModel(tree_slot(FileBlobs(state / "bodies").get(ref), "model"), round_, seen)
+
+
+def _parse(values: Any) -> tuple[BlobRef, int, dict[str, int]]:
+    gossip = values["gossip"]
+    return BlobRef(*gossip["slots"]), int(gossip["round"]), dict(gossip["seen"])
 
 
 def write_model(model: Tree, path: Path) -> tuple[int, str]:
@@ -61,7 +62,7 @@ def write_model(model: Tree, path: Path) -> tuple[int, str]:
     partial, sha, length = path.with_name(f".{path.name}.part"), hashlib.sha256(), 0
     try:
         with partial.open("wb") as file:
-            for piece in wire.payload_pieces({"model": model}):
+            for piece in payload_pieces({"model": model}):
                 file.write(piece)
                 sha.update(piece)
                 length += len(piece)

@@ -1,12 +1,12 @@
-"""`shoal peer new`: a folder for an operator, with one in it for each peer of a job that never had a server.
+"""`shoal peer init`: a folder for an operator, with one in it for each peer of a job that never had a server.
 
-    FOLDER/operator.pem       whose word counts: to be kept safe, and off the peers' machines
+    FOLDER/operator.pem       the operator's key: keep it safe, and off the peers' machines
     FOLDER/NAME/job.toml  charter.json  roster.json  key.pem
 
-Whoever holds FOLDER/NAME takes part as NAME, so it must reach its machine by a way that is trusted. Where a key must
-never travel, the node makes its own (`shoal peer key`) and the operator is given its public half.
+The folder FOLDER/NAME admits its holder as NAME, so copy it by a trusted way. If a key must not leave its machine, the
+node makes its own (`shoal peer key`) and the operator receives its public half.
 
-Called again on the same folder, it admits more peers, or moves some: a new roster, which says that it is newer.
+A second call on the same folder admits more peers, or changes addresses: it signs a newer roster.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.core.errors import InvalidJob
-from shoal.core.tree import Tree
-from shoal.runtime.store import make_folder, storing, write_file
-from shoal.spec import load_job
-from shoal.trust.keys import Key, load_or_make, peer_id_of
-from shoal.trust.papers import Charter, Peer, Roster, open_charter, schema_sha, seal, unseal
-from shoal_peer.admission import changing
-from shoal_peer.folder import check_job, config_sha
+from shoal.core.model.tree import Tree
+from shoal.jobs.spec import load_job
+from shoal.peering.roster.roster_admission import changing
+from shoal.peering.state.peer_state import check_job, config_sha
+from shoal.runtime.durable_files import make_folder, storing, write_file
+from shoal.trust.documents import Charter, Roster, RosterEntry, open_charter, schema_sha, sign_document, verify_document
+from shoal.trust.keys import SigningKey, load_or_create, peer_id_of
 
 
 @dataclass(frozen=True)
-class Invited:
-    """Somebody who is to take part. `pub`: the public half of a key of its own; empty: a key is made for it.
+class InvitedNode:
+    """An invited node. `pub`: public half of its own key; empty: a key is made for it.
 
-    `examples`: the greatest weight that it may claim; 0: any.
+    `examples`: the largest weight that it may claim; 0: any.
     """
 
     node: str
@@ -38,8 +38,8 @@ class Invited:
     examples: int = 0
 
 
-def invite(job: Path, model: Tree, peers: Sequence[Invited], folder: Path) -> Roster:
-    """Write the folders. Raises `InvalidJob`, `StorageFailed`, and what papers raise."""
+def invite(job: Path, model: Tree, peers: Sequence[InvitedNode], folder: Path) -> Roster:
+    """Write the folders. Raises `InvalidJob`, `StorageFailed`, and the errors of documents."""
     spec = load_job(job)
     check_job(spec)
     make_folder(folder)
@@ -47,37 +47,40 @@ def invite(job: Path, model: Tree, peers: Sequence[Invited], folder: Path) -> Ro
         return _signed(job, spec.name, model, peers, folder)
 
 
-def _signed(job: Path, job_name: str, model: Tree, peers: Sequence[Invited], folder: Path) -> Roster:
-    """Write the papers, while the folder is locked."""
-    operator = load_or_make(folder / "operator.pem")
+def _signed(job: Path, job_name: str, model: Tree, peers: Sequence[InvitedNode], folder: Path) -> Roster:
+    """Write the documents, while the folder is locked."""
+    operator = load_or_create(folder / "operator.pem")
     charter = Charter(job_name, config_sha(job), schema_sha(model), operator.pub, operator.pub)
     held = _held(folder, charter)
     members = {peer.node: peer for peer in (held.peers if held is not None else ())}
-    keys: dict[str, Key] = {}
+    keys: dict[str, SigningKey] = {}
     for one in peers:
         if not one.pub:
             make_folder(folder / one.node)
-            keys[one.node] = load_or_make(folder / one.node / "key.pem")
+            keys[one.node] = load_or_create(folder / one.node / "key.pem")
         pub = one.pub or keys[one.node].pub
         urls = (one.url,) if one.url else ()
-        members[one.node] = Peer(one.node, peer_id_of(pub), pub, urls, bool(urls), one.examples)
+        members[one.node] = RosterEntry(one.node, peer_id_of(pub), pub, urls, bool(urls), one.examples)
     listed = tuple(members[name] for name in sorted(members))
     roster = Roster(job_name, 1, listed) if held is None else replace(held, version=held.version + 1, peers=listed)
-    sealed = {"charter.json": seal(charter, operator, charter), "roster.json": seal(roster, operator, charter)}
+    sealed = {
+        "charter.json": sign_document(charter, operator, charter),
+        "roster.json": sign_document(roster, operator, charter),
+    }
     with storing(job):
         sealed["job.toml"] = job.read_bytes()
     invited = {one.node for one in peers}
     for node in (node for node in members if node in invited or (folder / node).is_dir()):
         make_folder(folder / node)
         for name, text in sealed.items():
-            write_file(folder / node / name, text, "paper")
+            write_file(folder / node / name, text, "document")
     for name, text in sealed.items():
-        write_file(folder / name, text, "paper")
+        write_file(folder / name, text, "document")
     return roster
 
 
 def _held(folder: Path, charter: Charter) -> Roster | None:
-    """The roster of an earlier call, if it was for the same job."""
+    """Return the roster of an earlier call for the same job."""
     path = folder / "charter.json"
     with storing(folder):
         if not path.exists():
@@ -87,4 +90,4 @@ def _held(folder: Path, charter: Charter) -> Roster | None:
             raise InvalidJob(
                 f"{folder} belongs to another job, or to another form of it", code="peer.config", hint=hint
             )
-        return unseal((folder / "roster.json").read_bytes(), Roster, charter)
+        return verify_document((folder / "roster.json").read_bytes(), Roster, charter)

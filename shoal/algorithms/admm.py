@@ -28,15 +28,17 @@ own with its next report, for its dual is in its private memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
-from shoal.core.capability import Capability, train_corrected
-from shoal.core.errors import InvalidJob
-from shoal.core.learner import Learner
-from shoal.core.parts import Divides
-from shoal.core.sums import Totals, TreeSum
-from shoal.core.tree import Slots, Tree, add, norm, scale, sub, towards, zeros
+from annotated_types import Interval
+
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, Update, tree_slot
+from shoal.core.algorithm.capability import Capability, train_corrected
+from shoal.core.algorithm.learner import Learner
+from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
+from shoal.core.model.aggregation import Totals, TreeSum
+from shoal.core.model.tree import Slots, Tree, add, norm, scale, sub, towards, zeros
+from shoal.core.model.vector_parts import ShardScope
 
 LAST, WEIGHT = "of.", "weight."
 """Begin the slots of a node's contribution and of its weight."""
@@ -48,35 +50,27 @@ class ADMM(Algorithm):
 
     name: ClassVar[str] = "admm"
     title: ClassVar[str] = "Consensus ADMM (Boyd et al. 2011)"
-    rebuilds: ClassVar[bool] = True
-    gossips: ClassVar[bool] = False
-    divides: ClassVar[Divides] = "weights"
+    needs_sent_model: ClassVar[bool] = True
+    supports_gossip: ClassVar[bool] = False
+    shardable: ClassVar[ShardScope] = "weights"
 
     epochs: float = 5.0
     """E: passes over the local data per round. The more, the nearer the local problem is to being solved."""
-    rho: float = 0.03
+    rho: PositiveFloat = 0.03
     """The penalty for being apart from the consensus. Too great a one makes progress slow, too small a one rough."""
-    relax: float = 1.6
+    relax: Annotated[float, Interval(ge=1, lt=2)] = 1.6
     """Over-relaxation, in [1, 2): 1 is none."""
-    decay: float = 0.0
+    decay: NonNegativeFloat = 0.0
     """The weight of |z|^2 / 2 in the loss."""
     weighted: bool = True
-    """Whether nodes weigh as much as they have examples, so that all examples count alike; else all nodes do."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rho < float("inf"):
-            raise InvalidJob(f"admm: rho is {self.rho}, but must be above 0", code="job.algorithm")
-        if not 1 <= self.relax < 2:
-            raise InvalidJob(f"admm: relax is {self.relax}, but lies in [1, 2)", code="job.algorithm")
-        if not 0 <= self.decay < float("inf"):
-            raise InvalidJob(f"admm: decay is {self.decay}, but must not be negative", code="job.algorithm")
+    """True if nodes weigh by their number of examples, so all examples count alike; otherwise all nodes do."""
 
     @property
-    def needs(self) -> frozenset[Capability]:
+    def required_capabilities(self) -> frozenset[Capability]:
         """The penalty and the dual correct each gradient."""
         return frozenset({"corrections"})
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Solve near the consensus at this node's price; report where that leads."""
         z = tree_slot(task.slots, "model")
         dual = sub(tree_slot(memory, "wanted"), z) if "wanted" in memory else zeros(z.layout)
@@ -87,10 +81,10 @@ class ADMM(Algorithm):
 
         learner.load(z)
         metrics = learner.evaluate()
-        trained = train_corrected(learner, self.budget(task), near, task.tick)
+        trained = train_corrected(learner, self.train_config(task), near, task.tick)
         moved = scale(sub(learner.model(), z), self.relax)  # h - z
         report = add(moved, dual)
-        return Local(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})
+        return LocalResult(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Take a node's contribution; the later one of two for the same version."""
@@ -101,7 +95,7 @@ class ADMM(Algorithm):
         return totals
 
     @property
-    def weighs(self) -> bool:
+    def uses_weights(self) -> bool:
         """Return whether nodes weigh as much as they have examples."""
         return self.weighted
 
@@ -113,7 +107,7 @@ class ADMM(Algorithm):
         return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """The next z, from the last contributions of all nodes that stay."""
+        """Compute the next z from the last contributions of all remaining nodes."""
         model, kept = tree_slot(slots, "model"), _contributions(slots)
         for slot in sorted(totals.trees):
             name = slot.removeprefix(LAST)
@@ -131,7 +125,7 @@ class ADMM(Algorithm):
 
 
 def _contributions(slots: Slots) -> dict[str, tuple[Tree, float]]:
-    """By node: its last contribution, and what that weighs."""
+    """Return each node's last contribution and its weight."""
     found: dict[str, tuple[Tree, float]] = {}
     for slot in slots:
         if slot.startswith(LAST):

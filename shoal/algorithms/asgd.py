@@ -1,4 +1,4 @@
-"""Asynchronous SGD and n-softsync: one gradient per order, its step shortened by its age.
+"""Asynchronous SGD and n-softsync: one gradient per task, its step shortened by its age.
 
 Zhang, Gupta, Lian, Liu: "Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI 2016, Eq. 3-6. A version is
 made of the gradients g_k of c nodes, each of one mini-batch at weights that are tau_k versions old:
@@ -14,13 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.errors import InvalidJob
-from shoal.core.learner import Budget, Learner
-from shoal.core.parts import Divides
-from shoal.core.server_optimizer import Momentum, advance, slots_for
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, scale
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.capability import Capability
+from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.algorithm.server_optimizer import Momentum, optimizer_slots, take_step
+from shoal.core.errors.ranges import FractionBelowOne
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree, scale
+from shoal.core.model.vector_parts import ShardScope
 
 
 @dataclass(frozen=True)
@@ -29,45 +30,46 @@ class AsyncSGD(Algorithm):
 
     name: ClassVar[str] = "asgd"
     title: ClassVar[str] = "Staleness-aware asynchronous SGD (Zhang et al. 2016)"
-    divides: ClassVar[Divides] = "weights"
-    alike: ClassVar[bool] = True
-    gossips: ClassVar[bool] = False
+    shardable: ClassVar[ShardScope] = "weights"
+    unweighted: ClassVar[bool] = True
+    supports_gossip: ClassVar[bool] = False
 
     changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
 
     epochs: float = 0.0
-    """Not used: an order is for one mini-batch."""
+    """Not used: a task is for one mini-batch."""
     lr: float = 0.03
     """The rate of a fresh gradient. With momentum 0.9 a step goes ten times as far in the end."""
-    momentum: float = 0.9
+    momentum: FractionBelowOne = 0.9
     """Of the hub's steps."""
     staleness: Literal["divide", "ignore"] = "divide"
-    """Whether a gradient's step is divided by its age in versions."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise InvalidJob(f"asgd: momentum is {self.momentum}, but lies in [0, 1)", code="job.algorithm")
+    """`divide` divides a gradient's step by its age in versions."""
 
     def init(self, model: Tree) -> Slots:
-        """The model, and m = 0."""
-        return slots_for(self._rule, model)
+        """Return the model, and m = 0."""
+        return optimizer_slots(self._rule, model)
 
-    def discount(self, staleness: int) -> float:
-        """1 / tau."""
+    def staleness_weight(self, staleness: int) -> float:
+        """Return 1 / tau."""
         return 1.0 / max(1, staleness) if self.staleness == "divide" else 1.0
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
-        """One gradient of one mini-batch, as the displacement of a step along it."""
+    @property
+    def required_capabilities(self) -> frozenset[Capability]:
+        """A node reports a gradient."""
+        return frozenset({"gradients"})
+
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
+        """Compute one gradient of one mini-batch, as the displacement of a step along it."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        budget = Budget(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        budget = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
         trained, gradient = learner.gradient(budget, tick=task.tick)
-        return Local(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """A step with momentum."""
+        """Take a step with momentum."""
         rate = float(totals.weight) / totals.count
-        return advance(self._rule, slots, totals.mean_onto("model", tree_slot(slots, "model"), rate))
+        return take_step(self._rule, slots, totals.mean_onto("model", tree_slot(slots, "model"), rate))
 
     @property
     def _rule(self) -> Momentum:

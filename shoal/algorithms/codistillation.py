@@ -6,7 +6,7 @@ distillation", ICLR 2018, Algorithm 1. Nothing is averaged. After a burn-in, nod
     CE(y, F_i(x)) + weight * CE(softmax(F_j(x)), F_i(x))
 
 where F_j is another node's model as it was when it last reported: a stale teacher, in turn one of all others. With
-`teachers` = "all" the second term has the mean of all others' softmax(F_j(x)), as Algorithm 1 writes it: every order
+`teachers` = "all" the second term has the mean of all others' softmax(F_j(x)), as Algorithm 1 writes it: every task
 then carries all models. Models begin differently, each from a seed of its own: alike ones would have nothing to teach.
 
 The hub holds a model for each node. The job's model, which people download, is that of the first of the nodes by name.
@@ -17,16 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, Update, tree_slot
-from shoal.core.capability import Capability
-from shoal.core.errors import InvalidJob
-from shoal.core.learner import ExtraLoss, Learner, Teachable
-from shoal.core.message import Kind
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, sub
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, Update, tree_slot
+from shoal.core.algorithm.capability import Capability
+from shoal.core.algorithm.learner import ExtraLoss, Learner, Teachable
+from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree, sub
+from shoal.core.protocol.message import Kind
 
 OWN, TEACHER = "of.", "teacher"
-"""Begin the slots of a node's model, and of a teacher in an order."""
+"""Begin the slots of a node's model, and of a teacher in a task."""
 
 
 @dataclass(frozen=True)
@@ -35,48 +35,41 @@ class Codistillation(Algorithm):
 
     name: ClassVar[str] = "codistillation"
     title: ClassVar[str] = "Online codistillation (Anil et al. 2018)"
-    alike: ClassVar[bool] = True
-    gossips: ClassVar[bool] = False
+    unweighted: ClassVar[bool] = True
+    supports_gossip: ClassVar[bool] = False
 
-    weight: float = 1.0
-    """Of the teacher's word beside that of the labels."""
-    burn_in: int = 2
-    """Versions before teachers are heard: who knows nothing yet teaches nothing."""
+    weight: NonNegativeFloat = 1.0
+    """Weight of the teacher's outputs in the loss, relative to the labels."""
+    burn_in: NonNegativeInt = 2
+    """Versions before the first distillation: models without training teach nothing."""
     teachers: Literal["turn", "all"] = "turn"
-    """One other model at a time, in turn; or the mean of all others' words, for which all models go to all nodes."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight < float("inf") or self.burn_in < 0:
-            raise InvalidJob(
-                f"codistillation: weight is {self.weight} and burn_in {self.burn_in}, but neither may be negative",
-                code="job.algorithm",
-            )
+    """One other model at a time, in turn; or the mean of all others' outputs, for which all models go to all nodes."""
 
     @property
-    def needs(self) -> frozenset[Capability]:
-        """Learners are taught, if the teachers' word has a weight."""
+    def required_capabilities(self) -> frozenset[Capability]:
+        """Learners distill, if the teachers' outputs have a weight."""
         return frozenset({"teaching"} if self.weight else ())
 
     def init(self, model: Tree) -> Slots:
-        """The form of all models; nobody's weights yet."""
+        """Keep the form of all models; no node has weights yet."""
         return {"model": model, "made": 0.0}
 
-    def order(self, slots: Slots, node: str, kind: Kind) -> Slots:
-        """A node's own model, if it has one yet, and its teacher of this time."""
+    def task_slots(self, slots: Slots, node: str, kind: Kind) -> Slots:
+        """Send a node its own model, if it has one yet, and its present teacher."""
         own = {"model": slots.get(OWN + node, slots["model"])}
         if kind != "train":
             return own
         made = slots["made"]
         assert not isinstance(made, Tree)
         others = [name for name in sorted(slots) if name.startswith(OWN) and name != OWN + node]
-        heard: Slots = {}
+        teachers: Slots = {}
         if others and made >= self.burn_in:
-            heard = {TEACHER: slots[others[int(made) % len(others)]]}
+            teachers = {TEACHER: slots[others[int(made) % len(others)]]}
             if self.teachers == "all":
-                heard = {f"{TEACHER}.{place}": slots[name] for place, name in enumerate(others)}
-        return own | heard | {"begun": float(OWN + node in slots)}
+                teachers = {f"{TEACHER}.{place}": slots[name] for place, name in enumerate(others)}
+        return own | teachers | {"begun": float(OWN + node in slots)}
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Train the own model on labels and on what the teacher says; report its displacement, at first itself."""
         begun = bool(task.slots["begun"])
         base = tree_slot(task.slots, "model") if begun else learner.init(task.seed)
@@ -84,30 +77,30 @@ class Codistillation(Algorithm):
         metrics = learner.evaluate()
         teachers = [tree_slot(task.slots, name) for name in sorted(task.slots) if name.startswith(TEACHER)]
         extra = self._taught(learner, teachers) if teachers and self.weight else None
-        trained = learner.train(self.budget(task), extra_loss=extra, tick=task.tick)
+        trained = learner.train(self.train_config(task), extra_loss=extra, tick=task.tick)
         made = learner.model()
-        return Local(trained.weight, {"model": sub(made, base) if begun else made}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"model": sub(made, base) if begun else made}, metrics | trained.metrics)
 
     def _taught(self, learner: Learner, teachers: list[Tree]) -> ExtraLoss:
-        """The cross entropy with the mean of their words, which is the mean of those with each."""
+        """Return the cross entropy with the mean of the teachers' outputs, which is the mean of those with each."""
         assert isinstance(learner, Teachable)
-        words = [learner.teach(teacher, self.weight / len(teachers)) for teacher in teachers]
+        losses = [learner.teach(teacher, self.weight / len(teachers)) for teacher in teachers]
 
         def mean(batch: Any, output: Any) -> Any:
-            total = words[0](batch, output)
-            for word in words[1:]:
-                total = total + word(batch, output)
+            total = losses[0](batch, output)
+            for loss in losses[1:]:
+                total = total + loss(batch, output)
             return total
 
         return mean
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
-        """Each by itself."""
+        """Collect each model by itself."""
         totals.add({OWN + update.node: tree_slot(update.slots, "model")}, 1.0, update.norm)
         return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """The models of those that reported go on; nobody else's changes."""
+        """Take over the models of the nodes that reported; the others stay."""
         now: Slots = {name: value for name, value in slots.items() if name.startswith(OWN)}
         for name in sorted(totals.trees):
             now[name] = totals.mean_onto(name, tree_slot(now, name)) if name in now else totals.mean(name)

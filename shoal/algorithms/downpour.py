@@ -16,10 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Task
-from shoal.core.learner import Budget
-from shoal.core.server_optimizer import Adagrad
-from shoal.core.server_step import ServerStep
+from shoal.core.algorithm.algorithm import LocalTask
+from shoal.core.algorithm.learner import TrainConfig
+from shoal.core.algorithm.server_optimizer import Adagrad
+from shoal.core.algorithm.server_step import ServerStep
+from shoal.core.errors.ranges import PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,22 @@ class Downpour(ServerStep):
 
     name: ClassVar[str] = "downpour"
     title: ClassVar[str] = "Downpour SGD (Dean et al. 2012)"
-    alike: ClassVar[bool] = True
+    unweighted: ClassVar[bool] = True
 
     changeable: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "lr")
 
     epochs: float = 0.0
-    """Not used: an order is for so many mini-batches."""
+    """Not used: a task is for so many mini-batches."""
     steps: int = 5
     """n_fetch = n_push: mini-batches between two pushes."""
-    server_lr: float = 0.03
+    server_lr: PositiveFloat = 0.03
     """gamma."""
-    tau: float = 1e-8
-    """What the root is increased by, against a division by zero. It acts on lr times the sum of gradients."""
+    tau: PositiveFloat = 1e-8
+    """Added to the root, against a division by zero. It acts on lr times the sum of gradients."""
 
-    def budget(self, task: Task) -> Budget:
-        """A few mini-batches."""
-        return Budget(steps=self.steps, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+    def train_config(self, task: LocalTask) -> TrainConfig:
+        """Train for a few mini-batches."""
+        return TrainConfig(steps=self.steps, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
 
     @property
     def rule(self) -> Adagrad:

@@ -1,22 +1,22 @@
-"""Functional dynamic averaging: nodes tell a few bytes at every check; all are averaged when their variance is great.
+"""Functional dynamic averaging: nodes send a few bytes at every check; all are averaged when their variance is large.
 
 Theologitis, Frangias, Anestis, Samoladas, Deligiannakis: "Communication-Efficient Distributed Deep Learning via
 Federated Dynamic Averaging", EDBT 2025. With u_i = w_i - r the variance of the models is
 
-    Var = mean_i ||u_i||^2 - ||mean_i u_i||^2
+Var = mean_i ||u_i||^2 - ||mean_i u_i||^2
 
-and what a node tells must do to bound it from above without u_i itself:
+and a node's message bounds it from above without u_i itself:
 
-    naive     ||u_i||^2                                     Var <= mean ||u_i||^2
-    linear    and <xi, u_i>, xi = (r - r') / ||r - r'||     Var <= mean ||u_i||^2 - (mean <xi, u_i>)^2
-    sketch    and an AMS sketch of u_i, 5 KB                Var <= mean ||u_i||^2 - ||sketch(mean u_i)||^2 / (1 + e)
+naive     ||u_i||^2                                     Var <= mean ||u_i||^2
+linear    and <xi, u_i>, xi = (r - r') / ||r - r'||     Var <= mean ||u_i||^2 - (mean <xi, u_i>)^2
+sketch    and an AMS sketch of u_i, 5 KB                Var <= mean ||u_i||^2 - ||sketch(mean u_i)||^2 / (1 + e)
                                                             in 995 of 1,000 draws of the hashes, one for each r
 
 r' is the reference before r, which each node keeps in its private memory. A node that does not know it (it has just
-joined) says so, and until the next synchronisation everybody is taken as naive.
+joined) says so, and until the next synchronisation all nodes count as naive.
 
 With server = "adam" the mean displacement goes through a server's optimizer at each synchronisation (FDA-Opt, by the
-same authors). The threshold Theta is the schedule's business: `shoal.schedules.variance`.
+same authors). The schedule has the threshold Theta: `shoal.schedules.variance`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from shoal.core.algorithm import Going, Task, tree_slot
-from shoal.core.anchor import SYNC
-from shoal.core.continual import Carry, Continual, number_slot
-from shoal.core.errors import InvalidJob
-from shoal.core.message import Status
-from shoal.core.schedule import WINDOW
-from shoal.core.server_optimizer import Adam, advance, slots_for
-from shoal.core.sketch import BUCKETS, EPSILON, NBYTES, ROWS, Sketch, sketch, squared_norm
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, dot, norm, sub
+from shoal.core.algorithm.algorithm import Continue, LocalTask, tree_slot
+from shoal.core.algorithm.continual import Continual, ContinualState, number_slot
+from shoal.core.algorithm.reference_model import SYNC
+from shoal.core.algorithm.server_optimizer import Adam, optimizer_slots, take_step
+from shoal.core.errors.ranges import PositiveFloat, PositiveInt
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.sketch import BUCKETS, EPSILON, NBYTES, ROWS, Sketch, sketch, squared_norm
+from shoal.core.model.tree import Slots, Tree, dot, norm, sub
+from shoal.core.protocol.message import ScheduleFamily, TaskStatus
+from shoal.core.scheduling.schedule import WINDOW
 
 UNKNOWN = -1.0
 """Instead of the version of r', when a node does not have it."""
@@ -49,35 +49,25 @@ class FunctionalDynamicAveraging(Continual):
 
     name: ClassVar[str] = "fda"
     title: ClassVar[str] = "Functional dynamic averaging (Theologitis et al. 2025)"
-    estimates: ClassVar[bool] = True
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("monitored",)
 
-    steps: int = 10
+    steps: PositiveInt = 10
     """b: mini-batches between two checks, at each of which a node tells its few bytes."""
     monitor: Literal["linear", "sketch", "naive"] = "linear"
-    """What it tells. "sketch" is the nearest to the true variance, and costs 7 KB per node and check."""
+    """The monitor. "sketch" is the nearest to the true variance, and costs 7 KB per node and check."""
     server: Literal["average", "adam"] = "average"
-    """What becomes of the mean at a synchronisation: the next model, or a step of the server's optimizer (FDA-Opt)."""
-    server_lr: float = 0.03
+    """Use of the mean at a synchronisation: as the next model, or for a step of the server's optimizer (FDA-Opt)."""
+    server_lr: PositiveFloat = 0.03
     """The step of that optimizer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.server_lr < float("inf"):
-            raise InvalidJob(f"fda: server_lr is {self.server_lr}, but must be above 0", code="job.algorithm")
-
-    @property
-    def stateful(self) -> str:
-        """The server's optimizer has moments. Each peer by itself would have an optimizer of its own."""
-        return f'server = "{self.server}"' if self.server != "average" else ""
 
     # The node
 
-    def speaks(self, task: Task, mine: Carry) -> bool:
-        """Only when it is time, whatever the variance is: at the end of a first window, or after the longest span."""
+    def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
+        """Return True at the end of a first window, or after the longest span, whatever the variance is."""
         return WINDOW in task.numbers and mine.pieces >= task.numbers[WINDOW]
 
-    def begin(self, task: Task, mine: Carry, memory: Slots) -> None:
-        """xi, if this order sets a new reference and private memory has the one before."""
+    def start_task(self, task: LocalTask, mine: ContinualState, memory: Slots) -> None:
+        """Compute xi, if this task sets a new reference and private memory has the one before."""
         mine.own["before"] = UNKNOWN
         before = memory.get("base")
         if self.monitor != "linear" or not isinstance(before, Tree) or not task.numbers.get(SYNC):
@@ -87,61 +77,62 @@ class FunctionalDynamicAveraging(Continual):
         if 0 < length < float("inf"):
             mine.own |= {"before": number_slot(memory, "base_version"), "xi": xi, "length": length}
 
-    def going(self, task: Task, mine: Carry) -> Going:
-        """The monitor's few bytes."""
-        told = {"gap": mine.gap}
+    def make_status(self, task: LocalTask, mine: ContinualState) -> Continue:
+        """Return the monitor's few bytes."""
+        metrics = {"gap": mine.divergence}
         if self.monitor == "linear":
-            told["before"] = number_slot(mine.own, "before")
+            metrics["before"] = number_slot(mine.own, "before")
             if "xi" in mine.own:
-                along = dot(tree_slot(mine.own, "xi"), mine.displacement) / number_slot(mine.own, "length")
-                told["along"] = along
+                along = dot(tree_slot(mine.own, "xi"), mine.update) / number_slot(mine.own, "length")
+                metrics["along"] = along
         if self.monitor != "sketch":
-            return Going(mine.slots(), told)
-        told["draw"] = float(task.version)
-        return Going(mine.slots(), told, sketch(mine.displacement, task.version).astype("<f4").tobytes())
+            return Continue(mine.slots(), metrics)
+        metrics["draw"] = float(task.version)
+        return Continue(mine.slots(), metrics, sketch(mine.update, task.version).astype("<f4").tobytes())
 
-    def remembered(self, task: Task, mine: Carry) -> Slots:
-        """The reference, which will be r'."""
+    def extra_memory(self, task: LocalTask, mine: ContinualState) -> Slots:
+        """Keep the reference, which will be r'."""
         if self.monitor != "linear":
             return {}
         return {"base": mine.reference, "base_version": float(task.version) if task.numbers.get(SYNC) else UNKNOWN}
 
     # The coordinator
 
-    def estimate(self, statuses: Sequence[Status]) -> float | None:
-        """The variance of the models: an upper bound (sketch: most probably)."""
+    def estimate_variance(self, statuses: Sequence[TaskStatus]) -> float | None:
+        """Return an upper bound on the variance of the models (with sketches: most probably)."""
         spread = fmean(status.values.get("gap", 0.0) for status in statuses)
-        return max(0.0, spread - self._common(statuses))
-
-    def _common(self, statuses: Sequence[Status]) -> float:
-        """A lower bound on ||mean u_i||^2."""
-        if self.monitor == "linear":
-            before = {status.values.get("before", UNKNOWN) for status in statuses}
-            known = all("along" in status.values for status in statuses)
-            if known and len(before) == 1 and UNKNOWN not in before:
-                along = fmean(status.values["along"] for status in statuses)
-                return along * along
-        draws = {status.values.get("draw") for status in statuses}
-        if self.monitor == "sketch" and len(draws) == 1 and all(len(status.state) == NBYTES for status in statuses):
-            mean: Sketch = np.zeros((ROWS, BUCKETS), np.float32)
-            for status in statuses:
-                mean += np.frombuffer(status.state, "<f4").reshape(ROWS, BUCKETS) / np.float32(len(statuses))
-            return squared_norm(mean) / (1 + EPSILON)
-        return 0.0
+        return max(0.0, spread - _mean_norm_bound(self.monitor, statuses))
 
     def init(self, model: Tree) -> Slots:
-        """The model, and the optimizer's moments."""
+        """Return the model and the optimizer's moments."""
         if self.server == "average":
             return {"model": model}
-        return slots_for(self._optimizer, model)
+        return optimizer_slots(self._optimizer, model)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """The mean, or a step of the optimizer towards it and beyond."""
+        """Return the mean, or the model after a step of the optimizer."""
         averaged = totals.mean_onto("model", tree_slot(slots, "model"))
         if self.server == "average":
             return {**slots, "model": averaged}
-        return advance(self._optimizer, slots, averaged)
+        return take_step(self._optimizer, slots, averaged)
 
     @property
     def _optimizer(self) -> Adam:
         return Adam(self.server_lr)
+
+
+def _mean_norm_bound(monitor: str, statuses: Sequence[TaskStatus]) -> float:
+    """Return a lower bound on ||mean u_i||^2."""
+    if monitor == "linear":
+        before = {status.values.get("before", UNKNOWN) for status in statuses}
+        known = all("along" in status.values for status in statuses)
+        if known and len(before) == 1 and UNKNOWN not in before:
+            along = fmean(status.values["along"] for status in statuses)
+            return along * along
+    draws = {status.values.get("draw") for status in statuses}
+    if monitor == "sketch" and len(draws) == 1 and all(len(status.state) == NBYTES for status in statuses):
+        mean: Sketch = np.zeros((ROWS, BUCKETS), np.float32)
+        for status in statuses:
+            mean += np.frombuffer(status.state, "<f4").reshape(ROWS, BUCKETS) / np.float32(len(statuses))
+        return squared_norm(mean) / (1 + EPSILON)
+    return 0.0

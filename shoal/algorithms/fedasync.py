@@ -17,52 +17,47 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.errors import InvalidJob
-from shoal.core.learner import Learner
-from shoal.core.parts import Divides
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, towards
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.learner import Learner
+from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveFraction
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, towards
+from shoal.core.model.vector_parts import ShardScope
 
 
 @dataclass(frozen=True)
 class FedAsync(Algorithm):
-    """Nodes train as in federated averaging and report their models; nobody waits for anybody."""
+    """Asynchronous federated optimization: nodes train as in federated averaging, and no node waits."""
 
     name: ClassVar[str] = "fedasync"
     title: ClassVar[str] = "FedAsync (Xie et al. 2019)"
-    divides: ClassVar[Divides] = "weights"
-    alike: ClassVar[bool] = True
-    gossips: ClassVar[bool] = False
+    shardable: ClassVar[ShardScope] = "weights"
+    unweighted: ClassVar[bool] = True
+    supports_gossip: ClassVar[bool] = False
+    trains_plainly: ClassVar[bool] = True
 
-    alpha: float = 0.6
-    """How much of a fresh model is mixed in."""
+    alpha: PositiveFraction = 0.6
+    """Weight of a fresh model in the mix."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
-    """How that gets less with age."""
-    a: float = 0.5
-    """How fast: the exponent of `polynomial`, the slope of `hinge` (where the paper takes 10)."""
-    b: int = 4
+    """Decrease of that weight with staleness."""
+    a: NonNegativeFloat = 0.5
+    """Its speed: the exponent of `polynomial`, the slope of `hinge` (10 in the paper)."""
+    b: NonNegativeInt = 4
     """Versions that a model may be late without losing weight (`hinge`)."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha <= 1:
-            raise InvalidJob(f"fedasync: alpha is {self.alpha}, but lies in (0, 1]", code="job.algorithm")
-        if not 0 <= self.a < float("inf") or self.b < 0:
-            raise InvalidJob("fedasync: a and b must not be negative", code="job.algorithm")
-
-    def discount(self, staleness: int) -> float:
-        """s(tau)."""
+    def staleness_weight(self, staleness: int) -> float:
+        """Return s(tau)."""
         if self.staleness == "polynomial":
             return float((1 + staleness) ** -self.a)
         late = max(0, staleness - self.b) if self.staleness == "hinge" else 0
         return 1.0 / (self.a * late + 1.0)
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Evaluate what was sent, train on it, report the model."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        trained = learner.train(self.budget(task), tick=task.tick)
-        return Local(trained.weight, {"model": learner.model()}, metrics | trained.metrics)
+        trained = learner.train(self.train_config(task), tick=task.tick)
+        return LocalResult(trained.weight, {"model": learner.model()}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Mix it in."""

@@ -1,4 +1,4 @@
-"""Federated averaging: the base class of `shoal.core.algorithm` as it stands, under its name.
+"""Federated averaging: the base class of `shoal.core.algorithm.algorithm` as it stands, under its name.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learning of Deep Networks from Decentralized
 Data", AISTATS 2017, Algorithm 1 (FederatedAveraging).
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.parts import Divides
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.model.vector_parts import ShardScope
 
 
 @dataclass(frozen=True)
@@ -21,4 +21,4 @@ class FedAvg(Algorithm):
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
-    divides: ClassVar[Divides] = "weights"
+    shardable: ClassVar[ShardScope] = "weights"

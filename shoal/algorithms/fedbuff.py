@@ -14,37 +14,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.errors import InvalidJob
-from shoal.core.parts import Divides
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots
+from shoal.core.algorithm.algorithm import Algorithm, tree_slot
+from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots
+from shoal.core.model.vector_parts import ShardScope
 
 
 @dataclass(frozen=True)
 class FedBuff(Algorithm):
-    """Nodes as in federated averaging; nobody waits for the slowest."""
+    """Buffered asynchronous aggregation: nodes train as in federated averaging, and no node waits for the slowest."""
 
     name: ClassVar[str] = "fedbuff"
     title: ClassVar[str] = "FedBuff (Nguyen et al. 2022)"
-    divides: ClassVar[Divides] = "weights"
-    alike: ClassVar[bool] = True
-    gossips: ClassVar[bool] = False
+    shardable: ClassVar[ShardScope] = "weights"
+    unweighted: ClassVar[bool] = True
+    supports_gossip: ClassVar[bool] = False
 
-    server_lr: float = 1.0
+    server_lr: PositiveFloat = 1.0
     """The step along the buffer's mean."""
-    exponent: float = 0.5
-    """How fast a report loses weight with its staleness; 0: not at all."""
+    exponent: NonNegativeFloat = 0.5
+    """Exponent of a report's decrease in weight with staleness; 0: none."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.server_lr < float("inf") or not 0 <= self.exponent < float("inf"):
-            raise InvalidJob("fedbuff: server_lr must be above 0, exponent not negative", code="job.algorithm")
-
-    def discount(self, staleness: int) -> float:
-        """s(tau)."""
+    def staleness_weight(self, staleness: int) -> float:
+        """Return s(tau)."""
         return float((1 + staleness) ** -self.exponent)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """A step that is the shorter the older the reports are."""
+        """Take a step that is shorter the older the reports are."""
         rate = self.server_lr * float(totals.weight) / totals.count
         return {**slots, "model": totals.mean_onto("model", tree_slot(slots, "model"), rate)}

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.learner import Budget, Learner
-from shoal.core.parts import Divides
-from shoal.core.tree import Slots, scale
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.capability import Capability
+from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.model.tree import Slots, scale
+from shoal.core.model.vector_parts import ShardScope
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class FedSGD(Algorithm):
 
     name: ClassVar[str] = "fedsgd"
     title: ClassVar[str] = "Federated SGD (McMahan et al. 2017)"
-    divides: ClassVar[Divides] = "weights"
+    shardable: ClassVar[ShardScope] = "weights"
 
     changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
 
@@ -34,11 +35,16 @@ class FedSGD(Algorithm):
     lr: float = 0.1
     """The learning rate of the one step per round."""
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    @property
+    def required_capabilities(self) -> frozenset[Capability]:
+        """A node reports a gradient."""
+        return frozenset({"gradients"})
+
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Evaluate what was sent, and report `-lr * gradient`, which is the displacement of one step."""
         base = tree_slot(task.slots, "model")
         learner.load(base)
         metrics = learner.evaluate()
-        budget = Budget(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        budget = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
         trained, gradient = learner.gradient(budget, tick=task.tick)
-        return Local(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)

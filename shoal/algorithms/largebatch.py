@@ -22,13 +22,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.errors import InvalidJob
-from shoal.core.floats import Floats, row, with_row
-from shoal.core.learner import Budget, Learner
-from shoal.core.parts import Divides, Part, Sums, whole
-from shoal.core.sums import Totals
-from shoal.core.tree import FLOATS, Slots, Tree, add, scale, sub, zeros
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.capability import Capability
+from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.errors.ranges import FractionBelowOne, NonNegativeFloat, NonNegativeInt
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.flat_view import Floats, row, with_row
+from shoal.core.model.tree import FLOATS, Slots, Tree, add, scale, sub, zeros
+from shoal.core.model.vector_parts import Part, ShardScope, Sums, whole
+from shoal.core.protocol.message import ScheduleFamily
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,10 @@ class LargeBatch(Algorithm):
 
     name: ClassVar[str] = "largebatch"
     title: ClassVar[str] = "Large-batch synchronous SGD, LARS (Goyal et al., You et al. 2017)"
-    alike: ClassVar[bool] = True
-    gossips: ClassVar[bool] = False
-    synchronous: ClassVar[bool] = True
-    divides: ClassVar[Divides] = "sums"
+    unweighted: ClassVar[bool] = True
+    supports_gossip: ClassVar[bool] = False
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
+    shardable: ClassVar[ShardScope] = "sums"
 
     changeable: ClassVar[tuple[str, ...]] = ("lr",)
 
@@ -49,43 +51,41 @@ class LargeBatch(Algorithm):
     lr: float = 0.02
     """The rate for one node's batch."""
     scaled: bool = True
-    """Whether the rate grows with the number of nodes (linear scaling)."""
-    warm_up: int = 0
+    """True if the rate grows with the number of nodes (linear scaling)."""
+    warm_up: NonNegativeInt = 0
     """Versions in which the rate grows to its full size: with `scaled` from `lr`, else from nearly nothing."""
-    steps: int = 0
+    steps: NonNegativeInt = 0
     """Versions after which the rate has fallen to zero, by the square of what is left; 0: it stays."""
-    beta: float = 0.9
+    beta: FractionBelowOne = 0.9
     """Momentum."""
-    trust: float = 0.0
+    trust: NonNegativeFloat = 0.0
     """LARS's eta, 0.001 in the paper: how far a tensor may move, as a share of its norm; 0: no LARS."""
-    decay: float = 0.0
+    decay: NonNegativeFloat = 0.0
     """Weight decay, of tensors of two or more dimensions."""
 
-    def __post_init__(self) -> None:
-        if min(self.warm_up, self.steps, self.trust, self.decay) < 0 or not 0 <= self.beta < 1:
-            raise InvalidJob(
-                "largebatch: warm_up, steps, trust and decay must not be negative, beta lies in [0, 1)",
-                code="job.algorithm",
-            )
-
     def init(self, model: Tree) -> Slots:
-        """The model, no momentum, no step made."""
+        """Return the model, without momentum and steps."""
         return {"model": model, "momentum": zeros(model.layout), "step": 0.0}
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    @property
+    def required_capabilities(self) -> frozenset[Capability]:
+        """A node reports a gradient."""
+        return frozenset({"gradients"})
+
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Evaluate what was sent; report the gradient of one batch, with its sign turned."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        budget = Budget(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        budget = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
         trained, gradient = learner.gradient(budget, tick=task.tick)
-        return Local(trained.weight, {"model": scale(gradient, -1.0)}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"model": scale(gradient, -1.0)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """One step along the mean gradient."""
+        """Take one step along the mean gradient."""
         return whole(self.step_part(slots, totals))
 
     def step_part(self, slots: Slots, totals: Totals) -> Part[Slots]:
-        """The same on a part of the model, from the norms of whole tensors."""
+        """Take the step on a part of the model, from the norms of whole tensors."""
         model, done, nodes = tree_slot(slots, "model"), slots["step"], totals.count
         assert not isinstance(done, Tree)
         wanted = yield from self._trusted(model, sub(totals.mean_onto("model", model), model))
@@ -93,14 +93,14 @@ class LargeBatch(Algorithm):
         return {**slots, "model": add(model, momentum), "momentum": momentum, "step": done + 1}
 
     def rate(self, step: int, nodes: int) -> float:
-        """The rate of a step with the batches of so many nodes."""
+        """Return the rate of a step with the batches of this many nodes."""
         left = max(0.0, 1 - step / self.steps) ** 2 if self.steps else 1.0
         if not self.scaled:
             return self.lr * (min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0) * left
         return self.lr * (1 + (nodes - 1) * (min(1.0, step / self.warm_up) if self.warm_up else 1.0)) * left
 
     def _trusted(self, model: Tree, against: Tree) -> Part[Tree]:
-        """What is added to the weights, per unit of rate: the gradient against which they go, tensor by tensor."""
+        """Return the change of the weights per unit of rate: the negative gradient, scaled tensor by tensor."""
         if not self.trust and not self.decay:
             return against
         moved, weights, places = row(against), row(model), _matrices(model)
@@ -116,12 +116,12 @@ class LargeBatch(Algorithm):
         return with_row(against, moved * factors)
 
     def _trust(self, size: float, slope: float) -> float:
-        """How far LARS trusts a tensor's step, from the norms of its weights and of its gradient."""
+        """Return LARS's trust ratio of a tensor's step, from the norms of its weights and of its gradient."""
         return self.trust * size / (slope + self.decay * size) if size and slope else self.trust
 
 
 def _matrices(model: Tree) -> dict[str, slice]:
-    """Where the tensors of two or more dimensions are among all floats."""
+    """Return the ranges of tensors with two or more dimensions among all floats."""
     found, first = {}, 0
     for leaf in model.layout.leaves:
         if leaf.dtype in FLOATS:
@@ -132,6 +132,6 @@ def _matrices(model: Tree) -> dict[str, slice]:
 
 
 def squared(values: Floats) -> float:
-    """The squared Euclidean norm."""
+    """Return the squared Euclidean norm."""
     wide = values.astype(np.float64)
     return float(wide @ wide)

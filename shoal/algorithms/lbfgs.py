@@ -1,17 +1,17 @@
-"""Sandblaster L-BFGS: the hub takes the steps of a batch optimizer, the nodes only measure loss and gradient.
+"""Sandblaster L-BFGS: a batch optimizer at the hub; nodes compute only the loss and its gradient.
 
 Dean et al.: "Large Scale Distributed Deep Networks", NIPS 2012, section 4.2; the two-loop recursion after Nocedal and
 Wright, "Numerical Optimization", 2nd edition, Algorithm 7.4; the line search backtracks until the loss has fallen
-enough (Armijo, Algorithm 3.1), and its trials are further orders. At the accepted point x, with direction p:
+enough (Armijo, Algorithm 3.1), and its trials are further tasks. At the accepted point x, with direction p:
 
     trial = x + rate p       all nodes send f_k(trial) and its gradient; f and g are their means by examples
     f(trial) <= f(x) + 1e-4 rate <g, p>   ->  x = trial, s = rate p, y = g' - g kept if <s, y> > 1e-10, p = two loops
     else rate = rate / 2; after 20 halvings p is the steepest descent again
 
-A version's model is x, the best point so far. What nodes measure is the trial: of an accepted one, the next version.
+A version's model is x, the best point so far. Nodes measure the trial; an accepted one is the next version.
 
 Losses over other examples are not to be compared. When a node has gone or come, such a trial is taken if it is better
-all the same, but makes no pair; if it is worse, the next order is to measure x anew, with those who are there.
+all the same, but makes no pair; if it is worse, the next task is to measure x anew, with those who are there.
 The vectors may lie on shards: then each tells what it adds to the products, and the hub sees numbers (`step_part`).
 """
 
@@ -19,16 +19,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.learner import Budget, Learner
-from shoal.core.message import Kind
-from shoal.core.parts import Divides, Part, whole
-from shoal.core.server_optimizer import STATISTICS
-from shoal.core.sums import Totals
-from shoal.core.tree import FLOATS, Layout, Slots, Tree, add, dot, scale, sub
+from annotated_types import Interval
+
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.capability import Capability
+from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.algorithm.server_optimizer import STATISTICS
+from shoal.core.errors import InvalidPayload, LearnerFailed
+from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import FLOATS, Layout, Slots, Tree, add, dot, scale, sub
+from shoal.core.model.vector_parts import Part, ShardScope, whole
+from shoal.core.protocol.message import Kind, ScheduleFamily
 
 Pair = tuple[Tree, Tree]
 """s and y."""
@@ -46,9 +50,9 @@ class LBFGS(Algorithm):
 
     name: ClassVar[str] = "lbfgs"
     title: ClassVar[str] = "Sandblaster L-BFGS (Dean et al. 2012)"
-    gossips: ClassVar[bool] = False
-    synchronous: ClassVar[bool] = True
-    divides: ClassVar[Divides] = "sums"
+    supports_gossip: ClassVar[bool] = False
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
+    shardable: ClassVar[ShardScope] = "sums"
 
     changeable: ClassVar[tuple[str, ...]] = ()
 
@@ -56,21 +60,15 @@ class LBFGS(Algorithm):
     """Always one pass: the gradient of all local data."""
     batch_size: int = 0
     """Examples per piece of that pass; 0: all at once. It changes the memory needed, not the gradient."""
-    lr: float = 1.0
+    lr: PositiveFloat = 1.0
     """The first rate that is tried in each direction."""
-    pairs: int = 10
+    pairs: Annotated[int, Interval(ge=1, le=100)] = 10
     """m: steps that are remembered, two models each."""
-    decay: float = 0.0
+    decay: NonNegativeFloat = 0.0
     """The weight of |w|^2 / 2 in the loss."""
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.pairs <= 100:
-            raise InvalidJob(f"lbfgs: pairs is {self.pairs}, not from 1 to 100", code="job.algorithm")
-        if not 0 < self.lr < float("inf") or not 0 <= self.decay < float("inf"):
-            raise InvalidJob("lbfgs: lr must be above 0, decay not negative", code="job.algorithm")
-
     def init(self, model: Tree) -> Slots:
-        """x is the first trial. Raises `InvalidPayload` for a model with tensors that have no gradient."""
+        """Start with x as the first trial. Raises `InvalidPayload` for a model with tensors that have no gradient."""
         for leaf in model.layout.leaves:
             if leaf.dtype not in FLOATS or leaf.name.endswith(STATISTICS):
                 raise InvalidPayload(
@@ -78,31 +76,36 @@ class LBFGS(Algorithm):
                 )
         return {"model": model, "trial": model, "rate": 0.0}
 
-    def order(self, slots: Slots, node: str, kind: Kind) -> Slots:
-        """Who trains gets the trial, who measures the model."""
+    def task_slots(self, slots: Slots, node: str, kind: Kind) -> Slots:
+        """Send the trial to train on, and the model to evaluate."""
         return {"model": slots["trial" if kind == "train" else "model"]}
 
-    def reply(self, slots: Slots) -> dict[str, Layout | None]:
-        """A gradient and a loss."""
+    def update_layout(self, slots: Slots) -> dict[str, Layout | None]:
+        """Return the layouts of a gradient and a loss."""
         return {"gradient": tree_slot(slots, "model").layout, "loss": None}
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    @property
+    def required_capabilities(self) -> frozenset[Capability]:
+        """A node reports a gradient."""
+        return frozenset({"gradients"})
+
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Measure the trial."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        budget = Budget(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        budget = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
         trained, gradient = learner.gradient(budget, tick=task.tick)
         loss = trained.metrics.get("train/loss")
         if loss is None:
             raise LearnerFailed("lbfgs needs the loss of a gradient, and the learner does not measure train/loss")
-        return Local(trained.weight, {"gradient": gradient, "loss": loss}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"gradient": gradient, "loss": loss}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Accept the trial and try along a new direction, or try nearer."""
         return whole(self.step_part(slots, totals))
 
     def step_part(self, slots: Slots, totals: Totals) -> Part[Slots]:
-        """The same on a part of the model, from products over all of it."""
+        """Take the step on a part of the model, from products over all of it."""
         model, trial, rate = tree_slot(slots, "model"), tree_slot(slots, "trial"), _number(slots, "rate")
         weight, gradient, loss = float(totals.weight), totals.mean("gradient"), totals.mean_number("loss")
         if self.decay:
@@ -125,7 +128,7 @@ class LBFGS(Algorithm):
         return (yield from self._onwards([], model, *known, weight))
 
     def _onwards(self, past: list[Pair], x: Tree, loss: float, gradient: Tree, weight: float) -> Part[Slots]:
-        """The slots at an accepted point: where to try next."""
+        """Return the slots at an accepted point: the next trial."""
         if past:
             p = yield from direction(gradient, past)
         else:  # the first step is no longer than the rate
@@ -138,12 +141,12 @@ class LBFGS(Algorithm):
 
 
 def product(a: Tree, b: Tree) -> Part[float]:
-    """The inner product over the whole model, of which a part knows its own share."""
+    """Compute the inner product over the whole model, of which a part knows its own share."""
     return (yield {"": dot(a, b)})[""]
 
 
 def direction(gradient: Tree, pairs: list[Pair]) -> Part[Tree]:
-    """`-H g` by the two-loop recursion; `pairs`: (s, y), oldest first, at least one."""
+    """Compute `-H g` by the two-loop recursion; `pairs`: (s, y), oldest first, at least one."""
     q, bends, alphas = gradient, [], []
     for s, y in pairs:
         bends.append((yield from product(s, y)))

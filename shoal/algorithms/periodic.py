@@ -11,22 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Task
-from shoal.core.continual import Carry, Continual
-from shoal.core.parts import Divides
+from shoal.core.algorithm.algorithm import LocalTask
+from shoal.core.algorithm.continual import Continual, ContinualState
+from shoal.core.errors.ranges import PositiveInt
+from shoal.core.model.vector_parts import ShardScope
 
 
 @dataclass(frozen=True)
 class PeriodicAveraging(Continual):
-    """Report after every b mini-batches, or wait for word."""
+    """Report after every b mini-batches, or wait for the coordinator."""
 
     name: ClassVar[str] = "periodic"
     title: ClassVar[str] = "Periodic averaging (sigma_b)"
-    divides: ClassVar[Divides] = "weights"
+    shardable: ClassVar[ShardScope] = "weights"
 
-    steps: int = 10
+    steps: PositiveInt = 10
     """b: mini-batches between two averagings; 1: continuous averaging."""
 
-    def speaks(self, task: Task, mine: Carry) -> bool:
-        """Always, unless the schedule says that it will ask: then "share" is told, and less than 1."""
+    def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
+        """Return True, unless the schedule asks by itself: then "share" is sent, and less than 1."""
         return task.numbers.get("share", 1.0) >= 1

@@ -15,13 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.capability import Capability, train_corrected
-from shoal.core.errors import InvalidJob
-from shoal.core.learner import Learner
-from shoal.core.parts import Divides
-from shoal.core.sums import Totals, TreeSum
-from shoal.core.tree import Layout, Slots, Tree, norm, sub, towards, zeros
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.capability import Capability, train_corrected
+from shoal.core.algorithm.learner import Learner
+from shoal.core.errors.ranges import NonNegativeInt
+from shoal.core.model.aggregation import Totals, TreeSum
+from shoal.core.model.tree import Layout, Slots, Tree, norm, sub, towards, zeros
+from shoal.core.model.vector_parts import ShardScope
+from shoal.core.protocol.message import ScheduleFamily
 
 
 @dataclass(frozen=True)
@@ -30,37 +31,33 @@ class Scaffold(Algorithm):
 
     name: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "SCAFFOLD (Karimireddy et al. 2020)"
-    synchronous: ClassVar[bool] = True
-    divides: ClassVar[Divides] = "weights"
-    alike: ClassVar[bool] = True
-    gossips: ClassVar[bool] = False
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
+    shardable: ClassVar[ShardScope] = "weights"
+    unweighted: ClassVar[bool] = True
+    supports_gossip: ClassVar[bool] = False
 
-    nodes: int = 0
+    nodes: NonNegativeInt = 0
     """N: how many nodes there are in all; 0: as many as the hub knows, present or lost, without those that left."""
 
-    def __post_init__(self) -> None:
-        if self.nodes < 0:
-            raise InvalidJob(f"scaffold: nodes is {self.nodes}, but must not be negative", code="job.algorithm")
-
     @property
-    def needs(self) -> frozenset[Capability]:
+    def required_capabilities(self) -> frozenset[Capability]:
         """The control variates correct each gradient."""
         return frozenset({"corrections"})
 
     def init(self, model: Tree) -> Slots:
-        """The model, and c = 0."""
+        """Return the model, and c = 0."""
         return {"model": model, "control": zeros(model.layout)}
 
-    def order(self, slots: Slots, node: str, kind: str) -> Slots:
-        """Both go to who trains; who measures needs the model."""
+    def task_slots(self, slots: Slots, node: str, kind: str) -> Slots:
+        """Send both to train, and the model alone to evaluate."""
         return {"model": slots["model"]} | ({"control": slots["control"]} if kind == "train" else {})
 
-    def reply(self, slots: Slots) -> dict[str, Layout | None]:
-        """Two displacements."""
+    def update_layout(self, slots: Slots) -> dict[str, Layout | None]:
+        """Return the layouts of two displacements."""
         layout = tree_slot(slots, "model").layout
         return {"model": layout, "control": layout}
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Train with corrected gradients; report how far the model and the own control variate have moved."""
         base, common = tree_slot(task.slots, "model"), tree_slot(task.slots, "control")
         own = tree_slot(memory, "control") if "control" in memory else zeros(base.layout)
@@ -72,13 +69,13 @@ class Scaffold(Algorithm):
 
         learner.load(base)
         metrics = learner.evaluate()
-        trained = train_corrected(learner, self.budget(task), corrected, task.tick)
+        trained = train_corrected(learner, self.train_config(task), corrected, task.tick)
         now = gradients.mean_onto() if gradients.weight else own
         moved: Slots = {"model": sub(learner.model(), base), "control": sub(now, own)}
-        return Local(trained.weight, moved, metrics | trained.metrics, {"control": now})
+        return LocalResult(trained.weight, moved, metrics | trained.metrics, {"control": now})
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """The next x and c."""
+        """Compute the next x and c."""
         known = len(totals.members) if totals.members is not None else totals.count
         share = float(totals.weight) / (self.nodes or max(1, known))
         model = totals.mean_onto("model", tree_slot(slots, "model"))

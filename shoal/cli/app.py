@@ -1,4 +1,4 @@
-"""The tree of commands. A command's module is imported when the command is run, or asked about."""
+"""The tree of commands. The module of a command is imported when that command or its help is needed."""
 
 from __future__ import annotations
 
@@ -8,134 +8,154 @@ from typing import Annotated
 import typer
 
 from shoal.cli.lazy import Entry
-from shoal.cli.output import Flags, out
-from shoal.cli.program import Program
+from shoal.cli.process.program import Program
+from shoal.cli.terminal.output import Flags, out
 
-START, HERE, THERE, ALONE = "To begin with", "Processes", "At a coordinator", "Without one"
+START, HERE, THERE, ALONE = "First steps", "Processes", "At a coordinator", "Without a coordinator"
 
 COMMANDS = (
     Entry(
         "demo",
-        "shoal.cli.demo:demo",
+        "shoal.cli.demos.demo:demo",
         START,
-        "Train on handwritten digits with a coordinator and four edge clients on this machine, live in the browser.",
+        "Train on handwritten digits with a coordinator, four edge clients and the dashboard on this machine.",
+    ),
+    Entry(
+        "new",
+        "shoal.cli.commands.new:new",
+        START,
+        "Make a project: job file, learner and README, copied from an example.",
     ),
     Entry(
         "doctor",
-        "shoal.cli.doctor:doctor",
+        "shoal.cli.commands.doctor:doctor",
         START,
-        "Look at this machine and the coordinator, and say how to mend what isn't right.",
+        "Check this machine and the coordinator, and suggest fixes.",
     ),
-    Entry("coordinator", "shoal.cli.coordinator:coordinator", HERE, "Start a coordinator, and serve until Ctrl-C."),
+    Entry(
+        "coordinator",
+        "shoal.cli.commands.coordinator:coordinator",
+        HERE,
+        "Start a coordinator and serve until Ctrl-C.",
+    ),
     Entry(
         "join",
-        "shoal.cli.join:join",
+        "shoal.cli.commands.join:join",
         HERE,
-        "Train on this machine's data for a coordinator, until its jobs have ended or Ctrl-C.",
+        "Train on this machine's data for a coordinator until its jobs end, or Ctrl-C.",
+    ),
+    Entry(
+        "conformance",
+        "shoal.cli.commands.conformance:conformance",
+        HERE,
+        "Test edge clients of any language: run jobs whose results are known to the bit.",
     ),
     Entry(
         "run",
-        "shoal.cli.run:run",
+        "shoal.cli.commands.run:run",
         THERE,
-        "Submit a job to a coordinator and watch it: rounds, accuracy, bytes, decisions.",
+        "Submit a job to a coordinator and watch its rounds, accuracy, bytes and decisions.",
     ),
     Entry(
         "switch",
-        "shoal.cli.switch:switch",
+        "shoal.cli.commands.switch:switch",
         THERE,
-        "Let the nodes carry a running job on without the coordinator, or have them hand it back.",
+        "Switch a running job to mode gossip (its nodes continue as peers) or back to mode server.",
     ),
     Entry(
         "peers",
-        "shoal.cli.peers:peers",
+        "shoal.cli.commands.peers:peers",
         THERE,
-        "Show how a job's nodes do as each other's peers, while they carry it on without the coordinator.",
+        "Show the nodes of a job as peers, while they continue it without the coordinator.",
     ),
     Entry(
         "failures",
         "shoal.cli.failures:failures",
         THERE,
-        "Show what nodes could not do: who, how far they were, why, and what was done about it. Newest first.",
+        "List failed tasks, newest first: node, progress, error, and what the coordinator did about it.",
     ),
     Entry(
         "logs",
-        "shoal.cli.logs:logs",
+        "shoal.cli.commands.logs:logs",
         THERE,
-        "Show what nodes and the coordinator log, oldest first. With --follow and --json: an envelope for each batch.",
+        "Show logs of nodes and the coordinator, oldest first. With --follow and --json: one envelope per batch.",
     ),
     Entry(
         "alerts",
-        "shoal.cli.alerts:alerts",
+        "shoal.cli.commands.alerts:alerts",
         THERE,
-        "Show alerts: nodes that were lost, quorums missed, runs that diverged or stand still, a disk that is low.",
+        "List alerts: lost nodes, missed quorums, diverged or stalled jobs, a disk that is almost full.",
     ),
     Entry(
         "models",
-        "shoal.cli.models:models",
+        "shoal.cli.commands.models:models",
         THERE,
-        "List a job's models, newest first: size, hash, how good, and what they are called.",
+        "List a job's models, newest first: size, hash, metrics and labels.",
     ),
     Entry(
         "promote",
-        "shoal.cli.models:promote",
+        "shoal.cli.commands.models:promote",
         THERE,
-        'Call a version "production" (or something else), instead of the one that is called so now.',
+        'Label a version "production" (or something else) instead of the version that has the label now.',
     ),
     Entry(
-        "demote", "shoal.cli.models:demote", THERE, "Take a label away; its model is then kept as long as any other."
+        "demote",
+        "shoal.cli.commands.models:demote",
+        THERE,
+        "Remove a label; retention then treats its model like any other.",
     ),
     Entry(
         "export",
-        "shoal.cli.export:export",
+        "shoal.cli.commands.export:export",
         THERE,
-        "Download a job's model (safetensors, its SHA-256 checked), its metrics, or all of the run.",
+        "Download a job's model (safetensors, with its SHA-256 checked), its metrics, or the whole run.",
     ),
     Entry(
-        "rebuild",
-        "shoal.cli.rebuild:rebuild",
+        "restore",
+        "shoal.cli.commands.restore:restore",
         THERE,
-        "Begin jobs again at a coordinator with an empty disk, from what nodes have kept of them.",
+        "Restore jobs at a coordinator that has lost its disk, from the checkpoints that nodes keep.",
     ),
     Entry(
         "compare",
-        "shoal.cli.compare:compare",
+        "shoal.cli.commands.compare:compare",
         THERE,
-        "Compare runs: accuracy, bytes and synchronisations, and what it cost to reach a target.",
+        "Compare runs: accuracy, bytes, synchronisations, and the cost to reach a target.",
     ),
     Entry(
         "simulate",
-        "shoal.cli.simulate:simulate",
+        "shoal.cli.commands.simulate:simulate",
         ALONE,
-        "Run a job without a network: the real coordinator, clients and learners, on a virtual clock.",
+        "Simulate a job in this process: coordinator, clients and learners on a virtual clock.",
     ),
     Entry(
         "algorithms",
-        "shoal.cli.algorithms:algorithms",
+        "shoal.cli.commands.algorithms:algorithms",
         ALONE,
-        "List algorithms, schedules, filters, selections and ways of mixing; one of them with its fields and defaults.",
+        "List algorithms, schedules, filters, selections and mixings, or show the fields of one.",
     ),
     Entry(
         "jobs",
-        "shoal.cli.clone:app",
+        "shoal.cli.commands.clone:app",
         THERE,
         "Jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove.",
     ),
     Entry(
         "nodes",
-        "shoal.cli.nodes:app",
+        "shoal.cli.commands.nodes:app",
         THERE,
-        "Edge clients that a coordinator knows: list, drain, block, activate, remove.",
+        "Nodes at a coordinator: list, drain, block, activate, remove.",
     ),
-    Entry("token", "shoal.cli.tokens:app", THERE, "Tokens for nodes and people: create, list, revoke."),
-    Entry("peer", "shoal.cli.peer_join:app", ALONE, "A job that its peers run by themselves, with no server."),
-    Entry("data", "shoal.cli.data:app", ALONE, "Data sets: list, get."),
-    Entry("config", "shoal.cli.config:app", ALONE, "Settings: show."),
+    Entry("token", "shoal.cli.commands.tokens:app", THERE, "Tokens for nodes and people: create, list, revoke."),
+    Entry("peer", "shoal.cli.commands.peer_join:app", ALONE, "Jobs without a coordinator, among peers."),
+    Entry("data", "shoal.cli.commands.data:app", ALONE, "Data sets: list, get."),
+    Entry("config", "shoal.cli.commands.config:app", ALONE, "Settings: show."),
 )
-"""All commands, in the order of the help; the last text is the first paragraph of what each says of itself."""
+"""All commands in the order of the help; the last text equals the first paragraph of the command's docstring."""
 
 
 class Shoal(Program):
-    """The root of the command line, with its commands."""
+    """The root of the command line."""
 
     entries = COMMANDS
 
@@ -152,7 +172,7 @@ app = typer.Typer(
 
 
 def show_version(wanted: bool) -> None:
-    """Print what is installed, without importing it, and exit."""
+    """Print the installed versions, without importing the packages, and exit."""
     if not wanted:
         return
     import platform
@@ -177,15 +197,15 @@ def shoal(
         bool, typer.Option("--json", help="print one JSON envelope on stdout, and nothing else there")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print results and errors only")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="say more, on stderr")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="print more, on stderr")] = False,
     config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="settings to read (TOML)", show_default=False)
+        Path | None, typer.Option("--config", metavar="FILE", help="settings file (TOML)", show_default=False)
     ] = None,
     version: Annotated[  # noqa: ARG001 - its callback acts
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="print versions and exit")
     ] = False,
 ) -> None:
-    """Train one deep model over many machines that keep their data to themselves.
+    """Train one deep model on many machines that keep their data.
 
     The options below may stand anywhere: shoal jobs list --json
     """

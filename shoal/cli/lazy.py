@@ -1,4 +1,4 @@
-"""A group of commands that imports a command's module only when that command is run, or asked about."""
+"""A group of commands that imports a command's module when it is run or its help is shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True)
 class Entry:
-    """A command, or a group of them: its name, its place as "module:attribute", and how the help lists it."""
+    """A command or group: name, "module:attribute", and its section and text in the help."""
 
     name: str
     place: str
@@ -22,7 +22,7 @@ class Entry:
 
 
 class Commands(MutableMapping[str, Any]):
-    """Typer's commands by name, in the order of the entries; each is made when it is first taken."""
+    """A mapping of typer's commands by name, in the order of the entries, created on first access."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -46,7 +46,7 @@ class Commands(MutableMapping[str, Any]):
         return len({**self._entries, **self._made})
 
     def listed(self) -> dict[str, Any]:
-        """Stand-ins of all commands, with what a list of them shows, without importing any."""
+        """Return stand-ins of all commands for the help, without imports."""
         return {
             name: TyperCommand(name, help=entry.summary, rich_help_panel=entry.panel)
             for name, entry in self._entries.items()
@@ -54,7 +54,7 @@ class Commands(MutableMapping[str, Any]):
 
 
 def made(entry: Entry) -> Any:
-    """Import an entry's command or group, and make typer's object of it."""
+    """Import an entry's command or group as an object of typer."""
     module, _, attribute = entry.place.partition(":")
     found = getattr(import_module(module), attribute)
     holder = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -68,11 +68,11 @@ def made(entry: Entry) -> Any:
 
 
 def _nothing() -> None:
-    """The callback of a group that has only the command that is asked for."""
+    """Do nothing, as the callback of a group with one command."""
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are the `entries` of its class."""
+    """A group with the `entries` of its class as commands."""
 
     entries: Sequence[Entry] = ()
 
@@ -82,18 +82,18 @@ class LazyGroup(TyperGroup):
         self._listed: dict[str, Any] | None = None
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names, in the order of the entries."""
+        """Return all names in the order of the entries."""
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name; while help is written, its stand-in."""
+        """Return the command of a name, or its stand-in while help is written."""
         commands = self._lazy if self._listed is None else self._listed
         if cmd_name not in commands:  # get() would take a KeyError of an import for this
             return None
         return commands[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, from the entries alone."""
+        """Write the help from the entries."""
         self._listed = self._lazy.listed()
         try:
             super().format_help(ctx, formatter)

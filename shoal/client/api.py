@@ -1,4 +1,4 @@
-"""The coordinator's HTTP API as commands use it: one credential, JSON in and out, events as they come."""
+"""Client of the coordinator's HTTP API: JSON, files and event streams with one credential."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from urllib.parse import quote
 
 import stamina.instrumentation
 
-from shoal.cli.output import out
+from shoal.configuration import ClientSettings
 from shoal.core.errors import NotAllowed, Refused, ShoalError
-from shoal.runtime import address, sse
-from shoal.runtime.backoff import Backoff
-from shoal.runtime.http import Link
-from shoal.runtime.sse import ServerEvent
-from shoal.settings import ClientSettings, load
+from shoal.runtime.http import sse
+from shoal.runtime.http.client import Link
+from shoal.runtime.http.retry import Backoff
+from shoal.runtime.http.sse import ServerEvent
 
 BASE = "/api/v1"
 METRICS_BYTES_MAX = 16 * 2**20
+START_MODEL_S = 600.0
+"""So long a coordinator may take to begin a job whose initial model, of gigabytes perhaps, goes to a store far away."""
 TICK_S = 0.5
-"""How often a watcher of events is woken though nothing came."""
+"""Seconds after which a reader of events is woken though nothing came."""
 RECONNECT = Backoff(first_s=0.2, most_s=5.0, give_up_s=300.0)
 
 _NO_TOKEN = "give an operator token: SHOAL_CLIENT__TOKEN_FILE=DATA/operator.token, or --token"  # noqa: S105
 
 
 @dataclass(frozen=True)
-class Body:
-    """A file on its way: its length and SHA-256 where the coordinator says them, and its bytes."""
+class DownloadBody:
+    """A file in transfer: length in bytes and SHA-256, where the coordinator sends them, and its pieces."""
 
     nbytes: int | None
     digest: str
@@ -41,65 +42,57 @@ class Body:
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path, whatever is in it."""
+    """Return a name as one segment of a URL path."""
     return quote(name, safe="")
 
 
 @contextmanager
-def connect(url: str | None = None, token: str | None = None) -> Iterator[Api]:
-    """The coordinator that options and settings name. Nothing is sent yet."""
-    settings = load(ClientSettings, "client", config=out.flags.config, given={"url": url, "token": token})
-    secret = settings.token.get_secret_value() or own_token(settings.url)
+def opened(
+    settings: ClientSettings, credential: str, trace: Callable[[str], None] = lambda text: None
+) -> Iterator[CoordinatorApi]:
+    """Yield a client for the coordinator that settings name. This sends no request."""
 
     def link() -> Link:
         return Link(
             settings.url,
-            credential=secret,
+            credential=credential,
             insecure=settings.insecure,
             ca_file=settings.ca_file,
             read_s=settings.timeout_s,
         )
 
     with link() as first:
-        yield Api(first, link)
-        if first.warning:
-            out.warn(first.warning)
+        yield CoordinatorApi(first, link, trace)
 
 
-def own_token(url: str) -> str:
-    """On the machine of the coordinator: what it wrote for its operators. Empty where there is none to read."""
-    from shoal_coordinator.settings import Settings
+class CoordinatorApi:
+    """A client of a coordinator. Methods raise `ShoalError`: `Unreachable`, `NotAllowed`, or the coordinator's error.
 
-    if not address.is_loopback(address.parse(url)):
-        return ""
-    path = load(Settings, "coordinator", config=out.flags.config).data / "operator.token"
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
-class Api:
-    """A coordinator. Every method raises `ShoalError`: `Unreachable`, `NotAllowed`, or what was answered.
-
-    `open_link` makes a connection of its own for a stream of events.
+    `open_link` makes a connection of its own for a stream of events. `trace` is called with each request, for people.
     """
 
-    def __init__(self, link: Link, open_link: Callable[[], Link]) -> None:
-        self._link, self._open_link = link, open_link
+    def __init__(
+        self, link: Link, open_link: Callable[[], Link], trace: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._link, self._open_link, self._trace = link, open_link, trace
         self.url = link.address.url
 
     @property
+    def warning(self) -> str:
+        """Return what is unsafe about the connection; empty if nothing is."""
+        return self._link.warning
+
+    @property
     def has_token(self) -> bool:
-        """Whether requests carry a credential."""
+        """Return whether requests carry a credential."""
         return bool(self._link.credential)
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
-        """Read."""
+        """Send a GET request."""
         return self._json("GET", path, params=params or None)
 
     def every(self, path: str, what: str, **params: Any) -> list[Any]:
-        """Read all pages of a list: what stands under `what` in each."""
+        """Return the items of all pages of a list; `what` is their key."""
         page = self.get(path, **params)
         found = list(page[what])
         while page.get("next"):
@@ -108,75 +101,79 @@ class Api:
         return found
 
     def post(self, path: str, body: dict[str, Any], *, read_s: float | None = None) -> dict[str, Any]:
-        """Make or change something. `read_s`: patience for the answer, if more than usual is needed."""
+        """Send a POST request. `read_s` is the timeout in seconds for the answer."""
         return self._json("POST", path, body=body, read_s=read_s)
 
+    def create_job(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Create a job from a request of `POST /jobs`; return it."""
+        return self.post("/jobs", wanted, read_s=START_MODEL_S if "start_model" in wanted else None)
+
     def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Set something instead of what it was."""
+        """Send a PUT request."""
         return self._json("PUT", path, body=body)
 
     def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Change a part of something."""
+        """Send a PATCH request."""
         return self._json("PATCH", path, body=body)
 
     def delete(self, path: str, **params: Any) -> dict[str, Any]:
-        """Remove something."""
+        """Send a DELETE request."""
         return self._json("DELETE", path, params=params or None)
 
     def _json(self, method: str, path: str, **given: Any) -> dict[str, Any]:
-        out.detail(f"{method} {self.url}{BASE}{path}")
+        self._trace(f"{method} {self.url}{BASE}{path}")
         with self._explained():
             found = self._link.json(method, BASE + path, **given)
         if not isinstance(found, dict | None):
-            raise self._link.foreign()
+            raise self._link.foreign_answer()
         return found or {}
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what a person can do who has no credential, or who talks to something that is no coordinator."""
+        """Add hints to errors: a missing credential, or a server that is no coordinator."""
         try:
             yield
         except Refused as error:
             if error.code.startswith("http."):  # a problem of ours has a code of its own
-                raise self._link.foreign() from error
+                raise self._link.foreign_answer() from error
             raise
         except NotAllowed as error:
             hint = error.hint if self.has_token else _NO_TOKEN
             raise NotAllowed(error.message, code=error.code, hint=hint) from error
 
     @contextmanager
-    def download(self, path: str) -> Iterator[Body]:
-        """A file. Raises `Unreachable` when it breaks off."""
+    def download(self, path: str) -> Iterator[DownloadBody]:
+        """Yield a file. Raises `Unreachable` when the connection breaks."""
         with self._explained(), self._link.exchange("GET", BASE + path) as answer:
             length, tag = answer.headers.get("content-length"), answer.headers.get("etag", "")
-            yield Body(int(length) if length else None, tag.strip('"').removeprefix("sha256:"), answer.pieces())
+            yield DownloadBody(int(length) if length else None, tag.strip('"').removeprefix("sha256:"), answer.pieces())
 
     def upload(self, path: str, nbytes: int, pieces: Iterator[bytes]) -> None:
-        """Send a file."""
+        """Send a file of `nbytes` bytes."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(nbytes)}
         with self._explained(), self._link.exchange("PUT", BASE + path, headers=headers, content=pieces):
-            out.detail(f"PUT {self.url}{BASE}{path}: {nbytes} bytes")
+            self._trace(f"PUT {self.url}{BASE}{path}: {nbytes} bytes")
 
     def metrics(self) -> dict[str, float]:
-        """Return what /metrics says, of what has no labels."""
+        """Return the samples of /metrics that have no labels."""
         with self._explained(), self._link.exchange("GET", "/metrics") as answer:
             lines = answer.read(METRICS_BYTES_MAX).decode().splitlines()
         return {name: float(value) for name, _, value in (line.partition(" ") for line in lines) if name.isidentifier()}
 
     def clock_skew_s(self) -> float:
-        """How far the coordinator's clock is ahead of ours, to a second."""
+        """Return by how many seconds the coordinator's clock is ahead, to a second."""
         with self._explained(), self._link.exchange("GET", f"{BASE}/version") as answer:
-            said, now = answer.headers.get("date"), time.time()
-        if said is None:
+            date, now = answer.headers.get("date"), time.time()
+        if date is None:
             return 0.0
-        ahead = parsedate_to_datetime(said).timestamp() - now
+        ahead = parsedate_to_datetime(date).timestamp() - now
         return 0.0 if -1.5 < ahead <= 0 else ahead  # the header has whole seconds, cut off
 
     @contextmanager
     def events(self, job: str) -> Iterator[Iterator[ServerEvent | None]]:
-        """A job's events as they come; None at least every `TICK_S`. Reconnects by itself, and misses nothing."""
+        """Yield a job's events, and None at least every `TICK_S` seconds. Reconnects and resumes without gaps."""
         with self._open_link() as link:
-            stream = _Stream(link, job)
+            stream = _EventReader(link, job)
             stream.thread.start()
             try:
                 yield stream.events()
@@ -185,8 +182,8 @@ class Api:
                 stream.thread.join(TICK_S)
 
 
-class _Stream:
-    """Reads events in a thread, so that the main one can look at other things (and at Ctrl-C)."""
+class _EventReader:
+    """A thread that reads events, so that the main thread can do other things and receive Ctrl-C."""
 
     def __init__(self, link: Link, job: str) -> None:
         self._link, self._job = link, job

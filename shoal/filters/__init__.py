@@ -1,1 +1,1 @@
-"""What happens to trees on their way: one file, one filter, one paper."""
+"""Filters: transformations of trees on their way, one file and one paper each."""

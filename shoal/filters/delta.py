@@ -1,10 +1,9 @@
 """Models as differences to the version before, for nodes that took part in it.
 
-Between two versions a model moves little, so a difference stands fewer bits than a model does: what the other filters
-of the list make of updates they make of these differences, too. The coordinator goes on with the model that the nodes
-then have, to the last bit (Tang, Yu, Lian, Zhang, Liu: "DoubleSqueeze", ICML 2019, compresses both ways; here nothing
-is left over to be remembered, for the next difference begins at what was received). Who did not take part in the
-version before, and so may not hold it, is sent the model.
+Between two versions a model moves little, so a difference needs fewer bits than a model: the other filters of the list
+treat these differences like updates. The coordinator continues with exactly the model that the nodes then have (Tang,
+Yu, Lian, Zhang, Liu: "DoubleSqueeze", ICML 2019, compresses both ways; here no error remains, because the next
+difference begins at what was received). A node that did not take part in the version before gets the model.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.filter import Filter
+from shoal.core.algorithm.filter import Filter
 
 
 @dataclass(frozen=True)
@@ -21,4 +20,4 @@ class Delta(Filter):
 
     name: ClassVar[str] = "delta"
     title: ClassVar[str] = "Differences of models"
-    differences: ClassVar[bool] = True
+    sends_differences: ClassVar[bool] = True

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from shoal.core.algorithm.filter import Filter, Stage
 from shoal.core.errors import InvalidJob
-from shoal.core.filter import Filter, Stage
-from shoal.core.tree import BLOCK_ELEMENTS, DTYPES, Bytes, Layout, Tree, from_float, to_float
+from shoal.core.model.tree import BLOCK_ELEMENTS, DTYPES, Bytes, Layout, Tree, from_float, to_float
 
 WIDE = frozenset({"F64", "F32"})
 
@@ -35,15 +35,16 @@ class Half(Filter):
             raise InvalidJob(f"half: form is {self.form!r}, but must be bf16 or fp16")
 
     @property
-    def whole(self) -> bool:
+    def suits_models(self) -> bool:
         """Each number is rounded by itself, to 8 or 11 bits."""
         return True
 
     def layout(self, layout: Layout) -> Layout:
-        """The same tensors, the wide ones in half."""
+        """Return the layout with wide tensors in half precision."""
         narrow = self.form.upper().replace("FP", "F")
         return Layout.of(
-            (leaf.name, narrow if leaf.dtype in WIDE else leaf.dtype, leaf.shape) for leaf in layout.leaves
+            ((leaf.name, narrow if leaf.dtype in WIDE else leaf.dtype, leaf.shape) for leaf in layout.leaves),
+            layout.base_model,
         )
 
     def encode(self, tree: Tree, seed: int) -> Tree:
@@ -56,7 +57,7 @@ class Half(Filter):
 
 
 def _turned(tree: Tree, layout: Layout) -> Tree:
-    """The same tensors in the types of another layout."""
+    """Convert the tensors to the types of another layout."""
     out = np.empty(layout.nbytes, np.uint8)
     for leaf in tree.layout.leaves:
         place = layout.index[leaf.name]
@@ -68,10 +69,10 @@ def _turned(tree: Tree, layout: Layout) -> Tree:
 
 
 def _turn(tree: Tree, start: int, dtype: str, to: str, out: Bytes) -> None:
-    """Numbers from `start` on as another type, block by block, until `out` is full."""
-    source, goal = DTYPES[dtype].itemsize, DTYPES[to].itemsize
-    for first in range(0, out.size // goal, BLOCK_ELEMENTS):
-        count = min(BLOCK_ELEMENTS, out.size // goal - first)
+    """Convert numbers from `start` on, block by block, until `out` is full."""
+    source, target = DTYPES[dtype].itemsize, DTYPES[to].itemsize
+    for first in range(0, out.size // target, BLOCK_ELEMENTS):
+        count = min(BLOCK_ELEMENTS, out.size // target - first)
         wide = to_float(tree.block(start + first * source, start + (first + count) * source), dtype)
         with np.errstate(over="ignore"):  # a number beyond the range becomes infinite, and is refused as that
-            from_float(wide, to, out[first * goal : (first + count) * goal])
+            from_float(wide, to, out[first * target : (first + count) * target])

@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from shoal.core.algorithm.filter import Filter, Stage
 from shoal.core.errors import InvalidJob
-from shoal.core.filter import Filter, Stage
-from shoal.core.floats import Floats, count_floats, gather, part, put_whole, scatter, take_whole, whole_entries
-from shoal.core.tree import Bytes, Layout, Tree
+from shoal.core.model.flat_view import Floats, count_floats, gather, part, put_whole, scatter, take_whole, whole_entries
+from shoal.core.model.tree import Bytes, Layout, Tree
 
 CODES, SCALES = "codes", "scales"
 
@@ -51,7 +51,7 @@ class Quantize(Filter):
             raise InvalidJob(f"quantize: bucket is {self.bucket}, but must be an even number from 2 to {1 << 20}")
 
     @property
-    def whole(self) -> bool:
+    def suits_models(self) -> bool:
         """With 8 bits. Of a bucket's greatest number a seventh, 4 bits' step, is no small part of a weight."""
         return self.bits == 8
 
@@ -60,10 +60,11 @@ class Quantize(Filter):
         return 127 if self.bits == 8 else 7
 
     def layout(self, layout: Layout) -> Layout:
-        """Codes and scales of all floats, one after the other; then the whole numbers."""
+        """Return a layout of codes and scales of all floats, one after the other; then the integers."""
         buckets = -(-count_floats(layout) // self.bucket)
         codes = (buckets * self.bucket * self.bits) // 8
-        return Layout.of([(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,)), *whole_entries(layout)])
+        entries = [(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,)), *whole_entries(layout)]
+        return Layout.of(entries, layout.base_model)
 
     def encode(self, tree: Tree, seed: int) -> Tree:
         """Quantise; the rounding of each number is drawn from `seed`."""
@@ -97,7 +98,7 @@ class Quantize(Filter):
 
     @np.errstate(over="ignore", invalid="ignore")  # what a sender makes up is measured afterwards
     def decode(self, tree: Tree, layout: Layout) -> Tree:
-        """Every number as a multiple of its bucket's scale."""
+        """Decode every number as a multiple of its bucket's scale."""
         out = np.zeros(layout.nbytes, np.uint8)
         codes, scales = part(tree, CODES), part(tree, SCALES).view("<f4")
         values = np.empty(scales.size * self.bucket, np.float32)

@@ -1,9 +1,9 @@
-"""The few numbers that matter most, now; the others later.
+"""The numbers of greatest magnitude now, the others later.
 
 Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018 (top-k, Definition 2.1); Aji, Heafield: "Sparse
-Communication for Distributed Gradient Descent", EMNLP 2017. Of the n floats of an update the k = ceil(share * n) of
-greatest magnitude are sent, with their places, so a number costs eight bytes and can cost fewer in half precision or
-quantised. What was left out is added to the node's next update (`shoal.core.filter.pack_all`), once this one counts.
+Communication for Distributed Gradient Descent", EMNLP 2017. Of the n floats of an update the k = ceil(fraction * n) of
+greatest magnitude are sent, with their indices, so a number costs eight bytes, fewer in half precision or quantised.
+The rest is added to the node's next update (`shoal.core.algorithm.filter.pack_all`), once this one counts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.errors import InvalidJob, InvalidPayload
-from shoal.core.filter import Filter, Stage
-from shoal.core.floats import Floats, count_floats, part, put_whole, row, scatter, take_whole, whole_entries
-from shoal.core.tree import DTYPES, Layout, Tree
+from shoal.core.algorithm.filter import Filter, Stage
+from shoal.core.errors import InvalidPayload
+from shoal.core.errors.ranges import PositiveFraction
+from shoal.core.model.flat_view import Floats, count_floats, part, put_whole, row, scatter, take_whole, whole_entries
+from shoal.core.model.tree import DTYPES, Layout, Tree
 
 PLACES, VALUES = "places", "values"
 
@@ -30,21 +31,18 @@ class TopK(Filter):
     name: ClassVar[str] = "top_k"
     title: ClassVar[str] = "Top-k with error feedback (Stich et al. 2018)"
     stage: ClassVar[Stage] = "choice"
-    feedback: ClassVar[bool] = True
+    error_feedback: ClassVar[bool] = True
 
-    share: float = 0.01
-    """k / n: the share of all numbers that an update sends."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise InvalidJob(f"top_k: share is {self.share}, but a share of the numbers lies in (0, 1]")
+    fraction: PositiveFraction = 0.01
+    """k / n: the fraction of all numbers that an update sends."""
 
     def layout(self, layout: Layout) -> Layout:
-        """Places, rising, and values; then the whole numbers."""
+        """Return a layout of ascending indices, and values; then the integers."""
         floats = count_floats(layout)
-        sent = ceil(self.share * floats)
+        sent = ceil(self.fraction * floats)
         wide = "I32" if floats <= np.iinfo(np.int32).max else "I64"
-        return Layout.of([(PLACES, wide, (sent,)), (VALUES, "F32", (sent,)), *whole_entries(layout)])
+        entries = [(PLACES, wide, (sent,)), (VALUES, "F32", (sent,)), *whole_entries(layout)]
+        return Layout.of(entries, layout.base_model)
 
     def encode(self, tree: Tree, seed: int) -> Tree:
         """Choose. Of numbers of one magnitude the first go."""
@@ -73,7 +71,7 @@ class TopK(Filter):
 
 
 def greatest(values: Floats, count: int) -> npt.NDArray[np.intp]:
-    """The places of the `count` numbers of greatest magnitude, rising; what is not a number comes first."""
+    """Return the ascending indices of the `count` numbers of greatest magnitude; NaN comes first."""
     size = np.nan_to_num(np.abs(values), nan=np.inf, posinf=np.inf)
     if count >= size.size:
         return np.arange(size.size)

@@ -1,24 +1,24 @@
-"""Protocols by one name, so that a job can be run under several of them: `shoal simulate JOB.toml --compare A,B`.
+"""Presets: an algorithm and a schedule that belong together, by one name.
 
-A preset is laid over a job: what it says wins, and of the job's own fields those stay that the preset's algorithm and
-schedule have too (learning rate, batch size, `min_nodes`, …). Seed and data are the job's, and so is how much each node
-trains: as many mini-batches where `steps` and `checks` say it, else as many passes over its data. Rounds of E epochs
-become rounds * E passes under a protocol without rounds, and P passes become P rounds of one epoch.
+`preset = "dynamic"` in a job file fills in the tables of the preset; the file's own tables override single fields
+(`with_preset`). `shoal run JOB.toml --compare A,B` runs one job under several presets (`under`): there the preset's
+fields override those of the job, and each node trains for as many mini-batches or passes as before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shoal.core.errors import InvalidJob
 from shoal.plugins import algorithms, schedules, suggestion
+from shoal.validation.config_errors import TEXT_CHARS_MAX, ConfigError
 
 
 @dataclass(frozen=True)
 class Preset:
-    """An algorithm, a schedule, and other tables of a job file (filters) that belong to them."""
+    """The tables of a job file that belong together: algorithm, schedule, and others such as filters."""
 
     algorithm: Mapping[str, Any]
     schedule: Mapping[str, Any] = field(default_factory=lambda: {"name": "rounds"})
@@ -26,7 +26,7 @@ class Preset:
 
 
 def _on(name: str, **fields: Any) -> Mapping[str, Any]:
-    """An algorithm whose nodes train on by themselves: how far is a matter of `_as_long`."""
+    """Return the table of an algorithm whose nodes train continuously."""
     return {"name": name, **fields}
 
 
@@ -38,22 +38,62 @@ PRESETS = {
     "fedsgd": Preset(
         {"name": "fedsgd", "epochs": 1.0, "batch_size": 0}, {"name": "rounds", "cohort": 0, "fraction": 1.0}
     ),
-    "periodic": Preset(_on("periodic"), {"name": "periodic", "share": 1.0}),
-    "periodic-8bit": Preset(_on("periodic"), {"name": "periodic", "share": 1.0}, EIGHT_BITS),
-    "continuous": Preset(_on("periodic", steps=1), {"name": "periodic", "share": 1.0}),
-    "kamp-fedavg-c03": Preset(_on("periodic"), {"name": "periodic", "share": 0.3}),
-    "kamp-fedavg-c05": Preset(_on("periodic"), {"name": "periodic", "share": 0.5}),
-    "kamp-fedavg-c07": Preset(_on("periodic"), {"name": "periodic", "share": 0.7}),
-    "nosync": Preset(_on("periodic"), {"name": "periodic", "share": 0.0}),
-    "dynamic": Preset(_on("dynamic"), {"name": "drift", "delta": "auto"}, EIGHT_BITS),
-    "dynamic-fp32": Preset(_on("dynamic"), {"name": "drift", "delta": "auto"}, {"filters": []}),
+    "periodic": Preset(_on("periodic"), {"name": "periodic", "fraction": 1.0}),
+    "periodic-8bit": Preset(_on("periodic"), {"name": "periodic", "fraction": 1.0}, EIGHT_BITS),
+    "continuous": Preset(_on("periodic", steps=1), {"name": "periodic", "fraction": 1.0}),
+    "kamp-fedavg-c03": Preset(_on("periodic"), {"name": "periodic", "fraction": 0.3}),
+    "kamp-fedavg-c05": Preset(_on("periodic"), {"name": "periodic", "fraction": 0.5}),
+    "kamp-fedavg-c07": Preset(_on("periodic"), {"name": "periodic", "fraction": 0.7}),
+    "nosync": Preset(_on("periodic"), {"name": "periodic", "fraction": 0.0}),
+    "dynamic": Preset(_on("dynamic"), {"name": "divergence", "delta": "auto"}, EIGHT_BITS),
+    "dynamic-fp32": Preset(_on("dynamic"), {"name": "divergence", "delta": "auto"}, {"filters": []}),
+    "fedasync": Preset({"name": "fedasync"}, {"name": "buffer"}),
+    "fedbuff": Preset({"name": "fedbuff"}, {"name": "buffer", "size": 10}),
     "fda": Preset(_on("fda"), {"name": "variance", "theta": "auto"}, EIGHT_BITS),
     "fda-opt": Preset(_on("fda", server="adam"), {"name": "variance", "theta": "auto"}, EIGHT_BITS),
+    "boosted-trees": Preset({"name": "boosted_trees"}),
+    "bagged-trees": Preset({"name": "bagged_trees"}),
+    "cyclic-trees": Preset({"name": "bagged_trees"}, {"name": "rounds", "cohort": 1, "quorum": 1, "over_select": 0}),
 }
 
 
-def chosen(names: Iterable[str]) -> list[str]:
-    """The presets of these names, each once. Raises `InvalidJob` for one that there is not, or for none."""
+def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's values with the tables of its preset filled in; the job's own fields win.
+
+    Values without a known preset return unchanged. Applying this twice changes nothing.
+    """
+    preset = _preset_of(values)
+    if preset is None:
+        return dict(values)
+    filled = {"algorithm": preset.algorithm, "schedule": preset.schedule}
+    for what, table in filled.items():
+        own = values.get(what, {})
+        filled[what] = {**table, **own} if isinstance(own, Mapping) else own
+    return {**preset.more, **values, **filled}
+
+
+def preset_errors(values: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Yield an unknown preset, and tables that name another class than the preset."""
+    name, preset = values.get("preset"), _preset_of(values)
+    if preset is None:
+        if name and isinstance(name, str):
+            yield ConfigError(("preset",), f"no preset is called {name!r}"[:TEXT_CHARS_MAX], suggestion(name, PRESETS))
+        return
+    for what, table in (("algorithm", preset.algorithm), ("schedule", preset.schedule)):
+        own = values.get(what)
+        other = own.get("name", table["name"]) if isinstance(own, Mapping) else table["name"]
+        if other != table["name"]:
+            text = f"preset {name} uses the {what} {table['name']}, but [{what}] names {other!r}"[:TEXT_CHARS_MAX]
+            yield ConfigError((what, "name"), text, f"leave out the preset, or the name in [{what}]", "job.preset")
+
+
+def _preset_of(values: Mapping[str, Any]) -> Preset | None:
+    name = values.get("preset")
+    return PRESETS.get(name) if isinstance(name, str) else None
+
+
+def parse_presets(names: Iterable[str]) -> list[str]:
+    """Return the names of presets without duplicates. Raises `InvalidJob` for an unknown name, or for none."""
     found = list(dict.fromkeys(name.strip() for name in names if name.strip()))
     for name in found:
         if name not in PRESETS:
@@ -63,8 +103,10 @@ def chosen(names: Iterable[str]) -> list[str]:
     return found
 
 
-def under(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A job's values (of its file, or as JSON) under a preset; its name gets the preset's behind it."""
+def apply_preset(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a job's values under a preset, named JOB-PRESET."""
+    kept = values.keys() - {"preset"} | {"algorithm", "schedule"}  # filters of the job's own preset go with it
+    values = {key: value for key, value in with_preset(values).items() if key in kept}
     preset, own = PRESETS[name], values.get("algorithm", {})
     tables = {
         "algorithm": _laid_over(preset.algorithm, own, algorithms()),
@@ -75,16 +117,16 @@ def under(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _as_long(values: Mapping[str, Any], own: Mapping[str, Any], table: dict[str, Any]) -> dict[str, Any]:
-    """What makes nodes train as much as under the job's own protocol, where rounds and passes have to be exchanged."""
+    """Return the fields that keep the amount of training when rounds become passes or passes become rounds."""
     known = algorithms()
     mine, theirs = known.get(own.get("name", "fedavg")), known[table["name"]]
     schedule = schedules().get(values.get("schedule", {}).get("name", "rounds"))
     if mine is None or schedule is None:
         return {}  # an unknown name is refused where the job is read
-    if theirs.based and not mine.based:
+    if theirs.continual and not mine.continual:
         passes = float((values.get("rounds") or schedule.versions) * own.get("epochs", mine.epochs))
         return {"algorithm": {**table, "epochs": passes}, "rounds": 0}
-    if mine.based and not theirs.based and own.get("epochs"):
+    if mine.continual and not theirs.continual and own.get("epochs"):
         return {"algorithm": {**table, "epochs": 1.0}, "rounds": max(1, round(own["epochs"]))}
     return {}
 
@@ -92,6 +134,4 @@ def _as_long(values: Mapping[str, Any], own: Mapping[str, Any], table: dict[str,
 def _laid_over(table: Mapping[str, Any], own: Mapping[str, Any], known: Mapping[str, type[Any]]) -> dict[str, Any]:
     names = {one.name: one for one in fields(known[table["name"]])}
     kept = {key: value for key, value in own.items() if key in names}
-    if "steps" in table and "checks" in kept:  # nodes train on as many mini-batches, whatever a check is
-        kept["checks"] = kept["checks"] * kept.get("steps", names["steps"].default) // table["steps"]
     return {**kept, **table}

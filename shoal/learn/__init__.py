@@ -1,38 +1,33 @@
-"""The user's side: wrapping a PyTorch model, data sets and how to cut them up, ready learners, loading a learner file.
+"""PyTorch models, functions over arrays and estimators as learners, data, ready learners, and loading of learner files.
 
 Importing this package does not load torch; the names below bring in what they need when first used.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from shoal.learn.loading import load_learner
-    from shoal.learn.torch_learner import TorchConfig, TorchLearner
+from shoal.extras import lazy
 
-__all__ = ["TorchConfig", "TorchLearner", "load_learner"]
+if TYPE_CHECKING:
+    from shoal.learn.arrays.array_learner import ArrayLearner
+    from shoal.learn.estimators.sklearn_learner import SklearnLearner
+    from shoal.learn.loading import load_learner
+    from shoal.learn.training.torch_learner import TorchConfig, TorchLearner
+
+__all__ = ["ArrayLearner", "SklearnLearner", "TorchConfig", "TorchLearner", "load_learner"]
 
 _HOME = {
-    "TorchConfig": "shoal.learn.torch_learner",
-    "TorchLearner": "shoal.learn.torch_learner",
+    "ArrayLearner": "shoal.learn.arrays.array_learner",
+    "SklearnLearner": "shoal.learn.estimators.sklearn_learner",
+    "TorchConfig": "shoal.learn.training.torch_learner",
+    "TorchLearner": "shoal.learn.training.torch_learner",
     "load_learner": "shoal.learn.loading",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = import_module(_HOME[name])
-    except ModuleNotFoundError as error:
-        from shoal.extras import extra_of, not_installed
-
-        if not extra_of(error):
-            raise
-        raise not_installed(error, what=name) from error
-    return getattr(home, name)
+    return lazy(_HOME, __name__, name)
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,9 @@
-"""Ready learners on the digits that shoal ships: 1,797 handwritten digits of 8x8 pixels, so there is no download.
+"""Learners on the digits that shoal ships: 1,797 handwritten digits of 8x8 pixels, without a download.
 
 Alpaydin, Kaynak: "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
 
-A fifth is held out for everybody (`held_out`); the rest is divided over `parts` nodes, each of which holds back a share
-of its own for its own evaluation.
+A fifth is held out for all (`held_out`); the rest is divided over `parts` nodes, each of which holds back a share for
+its own evaluation.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.learn import bundled, models
-from shoal.learn.partition import chosen, divided, held_back
-from shoal.learn.stream import streamed
-from shoal.learn.torch_learner import TorchLearner
+from shoal.learn import models
+from shoal.learn.data import bundled
+from shoal.learn.data.partition import chosen, divided, held_back
+from shoal.learn.data.stream import streamed
+from shoal.learn.training.torch_learner import TorchLearner
 
 HELD_OUT = 0.2
 
@@ -29,11 +30,12 @@ def learner(
     split: str = "dirichlet:0.5",
     seed: int = 0,
     model: str = "mlp",
-    test_share: float = 0.2,
+    test_fraction: float = 0.2,
     drift: str = "",
     per_second: float = 0.0,
 ) -> TorchLearner:
-    """One node's part of the digits. `split`: iid, dirichlet:ALPHA, shards:PER_PART; `model`: mlp, cnn, bn.
+    """Return a learner for one part of the digits. `split` is iid, dirichlet:ALPHA or shards:PER_PART; `model` is mlp,
+    cnn or bn.
 
     `drift` (permute@BATCH, rotate:DEGREES@BATCH, new:7+8+9@BATCH, several with commas between) and `per_second`, in
     mini-batches, make a stream of them.
@@ -41,7 +43,7 @@ def learner(
     x, y = digits()
     common, _ = held_back(np.arange(len(y)), HELD_OUT)
     own = common[chosen(divided(split, y[common], parts, seed), part)]
-    train, test = held_back(own, test_share, seed)
+    train, test = held_back(own, test_fraction, seed)
     return TorchLearner(
         models.named(models.DIGITS, model),
         streamed((x[train], y[train]), drift, per_second, seed),
@@ -52,15 +54,15 @@ def learner(
 def compared(
     part: int = 0, parts: int = 4, *, split: str = "dirichlet:0.5", seed: int = 0, model: str = "mlp"
 ) -> TorchLearner:
-    """One node's part of the digits, measured on the fifth that no node has: so that nodes can be compared."""
+    """Return a learner for one part of the digits that evaluates on the held-out fifth, for comparable nodes."""
     x, y = digits()
-    common, nobodys = held_back(np.arange(len(y)), HELD_OUT)
+    common, test = held_back(np.arange(len(y)), HELD_OUT)
     own = common[chosen(divided(split, y[common], parts, seed), part)]
-    return TorchLearner(models.named(models.DIGITS, model), (x[own], y[own]), (x[nobodys], y[nobodys]))
+    return TorchLearner(models.named(models.DIGITS, model), (x[own], y[own]), (x[test], y[test]))
 
 
 def held_out(model: str = "mlp") -> TorchLearner:
-    """A learner whose test data are the fifth that no node has."""
+    """Return a learner whose test data are the held-out fifth."""
     x, y = digits()
     common, test = held_back(np.arange(len(y)), HELD_OUT)
     return TorchLearner(
@@ -72,6 +74,6 @@ def held_out(model: str = "mlp") -> TorchLearner:
 
 @lru_cache(maxsize=1)
 def digits() -> tuple[Tensor, Tensor]:
-    """All digits: `float32[1797, 64]` in 0 to 1, `int64[1797]`."""
+    """Return all digits: `float32[1797, 64]` in [0, 1] and `int64[1797]`."""
     x, y = bundled.digits()
     return torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""A learner from the name that a person gave: "file.py:name" or "package.module:name".
+"""Loading of learners by name: "file.py:name" or "package.module:name".
 
 The name is a `Learner`, or a function or class that makes one from options (`--option part=0`), which are converted to
 the types that it declares. A file is loaded by its path under a name of its own, so it may be called like one of
@@ -18,39 +18,41 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
-from shoal.core.learner import Learner
 from shoal.extras import extra_of, not_installed
-from shoal.learn.blame import blamed, culprit, one_line
 from shoal.learn.options import fitted, named_parameters, takes_any
+from shoal.learn.user_errors import error_location, one_line, user_code
 
 METHODS = ("init", "load", "model", "train", "gradient", "evaluate")
 DEFAULT_NAME = "learner"
-WISHES = ("device", "precision")
+DEVICE_OPTIONS = ("device", "precision")
 
 
 def load_learner(
     target: str, options: Mapping[str, Any] | None = None, *, device: str = "", precision: str = ""
 ) -> Learner:
-    """The learner that `target` names. Options are texts, or values of the right type already.
+    """Return the learner that `target` names. Options are texts, or values of the declared types.
 
-    `device` and `precision` are the wishes of whoever runs the node ("auto" and "": none); options of these names are
-    the same. A function that takes a parameter of that name gets it; else the learner is told, as by `directed`.
-    Raises `InvalidJob` where there is no such file, module, name, option or device, or no way to grant a wish,
+    `device` and `precision` are chosen by the person who runs the node ("auto" and "": no choice); options of these
+    names mean the same. A function with a parameter of that name gets it; else `with_device` applies it. Raises
+    `InvalidJob` where there is no such file, module, name, option or device, or no way to apply a choice,
     `LearnerFailed` where the learner's code raises, `ShoalError` with the code usage.extra where it needs torch, which
     is not installed.
     """
     where, name = _split(target)
     found = _found(where, name)
     is_ready = is_learner(found)
-    given, told = _shared_out(None if is_ready else found, {**_wishes(device, precision), **(options or {})})
+    given, device_options = _split_options(
+        None if is_ready else found, {**_device_options(device, precision), **(options or {})}
+    )
     if is_ready and given:
         raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
-    return directed(found if is_ready else _made(found, f"{where}:{name}", given), **told)
+    return with_device(found if is_ready else _made(found, f"{where}:{name}", given), **device_options)
 
 
 def accepted(target: str, names: Iterable[str]) -> frozenset[str]:
-    """Return which of these options what `target` names would take; none where it is a learner already.
+    """Return those of the options that `target` accepts; none for an object that is already a learner.
 
     Raises as `load_learner` does where there is no such file, module or name.
     """
@@ -61,7 +63,7 @@ def accepted(target: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def _found(where: str, name: str) -> Any:
-    """The thing of that name in a file or module."""
+    """Return the attribute of a file or module."""
     module = _from_file(Path(where)) if _is_file(where) else _imported(where)
     if not hasattr(module, name):
         public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
@@ -73,44 +75,45 @@ def _found(where: str, name: str) -> Any:
     return getattr(module, name)
 
 
-def _shared_out(make: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """(what `make` is given, what its learner is told afterwards): device and precision, where `make` takes none."""
+def _split_options(make: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return (arguments for `make`, settings for the learner afterwards): device and precision, unless `make` takes
+    them."""
     taken = named_parameters(make) if callable(make) else {}
-    told = {name: str(options[name]) for name in WISHES if name in options and name not in taken}
-    return {name: value for name, value in options.items() if name not in told}, told
+    device_options = {name: str(options[name]) for name in DEVICE_OPTIONS if name in options and name not in taken}
+    return {name: value for name, value in options.items() if name not in device_options}, device_options
 
 
-def directed(learner: Learner, *, device: str = "", precision: str = "") -> Learner:
-    """The same learner, told where and how to compute through its method `use`, as `TorchLearner` has one.
+def with_device(learner: Learner, *, device: str = "", precision: str = "") -> Learner:
+    """Return the learner after setting device and precision through its method `use`, if it has one.
 
     Raises `InvalidJob` where it has none, or cannot do that.
     """
-    wishes = _wishes(device, precision)
+    chosen = _device_options(device, precision)
     use: Any = getattr(learner, "use", None)
-    if wishes and not callable(use):
+    if chosen and not callable(use):
         raise InvalidJob(
-            f"{type(learner).__name__} cannot be told its {' and '.join(wishes)}: it chooses by itself",
+            f"{type(learner).__name__} cannot be told its {' and '.join(chosen)}: it chooses by itself",
             code="learner.options",
-            hint=f"leave --{' and --'.join(wishes)} out, or give the function that makes it a parameter of that name, "
+            hint=f"leave --{' and --'.join(chosen)} out, or give the function that makes it a parameter of that name, "
             "or the learner a method use(device=…, precision=…)",
         )
-    if wishes:
-        use(**wishes)
+    if chosen:
+        use(**chosen)
     return learner
 
 
-def _wishes(device: str, precision: str) -> dict[str, str]:
+def _device_options(device: str, precision: str) -> dict[str, str]:
     chosen = {"device": device, "precision": precision}
-    return {name: wish for name, wish in chosen.items() if wish not in ("", "auto")}
+    return {name: value for name, value in chosen.items() if value not in ("", "auto")}
 
 
 def is_learner(thing: Any) -> bool:
-    """Whether a thing (not a class) has all the methods of a `Learner`."""
+    """Return whether an object, not a class, has all methods of a `Learner`."""
     return not inspect.isclass(thing) and all(callable(getattr(thing, method, None)) for method in METHODS)
 
 
 def required_learner(thing: Any, what: str) -> Learner:
-    """Return the thing, which was given as `what`, if it is a learner. Raises `InvalidJob` that says what it is."""
+    """Return the object if it is a learner. Raises `InvalidJob`, which names `what`."""
     if is_learner(thing):
         learner: Learner = thing
         return learner
@@ -132,7 +135,7 @@ def _made(make: Any, target: str, options: Mapping[str, Any]) -> Learner:
             code="learner.missing",
         )
     arguments = fitted(make, options, target)
-    with blamed(f"{target}"):
+    with user_code(f"{target}"):
         learner = make(**arguments)
     if not is_learner(learner):
         lacking = [method for method in METHODS if not callable(getattr(learner, method, None))]
@@ -146,7 +149,7 @@ def _made(make: Any, target: str, options: Mapping[str, Any]) -> Learner:
 
 
 def _split(target: str) -> tuple[str, str]:
-    """("file or module", "name"); a drive letter's colon is no separator."""
+    """Return ("file or module", "name"); the colon of a drive letter is no separator."""
     where, colon, name = target.rpartition(":")
     if not colon or (len(where) == 1 and not name.isidentifier()):
         where, name = target, DEFAULT_NAME
@@ -162,7 +165,7 @@ def _is_file(where: str) -> bool:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """The file's module, run once per process."""
+    """Return the module of a file, executed once per process."""
     file = path.expanduser().resolve()
     if not file.is_file():
         raise InvalidJob(
@@ -209,7 +212,7 @@ def _failed(what: str, error: BaseException) -> ShoalError:
         return error
     if isinstance(error, ModuleNotFoundError) and extra_of(error):
         return not_installed(error, what=what)
-    where = culprit(error)
+    where = error_location(error)
     hint = (
         f"install {error.name} in the environment that shoal runs in"
         if isinstance(error, ModuleNotFoundError)

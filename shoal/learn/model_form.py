@@ -1,4 +1,4 @@
-"""What a learner's model looks like, before there is a job: names, types and shapes, whatever its numbers."""
+"""The layout of a learner's model before there is a job: names, types and shapes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import structlog
 
-from shoal.core.learner import Learner
-from shoal.core.tree import Layout
+from shoal.core.algorithm.learner import Learner
+from shoal.core.model.tree import Layout
 
 SHOWN_BYTES_MAX = 64 * 1024
 """Of names and shapes that are told, as JSON; of a model with more tensors only their number and a digest are."""
 
 
 def layout_of(learner: Learner) -> Layout | None:
-    """The layout of its model; None: it does not tell before it has one. Raises nothing."""
+    """Return the layout of the learner's model; None if it is unknown before the first model. Raises nothing."""
     known = getattr(learner, "layout", None)
     if isinstance(known, Layout):
         return known
@@ -28,8 +28,9 @@ def layout_of(learner: Learner) -> Layout | None:
     return layout if layout.leaves else None
 
 
-def looks_of(learner: Learner) -> dict[str, Any]:
-    """The same as JSON values: `model` (digest, tensors, elements), `layout` (type and shape by name); {}: unknown."""
+def describe_learner(learner: Learner) -> dict[str, Any]:
+    """Return the layout as JSON values: `model` (digest, tensors, elements) and `layout` (type and shape by name); {}
+    if unknown."""
     layout = layout_of(learner)
     if layout is None:
         return {}

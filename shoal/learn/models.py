@@ -13,12 +13,12 @@ from shoal.core.errors import InvalidJob
 
 
 def mlp() -> nn.Module:
-    """64-64-10 for the 8x8 digits: 4,810 parameters."""
+    """Return 64-64-10 for the 8x8 digits: 4,810 parameters."""
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def cnn() -> nn.Module:
-    """Two 3x3 convolutions for the 8x8 digits: 10,370 parameters."""
+    """Return two 3x3 convolutions for the 8x8 digits: 10,370 parameters."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)),
         nn.Conv2d(1, 16, 3, padding=1),
@@ -35,17 +35,17 @@ def cnn() -> nn.Module:
 
 
 def bn() -> nn.Module:
-    """The 64-64-10 network with BatchNorm before its ReLU."""
+    """Return the 64-64-10 network with BatchNorm before its ReLU."""
     return nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def two_nn() -> nn.Module:
-    """784-200-200-10 for 28x28 images."""
+    """Return 784-200-200-10 for 28x28 images."""
     return nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
 
 
 def mcmahan_cnn() -> nn.Module:
-    """Two 5x5 convolutions (32 and 64 channels), each with 2x2 max pooling, then 512 units, for 28x28 images."""
+    """Return two 5x5 convolutions (32 and 64 channels), each with 2x2 max pooling, then 512 units, for 28x28 images."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 28, 28)),
         nn.Conv2d(1, 32, 5, padding=2),
@@ -66,7 +66,7 @@ MNIST: dict[str, Callable[[], nn.Module]] = {"2nn": two_nn, "cnn": mcmahan_cnn}
 
 
 def named(models: dict[str, Callable[[], nn.Module]], name: str) -> Callable[[], nn.Module]:
-    """The model function of that name. Raises `InvalidJob` when there is none."""
+    """Return the model function of a name. Raises `InvalidJob` when there is none."""
     if name not in models:
         raise InvalidJob(f"no model is called {name!r}", hint=f"use {' or '.join(models)}")
     return models[name]

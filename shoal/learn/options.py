@@ -1,4 +1,4 @@
-"""Options from the command line, fitted to the function that takes them."""
+"""Conversion of command-line options to the arguments of a function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def named_parameters(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters that `make` takes by name; none where it tells nothing about itself, as some built-ins."""
+    """Return the parameters that `make` takes by name; none if it has no signature, as some built-ins."""
     try:
         parameters = inspect.signature(make).parameters
     except (TypeError, ValueError):
@@ -32,7 +32,7 @@ def takes_any(make: Callable[..., Any]) -> bool:
 
 
 def fitted(make: Callable[..., Any], options: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The options as arguments for `make`, texts converted to the types it declares.
+    """Return options as arguments for `make`, with texts converted to the declared types.
 
     Those are int, float, bool, str, Path and Literal; a parameter without one goes by its default. Raises `InvalidJob`
     for options that are unknown, missing or not of their type, saying what `make` takes.

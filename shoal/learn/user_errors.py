@@ -1,4 +1,4 @@
-"""Errors of the user's code, told as such: where, what, and with their own traceback kept."""
+"""Errors of the user's code, with location, text and traceback."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _OTHERS = tuple(
 IN_THE_LOG = "the full traceback stands in the log of the node"
 
 
-def culprit(error: BaseException) -> str:
-    """The last line of the user's own code that an error went through, as "file.py, line 3"; empty without one."""
+def error_location(error: BaseException) -> str:
+    """Return the last line of the user's own code in an error's traceback, as "file.py, line 3"; empty without one."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -28,25 +28,34 @@ def culprit(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The error's type and the first line of what it says."""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    """Return the error's type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @contextmanager
-def blamed(doing: str, *, code: str = "") -> Iterator[None]:
-    """Turn whatever the user's code raises inside into `LearnerFailed`; shoal's own errors pass."""
+def user_code(doing: str, *, code: str = "") -> Iterator[None]:
+    """Convert exceptions of the user's code in the block to `LearnerFailed`; shoal's own errors pass."""
     try:
         yield
     except ShoalError:
         raise
     except Exception as error:
-        where = culprit(error)
-        message = f"{doing} failed{f' in {where}' if where else ''}: {one_line(error)}"
-        raise LearnerFailed(message, code=code, hint=_hint(error)) from error
+        raise failure_of(error, doing, code=code) from error
+
+
+def failure_of(error: Exception, doing: str, *, code: str = "") -> LearnerFailed:
+    """Return the failure of the user's code that an exception is, with file, line and what to do."""
+    where = error_location(error)
+    message = f"{doing} failed{f' in {where}' if where else ''}: {one_line(error)}"
+    failure = LearnerFailed(message, code=code, hint=_hint(error))
+    failure.__cause__ = error
+    return failure
 
 
 def _hint(error: Exception) -> str:
+    if isinstance(error, ShoalError) and error.hint:
+        return error.hint
     # By name, because this module is used where torch is not loaded.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "it ran out of memory: use a smaller batch_size, precision bf16, or another device"

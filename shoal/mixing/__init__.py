@@ -1,1 +1,1 @@
-"""Ways in which the models of peers become one, a file each; `shoal.core.gossip` says what a mixer is."""
+"""Ways of mixing the models of peers, one file each; `shoal.core.gossip.gossip` defines the interface."""

@@ -1,21 +1,21 @@
-"""Ring all-reduce: after each local round all that are there come to the one weighted mean of their models, or do not.
+"""Ring all-reduce: after each local round all live peers take the exact weighted mean of their models, or none does.
 
 Patarasuk, Yuan: "Bandwidth Optimal All-Reduce Algorithms for Clusters of Workstations", J. Parallel and Distributed
 Computing 69 (2009), section 3. A model is cut into n pieces of equal length. Each peer sends 2 (n - 1) messages of one
 piece to the next on the ring, so less than two models, whatever n is:
 
-    n - 1 steps     pass on what has just come, with one's own part in it      each piece has gone past all once
-    n - 1 steps     pass on what has just come                                 everybody has every piece
+    n - 1 steps     pass on the last piece received, with one's own part added     each piece has passed all peers
+    n - 1 steps     pass on the last piece received                                each peer has every piece
 
-What goes round is the weighted *mean* so far and its weight, in the model's own types, so that half-precision models do
+A piece carries the weighted *mean* so far and its weight, in the model's own types, so that half-precision models do
 not overflow; each of n - 1 steps computes it in float64 and rounds it once. All peers end with the same bits. Whole
 numbers take the greatest value.
 
-A round applies as a whole or not at all: who misses a part for `patience_s`, or hears that another has given up, or
-finds that the others mean another ring, gives the round up, says so, and keeps its own model. Who takes part is settled
-by the name of the ring: those that a peer believes to be there when its round begins. Rounds are numbered as in
-Lamport's clock: a peer that is behind goes where its predecessor is. Between two peers of one round one may have ended
-it and the other not (no bounded exchange of messages can prevent that), and then the mean of all models moves.
+A round applies as a whole or not at all: a peer that misses a chunk for `exchange_timeout_s`, receives an abort, or
+finds that the others mean another ring, aborts the round, says so, and keeps its own model. The members are the peers
+that are live when a peer's round begins, and the ring's identifier names them. Rounds are numbered as in Lamport's
+clock: a peer that is behind moves to its predecessor's round. Of two peers one may have ended a round that the other
+aborts (no bounded exchange of messages can prevent that), and then the mean of all models moves.
 """
 
 from __future__ import annotations
@@ -28,36 +28,33 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shoal.core.algorithm import tree_slot
-from shoal.core.errors import InvalidJob, InvalidPayload
-from shoal.core.gossip import Holding, Mixing
-from shoal.core.machine import Effect, Note, Tell
-from shoal.core.message import Ref
-from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Part, Seen, Taken
-from shoal.core.plausible import ROUND_LEAP, lie
-from shoal.core.repeat import Repeats
-from shoal.core.transfer import Transfer
-from shoal.core.tree import Layout, Segment, Tree, combine, norm, same_layout, sub
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.errors import InvalidPayload
+from shoal.core.errors.ranges import PositiveFloat
+from shoal.core.gossip.counter_bounds import ROUND_LEAP, implausible
+from shoal.core.gossip.gossip_state import GossipState
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.gossip.transfer import Transfer
+from shoal.core.membership.retransmission import Retransmissions
+from shoal.core.model.tree import Layout, Segment, Tree, combine, norm, same_layout, sub
+from shoal.core.protocol.machine import Effect, JobEvent, Tell
+from shoal.core.protocol.message import BlobRef
+from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeId, MixingMessage, Received, RingChunk, Seen
 
 
 @dataclass(frozen=True)
 class AllReduce(Mixing):
-    """All that are there take their exact weighted mean, in step; a round that somebody misses is given up."""
+    """All live peers take their exact weighted mean, in step; a round that misses a peer is aborted."""
 
     name: ClassVar[str] = "all_reduce"
     title: ClassVar[str] = "Ring all-reduce (Patarasuk, Yuan 2009)"
 
-    patience_s: float = 60.0
+    exchange_timeout_s: PositiveFloat = 60.0
     """Seconds to wait for the next part, then the round is given up: longer than the slowest peer's local round."""
-    repeat_s: float = 1.0
+    repeat_s: PositiveFloat = 1.0
     """Seconds until an unanswered part is sent again, doubled each time."""
 
-    def __post_init__(self) -> None:
-        if not (0 < self.patience_s < inf and 0 < self.repeat_s < inf):
-            raise InvalidJob("all_reduce: patience_s and repeat_s must be positive")
-
     def mixer(self) -> AllReduceMixer:
-        """A peer's side of it."""
         return AllReduceMixer(self)
 
 
@@ -65,7 +62,7 @@ class AllReduce(Mixing):
 
 
 def runs(layout: Layout, piece: int, count: int) -> Iterator[Segment]:
-    """Which elements of each type are in a piece: all elements, cut into `count` parts that differ by one at most."""
+    """Yield the elements of each type in a piece: all elements, cut into `count` parts that differ by one at most."""
     low, high = layout.elements * piece // count, layout.elements * (piece + 1) // count
     for segment in layout.segments:
         size = segment.itemsize
@@ -76,7 +73,7 @@ def runs(layout: Layout, piece: int, count: int) -> Iterator[Segment]:
 
 
 def cut(tree: Tree, piece: int, count: int) -> Tree:
-    """One piece: a tree with a flat tensor for each type in it."""
+    """Return one piece: a tree with a flat tensor for each type in it."""
     found = list(runs(tree.layout, piece, count))
     layout = Layout.placed((run.dtype, run.dtype, ((run.stop - run.start) // run.itemsize,)) for run in found)
     parts = [tree.block(run.start, run.stop) for run in found]
@@ -84,7 +81,7 @@ def cut(tree: Tree, piece: int, count: int) -> Tree:
 
 
 def joined(layout: Layout, pieces: Sequence[Tree]) -> Tree:
-    """The tree whose pieces these are, in order."""
+    """Return the tree of these pieces, in order."""
     out = np.empty(layout.nbytes, np.uint8)
     for number, piece in enumerate(pieces):
         at = 0
@@ -99,14 +96,14 @@ def joined(layout: Layout, pieces: Sequence[Tree]) -> Tree:
 
 
 @dataclass
-class Round:
-    """The round that is open. `step`: how many parts of the predecessor have been passed on."""
+class RingRound:
+    """The open round. `step`: number of the predecessor's chunks that have been passed on."""
 
     members: tuple[str, ...]
     place: int
     until: float
     step: int = 0
-    came: dict[int, Part] = field(default_factory=dict)
+    came: dict[int, RingChunk] = field(default_factory=dict)
     pieces: dict[int, Tree] = field(default_factory=dict)
     seen: Seen = field(default_factory=dict)
 
@@ -132,18 +129,31 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A part that may have been lost."""
+class SentChunk:
+    """An unacknowledged chunk."""
 
     to: str
-    part: Part
+    part: RingChunk
     until: float
 
 
-class AllReduceMixer:
-    """What survives the process: the number of the last round, and of the last that was not given up."""
+def merge_chunk(part: RingChunk, piece: int, one: RingRound, me: GossipState) -> tuple[Tree, float]:
+    """Return the piece, with this peer's part in it on its first way round. Raises `InvalidPayload`."""
+    theirs = tree_slot(me.bodies.get(part.body), "piece")
+    mine = cut(me.model, piece, one.count)
+    same_layout(theirs.layout, mine.layout)
+    if part.piece != piece or not (norm(theirs) < inf and isfinite(part.weight) and part.weight > 0):
+        raise InvalidPayload(f"{part.node} sent a part that is not finite, or not the next one")
+    if one.step >= one.count - 1:
+        return theirs, part.weight
+    whole = part.weight + me.weight
+    return combine(theirs, mine, part.weight / whole, me.weight / whole), whole
 
-    in_step: ClassVar[bool] = True
+
+class AllReduceMixer:
+    """Durable state: the numbers of the last round and of the last completed one."""
+
+    synchronous: ClassVar[bool] = True
 
     def __init__(self, policy: AllReduce) -> None:
         self.policy = policy
@@ -151,159 +161,160 @@ class AllReduceMixer:
         self.done = 0
         self.alarm = inf
         self.given_up = 0
-        """Rounds after which this peer has kept its own model."""
-        self.open: Round | None = None
-        self.early: dict[str, dict[int, Part]] = {}
-        """The parts of the newest later round that each peer has sent, by step."""
-        self._spoilt = 0  # a round that we have not begun, and another has given up
-        self._sent: dict[ExchangeId, Sent] = {}
-        self._unheard: Repeats[ExchangeId] = Repeats(policy.repeat_s)
+        """Number of aborted rounds."""
+        self.open: RingRound | None = None
+        self.early: dict[str, dict[int, RingChunk]] = {}
+        """Chunks of the newest later round from each peer, by step."""
+        self._aborted_round = 0  # a later round that another peer has aborted
+        self._sent: dict[ExchangeId, SentChunk] = {}
+        self._unacknowledged: Retransmissions[ExchangeId] = Retransmissions(policy.repeat_s)
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         return self.open is not None
 
     @property
-    def busy(self) -> bool:
-        return self.open is not None or len(self._unheard) > 0
+    def is_busy(self) -> bool:
+        return self.open is not None or len(self._unacknowledged) > 0
 
     @property
     def moving_until(self) -> float:
-        return self._unheard.moving_until
+        return self._unacknowledged.moving_until
 
     def halt(self) -> None:
-        """Rounds are begun by `turn` alone, and end by themselves."""
+        """Do nothing: rounds begin in `begin_turn` only, and end by themselves."""
 
     def resume(self) -> None:
-        """The next `turn` begins one."""
+        """Do nothing: the next `begin_turn` begins a round."""
 
-    def turn(self, me: Holding, now: float) -> Sequence[Effect]:
-        """Send the first piece on its way."""
+    def begin_turn(self, me: GossipState, now: float) -> Sequence[Effect]:
+        """Send the first piece."""
         later = [part.round for parts in self.early.values() for part in parts.values()]
         return self._begin(max([self.round + 1, *later]), me, now)
 
-    def _begin(self, round_: int, me: Holding, now: float) -> list[Effect]:
-        members = tuple(sorted({me.node, *me.live}))
+    def _begin(self, round_: int, me: GossipState, now: float) -> list[Effect]:
+        members = tuple(sorted({me.node, *me.peers.nodes}))
         self.round = round_
         if len(members) == 1:
             self.open, self.done = None, round_
-            return [*self.ring(me, now)]
-        self.open = one = Round(members, members.index(me.node), now + self.policy.patience_s, seen=dict(me.seen))
+            return [*self.on_timer(me, now)]
+        self.open = one = RingRound(
+            members, members.index(me.node), now + self.policy.exchange_timeout_s, seen=dict(me.counts.seen)
+        )
         effects: list[Effect] = []
-        if round_ == self._spoilt:
+        if round_ == self._aborted_round:
             effects = self._give_up("another has given it up", me)
         else:
-            effects = [self._pass_on(one.place, cut(me.model, one.place, one.count), me.weight, me, now)]
+            body = me.bodies.put_transient({"piece": cut(me.model, one.place, one.count)})
+            effects = [self._pass_on(one.place, body, me.weight, me, now)]
         early, self.early = self.early, {}
         for node, parts in sorted(early.items()):
             for _, part in sorted(parts.items()):
                 if part.round > round_:
                     self.early.setdefault(node, {})[part.step] = part
                 elif part.round == round_:
-                    effects += self._current(part, me)
-        return [*effects, *self._advance(me, now), *self.ring(me, now)]
+                    effects += self._accept_chunk(part, me)
+        return [*effects, *self._advance(me, now), *self.on_timer(me, now)]
 
-    def _pass_on(self, piece: int, tree: Tree, weight: float, me: Holding, now: float) -> Tell:
-        """The next part for the next peer."""
+    def _pass_on(self, piece: int, body: BlobRef, weight: float, me: GossipState, now: float) -> Tell:
+        """Send the next chunk to the next peer."""
         one = self.open
         assert one is not None
-        body = me.bodies.put({"piece": tree})
-        part = Part(me.node, self.round, one.step, piece, weight, body, dict(one.seen), one.name)
+        part = RingChunk(me.node, self.round, one.step, piece, weight, body, dict(one.seen), one.name)
         xid = (me.node, self.round, one.step)
-        self._sent[xid] = Sent(one.after, part, now + self.policy.patience_s)
-        self._unheard.add(xid, now)
+        self._sent[xid] = SentChunk(one.after, part, now + self.policy.exchange_timeout_s)
+        self._unacknowledged.add(xid, now)
         return Tell(one.after, part)
 
-    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
-        """What is on its way is not sent again, and a round waits for what is coming."""
-        until, one = now + self.policy.patience_s, self.open
+    def on_transfer(self, transfer: Transfer, me: GossipState, now: float) -> Sequence[Effect]:
+        """Note the progress of a chunk: it is not sent again, and a round waits for incoming ones."""
+        until, one = now + self.policy.exchange_timeout_s, self.open
         if transfer.leaving and transfer.id in self._sent:
             sent = self._sent[transfer.id]
             if transfer.nbytes < sent.part.body.nbytes:
-                self._unheard.postpone(transfer.id, now)
+                self._unacknowledged.postpone(transfer.id, now)
             self._sent[transfer.id] = replace(sent, until=max(sent.until, until))
         elif one is not None and transfer.node == one.before and transfer.id[1] == self.round and not transfer.leaving:
             one.until = max(one.until, until)
-        return self.ring(me, now)
+        return self.on_timer(me, now)
 
-    def ring(self, me: Holding, now: float) -> Sequence[Effect]:
-        """Send again what may be lost; give up when nothing comes."""
+    def on_timer(self, me: GossipState, now: float) -> Sequence[Effect]:
+        """Repeat unacknowledged chunks; abort the round when nothing arrives."""
         effects: list[Effect] = []
-        for xid in self._unheard.take_due(now):
+        for xid in self._unacknowledged.take_due(now):
             sent = self._sent[xid]
-            if sent.to in me.live and now < sent.until:
+            if sent.to in me.peers.nodes and now < sent.until:
                 effects.append(Tell(sent.to, sent.part))
             else:
                 self._forget(xid)
         one = self.open
-        if one is not None and one.before not in me.live:
+        if one is not None and one.before not in me.peers.nodes:
             effects += self._give_up(f"{one.before} has gone", me)
         elif one is not None and now >= one.until:
-            effects += self._give_up(f"{one.before} was silent for {self.policy.patience_s:g} s", me)
-        self.alarm = min(self._unheard.alarm, self.open.until if self.open is not None else inf)
+            effects += self._give_up(f"{one.before} was silent for {self.policy.exchange_timeout_s:g} s", me)
+        self.alarm = min(self._unacknowledged.alarm, self.open.until if self.open is not None else inf)
         return effects
 
     def _forget(self, xid: ExchangeId) -> None:
         self._sent.pop(xid, None)
-        self._unheard.drop(xid)
+        self._unacknowledged.drop(xid)
 
     def _leave(self) -> None:
-        """The open round is not gone on with."""
         self.open = None
         for xid in [xid for xid in self._sent if xid[1] == self.round]:
             self._forget(xid)
 
-    def _give_up(self, why: str, me: Holding) -> list[Effect]:
-        """Keep the own model, and let the next peer know."""
+    def _give_up(self, why: str, me: GossipState) -> list[Effect]:
+        """Abort the round: keep the own model, and tell the next peer."""
         assert self.open is not None
         after = self.open.after
         self.given_up += 1
         self._leave()
-        told = Tell(after, Never(me.node, (me.node, self.round, 0), "it was given up"))
-        return [told, Note("decision", f"round {self.round} of mixing was given up: {why}", me.round)]
+        reply = Tell(after, ExchangeAbort(me.node, (me.node, self.round, 0), "it was given up"))
+        return [reply, JobEvent("decision", f"mixing round {self.round} was aborted: {why}", me.round)]
 
     # Messages
 
-    def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
-        """A part, its answer, or that somebody has given up."""
+    def on(self, message: MixingMessage, me: GossipState, now: float) -> Sequence[Effect]:
+        """Handle a chunk, an acknowledgement or an abort."""
         effects: list[Effect] = []
         match message:
-            case Part():
-                effects = self._part(message, me, now)
-            case Taken() if message.id in self._sent and self._sent[message.id].to == message.node:
+            case RingChunk():
+                effects = self._receive_chunk(message, me, now)
+            case Received() if message.id in self._sent and self._sent[message.id].to == message.node:
                 self._forget(message.id)
-            case Never():
-                effects = self._spoil(message, me)
-        return [*effects, *self._advance(me, now), *self.ring(me, now)]
+            case ExchangeAbort():
+                effects = self._receive_abort(message, me)
+        return [*effects, *self._advance(me, now), *self.on_timer(me, now)]
 
-    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
-        """A piece of a mean says nothing of one model: the round is given up."""
+    def reject(self, message: MixingMessage, why: str, me: GossipState, now: float) -> Sequence[Effect]:
+        """Abort the round: a piece of a mean cannot be left out."""
         effects: list[Effect] = []
-        if isinstance(message, Part):
+        if isinstance(message, RingChunk):
             xid = (message.node, message.round, message.step)
-            effects = [Tell(message.node, Never(me.node, xid, why))]
+            effects = [Tell(message.node, ExchangeAbort(me.node, xid, why))]
             if self.open is not None and message.round == self.round:
                 effects += self._give_up(why, me)
-            return [*effects, *self.ring(me, now)]
+            return [*effects, *self.on_timer(me, now)]
         return self.on(message, me, now)
 
-    def _spoil(self, never: Never, me: Holding) -> list[Effect]:
-        """A neighbour on the ring has given a round up."""
+    def _receive_abort(self, never: ExchangeAbort, me: GossipState) -> list[Effect]:
+        """Handle the abort of a neighbour on the ring."""
         round_, one = never.id[1], self.open
         if self.round < round_ <= self.round + ROUND_LEAP:
-            self._spoilt = round_
+            self._aborted_round = round_
         elif one is not None and round_ == self.round and never.node in {one.before, one.after}:
             return self._give_up(f"{never.node} has given it up", me)
         return []
 
-    def _part(self, part: Part, me: Holding, now: float) -> list[Effect]:
-        taken = Tell(part.node, Taken(me.node, (part.node, part.round, part.step)))
+    def _receive_chunk(self, part: RingChunk, me: GossipState, now: float) -> list[Effect]:
+        taken = Tell(part.node, Received(me.node, (part.node, part.round, part.step)))
         if part.round == self.round > self.done:
-            return self._current(part, me)
+            return self._accept_chunk(part, me)
         if part.round > self.round + ROUND_LEAP:
-            told = f"is in round {part.round} of mixing; this peer is in {self.round}"
-            return [taken, lie(part.node, told, me.round)]
-        if part.round <= self.round or not 0 <= part.step < 2 * len(me.live):
+            reply = f"is in mixing round {part.round}; this peer is in {self.round}"
+            return [taken, implausible(part.node, reply, me.round)]
+        if part.round <= self.round or not 0 <= part.step < 2 * len(me.peers.nodes):
             return [taken]
         kept = self.early.get(part.node, {})
         newest = max((one.round for one in kept.values()), default=0)
@@ -311,79 +322,69 @@ class AllReduceMixer:
             self.early[part.node] = {**(kept if part.round == newest else {}), part.step: part}
         one = self.open
         if one is not None and part.node == one.before and one.step < one.count - 1:
-            # A round that still lacks our own part cannot have ended there: our predecessor is not coming back to it.
+            # That round lacks this peer's part, so the predecessor has aborted it.
             self._leave()
             return [taken, *self._begin(part.round, me, now)]
         return [taken]
 
-    def _current(self, part: Part, me: Holding) -> list[Effect]:
-        """A part of the round that we are in, or have given up."""
+    def _accept_chunk(self, part: RingChunk, me: GossipState) -> list[Effect]:
+        """Handle a chunk of the present or aborted round."""
         one, xid = self.open, (part.node, part.round, part.step)
         if one is None:
-            return [Tell(part.node, Never(me.node, xid, "the round was given up"))]
+            return [Tell(part.node, ExchangeAbort(me.node, xid, "the round was given up"))]
         if part.ring != one.name or part.node != one.before:
-            told = Tell(part.node, Never(me.node, xid, "not the same peers are there, as I see it"))
-            return [told, *self._give_up(f"{part.node} means other peers", me)]
+            reply = Tell(part.node, ExchangeAbort(me.node, xid, "not the same peers are there, as I see it"))
+            return [reply, *self._give_up(f"{part.node} means other peers", me)]
         if one.step <= part.step < one.steps:
             one.came[part.step] = part
-        return [Tell(part.node, Taken(me.node, xid))]
+        return [Tell(part.node, Received(me.node, xid))]
 
-    def _advance(self, me: Holding, now: float) -> list[Effect]:
-        """Take what has come, in order, and pass it on."""
+    def _advance(self, me: GossipState, now: float) -> list[Effect]:
+        """Process the chunks that have arrived, in order, and pass them on."""
         effects: list[Effect] = []
         while self.open is not None and self.open.step in self.open.came:
             one = self.open
             part = one.came.pop(one.step)
             piece = (one.place - 1 - one.step) % one.count
             try:
-                tree, weight = self._merged(part, piece, one, me)
+                tree, weight = merge_chunk(part, piece, one, me)
             except InvalidPayload as error:
                 return [*effects, *self._give_up(error.message, me)]
             one.step += 1
-            one.until = now + self.policy.patience_s
+            one.until = now + self.policy.exchange_timeout_s
             one.seen |= {node: max(count, one.seen.get(node, 0)) for node, count in part.seen.items()}
             if one.step >= one.count - 1:
                 one.pieces[piece] = tree
             if one.step < one.steps:
-                effects.append(self._pass_on(piece, tree, weight, me, now))
+                body = part.body if one.step >= one.count else me.bodies.put_transient({"piece": tree})
+                effects.append(self._pass_on(piece, body, weight, me, now))
             else:
                 self._finish(one, me)
         return effects
 
-    def _merged(self, part: Part, piece: int, one: Round, me: Holding) -> tuple[Tree, float]:
-        """What came, with our own part in it while it goes round for the first time. Raises `InvalidPayload`."""
-        theirs = tree_slot(me.bodies.get(part.body), "piece")
-        mine = cut(me.model, piece, one.count)
-        same_layout(theirs.layout, mine.layout)
-        if part.piece != piece or not (norm(theirs) < inf and isfinite(part.weight) and part.weight > 0):
-            raise InvalidPayload(f"{part.node} sent a part that is not finite, or not the next one")
-        if one.step >= one.count - 1:
-            return theirs, part.weight
-        whole = part.weight + me.weight
-        return combine(theirs, mine, part.weight / whole, me.weight / whole), whole
-
-    def _finish(self, one: Round, me: Holding) -> None:
-        """Everything is there: apply it."""
+    def _finish(self, one: RingRound, me: GossipState) -> None:
+        """Set the model of a complete round."""
         before, me.model = me.model, joined(me.model.layout, [one.pieces[piece] for piece in range(one.count)])
-        moved = norm(sub(me.model, before))
-        for node in one.members:
-            me.met(node, moved)
-        me.learn_of(one.seen)
+        if me.counts.rounds_done:
+            moved = norm(sub(me.model, before))
+            for node in one.members:
+                me.record_distance(node, moved)
+        me.counts.merge(one.seen)
         self.open, self.done = None, self.round
 
-    # What survives
+    # Stored state
 
     def state(self) -> dict[str, Any]:
         return {"round": self.round, "done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """A round that was open is given up."""
+        """Restore the state; a round that was open is aborted."""
         self.round, self.done = state["round"], state["done"]
 
-    def names(self) -> list[Ref]:
+    def blob_refs(self) -> list[BlobRef]:
         early = [part for parts in self.early.values() for part in parts.values()]
         came = self.open.came.values() if self.open is not None else ()
         return [part.body for part in [*early, *came, *(sent.part for sent in self._sent.values())]]
 
-    def tallies(self) -> dict[str, int]:
-        return {"round": self.round, "unheard": len(self._unheard), "given_up": self.given_up}
+    def counters(self) -> dict[str, int]:
+        return {"round": self.round, "unheard": len(self._unacknowledged), "given_up": self.given_up}

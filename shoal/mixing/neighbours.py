@@ -1,20 +1,20 @@
-"""Synchronous averaging with neighbours: after each local round everybody takes a weighted mean over its neighbours.
+"""Synchronous averaging with neighbours: after each local round all peers take a weighted mean over their neighbours.
 
 Lian, Zhang, Zhang, Hsieh, Zhang, Liu: "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for
 Decentralized Parallel Stochastic Gradient Descent", NeurIPS 2017, Algorithm 1 (D-PSGD), with a local round of the job's
 algorithm in place of one gradient step:
 
-    x_i  <-  sum_j W_ij x_j        over i and its neighbours j; W: see `shoal.core.topology`
+    x_i  <-  sum_j W_ij x_j        over i and its neighbours j; W: see `shoal.core.mixing.topology`
 
 With `target` "uniform" W is doubly stochastic: gossip alone leads to the *unweighted* mean of the models. With
-"examples" W has the stationary distribution n_k / sum n_k, and leads to the sample-weighted mean; large peers then
-hardly listen to small ones, so it takes longer. Neither keeps the mean where it was when an offer is missing, which
-pairwise exchange does. Where filters round what others see of x_k, q_k, it is x_i <- x_i + sum_j W_ij (q_j - q_i).
+"examples" W has the stationary distribution n_k / sum n_k, and leads to the sample-weighted mean; it converges more
+slowly, because peers with many examples give little weight to those with few. Neither conserves the mean when an offer
+is missing, as pairwise exchange does. Where filters round x_k to q_k, it is x_i <- x_i + sum_j W_ij (q_j - q_i).
 
-Rounds of mixing are numbered as in Lamport's clock: a peer whose neighbours are further takes their number. It waits
-for its neighbours' offers of its own round, but not for who is not there, who is past that round, or for longer than
-`patience_s`: the weight of one who is missing goes to the peer itself. An offer is sent again until it is answered.
-A process that dies gives up the round that was open, and the model stays as it was after the local round.
+Rounds of mixing are numbered as in Lamport's clock: a peer whose neighbours are ahead takes their number. It waits for
+its neighbours' offers of its own round, but not for peers that are absent or past that round, and not longer than
+`exchange_timeout_s`: a missing peer's weight goes to the peer itself. An offer is repeated until it is acknowledged. A
+process that dies aborts the open round, and the model stays as it was after the local round.
 """
 
 from __future__ import annotations
@@ -22,66 +22,66 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from annotated_types import Interval
 
 from shoal.core.errors import InvalidJob, InvalidPayload
-from shoal.core.gossip import Holding, Mixing
-from shoal.core.machine import Effect, Note, Tell
-from shoal.core.message import Ref, ref_state
-from shoal.core.peer_message import MixingMessage, Offer, Taken
-from shoal.core.plausible import ROUND_LEAP, lie
-from shoal.core.repeat import Repeats
-from shoal.core.sums import TreeSum
-from shoal.core.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
-from shoal.core.transfer import Transfer
-from shoal.core.tree import Tree, norm, same_layout, sub, towards
+from shoal.core.errors.ranges import PositiveFloat
+from shoal.core.gossip.counter_bounds import ROUND_LEAP, implausible
+from shoal.core.gossip.gossip_state import GossipState
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.gossip.transfer import Transfer
+from shoal.core.membership.retransmission import Retransmissions
+from shoal.core.mixing.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
+from shoal.core.model.aggregation import TreeSum
+from shoal.core.model.tree import Tree, norm, same_layout, sub, towards
+from shoal.core.protocol.machine import Effect, JobEvent, Tell
+from shoal.core.protocol.message import BlobRef, ref_state
+from shoal.core.protocol.peer_message import MixingMessage, ModelOffer, Received
 
 GraphName = Literal["ring", "torus", "regular", "exponential", "complete"]
 
 
 @dataclass(frozen=True)
 class Neighbours(Mixing):
-    """All mix in step, each with its neighbours on a graph of those that are there."""
+    """All peers mix in step, each with its neighbours on a graph of the live peers."""
 
     name: ClassVar[str] = "neighbours"
     title: ClassVar[str] = "Synchronous averaging with neighbours (D-PSGD, Lian et al. 2017)"
-    filtered: ClassVar[bool] = True
+    supports_filters: ClassVar[bool] = True
 
     graph: GraphName = "regular"
-    """Who listens to whom. "exponential": to one other, 1, 2, 4, … places away by round (Ying et al. 2021)."""
-    degree: int = 4
-    """Neighbours of each in a random regular graph; as many as there are, or one more, where that cannot be."""
+    """Topology. "exponential": one neighbour, 1, 2, 4, … places away by round (Ying et al. 2021)."""
+    degree: Annotated[int, Interval(ge=2)] = 4
+    """Neighbours of each peer in a random regular graph; all, or one more, where no such graph exists."""
     seed: int = 0
-    """Which random regular graph."""
+    """Seed of the random regular graph."""
     target: Literal["uniform", "examples"] = "uniform"
-    """Whether all peers count alike in the mean that is approached, or by their examples."""
-    patience_s: float = 30.0
+    """Limit of the averaging: the plain mean, or weighted by examples."""
+    exchange_timeout_s: PositiveFloat = 30.0
     """Seconds to wait for the neighbours' models of the same round."""
-    repeat_s: float = 1.0
+    repeat_s: PositiveFloat = 1.0
     """Seconds until an unanswered offer is sent again, doubled each time."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.graph not in get_args(GraphName):
             raise InvalidJob(
                 f"neighbours: graph is {self.graph!r}", hint=f"use one of {', '.join(get_args(GraphName))}"
             )
-        if self.degree < 2:
-            raise InvalidJob(f"neighbours: degree is {self.degree}, but a graph is connected from 2 on")
         if self.target not in {"uniform", "examples"}:
             raise InvalidJob(f"neighbours: target is {self.target!r}", hint='use "uniform" or "examples"')
         if self.graph == "exponential" and self.target == "examples":
             raise InvalidJob(
                 "neighbours: one-way links cannot weight by examples", hint='use the graph "regular", or push_sum'
             )
-        if not (0 < self.patience_s < inf and 0 < self.repeat_s < inf):
-            raise InvalidJob("neighbours: patience_s and repeat_s must be positive")
 
     def mixer(self) -> NeighboursMixer:
-        """A peer's side of it."""
         return NeighboursMixer(self)
 
     def links(self, nodes: tuple[str, ...], round_: int) -> Graph:
-        """The graph of that round over these nodes; the nearest that there is where the wanted one cannot be."""
+        """Return the graph of that round over these nodes; the nearest possible one where it does not exist."""
         count = len(nodes)
         match self.graph:
             case "exponential":
@@ -96,177 +96,180 @@ class Neighbours(Mixing):
 
 
 @dataclass
-class Round:
-    """The round that is open: how many neighbours each of those has to whom we listen, and what has come from them."""
+class NeighbourRound:
+    """The open round: the degree of each neighbour, and the offers received."""
 
     degrees: dict[str, int]
     degree: int
     until: float
-    shown: Ref
-    """Our own offer's body."""
-    heard: dict[str, Offer] = field(default_factory=dict)
+    shown: BlobRef
+    """Blob of this peer's offer."""
+    received: dict[str, ModelOffer] = field(default_factory=dict)
 
 
 class NeighboursMixer:
-    """What survives the process: the number of the round, and the offer that somebody may have missed."""
+    """Durable state: the number of the round, and the offer that neighbours may have missed."""
 
-    in_step: ClassVar[bool] = True
+    synchronous: ClassVar[bool] = True
 
     def __init__(self, policy: Neighbours) -> None:
         self.policy = policy
         self.round = 0
-        self.offer: Offer | None = None
+        self.offer: ModelOffer | None = None
         self.alarm = inf
         self.refused = 0
         """Offers that must not be mixed."""
-        self.open: Round | None = None
-        self.early: dict[str, Offer] = {}
-        """The newest offer of each peer that is further than we are."""
+        self.open: NeighbourRound | None = None
+        self.early: dict[str, ModelOffer] = {}
+        """The newest offer of each peer that is ahead."""
         self._to: tuple[str, ...] = ()
-        self._unheard: Repeats[str] = Repeats(policy.repeat_s)
+        self._unacknowledged: Retransmissions[str] = Retransmissions(policy.repeat_s)
         self._drawn: tuple[object, Graph] = None, {}
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         return self.open is not None
 
     @property
-    def busy(self) -> bool:
-        return self.open is not None or len(self._unheard) > 0
+    def is_busy(self) -> bool:
+        return self.open is not None or len(self._unacknowledged) > 0
 
     @property
     def moving_until(self) -> float:
-        return self._unheard.moving_until
+        return self._unacknowledged.moving_until
 
     def halt(self) -> None:
-        """Rounds are begun by `turn` alone, and end by themselves."""
+        """Do nothing: rounds begin in `begin_turn` only, and end by themselves."""
 
     def resume(self) -> None:
-        """The next `turn` begins one."""
+        """Do nothing: the next `begin_turn` begins a round."""
 
-    def turn(self, me: Holding, now: float) -> Sequence[Effect]:
-        """Offer the model to those that listen to us."""
+    def begin_turn(self, me: GossipState, now: float) -> Sequence[Effect]:
+        """Offer the model to the listening peers."""
         return self._begin(max([self.round + 1, *(offer.round for offer in self.early.values())]), me, now)
 
-    def _begin(self, round_: int, me: Holding, now: float) -> list[Effect]:
-        graph = self._graph(tuple(sorted({me.node, *me.live})), round_)
+    def _begin(self, round_: int, me: GossipState, now: float) -> list[Effect]:
+        graph = self._graph(tuple(sorted({me.node, *me.peers.nodes})), round_)
         self.round, self._to = round_, tuple(sorted(listeners(graph, me.node)))
-        self.offer = Offer(me.node, round_, me.shown(), dict(me.seen), me.weight)
-        self._unheard.clear()
+        self.offer = ModelOffer(me.node, round_, me.publish_model(), dict(me.counts.seen), me.weight)
+        self._unacknowledged.clear()
         for to in self._to:
-            self._unheard.add(to, now)
+            self._unacknowledged.add(to, now)
         degrees = {node: len(graph[node]) for node in sorted(graph[me.node])}
-        self.open = Round(degrees, len(graph[me.node]), now + self.policy.patience_s, self.offer.body)
-        self.open.heard = {node: one for node, one in self.early.items() if one.round == round_ and node in degrees}
+        self.open = NeighbourRound(degrees, len(graph[me.node]), now + self.policy.exchange_timeout_s, self.offer.body)
+        self.open.received = {node: one for node, one in self.early.items() if one.round == round_ and node in degrees}
         self.early = {node: one for node, one in self.early.items() if one.round > round_}
-        return [*(Tell(to, self.offer) for to in self._to), *self.ring(me, now)]
+        return [*(Tell(to, self.offer) for to in self._to), *self.on_timer(me, now)]
 
     def _graph(self, nodes: tuple[str, ...], round_: int) -> Graph:
-        """Drawn once for as long as the same peers are there."""
+        """Return the graph, drawn once for each set of peers."""
         key = nodes, round_ if self.policy.graph == "exponential" else 0
         if self._drawn[0] != key:
             self._drawn = key, self.policy.links(nodes, round_)
         return self._drawn[1]
 
-    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
-        """What is on its way is not sent again, and a round waits for what is coming."""
+    def on_transfer(self, transfer: Transfer, me: GossipState, now: float) -> Sequence[Effect]:
+        """Note the progress of an offer: it is not sent again, and the round waits for incoming ones."""
         if transfer.leaving and self.offer is not None and transfer.id == (me.node, self.round, 0):
             if transfer.nbytes < self.offer.body.nbytes:
-                self._unheard.postpone(transfer.node, now)
+                self._unacknowledged.postpone(transfer.node, now)
         elif self.open is not None and transfer.id == (transfer.node, self.round, 0) and not transfer.leaving:
-            self.open.until = max(self.open.until, now + self.policy.patience_s)
-        return self.ring(me, now)
+            self.open.until = max(self.open.until, now + self.policy.exchange_timeout_s)
+        return self.on_timer(me, now)
 
-    def ring(self, me: Holding, now: float) -> Sequence[Effect]:
-        """Send again what may be lost; close the round when nobody is to be waited for any longer."""
+    def on_timer(self, me: GossipState, now: float) -> Sequence[Effect]:
+        """Repeat unacknowledged offers; close the round when no more are expected."""
         effects: list[Effect] = []
-        for to in self._unheard.take_due(now):
-            if to in me.live and self.offer is not None:
+        for to in self._unacknowledged.take_due(now):
+            if to in me.peers.nodes and self.offer is not None:
                 effects.append(Tell(to, self.offer))
             else:
-                self._unheard.drop(to)
+                self._unacknowledged.drop(to)
         if self.open is not None and (now >= self.open.until or not self._missing(self.open, me)):
             effects += self._close(self.open, me, now)
-        if not self._unheard:
+        if not self._unacknowledged:
             self.offer = None
-        self.alarm = min(self._unheard.alarm, self.open.until if self.open is not None else inf)
+        self.alarm = min(self._unacknowledged.alarm, self.open.until if self.open is not None else inf)
         return effects
 
-    def _missing(self, round_: Round, me: Holding) -> bool:
-        """Whether an offer of this round may still come: from one that is there, and not past it."""
-        return bool((round_.degrees.keys() & me.live) - round_.heard.keys() - self.early.keys())
+    def _missing(self, round_: NeighbourRound, me: GossipState) -> bool:
+        """Return whether an offer of this round may still come: from a live peer that is not past it."""
+        return bool((round_.degrees.keys() & me.peers.nodes) - round_.received.keys() - self.early.keys())
 
-    def _close(self, round_: Round, me: Holding, now: float) -> list[Effect]:
-        """Mix what has come. If all are further, go where they are, without another local round."""
+    def _close(self, round_: NeighbourRound, me: GossipState, now: float) -> list[Effect]:
+        """Mix the offers received. If all neighbours are ahead, follow them without another local round."""
         self.open = None
-        if not round_.heard:
-            ahead = [offer.round for node, offer in self.early.items() if node in me.live]
+        if not round_.received:
+            ahead = [offer.round for node, offer in self.early.items() if node in me.peers.nodes]
             return self._begin(max(ahead), me, now) if ahead else []
-        share = {node: self._share(round_, node, offer.weight / me.weight) for node, offer in round_.heard.items()}
-        mean, mine = TreeSum(me.model.layout), me.seen_by_others(round_.shown)
-        mean.add(mine, 1.0 - sum(share.values()), norm(mine))
-        for node, offer in sorted(round_.heard.items()):
-            theirs = me.opened(offer.body)
+        share = {node: self._share(round_, node, offer.weight / me.weight) for node, offer in round_.received.items()}
+        mean, own = TreeSum(me.model.layout), me.published_model(round_.shown)
+        mean.add(own, 1.0 - sum(share.values()), norm(own))
+        for node, offer in sorted(round_.received.items()):
+            theirs = me.open_model(offer.body)
             mean.add(theirs, share[node], norm(theirs))
-            me.met(node, norm(sub(theirs, me.model)))
-            me.learn_of(offer.seen)
+            me.record_distance(node, norm(sub(theirs, me.model)))
+            me.counts.merge(offer.seen)
         mixed = mean.mean_onto()
-        me.model = towards(me.model, mine, mixed, 1.0) if me.filters else mixed
+        me.model = towards(me.model, own, mixed, 1.0) if me.filters else mixed
         return []
 
-    def _share(self, round_: Round, node: str, ratio: float) -> float:
+    def _share(self, round_: NeighbourRound, node: str, ratio: float) -> float:
         if self.policy.graph == "exponential":
             return 0.5
         return metropolis(round_.degree, round_.degrees[node], ratio if self.policy.target == "examples" else 1.0)
 
     # Messages
 
-    def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
-        """An offer, or its answer."""
+    def on(self, message: MixingMessage, me: GossipState, now: float) -> Sequence[Effect]:
+        """Handle an offer or an acknowledgement."""
         effects: list[Effect] = []
-        if isinstance(message, Offer):
+        if isinstance(message, ModelOffer):
             effects = self._offered(message, me)
-        elif isinstance(message, Taken) and message.id == (me.node, self.round, 0):
-            self._unheard.drop(message.node)
-        return [*effects, *self.ring(me, now)]
+        elif isinstance(message, Received) and message.id == (me.node, self.round, 0):
+            self._unacknowledged.drop(message.node)
+        return [*effects, *self.on_timer(me, now)]
 
-    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
-        """An offer is not waited for any longer in its round; its weight goes to the peer itself."""
-        if isinstance(message, Offer):
-            return [*self._offered(message, me, why), *self.ring(me, now)]
+    def reject(self, message: MixingMessage, why: str, me: GossipState, now: float) -> Sequence[Effect]:
+        """Leave an offer out of its round; its weight goes to this peer."""
+        if isinstance(message, ModelOffer):
+            return [*self._offered(message, me, why), *self.on_timer(me, now)]
         return self.on(message, me, now)
 
-    def _offered(self, offer: Offer, me: Holding, why: str = "") -> list[Effect]:
-        """Keep it if it is of this round or a later one. Whatever it is, it need not come again."""
-        node, answer = offer.node, Tell(offer.node, Taken(me.node, (offer.node, offer.round, 0)))
+    def _offered(self, offer: ModelOffer, me: GossipState, why: str = "") -> list[Effect]:
+        """Keep an offer of this round or a later one, and acknowledge it in any case."""
+        node, answer = offer.node, Tell(offer.node, Received(me.node, (offer.node, offer.round, 0)))
         if offer.round > self.round + ROUND_LEAP:
-            return [answer, lie(node, f"is in round {offer.round} of mixing; this peer is in {self.round}", me.round)]
+            return [
+                answer,
+                implausible(node, f"is in mixing round {offer.round}; this peer is in {self.round}", me.round),
+            ]
         if offer.round > self.round:
-            self._unheard.drop(node)
-        elif self.open is None or offer.round < self.round or node in self.open.heard:
+            self._unacknowledged.drop(node)
+        elif self.open is None or offer.round < self.round or node in self.open.received:
             return [answer]
         why = why or self._fault(offer, me)
         if why:
             self.refused += 1
             if self.open is not None and offer.round == self.round:
                 self.open.degrees.pop(node, None)
-            return [answer, Note("refusal", f"its model was not mixed: {why}", me.round, node)]
+            return [answer, JobEvent("refusal", f"its model was not mixed: {why}", me.round, node)]
         if offer.round > self.round:
             self.early[node] = max(offer, self.early.get(node, offer), key=lambda one: one.round)
         elif self.open is not None and node in self.open.degrees:
-            self.open.heard[node] = offer
+            self.open.received[node] = offer
         return [answer]
 
-    def _fault(self, offer: Offer, me: Holding) -> str:
-        """Why it must not be mixed; "" if nothing is wrong with it."""
+    def _fault(self, offer: ModelOffer, me: GossipState) -> str:
+        """Return why the offer must not be mixed; "" if it may be."""
         try:
-            theirs: Tree = me.opened(offer.body)
+            theirs: Tree = me.open_model(offer.body)
             same_layout(me.model.layout, theirs.layout)
         except InvalidPayload as error:
             return error.message
         return "" if norm(theirs) < inf and isfinite(offer.weight) and offer.weight > 0 else "it is not finite"
 
-    # What survives
+    # Stored state
 
     def state(self) -> dict[str, Any]:
         offer = self.offer
@@ -276,18 +279,18 @@ class NeighboursMixer:
         return {"round": self.round, "offer": kept, "to": list(self._to)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The open round is given up; neighbours may still wait for the offer."""
+        """Restore the state; the open round is aborted, but neighbours may still wait for the offer."""
         self.round = state["round"]
         if "offer" in state:
             node, body, seen, weight = state["offer"]
-            self.offer, self._to = Offer(node, self.round, Ref(*body), seen, weight), tuple(state["to"])
-            self._unheard.add_due(self._to)
+            self.offer, self._to = ModelOffer(node, self.round, BlobRef(*body), seen, weight), tuple(state["to"])
+            self._unacknowledged.add_due(self._to)
             self.alarm = 0.0
 
-    def names(self) -> list[Ref]:
-        kept = [*self.early.values(), *(self.open.heard.values() if self.open is not None else ())]
+    def blob_refs(self) -> list[BlobRef]:
+        kept = [*self.early.values(), *(self.open.received.values() if self.open is not None else ())]
         own = [self.open.shown] if self.open is not None else []
         return [*own, *(one.body for one in [*kept, *([self.offer] if self.offer is not None else [])])]
 
-    def tallies(self) -> dict[str, int]:
-        return {"round": self.round, "unheard": len(self._unheard), "refused": self.refused}
+    def counters(self) -> dict[str, int]:
+        return {"round": self.round, "unheard": len(self._unacknowledged), "refused": self.refused}

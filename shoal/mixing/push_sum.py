@@ -1,24 +1,24 @@
-"""Push-sum: after each local round a peer gives half of its mass to another, and nobody has to answer with a model.
+"""Push-sum: after each local round a peer gives half of its mass to another peer and needs no model in return.
 
 Kempe, Dobra, Gehrke: "Gossip-Based Computation of Aggregate Information", FOCS 2003, protocol Push-Sum; with training
 in between, Assran, Loizou, Ballas, Rabbat: "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019,
 Algorithm 1. Peer k holds a mass w_k and a sum s_k = w_k x_k, where x_k is its model; w_k is n_k (examples) at first.
 
-    push        w_k  <-  w_k / 2                    the other half, m = w_k / 2, travels with x_k; x_k stays
-    on (m, q)   x_k  <-  x_k + m / (w_k + m) (q - x_k),   w_k  <-  w_k + m
-    learning d  x_k  <-  x_k + min(1, n_k / w_k) d  so s_k grows by n_k d, or by w_k d while there is less mass
+push        w_k  <-  w_k / 2                    the other half, m = w_k / 2, travels with x_k; x_k stays
+on (m, q)   x_k  <-  x_k + m / (w_k + m) (q - x_k),   w_k  <-  w_k + m
+learning d  x_k  <-  x_k + min(1, n_k / w_k) d  so s_k grows by n_k d, or by w_k d while there is less mass
 
-Sums of w and of w x over all peers, and over what is under way, stay as they were; all x_k approach their ratio, which
-is the sample-weighted mean. It holds if each push is taken exactly once: a push is kept, and sent again, until it is
-Taken, and a receiver remembers the last id from each sender, who has one push to each under way. Mass that is refused
-(Never) is taken back; mass pushed to a peer that never returns is lost with it, and with it the share that it had.
+Sums of w and of w x over all peers and all pushes in flight are conserved; all x_k approach their ratio, the
+sample-weighted mean. It holds if each push is taken exactly once: a push is kept, and sent again, until it is Received,
+and a receiver remembers the last id from each sender, which has one push to each in flight. Refused mass
+(ExchangeAbort) is taken back; mass pushed to a peer that never returns is lost with it.
 
-So whoever is about to go (`halt`) must know that nothing is under way to it. It asks all who are there (Resolve), and
-waits for their answers (Never): a push to it that was under way has been taken by then, and there will be no other.
+A peer that is about to go (`halt`) must know that nothing is in flight to it. It asks all present peers (ExchangeQuery)
+and waits for their answers (ExchangeAbort): a push to it that was in flight has been taken by then, and no other comes.
 
 The paper's step is n_k / w_k d whatever w_k: on little mass that is many times as long as what was learned, which
-diverges (a simulated run has shown it), so no step is made longer here. What a peer learns then counts for less; for
-that to happen little, a peer with less than `floor` of its own weight gives nothing away until others have given to it.
+diverges (a simulated run has shown it), so no step is made longer here. Such an update counts for less; to make that
+rare, a peer with less than `floor` of its own weight gives nothing away until others have given to it.
 """
 
 from __future__ import annotations
@@ -28,57 +28,52 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any, ClassVar
 
-from shoal.core.errors import InvalidJob, InvalidPayload
-from shoal.core.gossip import Holding, Mixing
-from shoal.core.machine import Effect, Note, Tell
-from shoal.core.message import Ref, ref_state
-from shoal.core.peer_message import ExchangeId, MixingMessage, Never, Push, Resolve, Taken
-from shoal.core.repeat import Repeats
-from shoal.core.transfer import Transfer
-from shoal.core.tree import Tree, norm, same_layout, sub, towards
+from shoal.core.errors import InvalidPayload
+from shoal.core.errors.ranges import PositiveFloat, PositiveFraction
+from shoal.core.gossip.gossip_state import GossipState
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.gossip.transfer import Transfer
+from shoal.core.membership.retransmission import Retransmissions
+from shoal.core.model.tree import Tree, norm, same_layout, sub, towards
+from shoal.core.protocol.machine import Effect, JobEvent, Tell
+from shoal.core.protocol.message import BlobRef, ref_state
+from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeId, ExchangeQuery, MixingMessage, Push, Received
 
 PENDING_MAX = 16
-"""Pushes that have not been answered. With so many, nothing more is pushed."""
+"""Unacknowledged pushes. With so many, nothing more is pushed."""
 
 FLOOR_AT_REST = 1 / 64
-"""Instead of `floor`, when nothing more is learned that could count for less."""
+"""Used instead of `floor` after the local rounds, when no update can lose weight any more."""
 
 
 @dataclass(frozen=True)
 class PushSum(Mixing):
-    """Each peer gives half of its mass to one random other after a local round, and waits for nobody."""
+    """Each peer gives half of its mass to one random other after a local round, and waits for no answer."""
 
     name: ClassVar[str] = "push_sum"
     title: ClassVar[str] = "Push-sum (Kempe et al. 2003; Assran et al. 2019)"
 
-    floor: float = 0.25
+    floor: PositiveFraction = 0.25
     """A peer pushes while it holds at least this share of its own weight, so it always keeps half of that."""
-    repeat_s: float = 1.0
+    repeat_s: PositiveFloat = 1.0
     """Seconds until an unanswered push is sent again, doubled each time."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.floor <= 1:
-            raise InvalidJob(f"push_sum: floor is {self.floor}, but a share lies above 0 and is at most 1")
-        if not 0 < self.repeat_s < inf:
-            raise InvalidJob("push_sum: repeat_s must be positive")
-
     def mixer(self) -> PushSumMixer:
-        """A peer's side of it."""
         return PushSumMixer(self)
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PendingPush:
     """Mass that has left this peer, and may have arrived."""
 
     partner: str
     mass: float
-    shown: Ref
+    shown: BlobRef
     seen: dict[str, int]
 
 
 @dataclass(frozen=True)
-class Last:
+class LastPush:
     """The last push of a sender, and whether its mass was added here or refused for ever."""
 
     boot: int
@@ -88,14 +83,14 @@ class Last:
 
 @dataclass
 class PushSumMixer:
-    """What is kept (`mass`, `pending`, `last`) survives the process."""
+    """Durable state: `mass`, `pending` and `last`."""
 
-    in_step: ClassVar[bool] = False
+    synchronous: ClassVar[bool] = False
     policy: PushSum
     mass: float = 0.0
-    """0 until the beginning, when it is the peer's weight."""
-    pending: dict[ExchangeId, Pushed] = field(default_factory=dict)
-    last: dict[str, Last] = field(default_factory=dict)
+    """0 until the start, then the peer's weight."""
+    pending: dict[ExchangeId, PendingPush] = field(default_factory=dict)
+    last: dict[str, LastPush] = field(default_factory=dict)
     alarm: float = inf
     refused: int = 0
     """Pushes that must not be mixed."""
@@ -103,172 +98,176 @@ class PushSumMixer:
     def __post_init__(self) -> None:
         self._closed = False
         self._count = 0
-        self._unheard: Repeats[ExchangeId] = Repeats(self.policy.repeat_s)
-        self._parting: Repeats[str] = Repeats(self.policy.repeat_s)  # who may have something under way to us, who go
-        self._parted: set[str] = set()  # who has nothing, and will not have
-        self._asked: ExchangeId | None = None  # under which id they are asked
-        self._going: dict[str, ExchangeId] = {}  # who goes, as it has asked: nothing is pushed to it
-        self._unlearned: Tree | None = None  # the model as it was before the local round that is being made
+        self._unacknowledged: Retransmissions[ExchangeId] = Retransmissions(self.policy.repeat_s)
+        self._queries: Retransmissions[str] = Retransmissions(self.policy.repeat_s)  # unanswered queries, while leaving
+        self._answered_queries: set[str] = set()  # peers without pushes to this one
+        self._query_id: ExchangeId | None = None  # id of the queries
+        self._leaving: dict[str, ExchangeId] = {}  # queries of leaving peers, which get no more pushes
+        self._unlearned: Tree | None = None  # the model before the present local round
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         return False
 
     @property
-    def busy(self) -> bool:
-        return bool(self.pending) or len(self._parting) > 0
+    def is_busy(self) -> bool:
+        return bool(self.pending) or len(self._queries) > 0
 
     @property
     def moving_until(self) -> float:
-        return self._unheard.moving_until
+        return self._unacknowledged.moving_until
 
     def halt(self) -> None:
         self._closed = True
 
     def resume(self) -> None:
-        """All who were about to go may have stayed, as we have."""
+        """Allow pushes; peers that were about to leave may have stayed, too."""
         self._closed = False
-        self._parting.clear()
-        self._parted, self._asked, self._going = set(), None, {}
+        self._queries.clear()
+        self._answered_queries, self._query_id, self._leaving = set(), None, {}
 
-    # Beginning
+    # Pushing
 
-    def turn(self, me: Holding, now: float) -> Sequence[Effect]:
-        """Weigh what was learned, then give half of the mass away."""
+    def begin_turn(self, me: GossipState, now: float) -> Sequence[Effect]:
+        """Scale the local update by the mass, then push half of the mass."""
         self._begin(me)
         if self._unlearned is not None and self.mass > me.weight:
             me.model = towards(self._unlearned, self._unlearned, me.model, me.weight / self.mass)
         self._unlearned = me.model
-        return [*self._push(me, now), *self.ring(me, now)]
+        return [*self._push(me, now), *self.on_timer(me, now)]
 
-    def _begin(self, me: Holding) -> None:
+    def _begin(self, me: GossipState) -> None:
         self.mass = self.mass or me.weight
 
-    def _push(self, me: Holding, now: float) -> list[Effect]:
-        """To one of those that are there, and have answered our last push."""
-        free = sorted(me.live - {one.partner for one in self.pending.values()} - self._going.keys())
-        floor = min(self.policy.floor, FLOOR_AT_REST) if me.resting else self.policy.floor
+    def _push(self, me: GossipState, now: float) -> list[Effect]:
+        """Push to a live peer that has acknowledged the last push to it."""
+        free = sorted(me.peers.nodes - {one.partner for one in self.pending.values()} - self._leaving.keys())
+        floor = min(self.policy.floor, FLOOR_AT_REST) if me.counts.rounds_done else self.policy.floor
         if self._closed or not free or len(self.pending) >= PENDING_MAX or self.mass < floor * me.weight:
             return []
         self._count += 1
         xid = (me.node, me.boot, self._count)
         half = self.mass / 2
         self.mass -= half
-        self.pending[xid] = Pushed(me.rng.choice(free), half, me.shown(), dict(me.seen))
-        self._unheard.add(xid, now)
-        return [self._told(xid)]
+        self.pending[xid] = PendingPush(me.rng.choice(free), half, me.publish_model(), dict(me.counts.seen))
+        self._unacknowledged.add(xid, now)
+        return [self._push_message(xid)]
 
-    def _told(self, xid: ExchangeId) -> Tell:
+    def _push_message(self, xid: ExchangeId) -> Tell:
         one = self.pending[xid]
         return Tell(one.partner, Push(xid[0], xid, one.mass, one.shown, one.seen))
 
-    def moves(self, transfer: Transfer, me: Holding, now: float) -> Sequence[Effect]:
-        """What is on its way is not sent again."""
+    def on_transfer(self, transfer: Transfer, me: GossipState, now: float) -> Sequence[Effect]:
+        """Note the progress of a push: it is not sent again."""
         one = self.pending.get(transfer.id)
         if transfer.leaving and one is not None and transfer.nbytes < one.shown.nbytes:
-            self._unheard.postpone(transfer.id, now)
-        return self.ring(me, now)
+            self._unacknowledged.postpone(transfer.id, now)
+        return self.on_timer(me, now)
 
-    def ring(self, me: Holding, now: float) -> Sequence[Effect]:
-        """Send again what has not been answered."""
+    def on_timer(self, me: GossipState, now: float) -> Sequence[Effect]:
+        """Repeat unacknowledged pushes."""
         self._begin(me)
         if self._unlearned is None:
             self._unlearned = me.model
-        effects = [self._told(xid) for xid in self._unheard.take_due(now) if self.pending[xid].partner in me.live]
+        effects = [
+            self._push_message(xid)
+            for xid in self._unacknowledged.take_due(now)
+            if self.pending[xid].partner in me.peers.nodes
+        ]
         if self._closed:
-            effects += self._part(me, now)
-        self.alarm = min(self._unheard.alarm, self._parting.alarm)
+            effects += self._query_incoming(me, now)
+        self.alarm = min(self._unacknowledged.alarm, self._queries.alarm)
         return effects
 
-    def _part(self, me: Holding, now: float) -> list[Tell]:
-        """Ask all who are there whether they have something under way to us, until they have not."""
-        if self._asked is None:
+    def _query_incoming(self, me: GossipState, now: float) -> list[Tell]:
+        """Ask all live peers whether they have a push under way to this one, until none has."""
+        if self._query_id is None:
             self._count += 1
-            self._asked = (me.node, me.boot, self._count)
-        for node in self._parting.keys() - me.live:
-            self._parting.drop(node)
-        self._parting.add_due(me.live - self._parted - self._parting.keys())
-        return [Tell(node, Resolve(me.node, self._asked)) for node in self._parting.take_due(now)]
+            self._query_id = (me.node, me.boot, self._count)
+        for node in self._queries.keys() - me.peers.nodes:
+            self._queries.drop(node)
+        self._queries.add_due(me.peers.nodes - self._answered_queries - self._queries.keys())
+        return [Tell(node, ExchangeQuery(me.node, self._query_id)) for node in self._queries.take_due(now)]
 
-    def _goes(self, message: Resolve, me: Holding) -> list[Effect]:
-        """Nothing more goes there; what is under way is sent once more, and answered first."""
-        self._going[message.node] = message.id
+    def _receive_query(self, message: ExchangeQuery, me: GossipState) -> list[Effect]:
+        """Push nothing more there; repeat pending pushes, and answer after their acknowledgement."""
+        self._leaving[message.node] = message.id
         under_way = [xid for xid, one in self.pending.items() if one.partner == message.node]
-        self._unheard.add_due(under_way)
-        return [] if under_way else [self._farewell(message.node, me)]
+        self._unacknowledged.add_due(under_way)
+        return [] if under_way else [self._nothing_incoming(message.node, me)]
 
-    def _farewell(self, node: str, me: Holding) -> Tell:
-        return Tell(node, Never(me.node, self._going[node], "nothing is under way"))
+    def _nothing_incoming(self, node: str, me: GossipState) -> Tell:
+        return Tell(node, ExchangeAbort(me.node, self._leaving[node], "nothing is under way"))
 
     # Messages
 
-    def on(self, message: MixingMessage, me: Holding, now: float) -> Sequence[Effect]:
-        """A push, or its answer: from those two alone whom it concerns."""
+    def on(self, message: MixingMessage, me: GossipState, now: float) -> Sequence[Effect]:
+        """Handle a push or its answer, from its two sides only."""
         self._begin(me)
         effects: list[Effect] = []
         if isinstance(message, Push) and message.id[0] == message.node:
-            effects = self._pushed(message, me)
-        elif isinstance(message, Resolve) and message.id[0] == message.node:
-            effects = self._goes(message, me)
-        elif isinstance(message, Never) and message.id == self._asked:
-            self._parting.drop(message.node)
-            self._parted.add(message.node)
-        elif isinstance(message, Taken | Never):
+            effects = self._receive_push(message, me)
+        elif isinstance(message, ExchangeQuery) and message.id[0] == message.node:
+            effects = self._receive_query(message, me)
+        elif isinstance(message, ExchangeAbort) and message.id == self._query_id:
+            self._queries.drop(message.node)
+            self._answered_queries.add(message.node)
+        elif isinstance(message, Received | ExchangeAbort):
             one = self.pending.get(message.id)
             if one is not None and one.partner == message.node:
-                effects = self._answered(message, me)
-        return [*effects, *self.ring(me, now)]
+                effects = self._receive_answer(message, me)
+        return [*effects, *self.on_timer(me, now)]
 
-    def decline(self, message: MixingMessage, why: str, me: Holding, now: float) -> Sequence[Effect]:
-        """The mass goes back to its sender."""
+    def reject(self, message: MixingMessage, why: str, me: GossipState, now: float) -> Sequence[Effect]:
+        """Return the mass to its sender."""
         if isinstance(message, Push) and message.id[0] == message.node:
             self._begin(me)
-            return [*self._pushed(message, me, why), *self.ring(me, now)]
+            return [*self._receive_push(message, me, why), *self.on_timer(me, now)]
         return self.on(message, me, now)
 
-    def _pushed(self, push: Push, me: Holding, why: str = "") -> list[Effect]:
-        """Add it, once; or refuse it, for ever."""
+    def _receive_push(self, push: Push, me: GossipState, why: str = "") -> list[Effect]:
+        """Add the mass once, or refuse it for ever."""
         _, boot, number = push.id
-        last = self.last.get(push.node, Last(-1, -1, True))
+        last = self.last.get(push.node, LastPush(-1, -1, True))
         effects: list[Effect] = []
         if (boot, number) > (last.boot, last.number):
             why = why or self._fault(push, me)
-            last = self.last[push.node] = Last(boot, number, not why)
-            if push.id > self._going.get(push.node, push.id):
-                del self._going[push.node]  # it has stayed
+            last = self.last[push.node] = LastPush(boot, number, not why)
+            if push.id > self._leaving.get(push.node, push.id):
+                del self._leaving[push.node]  # it did not leave
             if why:
                 self.refused += 1
-                effects = [Note("refusal", f"its share was not mixed: {why}", me.round, push.node)]
+                effects = [JobEvent("refusal", f"its share was not mixed: {why}", me.round, push.node)]
             else:
-                theirs = me.opened(push.body)
-                me.met(push.node, norm(sub(theirs, me.model)))
+                theirs = me.open_model(push.body)
+                me.record_distance(push.node, norm(sub(theirs, me.model)))
                 self._add(push.mass, theirs, me)
-                me.learn_of(push.seen)
-        # To an older one any answer will do: its sender has had the right one, or it would not have pushed again.
-        answer = Taken(me.node, push.id) if last.taken else Never(me.node, push.id, "it must not be mixed")
+                me.counts.merge(push.seen)
+        # An older push needs any answer: its sender has had the right one, or it would not have pushed again.
+        answer = Received(me.node, push.id) if last.taken else ExchangeAbort(me.node, push.id, "it must not be mixed")
         return [*effects, Tell(push.node, answer)]
 
-    def _fault(self, push: Push, me: Holding) -> str:
-        """Why it must not be mixed; "" if nothing is wrong with it."""
+    def _fault(self, push: Push, me: GossipState) -> str:
+        """Return why the push must not be mixed; "" if it may be."""
         try:
-            theirs = me.opened(push.body)
+            theirs = me.open_model(push.body)
             same_layout(me.model.layout, theirs.layout)
         except InvalidPayload as error:
             return error.message
         return "" if norm(theirs) < inf and push.mass > 0 and isfinite(push.mass) else "it is not finite"
 
-    def _answered(self, answer: Taken | Never, me: Holding) -> list[Effect]:
+    def _receive_answer(self, answer: Received | ExchangeAbort, me: GossipState) -> list[Effect]:
         one = self.pending.pop(answer.id)
-        self._unheard.drop(answer.id)
-        if isinstance(answer, Never):
-            self._add(one.mass, me.opened(one.shown), me)
-        return [self._farewell(one.partner, me)] if one.partner in self._going else []
+        self._unacknowledged.drop(answer.id)
+        if isinstance(answer, ExchangeAbort):
+            self._add(one.mass, me.open_model(one.shown), me)
+        return [self._nothing_incoming(one.partner, me)] if one.partner in self._leaving else []
 
-    def _add(self, mass: float, theirs: Tree, me: Holding) -> None:
+    def _add(self, mass: float, theirs: Tree, me: GossipState) -> None:
         self.mass += mass
         me.model = self._unlearned = towards(me.model, me.model, theirs, mass / self.mass)
 
-    # What survives
+    # Stored state
 
     def state(self) -> dict[str, Any]:
         return {
@@ -281,16 +280,16 @@ class PushSumMixer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """What was under way is sent again at once."""
+        """Restore the durable state; pending pushes are repeated at once."""
         self.mass = state["mass"]
         for xid, partner, mass, shown, seen in state["pending"]:
-            self.pending[(xid[0], xid[1], xid[2])] = Pushed(partner, mass, Ref(*shown), seen)
-        self.last = {node: Last(*last) for node, last in state["last"].items()}
-        self._unheard.add_due(self.pending)
+            self.pending[(xid[0], xid[1], xid[2])] = PendingPush(partner, mass, BlobRef(*shown), seen)
+        self.last = {node: LastPush(*last) for node, last in state["last"].items()}
+        self._unacknowledged.add_due(self.pending)
         self.alarm = 0.0
 
-    def names(self) -> list[Ref]:
+    def blob_refs(self) -> list[BlobRef]:
         return [one.shown for one in self.pending.values()]
 
-    def tallies(self) -> dict[str, int]:
+    def counters(self) -> dict[str, int]:
         return {"under_way": len(self.pending), "refused": self.refused}

@@ -1,8 +1,8 @@
-"""What nodes have kept of jobs, and which of it a coordinator that has lost its disk goes on from.
+"""The choice of a version from which a coordinator that lost its disk restores a job.
 
-Nothing that a node says is believed: a charter, a roster and a manifest count when this coordinator's key has signed
-them, and a model when the manifest names its SHA-256. Of all versions that count, the one of the highest (term, number)
-is the newest; what does not count is refused by name.
+Nodes are not trusted: a charter, a roster and a manifest are valid if this coordinator's key has signed them, and a
+model if the manifest names its SHA-256. The valid version of the highest (term, number) is the newest; each invalid
+checkpoint is rejected with its reason.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal import strict_json
 from shoal.core.errors import InvalidJob, InvalidPayload, Refused, ShoalError
-from shoal.spec import parse_job
-from shoal.trust.papers import Charter, Manifest, Roster, config_sha, open_charter, unseal
+from shoal.jobs.spec import parse_job
+from shoal.trust.documents import Charter, Manifest, Roster, config_sha, open_charter, verify_document
+from shoal.validation import strict_json
 
 MANIFESTS_MAX = 8
 OFFER_BYTES_MAX = 2 * (Charter.BYTES_MAX + Roster.BYTES_MAX + MANIFESTS_MAX * Manifest.BYTES_MAX)
 """As JSON in JSON: quotation marks are escaped."""
 TERMS_MAX = 1_000_000
-"""A node's word on the highest term is taken up to so many above the signed one: nobody can use the numbers up."""
+"""Greatest distance of a node's claimed term above the signed one: no node can use the numbers up."""
 
 
 @dataclass(frozen=True)
-class Offer:
-    """What one node has of one job; nothing of it is checked yet. `source`: where it was found."""
+class CheckpointOffer:
+    """A node's unverified checkpoint of a job. `source` is the node's folder or address."""
 
     source: str
     node: str
@@ -38,29 +38,29 @@ class Offer:
     manifests: tuple[bytes, ...]
 
     def values(self) -> dict[str, Any]:
-        """As JSON values, without the source."""
+        """Return the offer as JSON values, without the source."""
         texts = {"charter": self.charter.decode("ascii"), "roster": self.roster.decode("ascii")}
         more = {"spec": dict(self.spec), "created_at": self.created_at, "term": self.term}
         manifests = [one.decode("ascii") for one in self.manifests]
         return {"node": self.node, "job": self.job, **more, **texts, "manifests": manifests}
 
 
-def offer_of(data: bytes, source: str) -> Offer:
-    """The offer that these values are. Raises `InvalidPayload`."""
+def offer_of(data: bytes, source: str) -> CheckpointOffer:
+    """Return the offer for JSON values. Raises `InvalidPayload`."""
     try:
         found = strict_json.loads(data)
         node, job, created_at = (str(found[name]) for name in ("node", "job", "created_at"))
         charter, roster = (str(found[name]).encode("ascii") for name in ("charter", "roster"))
         manifests = tuple(str(one).encode("ascii") for one in found["manifests"][:MANIFESTS_MAX])
         spec, term = dict(found["spec"]), int(found["term"])
-        return Offer(source, node, job, spec, created_at, term, charter, roster, manifests)
+        return CheckpointOffer(source, node, job, spec, created_at, term, charter, roster, manifests)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidPayload(f"{source}: what it has kept cannot be read: {str(error)[:100]}") from None
 
 
 @dataclass(frozen=True)
-class Rejected:
-    """Something that was offered and does not count, and why."""
+class RejectedOffer:
+    """A part of an offer that was rejected, and the reason."""
 
     source: str
     node: str
@@ -71,8 +71,8 @@ class Rejected:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What a job goes on from. `holders`: those who say that they have the model."""
+class RecoveryChoice:
+    """The version from which to restore a job. `holders` are the nodes that claim to have the model."""
 
     job: str
     manifest: Manifest
@@ -84,49 +84,49 @@ class Choice:
     created_at: str
     term: int
     """The highest that any node has seen."""
-    holders: tuple[Offer, ...]
+    holders: tuple[CheckpointOffer, ...]
 
-    def goes_on(self, node: str) -> dict[str, Any]:
-        """What the coordinator is told, beside spec and model. `node`: who has given the model."""
+    def restore_request(self, node: str) -> dict[str, Any]:
+        """Return the JSON values for the coordinator, besides spec and model. `node` supplied the model."""
         texts = {"charter": self.charter, "roster": self.roster, "manifest": self.sealed}
-        word = {"node": node, "term": self.term, "created_at": self.created_at}
-        return {name: text.decode("ascii") for name, text in texts.items()} | word
+        claim = {"node": node, "term": self.term, "created_at": self.created_at}
+        return {name: text.decode("ascii") for name, text in texts.items()} | claim
 
 
 @dataclass(frozen=True)
-class _Version:
-    """A manifest that counts, and who has it."""
+class _SignedVersion:
+    """A valid manifest and the nodes that have it."""
 
     manifest: Manifest
     sealed: bytes
-    offer: Offer
+    offer: CheckpointOffer
 
     @property
     def rank(self) -> tuple[int, int, str]:
         return self.manifest.term, self.manifest.version, self.manifest.model_sha256
 
 
-def choose(offers: Iterable[Offer], pub: str) -> tuple[list[Choice], list[Rejected]]:
-    """By job the newest version that the key `pub` has signed; and what does not count."""
-    looks: dict[str, _Look] = {}
+def choose(offers: Iterable[CheckpointOffer], pub: str) -> tuple[list[RecoveryChoice], list[RejectedOffer]]:
+    """Return, per job, the newest version signed by the key `pub`, and the rejected parts."""
+    checks: dict[str, _OfferCheck] = {}
     for offer in offers:
-        looks.setdefault(offer.job, _Look(offer.job, pub)).add(offer)
-    found = [choice for look in looks.values() if (choice := look.choice()) is not None]
-    return found, [one for look in looks.values() for one in look.rejected]
+        checks.setdefault(offer.job, _OfferCheck(offer.job, pub)).add(offer)
+    found = [choice for check in checks.values() if (choice := check.choice()) is not None]
+    return found, [one for check in checks.values() for one in check.rejected]
 
 
-class _Look:
-    """All that is offered of one job."""
+class _OfferCheck:
+    """All offers of one job."""
 
     def __init__(self, job: str, pub: str) -> None:
         self._job, self._pub = job, pub
-        self.rejected: list[Rejected] = []
-        self._versions: list[_Version] = []
-        self._rosters: list[tuple[str, Roster, Offer]] = []  # with the digest of the charter
+        self.rejected: list[RejectedOffer] = []
+        self._versions: list[_SignedVersion] = []
+        self._rosters: list[tuple[str, Roster, CheckpointOffer]] = []  # with the digest of the charter
         self._digests: dict[int, str] = {}  # by offer, that of its charter
-        self._terms: list[tuple[int, Offer]] = []
+        self._terms: list[tuple[int, CheckpointOffer]] = []
 
-    def add(self, offer: Offer) -> None:
+    def add(self, offer: CheckpointOffer) -> None:
         try:
             charter = self._charter(offer)
         except ShoalError as error:
@@ -135,16 +135,16 @@ class _Look:
         self._terms.append((offer.term, offer))
         self._digests[id(offer)] = charter.digest
         try:
-            self._rosters.append((charter.digest, unseal(offer.roster, Roster, charter), offer))
+            self._rosters.append((charter.digest, verify_document(offer.roster, Roster, charter), offer))
         except ShoalError as error:
             self._reject(offer, "roster", error)
         for sealed in offer.manifests:
             try:
-                self._versions.append(_Version(unseal(sealed, Manifest, charter), sealed, offer))
+                self._versions.append(_SignedVersion(verify_document(sealed, Manifest, charter), sealed, offer))
             except ShoalError as error:
                 self._reject(offer, f"manifest{_claimed(sealed)}", error)
 
-    def _charter(self, offer: Offer) -> Charter:
+    def _charter(self, offer: CheckpointOffer) -> Charter:
         charter = open_charter(offer.charter)
         if charter.coordinator_pub != self._pub:
             raise Refused("another coordinator's key has signed this job", code="restore.key")
@@ -156,11 +156,11 @@ class _Look:
             raise Refused("the charter is of another job, or of another form of it", code="restore.job")
         return charter
 
-    def _reject(self, offer: Offer, what: str, error: ShoalError) -> None:
-        self.rejected.append(Rejected(offer.source, offer.node, offer.job, what, error.code, error.message))
+    def _reject(self, offer: CheckpointOffer, what: str, error: ShoalError) -> None:
+        self.rejected.append(RejectedOffer(offer.source, offer.node, offer.job, what, error.code, error.message))
 
-    def choice(self) -> Choice | None:
-        """What counts for the newest; None where nothing does."""
+    def choice(self) -> RecoveryChoice | None:
+        """Return the newest valid version, or None."""
         if not self._versions:
             return None
         best = max(self._versions, key=lambda one: one.rank)
@@ -169,11 +169,11 @@ class _Look:
         digest = self._digests[id(best.offer)]
         rosters = [(roster.version, offer.roster, roster) for of, roster, offer in self._rosters if of == digest]
         if not rosters:
-            text = "its roster does not count, and nobody else has one"
+            text = "its roster is not valid, and no other node has one"
             self._reject(best.offer, f"version {best.manifest.version}", Refused(text, code="restore.roster"))
             return None
         _, text_of, roster = max(rosters, key=lambda one: one[0])
-        return Choice(
+        return RecoveryChoice(
             self._job,
             best.manifest,
             best.sealed,
@@ -186,7 +186,7 @@ class _Look:
             tuple(one.offer for one in same),
         )
 
-    def _see_forks(self, best: _Version) -> None:
+    def _see_forks(self, best: _SignedVersion) -> None:
         for one in self._versions:
             if one.rank[:2] == best.rank[:2] and one.manifest.model_sha256 != best.manifest.model_sha256:
                 text = f"another model of version {one.manifest.version} was signed in the same term"
@@ -204,7 +204,7 @@ class _Look:
 
 
 def _claimed(sealed: bytes) -> str:
-    """Which version a manifest that does not count says that it is."""
+    """Return the version that an invalid manifest claims."""
     try:
         return f" of version {int(strict_json.loads(sealed)['paper']['version'])}"
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a byte buys: several runs in one table.
+"""Comparison of runs: accuracy, bytes, and the cost to reach a target.
 
     table = compare({"fedavg": first, "dynamic": second}, target=0.95)
     for row in table.rows: print(row.run, row.best, row.bytes_to_target, row.ratio)
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 from shoal.core.errors import InvalidJob
 from shoal.plugins import suggestion
-from shoal.record import RunRecord, Traffic, VersionRecord
+from shoal.results.run_record import NodeTraffic, RunRecord, VersionRecord
 
 DEFAULT_METRICS = ("held_out/accuracy", "eval/accuracy")
-"""The first of these that all runs have is compared, where nobody says which."""
+"""Metrics to compare by default: the first of these that all runs have."""
 
 SHARE = 0.98
-"""Of the worst run's best value: the target, where nobody says one."""
+"""Default target, as a share of the worst run's best value."""
 
 
 @dataclass(frozen=True)
 class NodePrice:
-    """One node's part of a run: bytes in all, and until the target was reached (None: it never was)."""
+    """Bytes of one node in a run: total, and until the target (None: not reached)."""
 
     node: str
-    """Empty for what no node had a part in, such as a model that somebody downloaded."""
+    """The node; empty for bytes of no node, such as a model that was downloaded by a user."""
     up_bytes: int
     down_bytes: int
     up_to_target: int | None
@@ -36,8 +36,8 @@ class NodePrice:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One run. What was never reached, or never measured as a number, is None."""
+class ComparisonRow:
+    """One run in a comparison. Values that were not reached or measured are None."""
 
     run: str
     algorithm: str
@@ -64,18 +64,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows in the order in which the runs were given."""
+    """Rows of a comparison in the order of the runs."""
 
     metric: str
     target: float
     baseline: str
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
 
 
 def compare(
     runs: Mapping[str, RunRecord], *, metric: str = "", target: float | None = None, baseline: str = ""
 ) -> Comparison:
-    """The table of these runs.
+    """Compare runs.
 
     `metric`: default the first of `DEFAULT_METRICS` that all have. `target`: default 0.98 times the best value of the
     run whose best is worst (for losses, divided by it). `baseline`: default the run with most bytes. Raises
@@ -104,26 +104,26 @@ def compare(
     return Comparison(metric, reached, base, rows)
 
 
-def smaller_is_better(metric: str) -> bool:
-    """Whether a metric falls when things go well."""
-    return metric.endswith(("loss", "error"))
+def lower_is_better(metric: str) -> bool:
+    """Return whether lower values of a metric are better: its name contains "loss", "error" or "perplexity"."""
+    return any(word in metric.lower() for word in ("loss", "error", "perplexity"))
 
 
 def values_of(run: RunRecord, metric: str) -> list[tuple[VersionRecord, float]]:
-    """The versions with a finite value of the metric, by number."""
+    """Return the finite values of a metric by version."""
     versions = sorted(run.versions, key=lambda version: version.number)
     found = ((version, version.metrics.get(metric, math.nan)) for version in versions)
     return [(version, value) for version, value in found if math.isfinite(value)]
 
 
-def _row(name: str, run: RunRecord, metric: str, target: float, baseline_bytes: int) -> Row:
+def _row(name: str, run: RunRecord, metric: str, target: float, baseline_bytes: int) -> ComparisonRow:
     values = values_of(run, metric)
-    sign = -1 if smaller_is_better(metric) else 1
+    sign = -1 if lower_is_better(metric) else 1
     hit = next((version for version, value in values if sign * value >= sign * target), None)
     measured = [version for version in sorted(run.versions, key=lambda v: v.number) if metric in version.metrics]
     final = measured[-1].metrics[metric]
     total = run.up_bytes + run.down_bytes
-    return Row(
+    return ComparisonRow(
         run=name,
         algorithm=run.algorithm,
         schedule=run.schedule,
@@ -144,21 +144,21 @@ def _row(name: str, run: RunRecord, metric: str, target: float, baseline_bytes: 
     )
 
 
-def _node_price(node: str, whole: Traffic, hit: VersionRecord | None) -> NodePrice:
+def _node_price(node: str, whole: NodeTraffic, hit: VersionRecord | None) -> NodePrice:
     if hit is None:
         return NodePrice(node, whole.up, whole.down, None, None)
-    then = hit.nodes.get(node, Traffic())
+    then = hit.nodes.get(node, NodeTraffic())
     return NodePrice(node, whole.up, whole.down, then.up, then.down)
 
 
 def _best(metric: str, values: Sequence[tuple[VersionRecord, float]]) -> float | None:
-    pick = min if smaller_is_better(metric) else max
+    pick = min if lower_is_better(metric) else max
     return pick((value for _, value in values), default=None)
 
 
 def _usual_target(metric: str, bests: Sequence[float]) -> float:
-    """What every run reaches: a little less than the best of the one that is worst."""
-    return max(bests) / SHARE if smaller_is_better(metric) else min(bests) * SHARE
+    """Return the default target: slightly below the best value of the worst run."""
+    return max(bests) / SHARE if lower_is_better(metric) else min(bests) * SHARE
 
 
 def _common_metric(runs: Mapping[str, RunRecord]) -> str:

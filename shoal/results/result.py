@@ -1,4 +1,4 @@
-"""What came of a simulated job: `shoal.simulate` returns a `Result`.
+"""The result of a simulated job, from `shoal.simulate`.
 
 result = shoal.simulate(spec, learners)
 result                                  # a short table, in a notebook too
@@ -12,17 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from shoal.core.machine import Note
-from shoal.core.message import Metrics
-from shoal.core.tree import Tree
-from shoal.core.words import counted, number, percent, seconds, size
+from shoal.core.errors.phrases import counted, number, percent, seconds, size
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.machine import JobEvent
+from shoal.core.protocol.message import Metrics
 from shoal.model_file import save_model
-from shoal.record import Traffic
+from shoal.results.run_record import NodeTraffic
 
 if TYPE_CHECKING:
     from shoal.model_file import Module
+
+Fidelity = Literal["lean", "wire"]
 
 ROWS_MAX = 12
 """Versions in a table."""
@@ -37,8 +39,8 @@ WARNINGS = ("warning", "refusal")
 
 
 @dataclass(frozen=True)
-class Round:
-    """A version, and how it came about. `metrics` were measured on its model; bytes are those since the version before.
+class VersionResult:
+    """A version. `metrics` were measured on its model; bytes count from the previous version.
 
     `opened` and `closed` are virtual seconds since the start.
     """
@@ -51,33 +53,37 @@ class Round:
     metrics: Metrics
     up_bytes: int
     down_bytes: int
-    nodes: Mapping[str, Traffic]
+    nodes: Mapping[str, NodeTraffic]
     """The same bytes by node."""
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What came of a job. Bytes are those of frames and bodies, by node, without the overhead of HTTP."""
+    """The result of a job. Bytes are those of frames and payloads by node, without HTTP overhead."""
 
     name: str
     state: str
-    """"done", or "stopped" when somebody stopped it."""
-    versions: tuple[Round, ...]
+    """"done", or "stopped" by an operator."""
+    versions: tuple[VersionResult, ...]
     model: Tree
     """The final model: names and numpy arrays; bfloat16, which numpy lacks, as float32 of the same values."""
     metrics: Metrics
     """Of the final model: "eval/…" are means over the nodes' own test data, weighted by examples; "held_out/…" are of
     data that no node has."""
-    notes: tuple[Note, ...]
+    notes: tuple[JobEvent, ...]
     up_bytes: Mapping[str, int]
     """From each node to the coordinator."""
     down_bytes: Mapping[str, int]
     uncounted: tuple[str, ...] = ()
     """Nodes that were asked, and of which no update ever counted."""
+    fidelity: Fidelity = "wire"
+    """"wire": simulated with journal, disks and processes, as faults need, "lean": without them."""
+    training: str = ""
+    """The numbers of tasks whose learners were trained at once and one by one, and why; empty where none could be."""
 
     @property
     def accuracy(self) -> float:
-        """The final model's mean accuracy. Raises `KeyError` when no learner measures one."""
+        """The final model's mean accuracy. Raises `KeyError` when no learner measures it."""
         return self.metrics["eval/accuracy"]
 
     def save(self, path: str | Path) -> Path:
@@ -90,14 +96,14 @@ class Result:
         `strict=False` leaves tensors of the module alone that the model lacks. Raises `InvalidPayload` that names what
         differs.
         """
-        from shoal.learn.weights import load_into
+        from shoal.learn.training.weights import load_into
 
         return load_into(module, self.model, strict=strict)
 
     # For people
 
     def table(self, rows_max: int = ROWS_MAX) -> tuple[list[str], list[list[str]]]:
-        """Return (columns, rows): so many versions at most, evenly over the job, the last one among them."""
+        """Return (columns, rows) with at most `rows_max` versions, evenly spaced, with the last one."""
         known = dict.fromkeys(name for version in self.versions for name in version.metrics)
         judged = [name for name in known if name.startswith(("held_out/", "eval/")) and not name.endswith(COUNTS)]
         shown = sorted(judged, key=lambda name: not name.endswith("/accuracy"))[:METRICS_MAX]
@@ -117,7 +123,7 @@ class Result:
         return columns, rows
 
     def _lines(self) -> list[str]:
-        """What stands above the table: how it ended, the bytes, and what went wrong."""
+        """Return the lines above the table: state, bytes and warnings."""
         nodes = counted(len({*self.up_bytes, *self.down_bytes}), "node")
         up, down = sum(self.up_bytes.values()), sum(self.down_bytes.values())
         made = counted(max(0, len(self.versions) - 1), "version")
@@ -136,7 +142,7 @@ class Result:
         return "\n".join([*self._lines(), *table])
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
+        """Return the table as HTML for notebooks."""
         columns, rows = self.table()
         lines = "<br>".join(escape(line) for line in self._lines())
         head = "".join(f"<th>{escape(column)}</th>" for column in columns)

@@ -1,7 +1,7 @@
-"""A run as a file: what is kept of a job to compare it with others, whether it ran at a coordinator or was simulated.
+"""Records of runs as files, from a coordinator or a simulation, for comparison.
 
-    record = of_simulation(spec, result)          of_job(api_job, api_versions, api_traffic)
-    text = dumped(record)                         loaded(text, "digits.json")
+    record = record_of_simulation(spec, result)   record_of_job(api_job, api_versions, api_traffic)
+    text = dump_record(record)                    load_record(text, "digits.json")
 
 Bytes of a coordinator are all that crossed the wire: bodies, heads, polls. Those of a simulation are frames and bodies,
 without HTTP; `origin` says which they are.
@@ -18,30 +18,30 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shoal import strict_json
 from shoal.core.errors import InvalidJob
+from shoal.validation import strict_json
 
 FORMAT: Literal["shoal-run/1"] = "shoal-run/1"
 
 
-class Traffic(NamedTuple):
-    """Bytes of one node, from it to the coordinator and back."""
+class NodeTraffic(NamedTuple):
+    """Bytes of one node in both directions."""
 
     up: int = 0
     down: int = 0
 
     @property
     def both(self) -> int:
-        """Both directions."""
+        """The sum of both directions."""
         return self.up + self.down
 
 
-class _Table(BaseModel):
+class _RecordModel(BaseModel):
     model_config = ConfigDict(frozen=True)  # further keys of later releases are ignored
 
 
-class VersionRecord(_Table):
-    """A closed version. Seconds are those of the job's clock, since its first version was there."""
+class VersionRecord(_RecordModel):
+    """A closed version. Seconds count from the job's first version."""
 
     number: int
     why: str = ""
@@ -52,17 +52,17 @@ class VersionRecord(_Table):
     up_bytes: int
     """From nodes to the coordinator, from the job's start to the end of the round that made this version."""
     down_bytes: int
-    nodes: dict[str, Traffic] = {}
-    """The same by node; empty in files of earlier releases. What belongs to no node ("") is among them."""
+    nodes: dict[str, NodeTraffic] = {}
+    """The same by node. Bytes of no node ("") are included."""
 
     @property
     def bytes(self) -> int:
-        """Both directions."""
+        """The sum of both directions."""
         return self.up_bytes + self.down_bytes
 
 
-class RunRecord(_Table):
-    """A run. Bytes are those of all of it, final evaluations included."""
+class RunRecord(_RecordModel):
+    """A run. Bytes include the final evaluations."""
 
     format: Literal["shoal-run/1"] = FORMAT
     name: str
@@ -73,12 +73,12 @@ class RunRecord(_Table):
     origin: Literal["coordinator", "simulation"]
     up_bytes: int
     down_bytes: int
-    nodes: dict[str, Traffic] = {}
+    nodes: dict[str, NodeTraffic] = {}
     versions: tuple[VersionRecord, ...]
 
 
 class SimulatedVersion(Protocol):
-    """What is needed of a version of `shoal.simulation.Result`; bytes are those since the version before."""
+    """A version of a `Result`; bytes count from the previous version."""
 
     @property
     def number(self) -> int: ...
@@ -97,11 +97,11 @@ class SimulatedVersion(Protocol):
     @property
     def down_bytes(self) -> int: ...
     @property
-    def nodes(self) -> Mapping[str, Traffic]: ...
+    def nodes(self) -> Mapping[str, NodeTraffic]: ...
 
 
-class Simulated(Protocol):
-    """What is needed of a `shoal.simulation.Result`."""
+class SimulatedResult(Protocol):
+    """The part of a `Result` that a record needs."""
 
     @property
     def state(self) -> str: ...
@@ -113,8 +113,8 @@ class Simulated(Protocol):
     def down_bytes(self) -> Mapping[str, int]: ...
 
 
-class Job(Protocol):
-    """What is needed of a `shoal.spec.JobSpec`."""
+class RecordedJob(Protocol):
+    """The part of a `JobSpec` that a record needs."""
 
     @property
     def name(self) -> str: ...
@@ -126,8 +126,8 @@ class Job(Protocol):
     def schedule(self) -> Mapping[str, Any]: ...
 
 
-def of_simulation(job: Job, result: Simulated) -> RunRecord:
-    """The record of a simulated run."""
+def record_of_simulation(job: RecordedJob, result: SimulatedResult) -> RunRecord:
+    """Return the record of a simulated run."""
     ups = accumulate(version.up_bytes for version in result.versions)
     downs = accumulate(version.down_bytes for version in result.versions)
     by_node = accumulate((dict(version.nodes) for version in result.versions), _summed)
@@ -159,24 +159,26 @@ def of_simulation(job: Job, result: Simulated) -> RunRecord:
     )
 
 
-def _by_node(up: Mapping[str, int], down: Mapping[str, int]) -> dict[str, Traffic]:
-    """Two counts by node as one."""
-    return {node: Traffic(up.get(node, 0), down.get(node, 0)) for node in sorted({*up, *down})}
+def _by_node(up: Mapping[str, int], down: Mapping[str, int]) -> dict[str, NodeTraffic]:
+    """Combine two counts by node."""
+    return {node: NodeTraffic(up.get(node, 0), down.get(node, 0)) for node in sorted({*up, *down})}
 
 
-def _summed(so_far: dict[str, Traffic], more: Mapping[str, Traffic]) -> dict[str, Traffic]:
-    """Bytes by node, added up."""
-    either = sorted({*so_far, *more})
-    both = {node: (so_far.get(node, Traffic()), more.get(node, Traffic())) for node in either}
-    return {node: Traffic(one.up + other.up, one.down + other.down) for node, (one, other) in both.items()}
+def _summed(so_far: dict[str, NodeTraffic], more: Mapping[str, NodeTraffic]) -> dict[str, NodeTraffic]:
+    """Add up bytes by node."""
+    nodes = sorted({*so_far, *more})
+    both = {node: (so_far.get(node, NodeTraffic()), more.get(node, NodeTraffic())) for node in nodes}
+    return {node: NodeTraffic(one.up + other.up, one.down + other.down) for node, (one, other) in both.items()}
 
 
-def of_job(job: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], traffic: Mapping[str, Any]) -> RunRecord:
-    """The record of a job from what the API says: the job, its versions, its traffic by version and node."""
+def record_of_job(
+    job: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], traffic: Mapping[str, Any]
+) -> RunRecord:
+    """Return the record of a job from API responses: the job, its versions, and its traffic by version and node."""
     rows = sorted(traffic["rows"], key=lambda row: int(row["version"]))
     spent: dict[str, Counter[str]] = {"up": Counter(), "down": Counter()}
     twice = 0  # what nodes have received of each other: it is among what they have sent
-    reached: dict[int, tuple[dict[str, Traffic], int, int]] = {}
+    reached: dict[int, tuple[dict[str, NodeTraffic], int, int]] = {}
     for number in sorted({int(version["number"]) for version in versions}):
         # Bytes of a round are booked under the version that it began with, those outside any round under -1.
         while rows and rows[0]["version"] < number:
@@ -215,13 +217,13 @@ def of_job(job: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], traffi
     )
 
 
-def dumped(record: RunRecord) -> str:
-    """The record as JSON; NaN and infinity are strings, as in the API."""
+def dump_record(record: RunRecord) -> str:
+    """Return the record as JSON; NaN and infinity are strings, as in the API."""
     return json.dumps(_named(record.model_dump(mode="python")), indent=1, allow_nan=False) + "\n"
 
 
-def loaded(text: str, source: str) -> RunRecord:
-    """The record that a text holds. Raises `InvalidJob` that names `source`."""
+def load_record(text: str, source: str) -> RunRecord:
+    """Return the record in a text. Raises `InvalidJob`, which names `source`."""
     hint = "shoal simulate JOB.toml --record FILE and shoal export JOB --record FILE write such files"
     try:
         strict_json.loads(text.encode())
@@ -239,7 +241,7 @@ def loaded(text: str, source: str) -> RunRecord:
 
 
 def _named(value: Any) -> Any:
-    """Numbers that JSON cannot hold, by name."""
+    """Replace numbers that JSON lacks by their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""The world around the machines: files, threads, the network, the log. Nothing here decides anything."""
+"""Shells of the state machines: files, threads, network, logs and traces."""

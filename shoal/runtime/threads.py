@@ -1,8 +1,8 @@
 """Blocking calls beside the event loop, in daemon threads: one that hangs never keeps the process from ending.
 
 `in_thread` gives each call a thread to itself (links, small files): one that has made its call and waits for another,
-or else a new one, so that no call ever waits for its turn. A `Lane` is one thread that lives on and makes its calls one
-after the other (training), so that what libraries keep per thread, such as OpenMP's pools, is made once.
+or else a new one, so that no call ever waits for its turn. A `SerialExecutor` is one thread that lives on and makes
+its calls one after the other (training), so that what libraries keep per thread, such as OpenMP's pools, is made once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Call:
         self._call, self._context = call, copy_context()
 
     def run(self) -> None:
-        """In the thread: make the call, and hand its outcome to the loop."""
+        """Make the call in a thread, and pass its outcome to the loop."""
         try:
             result = self._context.run(self._call)
         except BaseException as error:  # noqa: BLE001 - it is the caller's, who awaits it
@@ -55,7 +55,7 @@ class _Call:
 
 
 _idle: list[SimpleQueue[_Call]] = []
-"""By its mailbox, each thread that waits for a call. Whoever takes one out sends it one. (Both ends are atomic.)"""
+"""Mailboxes of waiting threads. A caller that takes one out sends it a call. (Both operations are atomic.)"""
 os.register_at_fork(after_in_child=_idle.clear)  # threads do not come along
 
 
@@ -73,7 +73,7 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 
 def _make_calls(mailbox: SimpleQueue[_Call]) -> None:
-    """A thread's life: make the calls that come, until none has come for a while."""
+    """Make queued calls until none arrives for a while; the body of a thread."""
     while True:
         try:
             mailbox.get(timeout=IDLE_S).run()
@@ -85,7 +85,7 @@ def _make_calls(mailbox: SimpleQueue[_Call]) -> None:
             _idle.append(mailbox)
 
 
-class Lane:
+class SerialExecutor:
     """One daemon thread for blocking calls, made in the order in which they were asked for."""
 
     def __init__(self, name: str) -> None:
@@ -106,10 +106,10 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is being made or waits for its turn."""
+        """Return whether a call runs or is queued."""
         return self._asked > self._made
 
-    async def rest(self, patience_s: float) -> bool:
+    async def wait_idle(self, patience_s: float) -> bool:
         """Wait until all calls have been made, for so long at most; whether they have."""
         if not self.busy:
             return True
@@ -132,4 +132,4 @@ class Lane:
 
 
 def _nothing() -> None:
-    """The call that a lane makes when it has made all others."""
+    """Do nothing: the last call of an executor."""

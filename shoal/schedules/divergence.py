@@ -1,12 +1,13 @@
-"""Dynamic averaging: the coordinator's side. Nobody is asked while all models are close together.
+"""Dynamic averaging: the coordinator's side. No node is asked while all models are close together.
 
-Kamp et al., ECML-PKDD 2018, Algorithm 1. A node whose local condition is violated reports; the set B of reports is then
+Kamp et al., ECML-PKDD 2018, Algorithm 1. A node whose local condition is violated reports; the set B of reports is
+then
 
-    balanced    grown until ||mean(B) - r||^2 <= Delta; B gets its mean, nobody else hears of it, r stays
-    completed   when that fails, or too many violations came since the last time: all are asked, all get the mean, and
+balanced    grown until ||mean(B) - r||^2 <= Delta; B gets its mean, the other nodes hear nothing, r stays
+completed   if that fails, or too many violations came since the last time: all are asked, all get the mean, and
                 it is the new reference r
 
-How B grows: "all" asks everybody at once (plain sigma_Delta); "double" asks as many again as have reported; "hedged" is
+Growth of B: "all" asks all nodes at once (plain sigma_Delta); "double" asks as many again as have reported; "hedged" is
 "double" with Algorithm 1's counter, which completes after as many violations as there are nodes.
 """
 
@@ -17,22 +18,22 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from shoal.core.errors import InvalidJob
-from shoal.core.message import Metrics
-from shoal.core.schedule import (
+from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
+from shoal.core.protocol.message import Metrics
+from shoal.core.scheduling.schedule import (
     FULL,
     VIOLATIONS,
     WINDOW,
     Advance,
-    Anchored,
     Ask,
     Close,
     Decision,
     Recall,
+    RelativeSchedule,
     View,
     Wait,
     Warn,
-    check_patience,
-    gathering,
+    wait_for_nodes,
 )
 
 WINDOW_CHECKS = 4
@@ -64,38 +65,36 @@ STEP_MAX = 2.0
 
 
 @dataclass(frozen=True)
-class Drift(Anchored):
+class Divergence(RelativeSchedule):
     """Speak only when models have drifted apart."""
 
-    name: ClassVar[str] = "drift"
+    name: ClassVar[str] = "divergence"
     title: ClassVar[str] = "Dynamic averaging"
 
     delta: float | Literal["auto"] = "auto"
     """Delta, the greatest ||w - r||^2 of a silent node; "auto": measured in a first window."""
     relative: bool = False
-    """Whether delta is a share of ||r||^2."""
-    bytes_per_hour: float = 0.0
+    """True if delta is a share of ||r||^2."""
+    bytes_per_hour: NonNegativeFloat = 0.0
     """Adapt the threshold so that bodies take about so many bytes per hour, both directions; 0: leave it."""
     balancing: Literal["all", "double", "hedged"] = "all"
-    """How the set of reports grows after a violation."""
+    """Growth of the set of reports after a violation."""
     in_step: bool = False
     """Let all nodes make each check together, as in the paper; costs a small message per node and check."""
-    deadline_s: float = 60.0
+    deadline_s: PositiveFloat = 60.0
     """Seconds to wait for those who were asked in a balancing."""
-    min_nodes: int = 1
+    min_nodes: PositiveInt = 1
     """Nodes that must have joined before training begins."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.delta != "auto" and not 0 < self.delta < float("inf"):
-            raise InvalidJob(f"drift: delta is {self.delta}, but must be above 0", hint='"auto" measures it')
+            raise InvalidJob(f"divergence: delta is {self.delta}, but must be above 0", hint='"auto" measures it')
         if self.relative and self.delta == "auto":
-            raise InvalidJob('drift: relative needs a number for delta, not "auto"', hint="0.01 is 1 % of ||r||^2")
-        if not 0 <= self.bytes_per_hour < float("inf"):
-            raise InvalidJob(f"drift: bytes_per_hour is {self.bytes_per_hour}")
-        check_patience(self.name, self.deadline_s, self.min_nodes)
+            raise InvalidJob('divergence: relative needs a number for delta, not "auto"', hint="0.01 is 1 % of ||r||^2")
 
     @property
-    def ahead(self) -> int:
+    def max_lead(self) -> int:
         """One check at a time in step, any number else."""
         return 1 if self.in_step else 0
 
@@ -103,118 +102,127 @@ class Drift(Anchored):
 
     def decide(self, view: View) -> list[Decision]:
         """Greet newcomers, then balance, complete, or wait."""
-        if wait := gathering(view, self.min_nodes):
+        nodes = view.nodes
+        if wait := wait_for_nodes(view, self.min_nodes):
             return wait
-        due = [node for node in view.members if self.rests(view.numbers, node, view.now)]
+        due = [node for node in nodes.members if self.is_backed_off(view.numbers, node, view.now)]
         resting = {node: view.numbers[f"rest.{node}"] for node in due}
-        fresh = tuple(node for node in view.idle if node not in view.reports and node not in resting)
+        fresh = tuple(node for node in view.idle if node not in view.round.reporters and node not in resting)
         if fresh:
             return [Ask(fresh, "train", f"{_count(fresh)} from version {view.version}: {_names(fresh)}")]
-        crowd = [node for node in view.members if node not in resting]
+        active = [node for node in nodes.members if node not in resting]
         wake = min(resting.values(), default=None)
-        if set(crowd) - set(view.busy) and set(crowd) <= view.finished & set(view.reports):
-            return [Close(f"all {len(crowd)} nodes have trained enough", rebase=True, last=True)]
+        if set(active) - set(nodes.busy) and set(active) <= nodes.finished & set(view.round.reporters):
+            return [Close(f"all {len(active)} nodes have trained enough", rebase=True, last=True)]
         return self._go_on(view, wake)
 
     def _go_on(self, view: View, wake: float | None) -> list[Decision]:
+        current, nodes = view.round, view.nodes
         violators = _violators(view)
-        if view.recalled or violators or view.late or (view.left <= 1 and view.reports):
+        if current.recalled or violators or current.late or (view.versions_left <= 1 and current.reporters):
             return self._balance(view, violators)
-        if self.in_step and set(view.busy) - view.waiting:
+        if self.in_step and set(nodes.busy) - nodes.waiting:
             return [Wait("not all have made their check", wake)]
-        if view.left < 1 and view.busy:
-            return [Recall(tuple(sorted(view.busy)), "all are asked for the last version")]
-        if self.in_step and view.waiting:
+        if view.versions_left < 1 and nodes.busy:
+            return [Recall(tuple(sorted(nodes.busy)), "all are asked for the last version")]
+        if self.in_step and nodes.waiting:
             return [Advance()]
         return [Wait("all quiet", wake)]
 
     def _balance(self, view: View, violators: list[str]) -> list[Decision]:
-        if self.in_step and not view.recalled and set(view.busy) - view.waiting:
+        current, nodes = view.round, view.nodes
+        if self.in_step and not current.recalled and set(nodes.busy) - nodes.waiting:
             return [Wait("not all have made their check")]
-        pending = sorted(view.recalled & set(view.busy))
-        until = (view.recalled_at or view.now) + self.deadline_s
+        pending = sorted(current.recalled & set(nodes.busy))
+        until = (current.recalled_at or view.now) + self.deadline_s
         if pending and view.now < until:
             return [Wait(f"{len(pending)} were asked and have not answered", until)]
-        rest = sorted(set(view.busy) - view.recalled)
+        rest = sorted(set(nodes.busy) - current.recalled)
         late = f", {len(pending)} too late" if pending else ""
         return self._grow(view, violators, rest, late) if rest else self._complete(view, violators, late)
 
     def _complete(self, view: View, violators: list[str], late: str) -> list[Decision]:
-        """Nobody is left to be asked."""
-        if not view.reports:
+        """Close with what is there: no node is left to be asked."""
+        if not view.round.reporters:
             return [Wait("nobody has answered yet")]
-        done = f"full synchronisation of {len(view.reports)}{late}"
+        done = f"full synchronisation of {len(view.round.reporters)}{late}"
         return [Close(done, _receivers(view, violators), rebase=True), *_warnings(view, violators)]
 
     def _grow(self, view: View, violators: list[str], rest: list[str], late: str) -> list[Decision]:
-        """Be content with the set as it is, or ask more nodes, or all."""
-        heard = f"{_names(sorted(view.late))} answered late" if view.late else "too few were heard"
-        why = f"{_count(violators)} drifted ({_names(violators)})" if violators else heard
-        if violators and not view.recalled and violators == _false_alarms(view, violators):
-            return self._dismiss(view, violators)
-        if not view.reports or self._must_complete(view, violators):
+        """Accept the set as it is, or ask more nodes, or all."""
+        current = view.round
+        late_or_few = f"{_names(sorted(current.late))} answered late" if current.late else "too few were heard"
+        why = f"{_count(violators)} drifted ({_names(violators)})" if violators else late_or_few
+        if violators and not current.recalled and violators == _false_alarms(view, violators):
+            return self._close_unbalanced(view, violators)
+        if not current.reporters or self._must_complete(view, violators):
             return [Recall(tuple(rest), f"{why}: all are asked")]
         delta = view.numbers["delta"]
-        gap = view.gap()
+        gap = view.monitor.divergence()
         if gap <= delta:
-            done = f"{len(view.reports)} of {len(view.members)} balanced: {gap:.4g} <= {delta:.4g}{late}"
+            done = f"{len(current.reporters)} of {len(view.nodes.members)} balanced: {gap:.4g} <= {delta:.4g}{late}"
             close = Close(done, _receivers(view, violators), keep=True)
             return [close, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
-        more = view.pick(rest, len(view.reports) if 2 * len(view.reports) < len(view.members) else len(rest))
+        got = len(current.reporters)
+        more = view.pick(rest, got if 2 * got < len(view.nodes.members) else len(rest))
         asked = f"{len(more.nodes)} more are asked{more.because}"
         return [Recall(more.nodes, f"{why}: mean at {gap:.4g} > {delta:.4g}, {asked}")]
 
-    def _dismiss(self, view: View, violators: list[str]) -> list[Decision]:
-        """Nobody has drifted, whatever was said: let them go on as they were, and say who cries wolf."""
+    def _close_unbalanced(self, view: View, violators: list[str]) -> list[Decision]:
+        """Let the nodes go on as they were: no model has diverged. Warn of nodes with repeated false alarms."""
         close = Close(f"{_names(violators)}: no drift as measured here", _receivers(view, violators), keep=True)
         why = "says that it has drifted, and has not; if it goes on it is left out for a while"
-        said: list[Decision] = [Warn(node, f"{node} {why}") for node in violators]
-        return [close, *said, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
+        violations: list[Decision] = [Warn(node, f"{node} {why}") for node in violators]
+        return [close, *violations, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
 
     def _must_complete(self, view: View, violators: list[str]) -> bool:
-        """Whether nothing less than everybody will do."""
-        if self.balancing == "all" or "delta" not in view.numbers or view.left <= 1:
+        """Return True if only a full synchronisation will do."""
+        if self.balancing == "all" or "delta" not in view.numbers or view.versions_left <= 1:
             return True
-        return self.balancing == "hedged" and view.numbers.get("violations", 0.0) + len(violators) >= len(view.members)
+        known = view.numbers.get("violations", 0.0) + len(violators)
+        return self.balancing == "hedged" and known >= len(view.nodes.members)
 
     # What it keeps
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
-        """The threshold, the violations since the last full synchronisation and in all, and who has to rest."""
+        """Return the threshold, the violations since the last full synchronisation and in all, and the nodes
+        set aside."""
         violators = _violators(view)
         kept = {} if close is None or close.rebase else {"violations": view.numbers.get("violations", 0.0)}
         if kept:
             kept["violations"] += len(violators)
         return self._threshold(view, close) | kept | _totals(view, violators, close) | _streaks(view, violators, close)
 
-    def rests(self, numbers: Metrics, node: str, now: float) -> bool:
-        """Whether a node has to rest."""
+    def is_backed_off(self, numbers: Metrics, node: str, now: float) -> bool:
+        """Return True if a node is set aside."""
         return numbers.get(f"rest.{node}", now) > now
 
     def _threshold(self, view: View, close: Close | None) -> Metrics:
+        current = view.round
         if self.relative:
             assert self.delta != "auto"
-            return {"delta": self.delta * max(view.size(), 1e-12)}
+            return {"delta": self.delta * max(view.monitor.reference_size(), 1e-12)}
         if self.delta == "auto" and not (self.bytes_per_hour and "delta" in view.numbers and close is not None):
             return _measured(view, close)
         delta = self.delta if close is None or "delta" not in view.numbers else view.numbers["delta"]
         assert delta != "auto"
-        if close is not None and self.bytes_per_hour and view.opened is not None:
-            rate = view.nbytes * 3600.0 / max(view.now - view.opened, 1e-3)
+        if close is not None and self.bytes_per_hour and current.opened is not None:
+            rate = current.nbytes * 3600.0 / max(view.now - current.opened, 1e-3)
             delta *= min(max((rate / self.bytes_per_hour) ** 0.5, 1 / STEP_MAX), STEP_MAX)
         return {"delta": delta}
 
 
 def _measured(view: View, close: Close | None) -> Metrics:
-    """delta = "auto": from what models have done since the reference was set. "auto." is for the next time."""
+    """Compute delta = "auto" from the divergences since the reference was set. "auto." is for the next time."""
+    current = view.round
     kept = {name: value for name, value in view.numbers.items() if name == "delta" or name.startswith("auto.")}
-    moving = [node for node in view.reports if node not in view.finished]
+    moving = [node for node in current.reporters if node not in view.nodes.finished]
     if close is None or not (kept or moving):
         return {WINDOW: float(WINDOW_CHECKS)}
     if not close.rebase or not moving:
         return kept
-    gaps = [view.norms[node] ** 2 for node in moving]
-    rate = median(gap / max(1.0, view.pieces.get(node, 1.0)) for node, gap in zip(moving, gaps, strict=True))
+    gaps = [current.norms[node] ** 2 for node in moving]
+    rate = median(gap / max(1.0, current.pieces.get(node, 1.0)) for node, gap in zip(moving, gaps, strict=True))
     if not kept:
         delta = max(median(gaps), 1e-12)
         return {"delta": delta, "auto.least": delta, "auto.rate": rate, "auto.span": SPAN}
@@ -225,20 +233,21 @@ def _measured(view: View, close: Close | None) -> Metrics:
 
 
 def _violators(view: View) -> list[str]:
-    """Who reported without having been asked to, sorted: who came first is chance, and must decide nothing."""
-    return sorted(set(view.reports) - view.recalled - view.late - view.finished)
+    """Return the nodes that reported without having been asked, sorted: their order of arrival must decide nothing."""
+    current = view.round
+    return sorted(set(current.reporters) - current.recalled - current.late - view.nodes.finished)
 
 
 def _false_alarms(view: View, violators: list[str]) -> list[str]:
-    """Those of them whose update is too small for what they say."""
+    """Return those whose update is too small for a violation."""
     delta = view.numbers.get("delta", 0.0)
-    return [node for node in violators if view.norms[node] ** 2 < FALSE_ALARM * delta]
+    return [node for node in violators if view.round.norms[node] ** 2 < FALSE_ALARM * delta]
 
 
 def _receivers(view: View, violators: list[str]) -> tuple[str, ...]:
-    """Who gets the new version at once: all who reported, but for one that has to rest now."""
+    """Return the nodes that get the new version at once: all that reported, except one that is set aside now."""
     resting = {name.removeprefix("rest.") for name in _streaks(view, violators, Close("")) if name.startswith("rest.")}
-    return tuple(sorted(set(view.reports) - resting))
+    return tuple(sorted(set(view.round.reporters) - resting))
 
 
 def _warnings(view: View, violators: list[str]) -> list[Decision]:
@@ -250,27 +259,28 @@ def _warnings(view: View, violators: list[str]) -> list[Decision]:
 
 
 def _totals(view: View, violators: list[str], close: Close | None) -> Metrics:
-    """Violations and full synchronisations since the job began, for people. The first window violates nothing."""
+    """Return violations and full synchronisations since the job began, for people. The first window violates
+    nothing."""
     more = {VIOLATIONS: len(violators) if "delta" in view.numbers else 0, FULL: int(close is not None and close.rebase)}
     return {name: view.numbers.get(name, 0.0) + count for name, count in more.items()}
 
 
 def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:
-    """Balancings in a row that one node alone has caused, each at its first check or for nothing; beyond the limit it
-    has to rest, twice as long each time. (One that is merely the first to drift, for its data are of their own kind, is
-    not meant.)
-    """
+    """Return the balancings in a row that one node alone has caused, each at its first check or without need; beyond
+    the limit it is set aside, twice as long each time. (A node that is merely the first to diverge, because its data
+    differ, is not meant.)"""
+    current = view.round
     if close is None:
         return {}
     kept = {name: value for name, value in view.numbers.items() if name.startswith("rest.") and value > view.now}
-    if len(violators) != 1 or len(view.members) < 2:
+    if len(violators) != 1 or len(view.nodes.members) < 2:
         return kept
-    if view.pieces.get(violators[0], 1.0) > 1 and not _false_alarms(view, violators):
+    if current.pieces.get(violators[0], 1.0) > 1 and not _false_alarms(view, violators):
         return kept
     name = f"streak.{violators[0]}"
     streak = view.numbers.get(name, 0.0) + 1
-    if streak >= STREAK_MAX and view.opened is not None:
-        pause_s = min((view.now - view.opened) * 2 ** (streak - STREAK_MAX + 1), PAUSE_S_MAX)
+    if streak >= STREAK_MAX and current.opened is not None:
+        pause_s = min((view.now - current.opened) * 2 ** (streak - STREAK_MAX + 1), PAUSE_S_MAX)
         kept[f"rest.{violators[0]}"] = view.now + pause_s
     return kept | {name: streak}
 

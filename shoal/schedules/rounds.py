@@ -1,10 +1,12 @@
-"""Synchronous rounds: ask a cohort, close when enough have answered (McMahan et al. 2017, Algorithm 1; over-selection
-and the deadline after Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019, section 2.2).
+"""Synchronous rounds: ask a cohort, close when enough have answered.
 
-    n = cohort, or fraction * members        ask n + over of them
-    close when n have reported, or nobody is left to wait for, or the deadline has passed: the last two from `quorum` on
-    below the quorum the deadline is doubled, and each time as many nodes more are asked as are missing, and those that
-    failed once more
+McMahan et al. 2017, Algorithm 1; over-selection and the deadline after Bonawitz et al., "Towards Federated Learning at
+Scale", MLSys 2019, section 2.2.
+
+n = cohort, or fraction * members        ask n + over_select of them
+close when n have reported, or no node is left to wait for, or the deadline has passed: the last two from `quorum` on
+below the quorum the deadline is doubled, and each time as many more nodes are asked as are missing, and those that
+failed once more
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from statistics import median
 from typing import ClassVar
 
 from shoal.core.errors import InvalidJob
-from shoal.core.schedule import Ask, Close, Decision, Schedule, View, Wait, short
-from shoal.core.words import counted
+from shoal.core.errors.phrases import counted
+from shoal.core.errors.ranges import NonNegativeInt, PositiveFraction, PositiveInt
+from shoal.core.scheduling.schedule import Ask, Close, Decision, Schedule, View, Wait, nodes_ready
 
 DEADLINE_FIRST_S = 3600.0
 DEADLINE_LEAST_S = 10.0
@@ -38,36 +41,29 @@ class Rounds(Schedule):
 
     name: ClassVar[str] = "rounds"
     title: ClassVar[str] = "Synchronous rounds"
-    renews: ClassVar[bool] = True
-    measures: ClassVar[bool] = True
-    changeable: ClassVar[tuple[str, ...]] = ("cohort", "fraction", "over", "deadline_s", "quorum", "min_nodes")
+    changeable: ClassVar[tuple[str, ...]] = ("cohort", "fraction", "over_select", "deadline_s", "quorum", "min_nodes")
 
-    cohort: int = 0
+    cohort: NonNegativeInt = 0
     """Reports that a round wants; 0: take `fraction` of the members."""
-    fraction: float = 1.0
+    fraction: PositiveFraction = 1.0
     """C: the share of the members that a round wants, at least one node: C K rounded, halves to the even number."""
-    over: int = 0
+    over_select: NonNegativeInt = 0
     """Nodes asked beyond that, so that stragglers need not be waited for; the last to answer are not counted."""
     deadline_s: float = 0.0
     """Seconds until a round closes with what it has; 0: three times the median of the last rounds (10 s to 1 h)."""
-    quorum: int = 0
+    quorum: NonNegativeInt = 0
     """Reports without which no round closes, whatever the deadline says; 0: half of those that it wants, at least 2
     where 2 nodes are there. A node that is set aside after failures is there, a lost one is not."""
-    min_nodes: int = 1
+    min_nodes: PositiveInt = 1
     """Nodes that must have joined before a round is opened."""
 
     def __post_init__(self) -> None:
-        if self.cohort < 0 or self.over < 0:
-            raise InvalidJob("rounds: cohort and over must not be negative")
+        super().__post_init__()
         if self.deadline_s and not DEADLINE_MIN_S <= self.deadline_s <= DEADLINE_MAX_S:
             raise InvalidJob(
                 f"rounds: deadline_s is {self.deadline_s}, not between {DEADLINE_MIN_S} and {DEADLINE_MAX_S:g} seconds",
                 hint="0 makes it follow from the last rounds",
             )
-        if not 0 < self.fraction <= 1:
-            raise InvalidJob(f"rounds: fraction is {self.fraction}, but a share of the nodes lies in (0, 1]")
-        if self.quorum < 0 or self.min_nodes < 1:
-            raise InvalidJob("rounds: quorum must not be negative, min_nodes must be at least 1")
         if self.cohort and self.quorum > self.cohort:
             raise InvalidJob(
                 f"rounds: a quorum of {self.quorum} is never met by a cohort of {self.cohort}",
@@ -75,23 +71,23 @@ class Rounds(Schedule):
             )
 
     @property
-    def least(self) -> int:
+    def required_nodes(self) -> int:
         """Enough to open a round, and to close it, as far as the settings alone tell."""
         return max(self.min_nodes, self.quorum)
 
     @property
-    def at_once(self) -> int:
+    def cohort_size(self) -> int:
         """The cohort and those asked beyond it."""
-        return self.cohort + self.over if self.cohort else 0
+        return self.cohort + self.over_select if self.cohort else 0
 
     def wants(self, population: int) -> int:
-        """Reports that close a round at once, when `population` nodes could be asked."""
+        """Return the number of reports that close a round at once, if `population` nodes could be asked."""
         wanted = self.cohort or max(1, round(self.fraction * population))
         return max(min(wanted, population), min(self.quorum, population), 1)
 
     def needs(self, view: View) -> int:
         """Return the reports without which this round does not close."""
-        present = max(len(view.members), view.present)
+        present = max(len(view.nodes.members), view.nodes.present)
         return self.needs_of(self.wants(min(view.population, present)), self.wants(present))
 
     def needs_of(self, wanted: int, most: int) -> int:
@@ -99,11 +95,11 @@ class Rounds(Schedule):
         return self.quorum or max(ceil(wanted / 2), min(AT_LEAST, most))
 
     def deadline(self, view: View) -> float:
-        """Seconds that this round may take."""
+        """Return the seconds that this round may take."""
         return self.deadline_after(view.seconds)
 
     def deadline_after(self, seconds: Sequence[float]) -> float:
-        """Seconds that a round may take when those before it took so many."""
+        """Return the seconds that a round may take after rounds that took so long."""
         if self.deadline_s:
             return self.deadline_s
         if not seconds:
@@ -112,43 +108,45 @@ class Rounds(Schedule):
 
     def decide(self, view: View) -> list[Decision]:
         """Open, widen, close or wait."""
-        if view.opened is None:
+        if view.round.opened is None:
             return self._open(view)
-        choosing = view.selection.measures and not view.asked
+        choosing = view.sampler.selection.needs_probe and not view.round.asked
         return self._choose(view, self.wants(view.population)) if choosing else self._go_on(view)
 
     def _open(self, view: View) -> list[Decision]:
+        nodes = view.nodes
         least = max(self.min_nodes, self.needs(view))
-        if len(view.members) < least:
-            return [Wait(short(view, least))]
-        wanted = self.wants(len(view.members))
-        if candidates := view.candidates(view.members, wanted + self.over):
+        if len(nodes.members) < least:
+            return [Wait(nodes_ready(view, least))]
+        wanted = self.wants(len(nodes.members))
+        if candidates := view.candidates(nodes.members, wanted + self.over_select):
             opens = f"round {view.version + 1} opens: {len(candidates)} candidates measure version {view.version}"
             return [Ask(candidates, "evaluate", opens)]
-        return self._begin(view, view.members, wanted)
+        return self._begin(view, nodes.members, wanted)
 
     def _begin(self, view: View, nodes: Sequence[str], wanted: int) -> list[Decision]:
-        picked = view.pick(nodes, wanted + self.over)
+        picked = view.pick(nodes, wanted + self.over_select)
         extra = f" + {len(picked.nodes) - wanted} over" if len(picked.nodes) > wanted else ""
-        opens = f"round {view.version + 1} opens with {wanted}{extra} of {len(view.members)} nodes"
+        opens = f"round {view.version + 1} opens with {wanted}{extra} of {len(view.nodes.members)} nodes"
         return [Ask(picked.nodes, "train", opens + picked.because)]
 
     def _go_on(self, view: View) -> list[Decision]:
-        assert view.opened is not None
-        wanted, got = self.wants(view.population), len(view.reports)
+        current, nodes = view.round, view.nodes
+        assert current.opened is not None
+        wanted, got = self.wants(view.population), len(current.reporters)
         quorum = min(self.needs(view), wanted)
         enough = got >= quorum
         if got >= wanted:
-            learned = bool(view.members) and set(view.members) <= view.finished  # where nobody is there, nobody has
+            learned = bool(nodes.members) and set(nodes.members) <= nodes.finished  # where nobody is there, nobody has
             return [Close(f"{got} of {wanted} reports", last=learned)]
-        pending = list(view.busy.values()).count("train")  # with every report, of all that are busy: it has to be fast
+        pending = list(nodes.busy.values()).count("train")  # with every report, of all that are busy: it has to be fast
         deadline = self.deadline(view)
-        late, deadline_text = view.now >= view.opened + deadline, f"deadline of {round(deadline, 1):g} s"
+        late, deadline_text = view.now >= current.opened + deadline, f"deadline of {round(deadline, 1):g} s"
         if late and enough:
             return [Close(f"{deadline_text} with {got} of {wanted}", late=True)]
-        passed = max(1, floor(log2((view.now - view.opened) / deadline)) + 1) if late else 0
+        passed = max(1, floor(log2((view.now - current.opened) / deadline)) + 1) if late else 0
         missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
-        fresh = [node for node in view.idle if node not in view.asked] if missing > 0 else []
+        fresh = [node for node in view.idle if node not in current.asked] if missing > 0 else []
         if fresh:
             picked = view.pick(fresh, missing)
             why = f"{deadline_text} with {got} of {wanted}" if late else f"{missing} of {wanted} lost"
@@ -156,28 +154,30 @@ class Rounds(Schedule):
             return [Ask(picked.nodes, "train", why)]
         if not pending and enough:
             return [Close(f"{got} of {wanted}: nobody is left to wait for")]
-        until = view.opened + 2**passed * deadline
+        until = current.opened + 2**passed * deadline
         if until <= view.now:  # a rounding error must not become a busy loop
-            until = view.opened + 2 ** (passed + 1) * deadline
-        if view.busy and not late:
+            until = current.opened + 2 ** (passed + 1) * deadline
+        if nodes.busy and not late:
             return [Wait(f"{got} of {counted(wanted, 'report')}", until, min(wanted, got + pending), wanted)]
         return [self._ask_again(view, wanted, quorum) or self._below(got, quorum, until, late)]
 
     def _choose(self, view: View, wanted: int) -> list[Decision]:
-        """Nobody trains yet: pick among those who have measured, as soon as all have, or the deadline has passed."""
-        assert view.opened is not None
-        until = view.opened + self.deadline(view)
-        if view.busy and view.now < until:
-            return [Wait(f"{len(view.busy)} candidates have not measured yet", until)]
-        known = [node for node in view.idle if node in view.measured] or list(view.idle)
+        """Pick among the nodes that have measured, as soon as all have, or the deadline has passed."""
+        current = view.round
+        assert current.opened is not None
+        until = current.opened + self.deadline(view)
+        if view.nodes.busy and view.now < until:
+            return [Wait(f"{len(view.nodes.busy)} candidates have not measured yet", until)]
+        known = [node for node in view.idle if node in current.measured] or list(view.idle)
         if not known:
             return [Wait("nobody can be asked")]
         return self._begin(view, known, wanted)
 
     def _ask_again(self, view: View, wanted: int, quorum: int) -> Ask | None:
-        """Below the quorum, and late or nobody is at work any more: let those that failed try once more."""
-        again = tuple(node for node in view.idle if node in view.failed) if view.failed else ()
-        why = f"{len(view.reports)} of {wanted}, below the quorum of {quorum}: ask {len(again)} again"
+        """Ask those that failed again, if the round is below the quorum and late, or no node works any more."""
+        current = view.round
+        again = tuple(node for node in view.idle if node in current.failed) if current.failed else ()
+        why = f"{len(current.reporters)} of {wanted}, below the quorum of {quorum}: ask {len(again)} again"
         return Ask(again, "train", why) if again else None
 
     def _below(self, got: int, quorum: int, until: float, late: bool) -> Wait:

@@ -5,7 +5,8 @@ Federated Dynamic Averaging", EDBT 2025. With u_i = w_i - r, at every check
 
     Var = mean_i ||u_i||^2 - ||mean_i u_i||^2
 
-is estimated from small statuses (`View.estimate`); above Theta all are asked, and their mean is the new reference r.
+is estimated from small statuses (`ModelMonitor.variance`); above Theta all are asked, and their mean is the new
+reference r.
 
 theta = "auto" is the rule of FDA-Opt (Theologitis, Samoladas, Deligiannakis: "FDA-Opt: Communication-Efficient
 Federated Fine-Tuning of Language Models", 2025). Variance grows about in proportion to the checks since r was set;
@@ -23,55 +24,53 @@ from statistics import fmean, median
 from typing import ClassVar, Literal
 
 from shoal.core.errors import InvalidJob
-from shoal.core.message import Metrics
-from shoal.core.schedule import (
+from shoal.core.errors.phrases import counted
+from shoal.core.errors.ranges import PositiveFloat, PositiveInt
+from shoal.core.protocol.message import Metrics, ScheduleFamily
+from shoal.core.scheduling.schedule import (
     FULL,
     WINDOW,
     Advance,
-    Anchored,
     Ask,
     Close,
     Decision,
     Recall,
+    RelativeSchedule,
     View,
     Wait,
-    check_patience,
-    gathering,
+    wait_for_nodes,
 )
-from shoal.core.words import counted
 
 WINDOW_CHECKS = 4
 """theta = "auto": checks before the first synchronisation, the only one that no variance calls for."""
 
 
 @dataclass(frozen=True)
-class Variance(Anchored):
+class Variance(RelativeSchedule):
     """Average all when their models have drifted apart."""
 
     name: ClassVar[str] = "variance"
     title: ClassVar[str] = "Functional dynamic averaging"
-    estimates: ClassVar[bool] = True
+    family: ClassVar[ScheduleFamily] = "monitored"
 
     theta: float | Literal["auto"] = "auto"
     """Theta, the greatest variance of the models; "auto": measured anew at each synchronisation (FDA-Opt)."""
-    checks_max: int = 20
+    checks_max: PositiveInt = 20
     """E, with "auto": checks between two synchronisations, at most; about half as many are aimed at."""
     in_step: bool = False
     """Let all nodes make each check together, as in the paper; costs a small message more per node and check."""
-    deadline_s: float = 60.0
+    deadline_s: PositiveFloat = 60.0
     """Seconds to wait for those who were asked."""
-    min_nodes: int = 1
+    min_nodes: PositiveInt = 1
     """Nodes that must have joined before training begins."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.theta != "auto" and not 0 < self.theta < float("inf"):
             raise InvalidJob(f"variance: theta is {self.theta}, but must be above 0", hint='"auto" measures it')
-        if self.checks_max < 1:
-            raise InvalidJob(f"variance: checks_max is {self.checks_max}, but must be at least 1")
-        check_patience(self.name, self.deadline_s, self.min_nodes)
 
     @property
-    def ahead(self) -> int:
+    def max_lead(self) -> int:
         """One check at a time in step, any number else."""
         return 1 if self.in_step else 0
 
@@ -79,54 +78,58 @@ class Variance(Anchored):
 
     def decide(self, view: View) -> list[Decision]:
         """Greet newcomers, then synchronise all, or wait."""
-        if wait := gathering(view, self.min_nodes):
+        current, nodes = view.round, view.nodes
+        if wait := wait_for_nodes(view, self.min_nodes):
             return wait
-        fresh = tuple(node for node in view.idle if node not in view.reports)
+        fresh = tuple(node for node in view.idle if node not in current.reporters)
         if fresh:
             return [Ask(fresh, "train", f"{counted(len(fresh), 'node')} from version {view.version}")]
-        if view.members and set(view.members) <= view.finished & set(view.reports):
-            return [Close(f"all {len(view.members)} nodes have trained enough", rebase=True, last=True)]
-        if view.recalled or _due(view) or not view.busy or (view.left <= 1 and view.reports):
+        if nodes.members and set(nodes.members) <= nodes.finished & set(current.reporters):
+            return [Close(f"all {len(nodes.members)} nodes have trained enough", rebase=True, last=True)]
+        if current.recalled or _due(view) or not nodes.busy or (view.versions_left <= 1 and current.reporters):
             return self._synchronise(view)
-        if self.in_step and set(view.busy) - view.waiting:
+        if self.in_step and set(nodes.busy) - nodes.waiting:
             return [Wait("not all have made their check")]
-        return self._look(view)
+        return self._decide_on_variance(view)
 
-    def _look(self, view: View) -> list[Decision]:
-        """All work, and nobody was asked for a report."""
-        all_busy = tuple(sorted(view.busy))
-        if view.left < 1 and all_busy:
+    def _decide_on_variance(self, view: View) -> list[Decision]:
+        """Wait, or ask all: every node works, and none was asked for a report."""
+        all_busy = tuple(sorted(view.nodes.busy))
+        if view.versions_left < 1 and all_busy:
             return [Recall(all_busy, "all are asked for the last version")]
-        estimate, theta = view.estimate(), view.numbers.get("theta")  # there is none before the first synchronisation
+        estimate = view.monitor.variance()
+        theta = view.numbers.get("theta")  # there is none before the first synchronisation
         if estimate is not None and theta is not None and estimate > theta:
             return [Recall(all_busy, f"variance of about {estimate:.4g} > {theta:.4g}: all are asked")]
-        return [Advance()] if self.in_step and view.waiting else [Wait("all quiet")]
+        return [Advance()] if self.in_step and view.nodes.waiting else [Wait("all quiet")]
 
     def _synchronise(self, view: View) -> list[Decision]:
-        if self.in_step and not view.recalled and set(view.busy) - view.waiting:
+        current, nodes = view.round, view.nodes
+        if self.in_step and not current.recalled and set(nodes.busy) - nodes.waiting:
             return [Wait("not all have made their check")]
-        pending = view.recalled & set(view.busy)
-        until = (view.recalled_at or view.now) + self.deadline_s
+        pending = current.recalled & set(nodes.busy)
+        until = (current.recalled_at or view.now) + self.deadline_s
         if pending and view.now < until:
             return [Wait(f"{len(pending)} were asked and have not answered", until)]
-        rest = tuple(sorted(set(view.busy) - view.recalled))
+        rest = tuple(sorted(set(nodes.busy) - current.recalled))
         if rest:
             return [Recall(rest, f"{self._cause(view)}: all are asked")]
-        if not view.reports:
+        if not current.reporters:
             return [Wait("nobody has answered yet")]
         late = f", {len(pending)} too late" if pending else ""
-        return [Close(f"full synchronisation of {len(view.reports)}{late}", tuple(sorted(view.reports)), rebase=True)]
+        why = f"full synchronisation of {len(current.reporters)}{late}"
+        return [Close(why, tuple(sorted(current.reporters)), rebase=True)]
 
     def _cause(self, view: View) -> str:
-        """Why somebody is asked who was not, when the variance is not the reason."""
-        if view.left <= 1 or view.recalled:
-            return "the last version" if view.left <= 1 else "a newcomer"
+        """Return the reason for asking a node other than the variance."""
+        if view.versions_left <= 1 or view.round.recalled:
+            return "the last version" if view.versions_left <= 1 else "a newcomer"
         return f"{counted(int(_checks(view)), 'check')} since the reference was set"
 
     # What it keeps
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
-        """The threshold, after how many checks nodes report unasked, and how often all were averaged."""
+        """Return the threshold, the checks after which nodes report unasked, and the number of full averages."""
         full = view.numbers.get(FULL, 0.0) + (close is not None and close.rebase)
         return self._threshold(view, close) | {FULL: float(full)}
 
@@ -135,18 +138,20 @@ class Variance(Anchored):
             return {"theta": self.theta}
         if close is None:
             return {WINDOW: float(min(WINDOW_CHECKS, self.checks_max))}
-        found = fmean(norm * norm for norm in view.norms.values()) - view.gap() if view.norms else 0.0
+        norms = view.round.norms.values()
+        found = fmean(norm * norm for norm in norms) - view.monitor.divergence() if norms else 0.0
         if found <= 0.0:  # a node alone has no variance: it reports when it is time
             return {WINDOW: float(self.checks_max)}
         return {"theta": self.checks_max / 2 / _checks(view) * found, WINDOW: float(self.checks_max)}
 
 
 def _due(view: View) -> list[str]:
-    """Who reports because it is time. Whoever speaks up before has no reason to, and waits for the others."""
-    window = view.numbers.get(WINDOW, float("inf"))
-    return [node for node in view.reports if node not in view.finished and view.pieces.get(node, 1.0) >= window]
+    """Return the nodes that report because it is time. A node that reports before has no reason to, and waits."""
+    current, window = view.round, view.numbers.get(WINDOW, float("inf"))
+    due = [node for node in current.reporters if current.pieces.get(node, 1.0) >= window]
+    return [node for node in due if node not in view.nodes.finished]
 
 
 def _checks(view: View) -> float:
-    """Checks since the reference was set: what most of those say who report."""
-    return max(1.0, median(view.pieces.values())) if view.pieces else 1.0
+    """Return the checks since the reference was set, as most of the reporting nodes say."""
+    return max(1.0, median(view.round.pieces.values())) if view.round.pieces else 1.0

@@ -1,1 +1,1 @@
-"""Who takes part: one file, one way of choosing."""
+"""Selections of nodes, one file each."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.core.selection import Selection
+from shoal.core.scheduling.selection import Selection
 
 
 @dataclass(frozen=True)

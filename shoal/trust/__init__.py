@@ -1,9 +1,9 @@
-"""Trust among peers: who signed what, and who may say it. Nothing here needs a coordinator that answers.
+"""Trust among peers: signed documents and signed requests. Nothing here needs a reachable coordinator.
 
-keys         a key per node, in a file of its own            the only importer of `cryptography`
-papers       what the coordinator or the operator has signed: the roster, certificates, modes, manifests, leases
-envelope     a signed request and its signed answer
-window       each request once, without clocks
-gatekeeper   who comes in: roster, certificates and windows held together
-codes        every reason for a refusal, and what to do about it
+keys               one key per node, in a file                        the only importer of `cryptography`
+documents          documents signed by coordinator or operator: roster, certificates, modes, manifests, leases
+envelope           a signed request and its signed answer
+window             replay window: each request counts once, without clocks
+request_verifier   admission of requests by roster, certificates and replay windows
+codes              the reasons of refusals, with their remedies
 """

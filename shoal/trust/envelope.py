@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 
-from shoal.heads import NAME
 from shoal.trust.codes import refusal
-from shoal.trust.keys import BOOT_MAX, PEER_ID, SIGNATURE, Key, verifies
-from shoal.trust.papers import Charter
+from shoal.trust.documents import Charter
+from shoal.trust.keys import BOOT_MAX, PEER_ID, SIGNATURE, SigningKey, verifies
+from shoal.validation.message_checks import NAME
 
 LINE_MAX = 2048
 NUMBER_MAX = 2**63 - 1
@@ -58,7 +58,7 @@ Headers = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Request:
+class SignedRequest:
     """The signed part of a request."""
 
     method: str
@@ -73,13 +73,13 @@ class Request:
     signature: str = ""
 
     def lines(self, charter: Charter) -> bytes:
-        """What its signature is of."""
+        """Return the bytes that are signed."""
         numbers = (str(self.boot), str(self.seq))
         fields = (self.method, self.path, self.query, self.sender, self.to, self.job, *numbers, self.digest)
         return "\n".join(("shoal-request-1", charter.digest, *fields)).encode("ascii")
 
     def headers(self) -> dict[str, str]:
-        """What travels with the request."""
+        """Return the headers of the request."""
         return {
             "Shoal-From": self.sender,
             "Shoal-To": self.to,
@@ -92,7 +92,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SignedAnswer:
     """The signed part of an answer."""
 
     status: int
@@ -100,77 +100,77 @@ class Answer:
     digest: str
     signature: str = ""
 
-    def lines(self, request: Request, charter: Charter) -> bytes:
-        """What its signature is of."""
+    def lines(self, request: SignedRequest, charter: Charter) -> bytes:
+        """Return the bytes that are signed."""
         asked = sha256(request.lines(charter))
         return "\n".join(("shoal-answer-1", asked, str(self.status), self.sender, self.digest)).encode("ascii")
 
     def headers(self) -> dict[str, str]:
-        """What travels with the answer."""
+        """Return the headers of the answer."""
         return {"Shoal-From": self.sender, "Shoal-Digest": self.digest, "Shoal-Signature": self.signature}
 
 
 class Signer:
-    """Signs what one process of a node says in one job. `boot`: from `keys.next_boot`, new for each process."""
+    """Signer of one process's requests in one job. `boot`: from `keys.next_boot`, new for each process."""
 
-    def __init__(self, key: Key, charter: Charter, boot: int) -> None:
+    def __init__(self, key: SigningKey, charter: Charter, boot: int) -> None:
         assert 1 <= boot <= BOOT_MAX, boot
         self.key, self.charter, self.boot = key, charter, boot
         self._next = count(1)
 
-    def request(self, to: str, method: str, path: str, query: str, digest: str) -> Request:
-        """The next request, signed. A repetition is a new one: sign it again. Any thread may call.
+    def request(self, to: str, method: str, path: str, query: str, digest: str) -> SignedRequest:
+        """Return the next signed request. Sign each repetition again. Any thread may call.
 
         Raises `Refused` (`trust.head`) for a path or query that must be percent-encoded first.
         """
         _check_line(method, path, query)
         seq = next(self._next)
-        bare = Request(method, path, query, self.key.peer_id, to, self.charter.job, self.boot, seq, digest)
+        bare = SignedRequest(method, path, query, self.key.peer_id, to, self.charter.job, self.boot, seq, digest)
         return replace(bare, signature=self.key.sign(bare.lines(self.charter)))
 
-    def answer(self, request: Request, status: int, digest: str) -> Answer:
-        """The answer to a request, signed; to a refused one as well."""
-        bare = Answer(status, self.key.peer_id, digest)
+    def answer(self, request: SignedRequest, status: int, digest: str) -> SignedAnswer:
+        """Return the signed answer to a request, also to a refused one."""
+        bare = SignedAnswer(status, self.key.peer_id, digest)
         return replace(bare, signature=self.key.sign(bare.lines(request, self.charter)))
 
 
 def sha256(body: bytes) -> str:
-    """The digest of a body that is in memory."""
+    """Return the digest of bytes in memory."""
     return hashlib.sha256(body).hexdigest()
 
 
-def read_request(method: str, path: str, query: str, headers: Headers) -> Request:
-    """The signed part of a request that came, not verified yet. Raises `Refused`: `trust.head`."""
+def read_request(method: str, path: str, query: str, headers: Headers) -> SignedRequest:
+    """Parse the signed headers of a request, unverified. Raises `Refused`: `trust.head`."""
     _check_line(method, path, query)
     found = _fields(headers, _FIELDS)
     boot, seq = int(found["boot"]), int(found["seq"])
     if max(boot, seq) > NUMBER_MAX:
         raise refusal("trust.head", f"Shoal-Boot and Shoal-Seq are at most {NUMBER_MAX}")
-    return Request(
+    return SignedRequest(
         method, path, query, found["from"], found["to"], found["job"], boot, seq, found["digest"], found["signature"]
     )
 
 
-def read_answer(status: int, headers: Headers) -> Answer:
-    """The signed part of an answer that came, not verified yet. Raises `Refused`: `trust.head`."""
+def read_answer(status: int, headers: Headers) -> SignedAnswer:
+    """Parse the signed headers of an answer, unverified. Raises `Refused`: `trust.head`."""
     found = _fields(headers, _ANSWER_FIELDS)
-    return Answer(status, found["from"], found["digest"], found["signature"])
+    return SignedAnswer(status, found["from"], found["digest"], found["signature"])
 
 
-def check_request(request: Request, pub: str, charter: Charter) -> None:
+def check_request(request: SignedRequest, pub: str, charter: Charter) -> None:
     """Raise `NotAllowed` (`trust.signature`) unless the owner of that public key has signed this request."""
     if not verifies(pub, request.signature, request.lines(charter)):
         raise refusal("trust.signature", f"{request.sender} has not signed this request")
 
 
-def check_answer(answer: Answer, request: Request, pub: str, charter: Charter) -> None:
+def check_answer(answer: SignedAnswer, request: SignedRequest, pub: str, charter: Charter) -> None:
     """Raise `NotAllowed` (`trust.signature`) unless the owner of that public key gave this answer to that request."""
     if not verifies(pub, answer.signature, answer.lines(request, charter)):
         raise refusal("trust.signature", f"{answer.sender} has not given this answer to this request")
 
 
 def check_digest(signed: str, found: str) -> None:
-    """Raise `Refused` (`trust.digest`) unless the body that came is the signed one."""
+    """Raise `Refused` (`trust.digest`) unless the received body is the signed one."""
     if found != signed:
         raise refusal("trust.digest", f"a body of SHA-256 {found[:16]}…; {signed[:16]}… was signed")
 

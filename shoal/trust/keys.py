@@ -37,7 +37,7 @@ FILE_BYTES_MAX = 4096
 OTHERS = 0o077
 
 
-class Key:
+class SigningKey:
     """A private key and what follows from it."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
@@ -46,18 +46,18 @@ class Key:
         self.peer_id = peer_id_of(self.pub)
 
     @classmethod
-    def make(cls) -> Key:
-        """A new one, from the operating system's randomness."""
+    def make(cls) -> SigningKey:
+        """Generate a key from the operating system's randomness."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Ed25519PrivateKey.generate())
 
     def sign(self, message: bytes) -> str:
-        """This key's one signature of the message."""
+        """Return the signature of a message."""
         return self._private.sign(message).hex()
 
     def pem(self) -> bytes:
-        """The private key as a file holds it (PKCS #8)."""
+        """Return the private key as PEM (PKCS #8)."""
         from cryptography.hazmat.primitives import serialization
 
         form = serialization.PrivateFormat.PKCS8
@@ -68,12 +68,12 @@ class Key:
 
 
 def peer_id_of(pub: str) -> str:
-    """Who speaks with this public key."""
+    """Return the peer id of a public key."""
     return b32encode(hashlib.sha256(_raw(pub)).digest()).decode().lower()[:20]
 
 
 def verifies(pub: str, signature: str, message: bytes) -> bool:
-    """Whether it is this key's signature of the message. A text that is no signature is not one."""
+    """Return whether the text is this key's signature of the message."""
     from cryptography.exceptions import InvalidSignature
 
     if not re.fullmatch(SIGNATURE, signature):
@@ -100,22 +100,22 @@ def _loaded(pub: str) -> Ed25519PublicKey:
 # Files. One process at a time works in a node's folder (its lock is the caller's business).
 
 
-def load_or_make(path: Path) -> Key:
-    """The node's key, made if there is none yet; on disk, durably, before this returns.
+def load_or_create(path: Path) -> SigningKey:
+    """Load the node's key, or create and store it durably.
 
     Raises `StorageFailed`: `key.unreadable`, `key.mode` (others may read it), `key.damaged`.
     """
     with _storing(path):
         data = _read(path)
         if data is None:
-            key = Key.make()
+            key = SigningKey.make()
             _write(path, key.pem())
             return key
     return _parsed(path, data)
 
 
-def load_key(path: Path) -> Key:
-    """A key that must be there. Raises `StorageFailed`: `key.unreadable`, and as `load_or_make` does."""
+def load_key(path: Path) -> SigningKey:
+    """Load an existing key. Raises `StorageFailed`: `key.unreadable`, and as `load_or_make` does."""
     with _storing(path):
         data = _read(path)
     if data is None:
@@ -123,7 +123,7 @@ def load_key(path: Path) -> Key:
     return _parsed(path, data)
 
 
-def _parsed(path: Path, data: bytes) -> Key:
+def _parsed(path: Path, data: bytes) -> SigningKey:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -134,7 +134,7 @@ def _parsed(path: Path, data: bytes) -> Key:
         raise refusal("key.damaged", f"{path}: no private key: {str(error)[:100]}") from None
     if not isinstance(private, Ed25519PrivateKey):
         raise refusal("key.damaged", f"{path}: a private key, but not of Ed25519")
-    return Key(private)
+    return SigningKey(private)
 
 
 def next_boot(path: Path, wall_s: Callable[[], float] = time.time) -> int:
@@ -162,7 +162,7 @@ def _storing(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> bytes | None:
-    """A small private file's bytes; None if there is no such file."""
+    """Return the bytes of a small private file; None if it does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would make us wait
     except FileNotFoundError:

@@ -1,13 +1,13 @@
-"""Who comes in: the roster, join certificates and the windows of all senders, held together for one job.
+"""Verifier of the requests of one job: admits them by the roster, join certificates and the windows of all senders.
 
-    examine(request)   before the body is read: is it for me, of my job, by a member, signed, and new?
-    admit(claim, …)    after it: is it the signed body, and does all that still hold? Only then the number is used up.
+    examine(request)   before the body is read: is it for this peer, of this job, by a member, signed, and new?
+    admit(claim, …)    after it: is it the signed body, and do the checks still hold? Uses the number up.
 
-A refusal leaves everything as it was. Nothing here knows a clock: `wall_s` (seconds since 1970) is an argument, and is
-looked at for join certificates alone. The coordinator may call as well, as `HUB`; an operator sends papers instead.
+A refusal changes nothing. The time `wall_s` (seconds since 1970) is an argument, and is used for join certificates
+only. The coordinator may call as `HUB`; an operator sends signed documents instead.
 
-What `snapshot` gave is as old as the moment it was taken: after a crash the requests since then could be taken once
-more. So what requests do must bear repetition by ids of its own, as exchanges do.
+After a crash, requests since the last `snapshot` could be admitted again. So their effects must be idempotent, as those
+of exchanges are.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.errors import ShoalError
-from shoal.core.machine import HUB
+from shoal.core.protocol.machine import HUB
 from shoal.trust.codes import refusal
-from shoal.trust.envelope import Answer, Request, check_answer, check_digest, check_request
+from shoal.trust.documents import Charter, JoinCert, Roster, RosterEntry, supersedes, verify_document
+from shoal.trust.envelope import SignedAnswer, SignedRequest, check_answer, check_digest, check_request
 from shoal.trust.keys import peer_id_of
-from shoal.trust.papers import Charter, JoinCert, Peer, Roster, supersedes, unseal
-from shoal.trust.window import WIDTH, Window
+from shoal.trust.window import WIDTH, ReplayWindow
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A request that was in order when its head had come: `node` says this, if the body is the signed one."""
+class AuthenticatedRequest:
+    """A request whose head was accepted. `node` has sent it, if the body is the signed one."""
 
     node: str
-    request: Request
+    request: SignedRequest
 
 
-class Gatekeeper:
-    """The door of one peer in one job. One thread at a time."""
+class RequestVerifier:
+    """The verifier of one peer in one job. One thread at a time."""
 
     def __init__(self, charter: Charter, peer_id: str) -> None:
         self.charter, self.peer_id = charter, peer_id
-        self._hub = Peer(HUB, peer_id_of(charter.coordinator_pub), charter.coordinator_pub, (), True, 0)
+        self._hub = RosterEntry(HUB, peer_id_of(charter.coordinator_pub), charter.coordinator_pub, (), True, 0)
         self._roster: Roster | None = None
         self._sealed_roster = b""
-        self._listed: dict[str, Peer] = {}
+        self._listed: dict[str, RosterEntry] = {}
         self._revoked: frozenset[str] = frozenset()
         self._introduced: dict[str, tuple[JoinCert, bytes]] = {}
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, ReplayWindow] = {}
 
     # Papers
 
-    def take_roster(self, sealed: bytes) -> bool:
+    def update_roster(self, sealed: bytes) -> bool:
         """Go by this roster from now on; whether it is news. Raises what `unseal` and `supersedes` raise."""
-        roster = unseal(sealed, Roster, self.charter)
+        roster = verify_document(sealed, Roster, self.charter)
         if not supersedes(roster, self._roster):
             return False
         self._roster, self._sealed_roster = roster, sealed
@@ -68,7 +68,7 @@ class Gatekeeper:
 
         Raises what `unseal` raises, and `NotAllowed`: `trust.revoked`, `trust.expired`, `trust.name-taken`.
         """
-        cert = unseal(sealed, JoinCert, self.charter)
+        cert = verify_document(sealed, JoinCert, self.charter)
         self._check_not_revoked(cert.peer_id)
         if cert.peer_id in self._listed:
             return self._listed[cert.peer_id].node
@@ -85,14 +85,14 @@ class Gatekeeper:
             self._introduced[cert.peer_id] = held = (cert, sealed)
         return held[0].node
 
-    def enter(self, sealed: bytes, request: Request, digest: str, wall_s: int) -> Peer:
-        """Let the bearer of a certificate in at its own request; how it is known from now on.
+    def admit_certificate(self, sealed: bytes, request: SignedRequest, digest: str, wall_s: int) -> RosterEntry:
+        """Admit the owner of a join certificate at its own request, and return its roster entry.
 
-        Raises what `introduce`, `examine` and `admit` raise, and `trust.stranger` where somebody else shows it. What is
-        refused changes nothing.
+        Raises the errors of `introduce`, `examine` and `admit`, and `trust.stranger` if another peer sends it. A
+        refusal changes nothing.
         """
         before = dict(self._introduced)
-        cert = unseal(sealed, JoinCert, self.charter)
+        cert = verify_document(sealed, JoinCert, self.charter)
         if cert.peer_id != request.sender:
             raise refusal("trust.stranger", f"the certificate is that of {cert.peer_id}; {request.sender} shows it")
         try:
@@ -105,18 +105,18 @@ class Gatekeeper:
 
     @property
     def sealed_roster(self) -> bytes:
-        """The roster that is held, for others; empty if none has come yet."""
+        """Return the signed roster in use; empty without one."""
         return self._sealed_roster
 
-    def members(self) -> list[Peer]:
-        """Who may come in, by name: without the coordinator, and with those whose certificates have just run out."""
+    def members(self) -> list[RosterEntry]:
+        """Return the admitted nodes by name, with those admitted by certificate, without the coordinator."""
         introduced = (_peer_of(cert) for cert, _ in self._introduced.values())
         return sorted([*self._listed.values(), *introduced], key=lambda peer: peer.node)
 
     # Requests and answers
 
-    def examine(self, request: Request, wall_s: int) -> Claim:
-        """Everything that a request's head can show; changes nothing.
+    def examine(self, request: SignedRequest, wall_s: int) -> AuthenticatedRequest:
+        """Verify the headers of a request; changes nothing.
 
         Raises `Refused` (`trust.addressee`, `trust.job`) and `NotAllowed` (`trust.revoked`, `trust.stranger`,
         `trust.expired`, `trust.signature`, `trust.boot-old`, `trust.replayed`).
@@ -128,23 +128,23 @@ class Gatekeeper:
         sender = self._member(request.sender, wall_s)
         check_request(request, sender.pub, self.charter)
         self._window(request)
-        return Claim(sender.node, request)
+        return AuthenticatedRequest(sender.node, request)
 
-    def admit(self, claim: Claim, digest: str, wall_s: int) -> str:
-        """Take a request whose body has come, of this SHA-256, once; the name of the node that says it.
+    def admit(self, claim: AuthenticatedRequest, digest: str, wall_s: int) -> str:
+        """Admit a request once, after its body with this SHA-256 has arrived; return the sender's name.
 
-        What may have changed while the body came is looked at again: of two copies under way, one is refused here, and
-        so is a sender that was revoked. Raises `Refused` (`trust.digest`) and what `examine` raises.
+        Checks are repeated after the body: the second of two copies is refused here, and so is a sender that was
+        revoked. Raises `Refused` (`trust.digest`) and the errors of `examine`.
         """
         check_digest(claim.request.digest, digest)
         sender = self._member(claim.request.sender, wall_s)
         self._windows[sender.peer_id] = self._window(claim.request)
         return sender.node
 
-    def recognise(self, answer: Answer, request: Request, wall_s: int) -> str:
-        """The name of the node that answered one's own request. Its body is still to be held against `answer.digest`.
+    def verify_answer(self, answer: SignedAnswer, request: SignedRequest, wall_s: int) -> str:
+        """Return the name of the node that answered a request. The caller compares the body with `answer.digest`.
 
-        Raises as `examine` does; there is nothing to replay, since the answer is tied to the request.
+        Raises the errors of `examine`; an answer cannot be replayed, because it is bound to the request.
         """
         if answer.sender != request.to:
             raise refusal("trust.addressee", f"{request.to} was asked; {answer.sender} answers")
@@ -152,7 +152,7 @@ class Gatekeeper:
         check_answer(answer, request, sender.pub, self.charter)
         return sender.node
 
-    def _member(self, peer_id: str, wall_s: int) -> Peer:
+    def _member(self, peer_id: str, wall_s: int) -> RosterEntry:
         if peer_id == self._hub.peer_id:
             return self._hub
         self._check_not_revoked(peer_id)
@@ -168,13 +168,13 @@ class Gatekeeper:
         if peer_id in self._revoked:
             raise refusal("trust.revoked", f"{peer_id} has been revoked in job {self.charter.job}")
 
-    def _window(self, request: Request) -> Window:
-        return self._windows.get(request.sender, Window()).after(request.boot, request.seq)
+    def _window(self, request: SignedRequest) -> ReplayWindow:
+        return self._windows.get(request.sender, ReplayWindow()).after(request.boot, request.seq)
 
     # State
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that is held, as JSON values."""
+        """Return the whole state as JSON values."""
         return {
             "roster": self._sealed_roster.decode("ascii"),
             "certificates": [sealed.decode("ascii") for _, sealed in self._introduced.values()],
@@ -182,28 +182,28 @@ class Gatekeeper:
         }
 
     @classmethod
-    def restore(cls, charter: Charter, peer_id: str, snapshot: Any) -> Gatekeeper:
-        """A gatekeeper that holds what the snapshot says; every signature in it is checked again.
+    def restore(cls, charter: Charter, peer_id: str, snapshot: Any) -> RequestVerifier:
+        """Return a verifier from a snapshot; all signatures are verified again.
 
         Raises `StorageFailed` (`trust.snapshot`).
         """
-        gate = cls(charter, peer_id)
+        verifier = cls(charter, peer_id)
         try:
             if snapshot["roster"]:
-                gate.take_roster(snapshot["roster"].encode("ascii"))
+                verifier.update_roster(snapshot["roster"].encode("ascii"))
             for sealed in snapshot["certificates"]:
-                gate.introduce(sealed.encode("ascii"), wall_s=0)  # whether it has run out is asked when it is used
-            gate._windows = {sender: _window_of(row) for sender, row in snapshot["windows"].items()}
+                verifier.introduce(sealed.encode("ascii"), wall_s=0)  # its expiry is checked when it is used
+            verifier._windows = {sender: _window_of(row) for sender, row in snapshot["windows"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise refusal("trust.snapshot", f"{type(error).__name__}: {str(error)[:100]}") from None
         except ShoalError as error:
             raise refusal("trust.snapshot", error.message) from None
-        return gate
+        return verifier
 
 
-def _peer_of(cert: JoinCert) -> Peer:
-    """A newcomer as a member: nobody has said yet where it can be reached."""
-    return Peer(cert.node, cert.peer_id, cert.pub, (), False, cert.examples_max)
+def _peer_of(cert: JoinCert) -> RosterEntry:
+    """Return a newcomer's roster entry, without an address yet."""
+    return RosterEntry(cert.node, cert.peer_id, cert.pub, (), False, cert.examples_max)
 
 
 def _check_not_expired(cert: JoinCert, wall_s: int) -> None:
@@ -211,9 +211,9 @@ def _check_not_expired(cert: JoinCert, wall_s: int) -> None:
         raise refusal("trust.expired", f"the certificate of {cert.node} ran out at {cert.not_after}; it is {wall_s}")
 
 
-def _window_of(row: Any) -> Window:
+def _window_of(row: Any) -> ReplayWindow:
     boot, top, mask = row
     whole = all(type(number) is int for number in row)
     if not (whole and boot > 0 and top > 0 and mask & 1 and mask < 1 << WIDTH):
         raise ValueError("a window is [boot, top, mask]")
-    return Window(boot, top, mask)
+    return ReplayWindow(boot, top, mask)

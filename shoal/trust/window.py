@@ -16,25 +16,25 @@ _ALL = (1 << WIDTH) - 1
 
 
 @dataclass(frozen=True)
-class Window:
-    """What has been here. Bit i of `mask`: the number `top - i`."""
+class ReplayWindow:
+    """Window of received numbers. Bit i of `mask`: the number `top - i`."""
 
     boot: int = 0
     top: int = 0
     mask: int = 0
 
-    def after(self, boot: int, seq: int) -> Window:
-        """The window once this request has been taken. Raises `NotAllowed`: `trust.boot-old`, `trust.replayed`."""
+    def after(self, boot: int, seq: int) -> ReplayWindow:
+        """Return the window after this request. Raises `NotAllowed`: `trust.boot-old`, `trust.replayed`."""
         if boot < self.boot:
             raise refusal("trust.boot-old", f"boot {boot} of the sender, whose boot {self.boot} has been here")
         if boot > self.boot:
-            return Window(boot, seq, 1)
+            return ReplayWindow(boot, seq, 1)
         ahead = seq - self.top
         if ahead > 0:
-            return Window(boot, seq, (self.mask << ahead | 1) & _ALL if ahead < WIDTH else 1)
+            return ReplayWindow(boot, seq, (self.mask << ahead | 1) & _ALL if ahead < WIDTH else 1)
         if ahead <= -WIDTH:
             raise refusal("trust.replayed", f"request {seq} comes {-ahead} behind {self.top}; at most {WIDTH - 1}")
         bit = 1 << -ahead
         if self.mask & bit:
             raise refusal("trust.replayed", f"request {seq} of boot {boot} has been here")
-        return Window(boot, self.top, self.mask | bit)
+        return ReplayWindow(boot, self.top, self.mask | bit)

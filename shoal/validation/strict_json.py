@@ -1,7 +1,6 @@
-"""JSON that has one meaning: UTF-8, finite numbers of a bounded length, each key once in its object, and texts that can
-be stored and shown anywhere (`flaw`).
+"""Strict JSON: UTF-8, finite numbers of bounded length, unique keys, and texts that every store accepts (`text_flaw`).
 
-And our own values as it can carry them (`plain`, `mended`).
+Values of this software in that form (`plain`, `sanitize`).
 """
 
 from __future__ import annotations
@@ -23,34 +22,33 @@ DIGITS_MAX = 20
 
 
 def loads(data: bytes) -> Any:
-    """The value of a JSON text. Raises `ValueError`, or `RecursionError` where it is nested too deep."""
+    """Return the value of a JSON text. Raises `ValueError`, or `RecursionError` for deep nesting."""
     text = str(data, "utf-8")  # json.loads would take other encodings as well
     found = _DECODER.decode(text)
-    if "\\u" in text and (wrong := flaw(found)):  # nothing else can bring such a character
+    if "\\u" in text and (wrong := text_flaw(found)):  # nothing else can bring such a character
         raise ValueError(wrong)
     return found
 
 
-def kept(data: bytes) -> Any:
-    """The value of a file that a process of ours wrote: numbers may be NaN there, but texts are others'.
+def loads_own(data: bytes) -> Any:
+    """Return the value of a file of this software; numbers may be NaN there.
 
     Raises `ValueError`, or `RecursionError`.
     """
     found = json.loads(data)
-    if wrong := flaw(found):
+    if wrong := text_flaw(found):
         raise ValueError(wrong)
     return found
 
 
-def encoded(value: dict[str, Any]) -> bytes:
-    """A JSON text of these values. Texts that could not be stored or shown, such as a learner's error, are
-    mended: the other side would refuse them."""
+def dumps(value: dict[str, Any]) -> bytes:
+    """Return values as JSON text. Texts that receivers would refuse, such as a learner's error, are mended."""
     text = _ENCODER.encode(value)
-    return (_ENCODER.encode(mended(value)) if "\\u" in text and flaw(value) else text).encode()
+    return (_ENCODER.encode(sanitize(value)) if "\\u" in text and text_flaw(value) else text).encode()
 
 
-def flaw(value: Any) -> str:
-    """Why the texts in a value cannot be stored or shown everywhere; empty: they can. Keys are texts as well.
+def text_flaw(value: Any) -> str:
+    """Return why the texts in a value cannot be stored, or an empty string. Keys are checked too.
 
     Half a character (a lone surrogate) has no UTF-8, and PostgreSQL keeps no NUL.
     """
@@ -59,17 +57,17 @@ def flaw(value: Any) -> str:
             return "a text with a NUL character"
         return "" if value.isascii() or not _HALF.search(value) else "a text with half a character (a lone surrogate)"
     if isinstance(value, dict):
-        return next((why for pair in value.items() for one in pair if (why := flaw(one))), "")
-    return next((why for one in value if (why := flaw(one))), "") if isinstance(value, list | tuple) else ""
+        return next((why for pair in value.items() for one in pair if (why := text_flaw(one))), "")
+    return next((why for one in value if (why := text_flaw(one))), "") if isinstance(value, list | tuple) else ""
 
 
-def mended(value: Any) -> Any:
-    """The same with a replacement character for each that `flaw` complains of."""
+def sanitize(value: Any) -> Any:
+    """Return the value with a replacement character for each that `text_flaw` reports."""
     if isinstance(value, str):
         return _HALF.sub("\ufffd", value.replace("\0", "\ufffd"))
     if isinstance(value, dict):
-        return {mended(name): mended(inner) for name, inner in value.items()}
-    return [mended(one) for one in value] if isinstance(value, list | tuple) else value
+        return {sanitize(name): sanitize(inner) for name, inner in value.items()}
+    return [sanitize(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,7 +98,7 @@ _DECODER = json.JSONDecoder(
 
 @cache
 def field_names(kind: type) -> tuple[str, ...]:
-    """The fields of a message: asked for often, and slow to say."""
+    """Return the field names of a message, cached."""
     return tuple(field.name for field in fields(kind))
 
 
@@ -108,7 +106,7 @@ _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can carry it: NaN and infinity become strings, tuples lists, bytes base64, messages objects."""
+    """Return a value as JSON values: NaN and infinity as strings, bytes as base64, messages as objects."""
     if type(value) in _AS_THEY_ARE:  # most of them: each report is made plain several times
         return value
     return _made_plain(value)

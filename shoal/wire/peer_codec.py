@@ -3,14 +3,14 @@
 A letter is what one request to a peer carries, or what its answer does: four bytes of length (big endian), one JSON
 head with all messages, and then the bodies that they name, one after the other, in the order of the messages.
 
-    {"shoal": 1, "job": "digits", "messages": [{"type": "swap", "node": "a", "id": ["a", 3, 17], "body": {…}, …}]}
+    {"shoal": 1, "job": "digits", "messages": [{"type": "exchange_offer", "node": "a", "id": ["a", 3, 17], …}]}
 
 The bodies' lengths and SHA-256 stand in the head. So whoever has the head knows how long the whole is, may refuse
 before a byte of a model has come, and has authenticated the whole with it: `Shoal-Digest` is the SHA-256 of the four
 bytes and the head.
 
-Heads are as strict as those of `shoal.wire`, whose machinery this uses: unknown, missing or repeated fields, wrong
-types, numbers out of range and what is not finite are refused. Nothing here reads bodies.
+Heads are as strict as those of `shoal.wire.codec`, whose machinery this uses: unknown, missing or repeated fields,
+wrong types, numbers out of range and what is not finite are refused. Nothing here reads bodies.
 """
 
 from __future__ import annotations
@@ -20,69 +20,70 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-from shoal import wire
 from shoal.core.errors import InvalidPayload
-from shoal.core.message import Message, Ref
-from shoal.core.peer_message import MixingMessage, PeerMessage, Relay, Relayed, Rumour
-from shoal.heads import COUNT_MAX, NAME, WEIGHT_MAX, is_digest
+from shoal.core.protocol.message import BlobRef, Message
+from shoal.core.protocol.peer_message import MemberUpdate, MixingMessage, PeerMessage, RelayRequest, RelayResponse
+from shoal.validation.message_checks import COUNT_MAX, NAME, WEIGHT_MAX, is_digest
+from shoal.wire import codec
 
 MEDIA_TYPE = "application/x-shoal-letter"
 HEAD_BYTES_MAX = 1 << 20
 MESSAGES_MAX = 64
 BODIES_MAX = 4
-RUMOURS_MAX = 1024
-"""In one message; a peer's own limit (`Pace.news_most`) is lower."""
+MEMBER_UPDATES_MAX = 1024
+"""In one message; a peer's own limit (`Pace.piggyback_max`) is lower."""
 ACCUSERS_MAX = 16
 SEEN_MAX = 4096
 """Peers that a version vector may name."""
 TEXT_MAX = 1000
 
-_KINDS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(PeerMessage)}
-_RELAYED: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Message)}
+_KINDS: dict[str, type] = {codec.type_name(kind): kind for kind in get_args(PeerMessage)}
+_RELAYED: dict[str, type] = {codec.type_name(kind): kind for kind in get_args(Message)}
 
 
 @dataclass(frozen=True)
 class Letter:
-    """What stands in a head."""
+    """Content of a head."""
 
     job: str
     messages: tuple[PeerMessage, ...]
 
     @property
-    def bodies(self) -> list[Ref]:
+    def bodies(self) -> list[BlobRef]:
         """The bodies that follow the head, in their order."""
         return [ref for one in self.messages if (ref := body_of(one)) is not None]
 
 
-def body_of(message: PeerMessage) -> Ref | None:
-    """The body that travels with a message."""
+def body_of(message: PeerMessage) -> BlobRef | None:
+    """Return the blob that travels with a message."""
     return getattr(message, "body", None) if isinstance(message, MixingMessage) else None
 
 
 def encode(letter: Letter) -> bytes:
-    """A letter's length and head; its bodies follow."""
-    return wire.headed({"job": letter.job, "messages": [_values_of(one) for one in letter.messages]})
+    """Encode a letter's length and head; its blobs follow."""
+    return codec.headed({"job": letter.job, "messages": [_values_of(one) for one in letter.messages]})
 
 
 def fitting(messages: Sequence[PeerMessage], bodies_max: int = BODIES_MAX) -> int:
-    """How many of these messages, from the first on, one letter may hold: at least one, if there is one."""
-    bodies = room = 0
+    """Return how many of these messages, from the first on, fit into one letter: at least one, if there is one."""
+    bodies = head_bytes = 0
     for count, one in enumerate(messages[:MESSAGES_MAX]):
         bodies += body_of(one) is not None
-        room += len(wire.headed(_values_of(one)))
-        if count and (bodies > bodies_max or room > HEAD_BYTES_MAX // 2):
+        head_bytes += len(codec.headed(_values_of(one)))
+        if count and (bodies > bodies_max or head_bytes > HEAD_BYTES_MAX // 2):
             return count
     return min(len(messages), MESSAGES_MAX)
 
 
 def head_bytes(prefix: bytes) -> int:
-    """The head's length from a letter's first four bytes. Raises `InvalidPayload` above `HEAD_BYTES_MAX`."""
-    return wire.head_bytes(prefix, HEAD_BYTES_MAX)
+    """Return the head's length from a letter's first four bytes. Raises `InvalidPayload` above `HEAD_BYTES_MAX`."""
+    return codec.head_bytes(prefix, HEAD_BYTES_MAX)
 
 
 def decode(text: bytes) -> Letter:
-    """The letter of a whole head, without its length. Raises `InvalidPayload`; `Refused` for another protocol."""
-    values, job = wire.read_head(text)
+    """Decode the letter of a whole head, without its length. Raises `InvalidPayload`; `Refused` for another
+    protocol."""
+    values, job = codec.read_head(text)
     listed = values.pop("messages", None)
     if values or not isinstance(listed, list) or not 1 <= len(listed) <= MESSAGES_MAX:
         raise InvalidPayload(f"a letter has a job and 1 to {MESSAGES_MAX} messages", code="head.invalid")
@@ -93,9 +94,9 @@ def decode(text: bytes) -> Letter:
 
 
 def _values_of(message: PeerMessage) -> dict[str, Any]:
-    values = wire.to_json(message)  # type: ignore[arg-type]  # it turns any dataclass into values
-    if isinstance(message, Relay | Relayed):
-        values["message"] = wire.to_json(message.message)
+    values = codec.to_json(message)  # type: ignore[arg-type]  # it turns any dataclass into values
+    if isinstance(message, RelayRequest | RelayResponse):
+        values["message"] = codec.to_json(message.message)
         values["message"].pop("norm", None)  # the receiver's own measurement
     return values
 
@@ -108,21 +109,23 @@ def _message_of(values: Any) -> PeerMessage:
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None or not isinstance(name, str):
         raise InvalidPayload(f"no message of type {str(name)[:40]!r}", code="head.type")
-    if issubclass(kind, Relay | Relayed):
+    if issubclass(kind, RelayRequest | RelayResponse):
         return _passed_on(kind, name, rest)
-    found: PeerMessage = wire.validated(kind, name, rest)
+    found: PeerMessage = codec.validated(kind, name, rest)
     _check(found)
     return found
 
 
-def _passed_on(kind: type[Relay | Relayed], name: str, values: dict[str, Any]) -> Relay | Relayed:
-    """A message of the other protocol within one of this."""
+def _passed_on(
+    kind: type[RelayRequest | RelayResponse], name: str, values: dict[str, Any]
+) -> RelayRequest | RelayResponse:
+    """Decode a message of the node protocol within one of the peers'."""
     inner = values.pop("message", None)
     if not isinstance(inner, dict) or "norm" in inner or values.keys() != {"node"}:
         raise InvalidPayload(f"{name}: it has a node and a message", code="head.invalid")
     if not isinstance(values["node"], str):
         raise InvalidPayload(f"{name}: node: it is no text", code="head.invalid")
-    found = kind(values["node"], wire.from_json(inner, _RELAYED))
+    found = kind(values["node"], codec.from_json(inner, _RELAYED))
     _check_name(found.node)
     return found
 
@@ -131,7 +134,7 @@ def _passed_on(kind: type[Relay | Relayed], name: str, values: dict[str, Any]) -
 
 
 def _check(message: Any) -> None:
-    """Ranges, lengths and alphabets, by the fields' names: each means the same in every message."""
+    """Check ranges, lengths and alphabets, by the fields' names: each means the same in every message."""
     for field in fields(message):
         _CHECKS[field.name](getattr(message, field.name))
 
@@ -152,7 +155,7 @@ def _check_id(value: tuple[str, int, int]) -> None:
     _check_whole(value[2])
 
 
-def _check_ref(value: Ref | None) -> None:
+def _check_ref(value: BlobRef | None) -> None:
     if value is not None and not (is_digest(value.digest) and 0 < value.nbytes <= COUNT_MAX):
         raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
 
@@ -185,20 +188,20 @@ def _check_seen(value: dict[str, int]) -> None:
         _check_whole(count)
 
 
-def _check_news(value: Iterable[Rumour]) -> None:
-    rumours = tuple(value)
-    if len(rumours) > RUMOURS_MAX:
-        raise InvalidPayload(f"{len(rumours)} rumours; at most {RUMOURS_MAX}", code="head.news")
-    for rumour in rumours:
-        if len(rumour.accusers) > ACCUSERS_MAX:
-            raise InvalidPayload(f"{len(rumour.accusers)} accusers; at most {ACCUSERS_MAX}", code="head.news")
-        for name in (rumour.node, *rumour.accusers):
+def _check_news(value: Iterable[MemberUpdate]) -> None:
+    updates = tuple(value)
+    if len(updates) > MEMBER_UPDATES_MAX:
+        raise InvalidPayload(f"{len(updates)} updates; at most {MEMBER_UPDATES_MAX}", code="head.news")
+    for update in updates:
+        if len(update.accusers) > ACCUSERS_MAX:
+            raise InvalidPayload(f"{len(update.accusers)} accusers; at most {ACCUSERS_MAX}", code="head.news")
+        for name in (update.node, *update.accusers):
             _check_name(name)
-        _check_whole(rumour.incarnation)
+        _check_whole(update.incarnation)
 
 
 def _no_check(_: object) -> None:
-    """The type says it all."""
+    """Check nothing: the type says it all."""
 
 
 _CHECKS: dict[str, Callable[[Any], None]] = {

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 import shoal
-from shoal.core.learner import Budget, Learner, Trained
-from shoal.core.message import Metrics
-from shoal.core.plan import Plan
-from shoal.core.schedule import Schedule
-from shoal.core.tree import Tree
+from shoal.core.algorithm.learner import Learner, TrainConfig, Trained
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import Metrics
+from shoal.core.scheduling.schedule import Schedule
+from shoal.jobs.spec import parse_job
 from shoal.learn import digits, models
-from shoal.learn.stream import Permute, Stream
-from shoal.learn.torch_learner import TorchLearner
-from shoal.simulation import Job
-from shoal.spec import parse_job
+from shoal.learn.data.stream import Permute, Stream
+from shoal.learn.training.torch_learner import TorchLearner
+from shoal.simulation import SimulatedJob
 
 NODES = 10
 TEST = 360
@@ -57,10 +57,10 @@ class Probe:
         self.begun.append(self.position)
         return self._learner.evaluate()
 
-    def gradient(self, budget: Budget, **rest: Any) -> tuple[Trained, Tree]:
+    def gradient(self, budget: TrainConfig, **rest: Any) -> tuple[Trained, Tree]:
         return self._learner.gradient(budget, **rest)
 
-    def train(self, budget: Budget, **rest: Any) -> Trained:
+    def train(self, budget: TrainConfig, **rest: Any) -> Trained:
         if self._keep:
             self.before[budget.position] = flat(self._learner.model())
         trained = self._learner.train(budget, **rest)
@@ -131,19 +131,19 @@ def job(
     seed: int = 1,
 ) -> shoal.JobSpec:
     """Ten mini-batches of ten between two checks."""
-    ours = {"steps": 10, "batch_size": 10, "lr": 0.1, "checks": checks}
+    ours = {"steps": 10, "batch_size": 10, "lr": 0.1} | algorithm
     return parse_job(
         {
             "name": "averaging",
             "seed": seed,
-            "algorithm": ours | algorithm,
+            "algorithm": ours | {"local_steps": ours["steps"] * checks},
             "schedule": {"min_nodes": NODES} | schedule,
             "filters": list(filters),
         }
     )
 
 
-def run(what: Job, drift_at: int = 0, *, start: Tree | None = None, **how: Any) -> Run:
+def run(what: SimulatedJob, drift_at: int = 0, *, start: Tree | None = None, **how: Any) -> Run:
     """Simulate it."""
     found = probes(drift_at, **how)
     for probe in found:
@@ -159,7 +159,7 @@ class With:
     schedule: Schedule
     name: str = "averaging"
 
-    def plan(self) -> Plan:
+    def plan(self) -> JobPlan:
         return self.base.plan()
 
     def build_algorithm(self) -> Any:
@@ -171,11 +171,11 @@ class With:
 
 def periodic(checks: int, share: float = 1.0, **rest: Any) -> shoal.JobSpec:
     """Averaging of a share of the nodes at every check."""
-    return job({"name": "periodic"}, {"name": "periodic", "share": share}, checks, **rest)
+    return job({"name": "periodic"}, {"name": "periodic", "fraction": share}, checks, **rest)
 
 
 def dynamic(
     checks: int, delta: float | str = 1.0, *, filters: Sequence[dict[str, Any]] = (), **schedule: Any
 ) -> shoal.JobSpec:
     """Dynamic averaging."""
-    return job({"name": "dynamic"}, {"name": "drift", "delta": delta, **schedule}, checks, filters)
+    return job({"name": "dynamic"}, {"name": "divergence", "delta": delta, **schedule}, checks, filters)

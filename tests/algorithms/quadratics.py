@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tick
-from shoal.core.message import Metrics
-from shoal.core.tree import Tree, add
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.model.tree import Tree, add
+from shoal.core.protocol.message import Metrics
 
 Floats = npt.NDArray[np.float64]
 DIMENSIONS = 4
@@ -56,7 +56,7 @@ class Quadratic:
 
     def train(
         self,
-        budget: Budget,
+        budget: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
@@ -75,7 +75,7 @@ class Quadratic:
             self.weights = add(self.weights, correct(self.weights, gradient) if correct else gradient, -budget.lr)
         return Trained(self.examples)
 
-    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
         self.log.append(self.name)
         return Trained(self.examples), tree(self.slope(weights(self.weights)))
 

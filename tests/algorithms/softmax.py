@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
 from shoal.core.errors import InvalidPayload
-from shoal.core.learner import Budget, Correct, ExtraLoss, Tick, Trained, no_tick
-from shoal.core.message import Metrics
-from shoal.core.tree import Array, Tree, add
-from shoal.learn import bundled
+from shoal.core.model.tree import Array, Tree, add
+from shoal.core.protocol.message import Metrics
+from shoal.learn.data import bundled
 
 SIZES = (100, 500, 837)
 
@@ -25,7 +25,7 @@ class Softmax:
     def init(self, seed: int) -> Tree:
         rng = np.random.default_rng(seed)
         w = 0.1 * rng.standard_normal((self.x.shape[1], self.classes))
-        return Tree.of({"w": w.astype(np.float32), "b": np.zeros(self.classes, np.float32)})
+        return tree_of(w=w, b=np.zeros(self.classes))
 
     def load(self, model: Tree) -> None:
         if model.layout != self.weights.layout:
@@ -37,7 +37,7 @@ class Softmax:
 
     def train(
         self,
-        budget: Budget,
+        budget: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
@@ -56,7 +56,7 @@ class Softmax:
             tick((epoch + 1) / budget.epochs)
         return Trained(float(len(self.y)), {"train/loss": float(np.mean(losses))})
 
-    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
         size = budget.batch_size or len(self.y)
         edges = [*range(0, len(self.y), size), len(self.y)]
         total: dict[str, Array] = {name: np.zeros_like(self.weights[name], np.float64) for name in self.weights}
@@ -67,8 +67,7 @@ class Softmax:
             for name in total:
                 total[name] += piece[name] * ((stop - start) / len(self.y))
             tick(stop / len(self.y))
-        gradient = Tree.of({name: value.astype(np.float32) for name, value in total.items()})
-        return Trained(float(len(self.y)), {"train/loss": mean}), gradient
+        return Trained(float(len(self.y)), {"train/loss": mean}), tree_of(**total)
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
         """For `slope`, which takes the gradient of the loss by the logits, times the number of examples."""
@@ -85,8 +84,7 @@ class Softmax:
         loss = float(-np.log(odds[np.arange(len(y)), y]).mean())
         odds[np.arange(len(y)), y] -= 1
         odds += extra
-        w, b = x.T @ odds / len(y), odds.mean(0)
-        return loss, Tree.of({"w": w.astype(np.float32), "b": b.astype(np.float32)})
+        return loss, tree_of(w=x.T @ odds / len(y), b=odds.mean(0))
 
     def odds(self, x: Array) -> Array:
         return odds_of(self.weights, x)
@@ -99,6 +97,31 @@ class Softmax:
         right = float((odds.argmax(1) == y).mean())
         loss = float(-np.log(odds[np.arange(len(y)), y]).mean())
         return {"eval/examples": float(len(y)), "eval/accuracy": right, "eval/loss": loss}
+
+
+class Adapted(Softmax):
+    """The same with the weights of a low-rank adapter, w = (B A)', as of a frozen w = 0."""
+
+    rank = 4
+
+    def init(self, seed: int) -> Tree:
+        a = np.random.default_rng(seed).standard_normal((self.rank, self.x.shape[1])) / 4
+        return tree_of(**{"lora_A.weight": a, "lora_B.weight": np.zeros((self.classes, self.rank))}, b=np.zeros(10))
+
+    def slope(self, x: Array, y: Array, extra_loss: ExtraLoss | None = None) -> tuple[float, Tree]:
+        loss, full = super().slope(x, y, extra_loss)
+        a, b = self.weights["lora_A.weight"], self.weights["lora_B.weight"]
+        factors = {"lora_A.weight": b.T @ full["w"].T, "lora_B.weight": full["w"].T @ a.T}
+        return loss, tree_of(**factors, b=full["b"])
+
+    def odds(self, x: Array) -> Array:
+        a, b = (self.weights[f"lora_{name}.weight"].astype(float) for name in "AB")
+        return odds_of(tree_of(w=(b @ a).T, b=self.weights["b"]), x)
+
+
+def tree_of(**arrays: Array) -> Tree:
+    """A tree of float32. It completes a base model, so that an algorithm or a path on which that is lost fails."""
+    return Tree.of({name: array.astype(np.float32) for name, array in arrays.items()}, base_model="ba5e" * 16)
 
 
 def odds_of(weights: Tree, x: Array) -> Array:
@@ -114,12 +137,12 @@ def digits() -> tuple[Array, Array]:
     return x / 16.0, y.astype(np.int64)
 
 
-def unbalanced(tested: bool = False) -> list[Softmax]:
+def unbalanced(tested: bool = False, kind: type[Softmax] = Softmax) -> list[Softmax]:
     """Three learners with 100, 500 and 837 digits; what is left over is the test set."""
     x, y = digits()
     edges = np.cumsum((0, *SIZES))
     test = (x[edges[-1] :], y[edges[-1] :]) if tested else None
-    return [Softmax(x[a:b], y[a:b], test) for a, b in pairwise(edges)]
+    return [kind(x[a:b], y[a:b], test) for a, b in pairwise(edges)]
 
 
 def central(steps: int, lr: float, seed: int) -> Tree:

@@ -9,10 +9,10 @@ import pytest
 
 import shoal
 from shoal.algorithms.admm import ADMM, LAST, WEIGHT
-from shoal.core.algorithm import Update, tree_slot
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, norm
-from shoal.spec import parse_job
+from shoal.core.algorithm.algorithm import Update, tree_slot
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, norm
+from shoal.jobs.spec import parse_job
 from tests.algorithms.quadratics import DIMENSIONS, Floats, Quadratic, fleet, optimum, tree, weights
 
 RHO, RELAX, DECAY = 0.5, 1.6, 0.05

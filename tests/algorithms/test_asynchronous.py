@@ -1,6 +1,6 @@
 """Asynchronous methods against their papers: staleness by hand, and what it buys (studies B2, B3b, G2).
 
-Time is that of the simulator: an order takes a second, of the slow node twenty.
+Time is that of the simulator: a task takes a second, of the slow node twenty.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from shoal.algorithms.asgd import AsyncSGD
 from shoal.algorithms.downpour import Downpour
 from shoal.algorithms.fedasync import FedAsync
 from shoal.algorithms.fedbuff import FedBuff
-from shoal.core.algorithm import Algorithm, Update, tree_slot
+from shoal.core.algorithm.algorithm import Algorithm, Update, tree_slot
+from shoal.core.algorithm.learner import TrainConfig, Trained
+from shoal.core.algorithm.server_optimizer import Momentum
 from shoal.core.errors import InvalidJob
-from shoal.core.learner import Budget, Trained
-from shoal.core.plan import Plan
-from shoal.core.schedule import Schedule
-from shoal.core.server_optimizer import Momentum
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree
+from shoal.core.scheduling.schedule import Schedule
 from shoal.learn import digits
 from shoal.schedules.buffer import Buffer
 from shoal.schedules.rounds import Rounds
 from tests.algorithms.softmax import Softmax
 from tests.algorithms.softmax import digits as softmax_digits
 from tests.learn.federation import digit_learners
-from tests.nightly import at_night
+from tests.support.nightly import at_night
 
 torch.set_num_threads(1)
 
@@ -47,8 +47,8 @@ class Job:
     seed: int = 1
     name: str = "asynchronous"
 
-    def plan(self) -> Plan:
-        return Plan(self.versions, self.seed)
+    def plan(self) -> JobPlan:
+        return JobPlan(self.versions, self.seed)
 
     def build_algorithm(self) -> Algorithm:
         return self.algorithm
@@ -66,7 +66,7 @@ def folded(algorithm: Algorithm, slots: Slots, reports: list[tuple[Tree, int]]) 
     totals = Totals()
     for number, (moved, staleness) in enumerate(reports):
         update = Update(str(number), 0, 10.0 * (number + 1), {"model": moved}, 1e3)
-        totals = algorithm.fold(totals, update, algorithm.discount(staleness))
+        totals = algorithm.fold(totals, update, algorithm.staleness_weight(staleness))
     return np.asarray(tree_slot(algorithm.step(slots, totals), "model")["w"])
 
 
@@ -81,8 +81,8 @@ def test_fedasync_mixes_models() -> None:
     share = 0.6 / 2  # of a model that is three versions old: (1 + 3) ** -0.5
     assert np.allclose(folded(FedAsync(), slots, [(tree(3.0, 0.0), 3)]), [1 + share * 2, 1 - share])
     hinge = FedAsync(staleness="hinge", a=10, b=4)
-    assert [hinge.discount(tau) for tau in (0, 4, 5, 6)] == [1.0, 1.0, 1 / 11, 1 / 21]
-    assert {FedAsync(staleness="constant").discount(tau) for tau in (0, 9)} == {1.0}
+    assert [hinge.staleness_weight(tau) for tau in (0, 4, 5, 6)] == [1.0, 1.0, 1 / 11, 1 / 21]
+    assert {FedAsync(staleness="constant").staleness_weight(tau) for tau in (0, 9)} == {1.0}
 
 
 def test_a_gradients_step_is_divided_by_its_age() -> None:
@@ -90,8 +90,8 @@ def test_a_gradients_step_is_divided_by_its_age() -> None:
     algorithm = AsyncSGD(momentum=0.5)
     slots = algorithm.init(tree(0.0, 0.0))
     assert np.allclose(folded(algorithm, slots, [(tree(1.0, 0.0), 0), (tree(0.0, 4.0), 4)]), [0.5, 0.5])
-    assert [algorithm.discount(tau) for tau in (0, 1, 2)] == [1.0, 1.0, 0.5]
-    assert AsyncSGD(staleness="ignore").discount(7) == 1.0
+    assert [algorithm.staleness_weight(tau) for tau in (0, 1, 2)] == [1.0, 1.0, 0.5]
+    assert AsyncSGD(staleness="ignore").staleness_weight(7) == 1.0
 
 
 def test_downpours_adagrad_does_not_see_the_local_rate() -> None:
@@ -134,7 +134,7 @@ class Seeds(Softmax):
         super().__init__(x[:50], y[:50])
         self.seeds: list[int] = []
 
-    def train(self, budget: Budget, **more: Any) -> Trained:
+    def train(self, budget: TrainConfig, **more: Any) -> Trained:
         self.seeds.append(budget.seed)
         return super().train(budget, **more)
 
@@ -168,9 +168,9 @@ class Ages(AsyncSGD):
 
     seen: list[int] = field(default_factory=list)
 
-    def discount(self, staleness: int) -> float:
+    def staleness_weight(self, staleness: int) -> float:
         self.seen.append(staleness)
-        return super().discount(staleness)
+        return super().staleness_weight(staleness)
 
 
 def judged(model: Tree) -> float:
@@ -179,7 +179,6 @@ def judged(model: Tree) -> float:
     return judge.evaluate()["eval/accuracy"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("versions", "good"), at_night([(1500, 0.85), (5389, 0.92)], but=[(1500, 0.85)]))
 def test_softsync_needs_the_division_by_age(versions: int, good: float) -> None:
@@ -205,7 +204,6 @@ class Plain(Downpour):
         return Momentum(1.0, 0.0)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_downpour_learns_with_few_pushes_and_plain_sgd_does_not() -> None:
     """B3b: 8 replicas, 1,500 mini-batches in all. With a push after each, at least .955; with one after twenty of them,
@@ -235,7 +233,6 @@ def test_fedasync_earns_by_its_discount() -> None:
     assert reached["polynomial"] >= reached["constant"] + 0.05
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_straggler_slows_nobody() -> None:
     """G2: 20 clients with two labels each, ten at work at once, one of them twenty times slower: after a minute of

@@ -10,20 +10,20 @@ import pytest
 
 from shoal.algorithms.fda import FunctionalDynamicAveraging
 from shoal.algorithms.periodic import PeriodicAveraging
-from shoal.schedules.drift import Drift
+from shoal.schedules.divergence import Divergence
 from shoal.schedules.periodic import Periodic
 from shoal.schedules.variance import Variance
-from shoal.sim.swarm import Scenario, draw_drift, run
+from shoal.sim.scenarios.swarm import JobScenario, draw_drift, run
 
 SEEDS = 250
 
 
-def drawn(seed: int, rng: Random) -> tuple[Scenario, int, Drift]:
+def drawn(seed: int, rng: Random) -> tuple[JobScenario, int, Divergence]:
     """A run, its checks, and the schedule that it would have."""
     scenario = draw_drift(seed, rng)
     schedule = scenario.setup.schedule
-    assert isinstance(schedule, Drift)
-    return scenario, getattr(scenario.setup.algorithm, "checks", 0), schedule
+    assert isinstance(schedule, Divergence)
+    return scenario, getattr(scenario.setup.algorithm, "local_steps", 0), schedule
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
@@ -32,8 +32,8 @@ def test_periodic_averaging_comes_to_its_end(first: int) -> None:
         rng = Random(seed)
         scenario, checks, drift = drawn(seed, rng)
         share = rng.choice((1.0, 1.0, 0.5, 0.3, 0.0))
-        schedule = Periodic(share=share, deadline_s=drift.deadline_s, min_nodes=drift.min_nodes)
-        algorithm = PeriodicAveraging(steps=1, checks=checks)
+        schedule = Periodic(fraction=share, deadline_s=drift.deadline_s, min_nodes=drift.min_nodes)
+        algorithm = PeriodicAveraging(steps=1, local_steps=checks)
         run(replace(scenario, setup=replace(scenario.setup, algorithm=algorithm, schedule=schedule)))
 
 
@@ -43,7 +43,7 @@ def test_functional_averaging_comes_to_its_end(first: int) -> None:
         rng = Random(seed)
         scenario, checks, drift = drawn(seed, rng)
         monitor = rng.choice(("linear", "sketch", "naive"))
-        algorithm = FunctionalDynamicAveraging(steps=1, checks=checks, monitor=monitor)
+        algorithm = FunctionalDynamicAveraging(steps=1, local_steps=checks, monitor=monitor)
         schedule = Variance(
             theta=rng.choice(("auto", drift.delta)),
             checks_max=rng.choice((3, 20)),

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.filter import Filter
 from shoal.core.errors import InvalidJob
-from shoal.core.filter import Filter
-from shoal.core.tree import Layout, Tree
+from shoal.core.model.tree import Layout, Tree
+from shoal.jobs.spec import check_job, parse_job
 from shoal.plugins import algorithms, filters
-from shoal.spec import check_job, parse_job
+from shoal.validation.config_checks import server_state_setting
 from tests.algorithms.softmax import unbalanced
 
-KEEPERS = sorted(name for name, kind in algorithms().items() if not kind.gossips)
+KEEPERS = sorted(name for name, kind in algorithms().items() if not kind.supports_gossip)
 
 
 def job(**tables: Any) -> dict[str, Any]:
@@ -52,11 +53,11 @@ def settings_of(kind: type[Algorithm]) -> list[Algorithm]:
     return [kind(), *(kind(**{name: word}) for name, known in words.items() for word in known)]
 
 
-@pytest.mark.parametrize("name", sorted(name for name, kind in algorithms().items() if kind.gossips))
+@pytest.mark.parametrize("name", sorted(name for name, kind in algorithms().items() if kind.supports_gossip))
 def test_what_may_be_carried_on_without_the_coordinator_keeps_nothing_there_but_the_model(name: str) -> None:
-    model = Tree.of({"weight": np.zeros((2, 3), np.float32)})
+    model = Tree.of({f"{name}.weight": np.zeros((2, 2), np.float32) for name in ("lora_A", "lora_B")})  # fits any
     for algorithm in settings_of(algorithms()[name]):
-        assert bool(algorithm.stateful) == (algorithm.init(model).keys() != {"model"})
+        assert bool(server_state_setting(algorithm)) == (algorithm.init(model).keys() != {"model"})
 
 
 @pytest.mark.parametrize("name", sorted(algorithms()))
@@ -87,7 +88,7 @@ def test_a_missing_hyper_parameter_is_told_with_what_it_means(monkeypatch: pytes
     (mistake,) = check_job(job(algorithm={"name": "needy"}))
     assert mistake.place == ("algorithm", "temper")
     assert mistake.text == "algorithm needy: temper is missing, and has no default"
-    assert mistake.hint == "say temper = …: How hot it may get."
+    assert mistake.hint == "set temper = …: How hot it may get."
     both = check_job(job(algorithm={"name": "needy", "tempr": 1.0}))
     assert [one.place[-1] for one in both] == ["tempr", "temper"]
     assert both[0].hint == "did you mean 'temper'?"

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import shoal
 from shoal.algorithms.codistillation import Codistillation
-from shoal.core.algorithm import Local, Task, perform, tree_slot
+from shoal.core.algorithm.algorithm import LocalResult, LocalTask, run_task, tree_slot
 from shoal.core.errors import InvalidJob
-from shoal.core.tree import Slots, Tree, digest
+from shoal.core.model.tree import Slots, Tree, digest
+from shoal.jobs.spec import parse_job
 from shoal.learn import TorchLearner, digits
-from shoal.learn.distill import taught_by
-from shoal.spec import parse_job
+from shoal.learn.training.distill import taught_by
 from tests.algorithms.softmax import Softmax, unbalanced
 from tests.algorithms.softmax import digits as softmax_digits
 from tests.learn.federation import versions
@@ -52,7 +52,6 @@ def trained(weight: float, seed: int) -> tuple[float, float]:
     return accuracy, float((answers[0] != answers[1]).float().mean())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_taught_models_disagree_less_and_are_as_good() -> None:
     """Study F2: at most .6 of the disagreement of models that learn alone, at no less accuracy."""
@@ -68,12 +67,12 @@ def model(value: float) -> Tree:
 def test_teachers_take_turns_after_the_burn_in() -> None:
     algorithm, own = Codistillation(burn_in=1), {f"of.{node}": model(number) for number, node in enumerate("abc")}
     slots: Slots = {"model": model(0), "made": 0.0, **own}
-    assert "teacher" not in algorithm.order(slots, "b", "train")
-    told = [algorithm.order({**slots, "made": made}, "b", "train") for made in (1.0, 2.0, 3.0)]
+    assert "teacher" not in algorithm.task_slots(slots, "b", "train")
+    told = [algorithm.task_slots({**slots, "made": made}, "b", "train") for made in (1.0, 2.0, 3.0)]
     assert [tree_slot(one, "teacher")["w"][0] for one in told] == [2, 0, 2]
     assert all(tree_slot(one, "model")["w"][0] == 1 for one in told)
-    assert "teacher" not in algorithm.order({**slots, "made": 9.0}, "b", "evaluate")
-    assert "teacher" not in algorithm.order({"model": model(0), "made": 9.0, "of.b": model(1)}, "b", "train")
+    assert "teacher" not in algorithm.task_slots({**slots, "made": 9.0}, "b", "evaluate")
+    assert "teacher" not in algorithm.task_slots({"model": model(0), "made": 9.0, "of.b": model(1)}, "b", "train")
 
 
 def test_a_teacher_that_never_comes_is_not_waited_for() -> None:
@@ -118,12 +117,12 @@ class Unteachable(Softmax):
 def test_a_learner_that_cannot_be_taught() -> None:
     """Before it has trained once, not after the burn-in."""
     with pytest.raises(InvalidJob, match="Unteachable has no method teach"):
-        perform(Codistillation(), Unteachable(), Task((1, 1), "init", 0, 1, {}), {})
-    made = perform(Codistillation(weight=0.0), Unteachable(), Task((1, 1), "init", 0, 1, {}), {})
-    assert isinstance(made, Local)
+        run_task(Codistillation(), Unteachable(), LocalTask((1, 1), "init", 0, 1, {}), {})
+    made = run_task(Codistillation(weight=0.0), Unteachable(), LocalTask((1, 1), "init", 0, 1, {}), {})
+    assert isinstance(made, LocalResult)
 
 
 @pytest.mark.parametrize("wrong", [{"weight": -1.0}, {"burn_in": -1}])
 def test_numbers_that_make_no_sense(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob, match="negative"):
+    with pytest.raises(InvalidJob, match="must be at least 0"):
         Codistillation(**wrong)

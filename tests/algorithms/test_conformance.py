@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.algorithm import Task, perform
+from shoal.core.algorithm.algorithm import LocalTask, run_task
+from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Budget, Trained, no_tick
-from shoal.core.tree import add, digest
+from shoal.core.model.tree import add, digest
+from shoal.jobs.spec import parse_job
 from shoal.plugins import algorithms
-from shoal.spec import parse_job
-from tests.algorithms.softmax import Softmax, digits, unbalanced
+from tests.algorithms.softmax import Adapted, Softmax, digits, unbalanced
+from tests.algorithms.tables import halves
 
 ROUNDS = {"name": "rounds", "min_nodes": 3, "quorum": 3}
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
@@ -35,13 +36,23 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
 QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}}
 """Less work than by default."""
 
-STEPPING = {"admm", "downpour", "fedadagrad", "fedadam", "fedyogi", "lbfgs"}
+STEPPING = {"admm", "downpour", "fedadagrad", "fedadam", "fedyogi", "flexlora", "lbfgs"}
 """The hub takes a step of its own even with one node: what holds is that two alike nodes are as one."""
 
 ELSEWHERE = {
+    "bagged_trees": "its model is no weights: test_bagged_trees.py",
+    "boosted_trees": "its model is no weights: test_boosted_trees.py",
     "fda": "it goes with its own schedule alone: tests/algorithms/test_averaging_under_faults.py, test_fda.py",
     "codistillation": "nothing is averaged, each node begins from a seed of its own: test_codistillation.py",
 }
+
+
+MODELS: dict[str, type[Softmax]] = {"flexlora": Adapted}
+"""Of what an algorithm is for, where that is not any model."""
+
+
+def kind(name: str) -> type[Softmax]:
+    return MODELS.get(name, Softmax)
 
 
 def in_rounds() -> list[str]:
@@ -56,8 +67,25 @@ def in_rounds() -> list[str]:
     return found
 
 
+def of_weights() -> list[str]:
+    """Those in rounds whose learners have weights."""
+    return [name for name in in_rounds() if "trees" not in algorithms()[name]().required_capabilities]
+
+
+def three(name: str, tested: bool = False) -> list[Any]:
+    """Three unequal nodes for an algorithm."""
+    return unbalanced(tested, kind(name)) if name in of_weights() else halves(tested)
+
+
 def job(name: str, **fields: object) -> shoal.JobSpec:
-    given = {"name": "shelf", "rounds": 4, "seed": 5, "sums": "fixed", "schedule": ROUNDS, "algorithm": {"name": name}}
+    given = {
+        "name": "shelf",
+        "rounds": 4,
+        "seed": 5,
+        "aggregation_precision": "fixed",
+        "schedule": ROUNDS,
+        "algorithm": {"name": name},
+    }
     found: dict[str, Any] = {**given, **fields}
     return parse_job({**found, "algorithm": QUICK.get(name, {}) | found["algorithm"]})
 
@@ -71,7 +99,7 @@ def test_no_method_is_left_out() -> None:
 @pytest.mark.parametrize("name", in_rounds())
 def test_it_learns(name: str) -> None:
     rounds = 40 if name in ("asgd", "downpour") else 8
-    result = shoal.simulate(job(name, rounds=rounds, algorithm={"name": name, "lr": 0.5}), unbalanced(tested=True))
+    result = shoal.simulate(job(name, rounds=rounds, algorithm={"name": name, "lr": 0.5}), three(name, True))
     assert result.versions[-1].metrics["eval/loss"] < 0.8 * result.versions[0].metrics["eval/loss"]
 
 
@@ -80,13 +108,13 @@ def test_it_learns(name: str) -> None:
 def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(name: str, seed: int) -> None:
     """Private memory and the hub's slots outlive crashes; reports count once, in whatever order they come."""
     faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
-    bad = shoal.simulate(job(name), unbalanced(), faults=faults, seed=seed)
-    good = shoal.simulate(job(name), unbalanced())
+    bad = shoal.simulate(job(name), three(name), faults=faults, seed=seed)
+    good = shoal.simulate(job(name), three(name))
     assert digest(bad.model) == digest(good.model)
     assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
 
 
-@pytest.mark.parametrize("name", [name for name in in_rounds() if not algorithms()[name].synchronous])
+@pytest.mark.parametrize("name", [name for name in in_rounds() if "asynchronous" in algorithms()[name].schedules])
 @pytest.mark.parametrize("seed", range(2))
 def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None:
     """Whatever is lost, late, doubled or killed: the job ends, and no report makes two versions."""
@@ -100,7 +128,7 @@ def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None
 @pytest.mark.parametrize("name", in_rounds())
 def test_a_job_that_may_go_to_its_nodes_needs_an_algorithm_that_declares_it(name: str) -> None:
     gossip = {"allowed": True}
-    if algorithms()[name].gossips:
+    if algorithms()[name].supports_gossip:
         assert job(name, gossip=gossip).gossip.allowed
         return
     with pytest.raises(InvalidJob, match=f"{name} keeps") as caught:
@@ -120,9 +148,9 @@ def test_one_node_alone_trains_as_if_alone(name: str) -> None:
     reference.load(reference.init(5))
     for version in range(4):
         if like == "fedavg":
-            reference.train(Budget(seed=job(name).plan().seed_of(version, "node-0")))
+            reference.train(TrainConfig(seed=job(name).plan().task_seed(version, "node-0")))
         else:
-            _, gradient = reference.gradient(Budget())
+            _, gradient = reference.gradient(TrainConfig())
             reference.load(add(reference.model(), gradient, -0.1))
     for tensor, value in reference.model().items():
         assert np.allclose(own[tensor], value, atol=1e-6)
@@ -139,14 +167,14 @@ def test_two_alike_nodes_are_as_one(name: str) -> None:
         schedule = {"name": "rounds", "min_nodes": count, "quorum": count}
         algorithm = {"name": name, **({"batch_size": 100} | fields)}
         given = job(name, rounds=2, schedule=schedule, algorithm=algorithm)
-        found.append(shoal.simulate(given, alike()[:count]).model)
+        found.append(shoal.simulate(given, alike(kind(name))[:count]).model)
     for tensor in found[0]:
         assert np.allclose(found[0][tensor], found[1][tensor], atol=1e-5)
 
 
-def alike() -> list[Softmax]:
+def alike(model: type[Softmax]) -> list[Softmax]:
     """Two learners of the same hundred digits."""
-    return [unbalanced()[0], unbalanced()[0]]
+    return [unbalanced(kind=model)[0] for _ in range(2)]
 
 
 class Watched(Softmax):
@@ -156,16 +184,23 @@ class Watched(Softmax):
         super().__init__(x, y)
         self.asked: set[str] = set()
 
-    def train(self, budget: Budget, *, correct: Any = None, extra_loss: Any = None, tick: Any = no_tick) -> Trained:
+    def train(
+        self, budget: TrainConfig, *, correct: Any = None, extra_loss: Any = None, tick: Any = no_tick
+    ) -> Trained:
         self.asked |= {"corrections"} if correct else set()
         self.asked |= {"teaching"} if extra_loss else set()
         return super().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
 
+    def gradient(self, budget: TrainConfig, *, tick: Any = no_tick) -> Any:
+        self.asked.add("gradients")
+        return super().gradient(budget, tick=tick)
+
 
 class Plain(Softmax):
-    """Trains, and declares nothing beyond that."""
+    """Trains, and does nothing beyond that."""
 
     applies_corrections = False
+    gives_gradients = False
     teach = None  # type: ignore[assignment]
 
     def __init__(self) -> None:
@@ -178,39 +213,42 @@ class Deaf(Plain):
 
     applies_corrections = True
 
-    def train(self, budget: Budget, *, correct: Any = None, **more: Any) -> Trained:
+    def train(self, budget: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
         return super().train(budget, **more)
 
 
-@pytest.mark.parametrize("name", in_rounds())
+@pytest.mark.parametrize("name", of_weights())
 def test_it_declares_what_it_asks_of_learners(name: str) -> None:
-    learners = [Watched(one.x, one.y) for one in unbalanced()]
+    watched = type("Watched", (Watched, kind(name)), {})
+    learners = [watched(one.x, one.y) for one in unbalanced()]
     shoal.simulate(job(name), learners)
-    assert learners[0].asked == job(name).build_algorithm().needs
+    assert learners[0].asked == job(name).build_algorithm().required_capabilities
 
 
 @pytest.mark.parametrize("name", in_rounds())
 def test_a_learner_that_lacks_what_it_needs_is_refused_by_name(name: str) -> None:
     """Before anything is trained: what is ignored would give a model, only not this algorithm's."""
-    one = job(name, rounds=1, schedule={"name": "rounds"})
-    if not one.build_algorithm().needs:
-        assert shoal.simulate(one, [Plain()]).state == "done"
+    one, plain = job(name, rounds=1, schedule={"name": "rounds"}), type("Plain", (Plain, kind(name)), {})
+    if not one.build_algorithm().required_capabilities:
+        assert shoal.simulate(one, [plain()]).state == "done"
         return
     with pytest.raises(InvalidJob, match=f"node-0: {name} .*Plain") as caught:
-        shoal.simulate(one, [Plain()])
+        shoal.simulate(one, [plain()])
     assert caught.value.code == "learner.capability"
     assert "fedavg" in caught.value.hint
-    task = Task((1, 1), "train", 0, 1, {})
+    task = LocalTask((1, 1), "train", 0, 1, {})
     with pytest.raises(InvalidJob, match=f"^{name} .*Plain"):  # so do all that do its work, wherever they are
-        perform(one.build_algorithm(), Plain(), task, {})
+        run_task(one.build_algorithm(), Plain(), task, {})
 
 
-@pytest.mark.parametrize("name", [name for name in in_rounds() if "corrections" in algorithms()[name]().needs])
+@pytest.mark.parametrize(
+    "name", [name for name in in_rounds() if "corrections" in algorithms()[name]().required_capabilities]
+)
 def test_a_learner_that_declares_corrections_and_applies_none_is_found_out(name: str) -> None:
     with pytest.raises(LearnerFailed, match="Deaf declares applies_corrections, but its train has not called correct"):
         shoal.simulate(job(name, rounds=1, schedule={"name": "rounds"}), [Deaf()])
 
 
 def test_what_is_switched_off_is_not_needed() -> None:
-    assert not job("fedprox", algorithm={"name": "fedprox", "mu": 0.0}).build_algorithm().needs
-    assert job("fedprox").build_algorithm().needs == {"corrections"}
+    assert not job("fedprox", algorithm={"name": "fedprox", "mu": 0.0}).build_algorithm().required_capabilities
+    assert job("fedprox").build_algorithm().required_capabilities == {"corrections"}

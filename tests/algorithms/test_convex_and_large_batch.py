@@ -13,15 +13,15 @@ import shoal
 from shoal.algorithms.admm import ADMM
 from shoal.algorithms.largebatch import LargeBatch
 from shoal.algorithms.lbfgs import LBFGS, direction
-from shoal.core.algorithm import Local, Task, Update, tree_slot
+from shoal.core.algorithm.algorithm import LocalResult, LocalTask, Update, tree_slot
+from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.sharding import ShardedTotals
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.learner import Budget, Tick, Trained, no_tick
-from shoal.core.parts import whole
-from shoal.core.shards import Sharded
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, norm
-from shoal.sim.faults import Cut, Faults
-from shoal.spec import parse_job
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree, norm
+from shoal.core.model.vector_parts import whole
+from shoal.jobs.spec import parse_job
+from shoal.sim.network.faults import Faults, NetworkCut
 from tests.algorithms.softmax import Softmax, digits
 
 DECAY = 1e-3
@@ -85,11 +85,11 @@ def test_lbfgs_on_shards_exchanges_numbers_alone() -> None:
     learners = [Softmax(x[part::5], y[part::5]) for part in range(5)]
     slots = algorithm.init(learners[0].init(0))
     for version in range(80):
-        totals = Sharded("float64", tree_slot(slots, "model").layout, 4, each)
+        totals = ShardedTotals("float64", tree_slot(slots, "model").layout, 4, each)
         for node, learner in enumerate(learners):
-            sent = algorithm.order(slots, str(node), "train")
-            made = algorithm.local(learner, Task((1, 1), "train", version, 0, sent), {})
-            assert isinstance(made, Local)
+            sent = algorithm.task_slots(slots, str(node), "train")
+            made = algorithm.local(learner, LocalTask((1, 1), "train", version, 0, sent), {})
+            assert isinstance(made, LocalResult)
             size = norm(tree_slot(made.slots, "gradient"))
             algorithm.fold(totals, Update(str(node), version, made.weight, made.slots, size), 1.0)
         slots = totals.step(algorithm, slots)
@@ -115,7 +115,7 @@ def test_lbfgs_goes_on_when_a_node_is_lost(shards: int) -> None:
         "algorithm": {"name": "lbfgs", "decay": DECAY},
         "schedule": {"name": "rounds", "min_nodes": 4},
     }
-    result = shoal.simulate(parse_job(job), learners, faults=Faults(cuts=(Cut("node-4", 60.0, 1000.0),)))
+    result = shoal.simulate(parse_job(job), learners, faults=Faults(cuts=(NetworkCut("node-4", 60.0, 1000.0),)))
     assert loss(flat(result.model))[0] <= optimum(loss) + 1e-4
 
 
@@ -155,7 +155,7 @@ def test_a_trial_that_is_worse_is_tried_nearer_and_never_published() -> None:
     assert tree_slot(slots, "model")["w"].tolist() == [0, 0]
     slots = measured(algorithm, slots, 0.9, tree(0.25, 0))
     assert tree_slot(slots, "model")["w"].tolist() == [-0.25, 0]
-    assert algorithm.order(slots, "a", "evaluate")["model"] is slots["model"]
+    assert algorithm.task_slots(slots, "a", "evaluate")["model"] is slots["model"]
 
 
 def test_a_search_that_finds_nothing_begins_anew_along_the_gradient() -> None:
@@ -174,7 +174,7 @@ def test_a_search_that_finds_nothing_begins_anew_along_the_gradient() -> None:
 class Silent(Softmax):
     """One that does not tell its loss."""
 
-    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
         trained, gradient = super().gradient(budget, tick=tick)
         return Trained(trained.weight), gradient
 
@@ -185,11 +185,10 @@ def test_what_lbfgs_cannot_do() -> None:
     x, y = digits()
     sent: Slots = {"model": Softmax(x, y).model()}
     with pytest.raises(LearnerFailed, match="does not measure train/loss"):
-        LBFGS().local(Silent(x, y), Task((1, 1), "train", 0, 0, sent), {})
+        LBFGS().local(Silent(x, y), LocalTask((1, 1), "train", 0, 0, sent), {})
 
 
 # ------------------------------------------------------------------------------------------------ ADMM, study B four
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_admm_finds_the_optimum_of_nodes_with_two_labels_each() -> None:
     """Study B4: within 1e-3 after 60 versions; one average of what each finds alone is far away."""
@@ -218,7 +217,9 @@ class Quadratic(Softmax):
     def evaluate(self) -> dict[str, float]:
         return {}
 
-    def train(self, budget: Budget, *, correct: Any = None, extra_loss: Any = None, tick: Tick = no_tick) -> Trained:
+    def train(
+        self, budget: TrainConfig, *, correct: Any = None, extra_loss: Any = None, tick: Tick = no_tick
+    ) -> Trained:
         centre = -float(correct(tree(0.0), tree(0.0))["w"][0]) / self.rho
         self.weights = tree((self.target + self.rho * centre) / (1 + self.rho))
         return Trained(1.0)
@@ -233,9 +234,9 @@ def test_admm_by_hand() -> None:
     for version in range(3):
         totals = Totals()
         for node, target in enumerate(targets):
-            sent = algorithm.order(slots, str(node), "train")
-            made = algorithm.local(Quadratic(target, rho), Task((1, 1), "train", version, 0, sent), memories[node])
-            assert isinstance(made, Local)
+            sent = algorithm.task_slots(slots, str(node), "train")
+            made = algorithm.local(Quadratic(target, rho), LocalTask((1, 1), "train", version, 0, sent), memories[node])
+            assert isinstance(made, LocalResult)
             assert made.memory is not None
             memories[node] = made.memory
             totals = algorithm.fold(totals, Update(str(node), version, 1.0, made.slots, 9.0, slots), 1.0)

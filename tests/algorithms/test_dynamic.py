@@ -9,13 +9,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from shoal.core.filter import pack
-from shoal.core.schedule import Close, Decision, View
+from shoal.core.algorithm.filter import pack
+from shoal.core.scheduling.schedule import Close, Decision, View
 from shoal.filters.quantize import Quantize
-from shoal.schedules.drift import Drift
+from shoal.schedules.divergence import Divergence
 from shoal.simulation import payload_bytes
-from tests.algorithms.averaging import BYTES_8, NODES, Run, With, dynamic, periodic, run
-from tests.nightly import at_night
+from tests.algorithms.averaging_runs import BYTES_8, NODES, Run, With, dynamic, periodic, run
+from tests.support.nightly import at_night
 
 DELTA = 1.0
 
@@ -47,7 +47,6 @@ def drifting(checks: int, seed: int = 0) -> Run:
     return run(dynamic(checks, DELTA, in_step=True), 5 * checks, seed=seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("checks", at_night([140, 200], but=[140]))
 def test_bytes_beside_periodic_averaging(checks: int) -> None:
     """A2b: labels change their names half-way; a fifth of the bytes of averaging at every check, at nearly its
@@ -59,7 +58,6 @@ def test_bytes_beside_periodic_averaging(checks: int) -> None:
     assert alone.local <= every.local - 0.03
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("checks", "seed"), at_night([(140, 0), (200, 0), (200, 1), (200, 2)], but=[(140, 0)]))
 def test_more_is_said_after_a_drift(checks: int, seed: int) -> None:
     """A2c: 1.7 times as many synchronisations in the quarter after the drift as in the one before; then fewer again."""
@@ -70,7 +68,7 @@ def test_more_is_said_after_a_drift(checks: int, seed: int) -> None:
 
 
 @dataclass(frozen=True)
-class Stale(Drift):
+class Stale(Divergence):
     """The mistake of never moving the reference."""
 
     def decide(self, view: View) -> list[Decision]:
@@ -80,7 +78,6 @@ class Stale(Drift):
         ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("checks", at_night([80, 150], but=[80]))
 def test_the_reference_has_to_move(checks: int) -> None:
     """A2d: with one that never moves soon every check is a violation."""
@@ -100,7 +97,6 @@ def test_a_job_that_starts_from_a_trained_model_is_as_quiet() -> None:
     assert further.result.accuracy >= fresh.result.accuracy - 0.005
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("checks", at_night([60, 300], but=[60]))
 def test_eight_bits_are_enough(checks: int) -> None:
     """A2e: differences to the reference in 8 bits: a quarter of the bytes, and the accuracy stays."""
@@ -111,6 +107,6 @@ def test_eight_bits_are_enough(checks: int) -> None:
     model = plain.result.model
     sent = pack([Quantize(bits=8)], {"model": model}, seed=0)
     assert payload_bytes({"model": model}) >= 3.6 * payload_bytes(sent)  # 4 less names and scales
-    # What goes beside models (statuses, orders, polls) is the same in both runs; the rest is bodies.
+    # What goes beside models (statuses, tasks, polls) is the same in both runs; the rest is bodies.
     saved = plain.syncs * 2 * NODES * (payload_bytes({"model": model}) - payload_bytes(sent))
     assert plain.nbytes - coded.nbytes == pytest.approx(saved, rel=0.1)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.dynamic import DynamicAveraging
-from shoal.core import continual
-from shoal.core.algorithm import Going, Local, Task, tree_slot
-from shoal.core.continual import Carry
+from shoal.core.algorithm import continual
+from shoal.core.algorithm.algorithm import Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.continual import ContinualState
+from shoal.core.algorithm.learner import TrainConfig, Trained
+from shoal.core.client.task_runner import TaskRunner
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Budget, Trained
-from shoal.core.message import Metrics, Order, Ref, Status
-from shoal.core.metric import FINISHED
-from shoal.core.piecework import Piecework
-from shoal.core.tree import Slots, Tree, sub
+from shoal.core.model.tree import Slots, Tree, sub
+from shoal.core.protocol.message import BlobRef, Metrics, Task, TaskStatus
+from shoal.core.protocol.metrics import FINISHED
 
 
 def tree(value: float) -> Tree:
@@ -34,7 +34,7 @@ class Walker:
     def __init__(self, pace: float = 1.0) -> None:
         self.pace = pace
         self.weight = 0.0
-        self.budgets: list[Budget] = []
+        self.budgets: list[TrainConfig] = []
         self.evaluated: list[float] = []
 
     def init(self, seed: int) -> Tree:
@@ -46,7 +46,7 @@ class Walker:
     def model(self) -> Tree:
         return tree(self.weight)
 
-    def train(self, budget: Budget, *, tick: Any, **_: Any) -> Trained:
+    def train(self, budget: TrainConfig, *, tick: Any, **_: Any) -> Trained:
         self.budgets.append(budget)
         tick(0.5)
         self.weight += self.pace * budget.steps
@@ -62,23 +62,23 @@ ALGORITHM = DynamicAveraging(steps=2, batch_size=5, lr=0.1)
 
 def work(
     learner: Walker, memory: Slots | None = None, algorithm: DynamicAveraging = ALGORITHM, at: float = 0.0
-) -> Piecework:
-    """An order from a model at `at`, whose reference is at 0."""
-    return Piecework(algorithm, learner, {"model": tree(at)}, {"model": tree(0.0)}, memory or {})  # type: ignore[arg-type]
+) -> TaskRunner:
+    """A task from a model at `at`, whose reference is at 0."""
+    return TaskRunner(algorithm, learner, {"model": tree(at)}, {"model": tree(0.0)}, memory or {})  # type: ignore[arg-type]
 
 
-def order(delta: float = 10.0, sync: float = 0.0, **more: Any) -> Order:
+def task(delta: float = 10.0, sync: float = 0.0, **more: Any) -> Task:
     numbers = {"delta": delta, "sync": sync}
-    return Order((1, 1), "a", "train", 0, 100, Ref("d" * 64, 4), **{"numbers": numbers, **more})
+    return Task((1, 1), "a", "train", 0, 100, BlobRef("d" * 64, 4), **{"numbers": numbers, **more})
 
 
 def test_silence_then_a_violation() -> None:
     """2 a piece: gaps of 4 and 16 against 10."""
     learner, hand = Walker(), None
     hand = work(learner)
-    assert hand.piece(order()) is None
-    made = hand.piece(order())
-    assert isinstance(made, Local)
+    assert hand.run_piece(task()) is None
+    made = hand.run_piece(task())
+    assert isinstance(made, LocalResult)
     assert (value(made.slots), made.weight) == (4.0, 20.0)
     assert made.metrics["train/gap"] == 16.0
     assert (made.metrics["train/batches"], made.metrics["train/loss_total"]) == (4.0, 2.0)
@@ -94,35 +94,35 @@ def test_silence_then_a_violation() -> None:
 
 
 def test_as_near_as_the_threshold_is_near_enough() -> None:
-    assert work(Walker()).piece(order(delta=4.0)) is None
-    assert isinstance(work(Walker()).piece(order(delta=3.999)), Local)
+    assert work(Walker()).run_piece(task(delta=4.0)) is None
+    assert isinstance(work(Walker()).run_piece(task(delta=3.999)), LocalResult)
 
 
 def test_a_recall_is_answered_without_another_step() -> None:
     learner = Walker()
     hand = work(learner)
-    assert hand.piece(order(delta=1e9)) is None
+    assert hand.run_piece(task(delta=1e9)) is None
     learner.weight = 77.0  # another job had its turn in between
-    made = hand.piece(order(delta=1e9, recall=True, rev=1))
-    assert isinstance(made, Local)
+    made = hand.run_piece(task(delta=1e9, recall=True, rev=1))
+    assert isinstance(made, LocalResult)
     assert (value(made.slots), made.weight, len(learner.budgets)) == (2.0, 10.0, 1)
 
 
 def test_a_recall_before_the_first_piece_has_one_piece() -> None:
     hand = work(Walker())
-    assert hand.piece(order(delta=1e9, recall=True)) is None
-    assert hand.may_go_on(order(recall=True, until=1))
-    made = hand.piece(order(delta=1e9, recall=True))
-    assert isinstance(made, Local)
+    assert hand.run_piece(task(delta=1e9, recall=True)) is None
+    assert hand.can_continue(task(recall=True, until=1))
+    made = hand.run_piece(task(delta=1e9, recall=True))
+    assert isinstance(made, LocalResult)
     assert value(made.slots) == 2.0
 
 
 def test_pieces_go_on_from_where_the_node_is_and_not_from_the_learner() -> None:
     learner = Walker()
     hand = work(learner, at=1.0)
-    assert hand.piece(order(delta=1e9)) is None
+    assert hand.run_piece(task(delta=1e9)) is None
     learner.load(tree(500.0))
-    assert hand.piece(order(delta=1e9)) is None
+    assert hand.run_piece(task(delta=1e9)) is None
     assert value(hand.carry or {}) == 5.0
 
 
@@ -131,8 +131,8 @@ def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: fl
     memory: Slots = {"seen": 30.0, "position": 6.0, "batches": 6.0, "loss": 1.0}
     learner = Walker()
     hand = work(learner, memory, at=50.0)
-    made = hand.piece(order(delta=1.0, sync=sync))
-    assert isinstance(made, Local)
+    made = hand.run_piece(task(delta=1.0, sync=sync))
+    assert isinstance(made, LocalResult)
     assert value(made.slots) == (2.0 if sync else 52.0)  # relative to the reference, which the model is after a sync
     assert made.weight == seen
     longest = 30.0 if sync else 0.0
@@ -142,15 +142,15 @@ def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: fl
 
 
 def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
-    """Another node, job's seed or version has orders of another seed; what memory holds overrules it."""
+    """Another node, job's seed or version has tasks of another seed; what memory holds overrules it."""
     learner = Walker()
-    first = order(delta=5.0)
+    first = task(delta=5.0)
     hand = work(learner)
-    assert hand.piece(first) is None
-    made = hand.piece(first)
-    assert isinstance(made, Local)
-    work(learner, made.memory).piece(replace(first, seed=7))
-    work(learner).piece(replace(first, seed=2**56 - 1))
+    assert hand.run_piece(first) is None
+    made = hand.run_piece(first)
+    assert isinstance(made, LocalResult)
+    work(learner, made.memory).run_piece(replace(first, seed=7))
+    work(learner).run_piece(replace(first, seed=2**56 - 1))
     assert [(budget.sequence, budget.position) for budget in learner.budgets] == [
         (101, 0),
         (101, 2),
@@ -162,68 +162,68 @@ def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
 def test_whoever_has_trained_enough_weighs_what_it_weighed_at_most() -> None:
     """Its last span was short; the mean of all must not be that of those who train on."""
     memory: Slots = {"seen": 10.0, "longest": 300.0, "position": 8.0, "batches": 8.0, "loss": 1.0}
-    made = work(Walker(), memory, DynamicAveraging(steps=2, batch_size=5, checks=4)).piece(order(sync=1.0))
-    assert isinstance(made, Local)
+    made = work(Walker(), memory, DynamicAveraging(steps=2, batch_size=5, local_steps=8)).run_piece(task(sync=1.0))
+    assert isinstance(made, LocalResult)
     assert (value(made.slots), made.weight, made.metrics[FINISHED]) == (0.0, 300.0, 1.0)
     assert made.memory is not None
     assert (made.memory["seen"], made.memory["longest"]) == (10.0, 300.0)
 
 
 def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
-    algorithm = DynamicAveraging(steps=2, batch_size=5, checks=2)
+    algorithm = DynamicAveraging(steps=2, batch_size=5, local_steps=4)
     learner = Walker()
     hand = work(learner, algorithm=algorithm)
-    assert hand.piece(order(delta=1e9)) is None
-    made = hand.piece(order(delta=1e9))
-    assert isinstance(made, Local)
+    assert hand.run_piece(task(delta=1e9)) is None
+    made = hand.run_piece(task(delta=1e9))
+    assert isinstance(made, LocalResult)
     assert made.metrics[FINISHED] == 1.0
-    again = work(learner, made.memory, algorithm, at=9.0).piece(order(delta=1e9))
-    assert isinstance(again, Local)
+    again = work(learner, made.memory, algorithm, at=9.0).run_piece(task(delta=1e9))
+    assert isinstance(again, LocalResult)
     assert (value(again.slots), again.metrics[FINISHED], len(learner.budgets)) == (9.0, 1.0, 2)
     assert made.weight == again.weight == 20.0  # after a synchronisation too: it weighs what it weighed at most
-    synced = work(learner, made.memory, algorithm, at=9.0).piece(order(delta=1e9, sync=1.0))
-    assert isinstance(synced, Local)
+    synced = work(learner, made.memory, algorithm, at=9.0).run_piece(task(delta=1e9, sync=1.0))
+    assert isinstance(synced, LocalResult)
     assert (value(synced.slots), synced.weight) == (0.0, 20.0)
 
 
 def test_a_first_window_ends_after_its_checks_however_far() -> None:
     hand = work(Walker(pace=100.0))
-    window = order(numbers={"window": 3.0, "sync": 1.0})
-    assert [type(hand.piece(window)) for _ in range(3)] == [type(None), type(None), Local]
+    window = task(numbers={"window": 3.0, "sync": 1.0})
+    assert [type(hand.run_piece(window)) for _ in range(3)] == [type(None), type(None), LocalResult]
 
 
 def test_in_step_each_check_is_told() -> None:
     hand = work(Walker())
-    made = hand.piece(order(delta=1e9, until=1))
-    assert made == Status("a", (1, 1), 1)
-    assert not hand.may_go_on(order(until=1))
-    assert hand.may_go_on(order(until=2))
-    assert hand.may_go_on(order(until=1, recall=True))
-    assert hand.piece(order(delta=1e9, until=2)) == Status("a", (1, 1), 2)
+    made = hand.run_piece(task(delta=1e9, until=1))
+    assert made == TaskStatus("a", (1, 1), 1)
+    assert not hand.can_continue(task(until=1))
+    assert hand.can_continue(task(until=2))
+    assert hand.can_continue(task(until=1, recall=True))
+    assert hand.run_piece(task(delta=1e9, until=2)) == TaskStatus("a", (1, 1), 2)
 
 
 def test_a_model_that_explodes_fails_its_order() -> None:
     with pytest.raises(LearnerFailed, match="diverged") as caught:
-        work(Walker(pace=np.inf)).piece(order())
+        work(Walker(pace=np.inf)).run_piece(task())
     assert "lr" in caught.value.hint
 
 
 def test_progress_is_the_share_of_the_whole() -> None:
     told: list[float] = []
-    hand = work(Walker(), {"position": 4.0}, DynamicAveraging(steps=2, batch_size=5, checks=4))
+    hand = work(Walker(), {"position": 4.0}, DynamicAveraging(steps=2, batch_size=5, local_steps=8))
     hand.tick = told.append
-    hand.piece(order(delta=1e9))
+    hand.run_piece(task(delta=1e9))
     assert told == [(4 + 1) / 8]
 
 
 def test_a_report_tells_the_share_of_the_whole() -> None:
-    made = work(Walker(), algorithm=(wanted := DynamicAveraging(steps=2, batch_size=5, checks=8))).piece(
-        order(delta=1.0)
+    made = work(Walker(), algorithm=(wanted := DynamicAveraging(steps=2, batch_size=5, local_steps=16))).run_piece(
+        task(delta=1.0)
     )
-    assert isinstance(made, Local)
-    assert wanted.trained(made.metrics) == 1 / 8
-    assert wanted.trained({"train/checks": 99.0}) == 1.0
-    assert ALGORITHM.trained(made.metrics) is None
+    assert isinstance(made, LocalResult)
+    assert wanted.training_progress(made.metrics) == 1 / 8
+    assert wanted.training_progress({"train/checks": 99.0}) == 1.0
+    assert ALGORITHM.training_progress(made.metrics) is None
 
 
 class CountedWalker(Walker):
@@ -236,11 +236,11 @@ def test_enough_can_be_said_in_passes_over_the_own_data() -> None:
     """2 passes over 21 examples in batches of 5 are 8.4 batches: at 2 between two checks, 5 checks."""
     wanted = DynamicAveraging(steps=2, batch_size=5, epochs=2.0)
     hand = work(learner := CountedWalker(), algorithm=wanted)
-    made = [hand.piece(order(delta=1e9)) for _ in range(5)]
+    made = [hand.run_piece(task(delta=1e9)) for _ in range(5)]
     assert made[:4] == [None] * 4
-    assert isinstance(made[4], Local)
+    assert isinstance(made[4], LocalResult)
     assert (made[4].metrics[FINISHED], made[4].metrics["train/epochs"], len(learner.budgets)) == (1.0, 2.0, 5)
-    assert wanted.trained({"train/epochs": 0.5}) == 0.25
+    assert wanted.training_progress({"train/epochs": 0.5}) == 0.25
 
 
 def test_passes_over_data_that_cannot_be_counted_are_refused() -> None:
@@ -248,29 +248,31 @@ def test_passes_over_data_that_cannot_be_counted_are_refused() -> None:
     unknown.examples = None
     for learner in (Walker(), unknown):
         with pytest.raises(LearnerFailed, match="epochs") as caught:
-            work(learner, algorithm=DynamicAveraging(epochs=2.0)).piece(order(delta=1e9))
-        assert "checks" in caught.value.hint
+            work(learner, algorithm=DynamicAveraging(epochs=2.0)).run_piece(task(delta=1e9))
+        assert "local_steps" in caught.value.hint
 
 
 def test_the_displacement_is_computed_once_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Tree] = []
     monkeypatch.setattr(continual, "sub", lambda a, b: made.append(a) or sub(a, b))
     hand = work(Walker())
-    assert hand.piece(order()) is None
-    assert isinstance(hand.piece(order()), Local)
+    assert hand.run_piece(task()) is None
+    assert isinstance(hand.run_piece(task()), LocalResult)
     assert [float(model["w"][0]) for model in made] == [2.0, 4.0]
-    mine = Carry(tree(3.0), tree(1.0))
-    assert float(mine.displacement["w"][0]) == 2.0
-    mine.add(Trained(1.0, {}), 1, tree(7.0))
-    assert float(mine.displacement["w"][0]) == 6.0
+    mine = ContinualState(tree(3.0), tree(1.0))
+    assert float(mine.update["w"][0]) == 2.0
+    mine.add_piece(Trained(1.0, {}), 1, tree(7.0))
+    assert float(mine.update["w"][0]) == 6.0
 
 
 def test_a_piece_leaves_the_task_as_it_was() -> None:
     """A task may be done again from its carry: after a crash nothing is left of a piece."""
-    task = Task((1, 1), "train", 0, 100, {"model": tree(0.0)}, base={"model": tree(0.0)}, numbers={"delta": 1e9})
+    task = LocalTask(
+        (1, 1), "train", 0, 100, {"model": tree(0.0)}, reference={"model": tree(0.0)}, numbers={"delta": 1e9}
+    )
     first, second = (ALGORITHM.local(Walker(), task, {}) for _ in range(2))
-    assert isinstance(first, Going)
-    assert isinstance(second, Going)
+    assert isinstance(first, Continue)
+    assert isinstance(second, Continue)
     assert value(first.carry) == value(second.carry) == 2.0
 
 
@@ -280,10 +282,10 @@ def test_a_piece_leaves_the_task_as_it_was() -> None:
         {"steps": 0},
         {"steps": -1},
         {"batch_size": 0},
-        {"checks": -1},
+        {"local_steps": -1},
         {"epochs": -1.0},
         {"epochs": float("nan")},
-        {"epochs": 1.0, "checks": 1},
+        {"epochs": 1.0, "local_steps": 1},
     ],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:

@@ -13,18 +13,18 @@ import pytest
 
 import shoal
 from shoal.algorithms.fda import FunctionalDynamicAveraging
+from shoal.core.algorithm.server_optimizer import Adam, optimizer_slots, take_step
 from shoal.core.errors import InvalidJob
-from shoal.core.message import Status
-from shoal.core.plan import Plan
-from shoal.core.schedule import Schedule
-from shoal.core.server_optimizer import Adam, advance, slots_for
-from shoal.core.sketch import EPSILON, ERROR, sketch, squared_norm
-from shoal.core.tree import Tree, dot
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.sketch import EPSILON, ERROR, sketch, squared_norm
+from shoal.core.model.tree import Tree, dot
+from shoal.core.protocol.message import TaskStatus
+from shoal.core.scheduling.schedule import Schedule
 from shoal.schedules.variance import Variance
 from shoal.simulation import payload_bytes
-from tests.algorithms.averaging import BYTES_8, NODES, Probe, flat, job, periodic, probes, run
+from tests.algorithms.averaging_runs import BYTES_8, NODES, Probe, flat, job, periodic, probes, run
 from tests.algorithms.test_dynamic import spread
-from tests.nightly import at_night
+from tests.support.nightly import at_night
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Watched(FunctionalDynamicAveraging):
     learners: Sequence[Probe] = ()
     seen: dict[tuple[int, ...], tuple[float, float, float]] = field(default_factory=dict)
 
-    def estimate(self, statuses: Sequence[Status]) -> float | None:
-        found = super().estimate(statuses)
+    def estimate_variance(self, statuses: Sequence[TaskStatus]) -> float | None:
+        found = super().estimate_variance(statuses)
         checks = {status.check for status in statuses}
         if len(statuses) == NODES and len(checks) == 1 and found is not None:
             positions = tuple(probe.position for probe in self.learners)
@@ -51,8 +51,8 @@ class Job:
     algorithm: Watched
     name: str = "watched"
 
-    def plan(self) -> Plan:
-        return Plan(Variance.versions, seed=1)
+    def plan(self) -> JobPlan:
+        return JobPlan(Variance.versions, seed=1)
 
     def build_algorithm(self) -> Watched:
         return self.algorithm
@@ -65,7 +65,7 @@ class Job:
 def watched(monitor: Any, seed: int = 0) -> np.ndarray:
     """(estimate, variance, mean of ||u||^2) at every check of a run."""
     learners = probes(seed=seed)
-    algorithm = Watched(checks=80, monitor=monitor, learners=learners)
+    algorithm = Watched(local_steps=80 * Watched.steps, monitor=monitor, learners=learners)
     shoal.simulate(Job(algorithm), learners)
     return np.array(list(algorithm.seen.values()))
 
@@ -116,23 +116,23 @@ def test_sketches_keep_norms_and_are_linear(size: int) -> None:
 
 def test_a_node_without_the_reference_before_makes_all_naive() -> None:
     fda = FunctionalDynamicAveraging()
-    known = Status("a", (0, 1), 1, {"gap": 4.0, "before": 3.0, "along": 1.5})
-    other = Status("b", (0, 2), 1, {"gap": 2.0, "before": 3.0, "along": 0.5})
-    assert fda.estimate([known, other]) == pytest.approx(3.0 - 1.0)
-    assert fda.estimate([known, Status("b", (0, 2), 1, {"gap": 2.0, "before": -1.0})]) == 3.0
-    assert fda.estimate([known, Status("b", (0, 2), 1, {"gap": 2.0, "before": 2.0, "along": 0.5})]) == 3.0
+    known = TaskStatus("a", (0, 1), 1, {"gap": 4.0, "before": 3.0, "along": 1.5})
+    other = TaskStatus("b", (0, 2), 1, {"gap": 2.0, "before": 3.0, "along": 0.5})
+    assert fda.estimate_variance([known, other]) == pytest.approx(3.0 - 1.0)
+    assert fda.estimate_variance([known, TaskStatus("b", (0, 2), 1, {"gap": 2.0, "before": -1.0})]) == 3.0
+    assert fda.estimate_variance([known, TaskStatus("b", (0, 2), 1, {"gap": 2.0, "before": 2.0, "along": 0.5})]) == 3.0
     sketched = FunctionalDynamicAveraging(monitor="sketch")
-    assert sketched.estimate([Status("a", (0, 1), 1, {"gap": 4.0}, b"short")]) == 4.0
+    assert sketched.estimate_variance([TaskStatus("a", (0, 1), 1, {"gap": 4.0}, b"short")]) == 4.0
 
 
 def test_sketches_of_different_draws_have_no_mean() -> None:
     fda, model = FunctionalDynamicAveraging(monitor="sketch"), Tree.of({"w": np.full(100, 0.2, np.float32)})
 
-    def told(node: str, draw: int) -> Status:
-        return Status(node, (0, 1), 1, {"gap": 4.0, "draw": draw}, sketch(model, draw).astype("<f4").tobytes())
+    def told(node: str, draw: int) -> TaskStatus:
+        return TaskStatus(node, (0, 1), 1, {"gap": 4.0, "draw": draw}, sketch(model, draw).astype("<f4").tobytes())
 
-    assert fda.estimate([told("a", 3), told("b", 3)]) == pytest.approx(0.0, abs=2.0)
-    assert fda.estimate([told("a", 3), told("b", 4)]) == 4.0
+    assert fda.estimate_variance([told("a", 3), told("b", 3)]) == pytest.approx(0.0, abs=2.0)
+    assert fda.estimate_variance([told("a", 3), told("b", 4)]) == 4.0
 
 
 @pytest.mark.nightly
@@ -151,11 +151,11 @@ def test_the_servers_optimizer_is_the_papers() -> None:
     """Two steps of Reddi et al.'s Algorithm 2 by hand; whole numbers are passed on."""
     adam = Adam(rate=0.5)
     model = Tree.of({"w": np.array([1.0, -2.0], np.float32), "n": np.array([3], np.int64)})
-    slots = slots_for(adam, model)
+    slots = optimizer_slots(adam, model)
     hand, first, second = model["w"].astype(float), np.zeros(2), np.zeros(2)
     for d in (np.array([0.5, 0.0]), np.array([-0.25, 1.0])):
         averaged = Tree.of({"w": (model["w"] + d).astype(np.float32), "n": np.array([7], np.int64)})
-        slots = advance(adam, slots, averaged)
+        slots = take_step(adam, slots, averaged)
         model = slots["model"]
         first, second = 0.9 * first + 0.1 * d, 0.99 * second + 0.01 * d * d
         hand = hand + 0.5 * first / (np.sqrt(second) + 1e-3)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.algorithm import Algorithm, Local
-from shoal.core.plan import Plan
-from shoal.core.schedule import Schedule
-from shoal.core.tree import Tree
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.tree import Tree
+from shoal.core.scheduling.schedule import Schedule
 from shoal.schedules.rounds import Rounds
 from tests.algorithms.softmax import central, unbalanced
 
@@ -26,8 +26,8 @@ class Job:
     sums: str = "float64"
     name: str = "exact"
 
-    def plan(self) -> Plan:
-        return Plan(5, SEED, self.sums)
+    def plan(self) -> JobPlan:
+        return JobPlan(5, SEED, self.sums)
 
     def build_algorithm(self) -> Algorithm:
         return self.algorithm
@@ -42,7 +42,7 @@ class Unweighted(Algorithm):
 
     def local(self, learner, task, memory):
         local = super().local(learner, task, memory)
-        return Local(1.0, local.slots, local.metrics)
+        return LocalResult(1.0, local.slots, local.metrics)
 
 
 def spec(name: str, **fields: float) -> shoal.JobSpec:

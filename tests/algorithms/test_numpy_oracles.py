@@ -10,13 +10,13 @@ import pytest
 import shoal
 from shoal.algorithms.codistillation import Codistillation
 from shoal.algorithms.largebatch import LargeBatch
-from shoal.core.algorithm import Local, Task, tree_slot
-from shoal.core.tree import Slots
-from shoal.spec import parse_job
+from shoal.core.algorithm.algorithm import LocalResult, LocalTask, tree_slot
+from shoal.core.model.tree import Slots
+from shoal.jobs.spec import parse_job
 from tests.algorithms.quadratics import DIMENSIONS, Floats, Quadratic, fleet, weights
 from tests.algorithms.softmax import Softmax, digits, odds_of
 
-ALL = {"share_max": 1.0}
+ALL = {"weight_fraction_max": 1.0}
 """One of two nodes may have nearly all of the weight."""
 
 SIZES = (1.0, 5.0, 2.0, 9.0)
@@ -94,10 +94,10 @@ def test_codistillation_from_the_mean_of_all_teachers() -> None:
     algorithm = Codistillation(teachers="all", weight=0.7, burn_in=1, lr=0.5, batch_size=0)
     models = {name: Softmax(x, y).init(seed) for seed, name in enumerate("abcd", 1)}
     slots: Slots = {"model": models["a"], "made": 3.0} | {f"of.{name}": model for name, model in models.items()}
-    sent = algorithm.order(slots, "b", "train")
+    sent = algorithm.task_slots(slots, "b", "train")
     assert sorted(name for name in sent if name.startswith("teacher")) == ["teacher.0", "teacher.1", "teacher.2"]
-    made = algorithm.local(Softmax(x, y), Task((1, 1), "train", 3, 0, sent), {})
-    assert isinstance(made, Local)
+    made = algorithm.local(Softmax(x, y), LocalTask((1, 1), "train", 3, 0, sent), {})
+    assert isinstance(made, LocalResult)
     student = Softmax(x, y)
     student.load(models["b"])
     taught = np.mean([odds_of(models[name], x) for name in "acd"], axis=0)

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.core.errors import InvalidJob
 from shoal.schedules.periodic import Periodic
-from tests.algorithms.averaging import NODES, job, periodic, run
+from tests.algorithms.averaging_runs import NODES, job, periodic, run
 
 
 def test_all_have_the_mean_after_every_check() -> None:
@@ -70,7 +70,9 @@ def test_continuous_averaging_is_one_model_on_all_data() -> None:
     assert all(np.array_equal(one, models[0]) for models in starts for one in models)
 
 
-@pytest.mark.parametrize("fields", [{"share": -0.1}, {"share": 1.5}, {"share": float("nan")}, {"deadline_s": 0.0}])
+@pytest.mark.parametrize(
+    "fields", [{"fraction": -0.1}, {"fraction": 1.5}, {"fraction": float("nan")}, {"deadline_s": 0.0}]
+)
 def test_what_makes_no_sense_is_refused(fields: dict[str, float]) -> None:
     with pytest.raises(InvalidJob):
         Periodic(**fields)

@@ -11,22 +11,19 @@ import pytest
 import torch
 
 import shoal
-from shoal.algorithms.fedadagrad import FedAdagrad
-from shoal.algorithms.fedadam import FedAdam
 from shoal.algorithms.fedavg import FedAvg
-from shoal.algorithms.fedavgm import FedAvgM
+from shoal.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from shoal.algorithms.fedprox import FedProx
-from shoal.algorithms.fedyogi import FedYogi
 from shoal.algorithms.scaffold import Scaffold
-from shoal.core.algorithm import Algorithm, Local, Task, Update, tree_slot
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, Update, tree_slot
+from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.server_optimizer import Adagrad, Adam, Momentum, UpdateRule, Yogi, optimizer_slots, take_step
 from shoal.core.errors import InvalidJob
-from shoal.core.learner import Learner
-from shoal.core.server_optimizer import Adagrad, Adam, Momentum, Rule, Yogi, advance, slots_for
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, norm, sub, zeros
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree, norm, sub, zeros
+from shoal.jobs.spec import parse_job
 from shoal.learn import digits
-from shoal.spec import parse_job
-from tests.algorithms.softmax import unbalanced
+from tests.algorithms.softmax import tree_of, unbalanced
 from tests.learn.federation import accuracies, digit_learners
 
 torch.set_num_threads(1)
@@ -34,13 +31,13 @@ torch.set_num_threads(1)
 LOCAL: dict[str, Any] = {"epochs": 2, "batch_size": 50, "lr": 0.5}
 
 
-def task(slots: Slots, seed: int = 1) -> Task:
-    return Task((1, 1), "train", 1, seed, slots)
+def task(slots: Slots, seed: int = 1) -> LocalTask:
+    return LocalTask((1, 1), "train", 1, seed, slots)
 
 
-def local(algorithm: Algorithm, learner: Learner, slots: Slots, memory: Slots | None = None) -> Local:
-    made = algorithm.local(learner, task(algorithm.order(slots, "a", "train")), memory or {})
-    assert isinstance(made, Local)
+def local(algorithm: Algorithm, learner: Learner, slots: Slots, memory: Slots | None = None) -> LocalResult:
+    made = algorithm.local(learner, task(algorithm.task_slots(slots, "a", "train")), memory or {})
+    assert isinstance(made, LocalResult)
     return made
 
 
@@ -60,28 +57,28 @@ STEPS = [np.array([0.5, 0.0]), np.array([-0.25, 1.0]), np.array([0.01, -0.1])]
 @pytest.mark.parametrize("name", BY_HAND)
 def test_algorithm_2_of_reddi(name: str) -> None:
     rule, second = BY_HAND[name]
-    slots = slots_for(rule, Tree.of({"w": np.array([1.0, -2.0], np.float32)}))
+    slots = optimizer_slots(rule, Tree.of({"w": np.array([1.0, -2.0], np.float32)}))
     w, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
     for d in STEPS:
         before = tree_slot(slots, "model")
-        slots = advance(rule, slots, Tree.of({"w": (before["w"] + d).astype(np.float32)}))
+        slots = take_step(rule, slots, Tree.of({"w": (before["w"] + d).astype(np.float32)}))
         m, v = 0.9 * m + 0.1 * d, second(v, d)
         w = w + 0.5 * m / (np.sqrt(v) + 1e-3)
         assert np.allclose(tree_slot(slots, "model")["w"], w, atol=1e-4)
 
 
 def test_momentum_adds_up() -> None:
-    slots = slots_for(Momentum(0.5, 0.9), Tree.of({"w": np.zeros(2, np.float32)}))
+    slots = optimizer_slots(Momentum(0.5, 0.9), Tree.of({"w": np.zeros(2, np.float32)}))
     for _ in range(3):
         averaged = Tree.of({"w": tree_slot(slots, "model")["w"] + np.float32([1.0, -2.0])})
-        slots = advance(Momentum(0.5, 0.9), slots, averaged)
+        slots = take_step(Momentum(0.5, 0.9), slots, averaged)
     assert np.allclose(tree_slot(slots, "model")["w"], 0.5 * (1 + 1.9 + 2.71) * np.array([1.0, -2.0]))
 
 
 @pytest.mark.parametrize(
     "rule", [Momentum(), *(rule for rule, _ in BY_HAND.values())], ids=lambda one: type(one).__name__
 )
-def test_statistics_and_whole_numbers_are_averaged_and_blocks_do_not_show(rule: Rule) -> None:
+def test_statistics_and_whole_numbers_are_averaged_and_blocks_do_not_show(rule: UpdateRule) -> None:
     size = 70_000  # more than a block
     tensors = {
         "w": np.zeros(size, np.float32),
@@ -93,7 +90,7 @@ def test_statistics_and_whole_numbers_are_averaged_and_blocks_do_not_show(rule: 
         "bn.running_var": np.full(3, 0.01, np.float32),
         "bn.num_batches_tracked": np.array([9], np.int64),
     }
-    after = tree_slot(advance(rule, slots_for(rule, Tree.of(tensors)), Tree.of(moved)), "model")
+    after = tree_slot(take_step(rule, optimizer_slots(rule, Tree.of(tensors)), Tree.of(moved)), "model")
     assert after["bn.running_var"].tolist() == moved["bn.running_var"].tolist()
     assert after["bn.num_batches_tracked"].tolist() == [9]
     assert len(set(after["w"].tolist())) == 1
@@ -128,7 +125,7 @@ def test_the_spring_pulls_by_mu_times_the_way_gone() -> None:
     plain.load(start)
     first = {name: value.astype(np.float64) for name, value in plain.slope(plain.x, plain.y)[1].items()}
     w1 = {name: start[name] - lr * first[name] for name in first}
-    plain.load(Tree.of({name: value.astype(np.float32) for name, value in w1.items()}))
+    plain.load(tree_of(**w1))
     second = plain.slope(plain.x, plain.y)[1]
     by_hand = {name: w1[name] - lr * (second[name] + mu * (w1[name] - start[name])) - start[name] for name in w1}
     assert isinstance(moved, Tree)
@@ -148,12 +145,12 @@ def test_a_stronger_spring_keeps_nearer() -> None:
 def test_some_orders_are_done_in_part() -> None:
     """Of many orders nine in ten draw 1 to 5 epochs: 4 in 5 of these are fewer than all."""
     algorithm = FedProx(partial=0.9, epochs=5)
-    drawn = [algorithm.budget(task({}, seed)).epochs for seed in range(4000)]
+    drawn = [algorithm.train_config(task({}, seed)).epochs for seed in range(4000)]
     assert set(drawn) == {1, 2, 3, 4, 5}
     assert np.mean([epochs == 1 for epochs in drawn]) == pytest.approx(0.18, abs=0.02)
     assert np.mean([epochs == 5 for epochs in drawn]) == pytest.approx(0.28, abs=0.025)
-    assert drawn == [algorithm.budget(task({}, seed)).epochs for seed in range(4000)], "by the order's seed"
-    assert {FedProx(epochs=5).budget(task({}, seed)).epochs for seed in range(50)} == {5}
+    assert drawn == [algorithm.train_config(task({}, seed)).epochs for seed in range(4000)], "by the task's seed"
+    assert {FedProx(epochs=5).train_config(task({}, seed)).epochs for seed in range(50)} == {5}
 
 
 def test_it_learns_from_work_done_in_part() -> None:
@@ -178,8 +175,8 @@ def test_option_ii() -> None:
     algorithm, learner = Scaffold(**LOCAL), unbalanced()[0]
     start = learner.init(3)
     own, common = ({name: np.full_like(start[name], value) for name in start} for value in (0.02, -0.01))
-    slots: Slots = {"model": start, "control": Tree.of(common)}
-    made = local(algorithm, learner, slots, {"control": Tree.of(own)})
+    slots: Slots = {"model": start, "control": tree_of(**common)}
+    made = local(algorithm, learner, slots, {"control": tree_of(**own)})
     moved, assumed = tree_slot(made.slots, "model"), tree_slot(made.slots, "control")
     steps = 2 * 2  # epochs, batches of 50 of 100 examples
     for name in start:
@@ -212,8 +209,8 @@ def test_with_equal_nodes_corrections_cancel() -> None:
 
 def test_who_measures_gets_the_model_alone() -> None:
     slots = Scaffold().init(unbalanced()[0].init(3))
-    assert set(Scaffold().order(slots, "a", "evaluate")) == {"model"}
-    assert set(Scaffold().order(slots, "a", "train")) == {"model", "control"}
+    assert set(Scaffold().task_slots(slots, "a", "evaluate")) == {"model"}
+    assert set(Scaffold().task_slots(slots, "a", "train")) == {"model", "control"}
 
 
 # ------------------------------------------------------------------------------------------------- odd parts of data

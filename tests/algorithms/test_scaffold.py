@@ -7,14 +7,14 @@ import pytest
 
 import shoal
 from shoal.algorithms.scaffold import Scaffold
-from shoal.core.hub import Hub
-from shoal.core.machine import Lost
-from shoal.core.message import Join, Leave
-from shoal.core.plan import Plan
-from shoal.core.selection import Selection
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.protocol.machine import NodeLost
+from shoal.core.protocol.message import Join, Leave
+from shoal.core.scheduling.selection import Selection
+from shoal.core.server.hub import Hub
+from shoal.jobs.spec import parse_job
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
-from shoal.spec import parse_job
+from shoal.sim.network.blobs import MemoryBlobs
 from tests.algorithms.quadratics import DIMENSIONS, Floats, Quadratic, fleet, weights
 
 LR, STEPS, COHORT = 0.1, 5, 2
@@ -55,20 +55,24 @@ def test_n_is_the_number_of_all_nodes(known: int) -> None:
 
 
 def test_the_hub_counts_on_whom_it_knows_but_not_on_those_that_left() -> None:
-    plan = Plan(5)
-    hub = Hub(plan, Scaffold(), Rounds(min_nodes=9), MemoryBodies())
+    plan = JobPlan(5)
+    hub = Hub(plan, Scaffold(), Rounds(min_nodes=9), MemoryBlobs())
     for node in "abcd":
         hub.on(Join(node), 0.0)
-    hub.on(Lost("a"), 1.0)
+    hub.on(NodeLost("a"), 1.0)
     hub.on(Leave("b"), 1.0)
-    hub.on(Lost("c"), 1.0)
+    hub.on(NodeLost("c"), 1.0)
     hub.on(Leave("c"), 2.0)  # an operator removes one that was lost
-    assert hub.members() == {"a", "d"}
-    again = Hub.restore(plan, Scaffold(), Rounds(min_nodes=9), MemoryBodies(), hub.state())
-    assert again.members() == {"a", "d"}
+    assert hub.eligibility.counted_nodes() == {"a", "d"}
+    again = Hub.restore(plan, Scaffold(), Rounds(min_nodes=9), MemoryBlobs(), hub.snapshot())
+    assert again.eligibility.counted_nodes() == {"a", "d"}
     again.on(Join("c"), 3.0)
-    assert again.members() == {"a", "c", "d"}
+    assert again.eligibility.counted_nodes() == {"a", "c", "d"}
     chosen = Hub.restore(
-        Plan(5, selection=Selection(nodes=("a", "c"))), Scaffold(), Rounds(min_nodes=9), MemoryBodies(), again.state()
+        JobPlan(5, selection=Selection(nodes=("a", "c"))),
+        Scaffold(),
+        Rounds(min_nodes=9),
+        MemoryBlobs(),
+        again.snapshot(),
     )
-    assert chosen.members() == {"a", "c"}
+    assert chosen.eligibility.counted_nodes() == {"a", "c"}

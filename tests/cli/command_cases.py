@@ -13,10 +13,10 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from shoal.cli.app import app
-from shoal.spec import parse_job
-from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, Manifest, Roster, config_sha, seal
-from tests.cli.fake import FakeCoordinator, Raw, a_job, a_node, a_note, a_version
+from shoal.jobs.spec import parse_job
+from shoal.trust.documents import Charter, Manifest, Roster, config_sha, sign_document
+from shoal.trust.keys import SigningKey
+from tests.support.scripted_coordinator import FakeCoordinator, Raw, a_job, a_node, a_note, a_version
 
 JOB = """
 name = "digits"
@@ -64,7 +64,7 @@ def job_answers(fake: FakeCoordinator, place: Path) -> None:
         "GET /jobs": {"jobs": [a_job(), a_job(name="other", state="waiting", metrics={}, best=None, model=None)]},
         "GET /jobs/digits": a_job(),
         "GET /jobs/digits/nodes": {"nodes": [a_node(), a_node("node-2", state="stale", metrics={})]},
-        "GET /jobs/digits/notes": {"notes": [a_note(1), a_note(2, text="lost [red]node[/]", kind="warning")]},
+        "GET /jobs/digits/events": {"events": [a_note(1), a_note(2, text="lost [red]node[/]", kind="warning")]},
         "GET /jobs/digits/traffic": {"job": "digits", "rows": [], "total": {"up": 1, "down": 2}},
         **{f"POST /jobs/digits/{verb}": a_job(state="paused") for verb in ("pause", "resume", "stop")},
         "POST /jobs": a_job(name="digits-2", state="waiting"),
@@ -73,13 +73,13 @@ def job_answers(fake: FakeCoordinator, place: Path) -> None:
         "PATCH /jobs/digits": a_job(changed={"algorithm.lr": 0.05}),
         "PUT /jobs/digits/tags": a_job(tags=["baseline"]),
         "GET /jobs/digits/peers": {"roster": None, "peers": [], "now": None, "history": []},
-        "POST /jobs/digits/switch": a_job(mode="away", mode_since="2026-01-02T03:04:07.000Z"),
+        "POST /jobs/digits/switch": a_job(mode="gossip", mode_since="2026-01-02T03:04:07.000Z"),
     }
 
 
 def failure_answers(fake: FakeCoordinator, place: Path) -> None:
     """Two failures, of which one has much to say."""
-    row = {"id": 2, "at": "2026-01-02T03:04:05.000Z", "job": "digits", "node": "a", "order": "1.7", "version": 3}
+    row = {"id": 2, "at": "2026-01-02T03:04:05.000Z", "job": "digits", "node": "a", "task": "1.7", "version": 3}
     row |= {"kind": "train", "phase": "train", "error": "ValueError: [red]no[/] data", "traceback": "File x, line 3"}
     row |= {"outcome": "replaced", "outcome_why": "1 of 4 lost: 1 asked in their place"}
     other = {**row, "id": 1, "phase": "contact", "error": "no sign of life", "traceback": "", "outcome": "awaited"}
@@ -103,7 +103,7 @@ def alert_answers(fake: FakeCoordinator, place: Path) -> None:
 def log_answers(fake: FakeCoordinator, place: Path) -> None:
     """A line of a node's, and one of the coordinator's."""
     line = {"id": 1, "at": "2026-01-02T03:04:05.678Z", "node": "a", "job": "digits", "round": 3, "level": "warning"}
-    line |= {"text": "order [red]failed[/]\x1b[2J", "fields": {"why": "no data"}}
+    line |= {"text": "task [red]failed[/]\x1b[2J", "fields": {"why": "no data"}}
     own = {**line, "id": 2, "node": "", "job": "", "round": None, "level": "info", "text": "ready", "fields": {}}
     fake.answers = {"GET /logs": {"lines": [line, own], "older": False}}
 
@@ -137,7 +137,9 @@ def run_answers(fake: FakeCoordinator, place: Path) -> None:
         "GET /jobs/digits": done,
         "GET /jobs/digits/nodes": {"nodes": [a_node()]},
     }
-    fake.events = [[("hello", {}), ("version", a_version(1)), ("note", {"job": "digits", **a_note(1)}), ("job", done)]]
+    fake.events = [
+        [("hello", {}), ("version", a_version(1)), ("job_event", {"job": "digits", **a_note(1)}), ("job", done)]
+    ]
 
 
 MODEL = b"a model" * 1000
@@ -187,14 +189,16 @@ def run_files(fake: FakeCoordinator, place: Path) -> None:
 
 def lost_coordinator(fake: FakeCoordinator, place: Path) -> None:
     """A coordinator without jobs, its key of old, and what a node has kept of one job."""
-    key, spec = Key.make(), parse_job({"name": "digits"}).model_dump(mode="json")
+    key, spec = SigningKey.make(), parse_job({"name": "digits"}).model_dump(mode="json")
     digest = hashlib.sha256(MODEL).hexdigest()
     charter = Charter("digits", config_sha(spec), digest, key.pub, key.pub)
     roster, manifest = Roster("digits", 1, ()), Manifest("digits", 1, 1, 3, digest, (), 3)
-    charter_text, roster_text, sealed = (seal(one, key, charter).decode() for one in (charter, roster, manifest))
+    charter_text, roster_text, sealed = (
+        sign_document(one, key, charter).decode() for one in (charter, roster, manifest)
+    )
     kept = {
         "job": {"spec": spec, "created_at": "2026-01-02T03:04:05.000Z"},
-        "papers": {"charter": charter_text, "roster": roster_text},
+        "documents": {"charter": charter_text, "roster": roster_text},
         "checkpoints": {"checkpoints": [{"manifest": sealed, "model": [digest, len(MODEL)]}]},
     }
     folder = place / "node/jobs/digits"
@@ -206,12 +210,14 @@ def lost_coordinator(fake: FakeCoordinator, place: Path) -> None:
     (place / "node/credential.json").write_text(json.dumps({"name": "a"}))
     (place / "key.pem").write_bytes(key.pem())
     (place / "key.pem").chmod(0o600)
-    begun = a_job(rebuilt={"node": "a", "version": 3, "term": 1002})
-    fake.answers = {"GET /jobs": {"jobs": []}, f"PUT /bodies/{digest}": {}, "POST /jobs": begun}
+    begun = a_job(restored_from={"node": "a", "version": 3, "term": 1002})
+    fake.answers = {"GET /jobs": {"jobs": []}, f"PUT /blobs/{digest}": {}, "POST /jobs": begun}
 
 
 COMMANDS = {
-    "alerts": Case(("--standing", "--acknowledge", "3"), keys=("alerts",), prepare=alert_answers),
+    "alerts": Case(("--active", "--acknowledge", "3"), keys=("alerts",), prepare=alert_answers),
+    "conformance": Case(("--only", "inti"), exit_code=2, error="usage.case"),
+    "new": Case(("mine",), keys=("folder", "template", "files")),
     "algorithms": Case(keys=("plugins",)),
     "compare": Case(("a.json", "b.json"), keys=("comparison", "runs"), prepare=run_files),
     "config show": Case(("--origin",), keys=("file", "settings")),
@@ -228,11 +234,11 @@ COMMANDS = {
     "jobs pause": Case(("digits",), keys=("job",), prepare=job_answers),
     "jobs remove": Case(("over", "--yes"), keys=("removed",), prepare=job_answers),
     "jobs resume": Case(("digits",), keys=("job",), prepare=job_answers),
-    "jobs show": Case(("digits",), keys=("job", "nodes", "notes", "traffic"), prepare=job_answers),
+    "jobs show": Case(("digits",), keys=("job", "nodes", "events", "traffic"), prepare=job_answers),
     "jobs stop": Case(("digits",), keys=("job",), prepare=job_answers),
     "jobs set": Case(("digits", "algorithm.lr=0.05"), keys=("job",), prepare=job_answers),
     "jobs tag": Case(("digits", "baseline"), keys=("job",), prepare=job_answers),
-    "join": Case(("--learner", "gone.py:learner", "--state", "state", "--token", "sht_x"), 2, "learner.missing"),
+    "join": Case(("--learner", "gone.py:learner", "--state-dir", "state", "--token", "sht_x"), 2, "learner.missing"),
     "logs": Case(("digits", "--level", "warning"), keys=("logs",), prepare=log_answers),
     "models": Case(("digits",), keys=("models", "more"), prepare=model_answers),
     "nodes activate": Case(("a",), keys=("node",), prepare=node_answers),
@@ -244,13 +250,13 @@ COMMANDS = {
     "peer invite": Case(("nowhere",), 2, "peer.folder"),
     "peer join": Case(("shoal-join-half",), 2, "usage.invitation"),
     "peer key": Case(("mine",), keys=("public_key", "peer_id")),
-    "peer new": Case(("job.toml", "--peer", "a="), 2, "learner.missing", prepare=job_file),
+    "peer init": Case(("job.toml", "--peer", "a="), 2, "learner.missing", prepare=job_file),
     "peer run": Case(("nowhere",), 2, "peer.folder"),
     "peer start": Case(("job.toml",), 2, "learner.missing", prepare=job_file),
     "peer status": Case(("nowhere",), 2, "peer.folder"),
     "peers": Case(("digits",), keys=("peers",), prepare=job_answers),
     "promote": Case(("digits", "best"), keys=("job",), prepare=model_answers),
-    "rebuild": Case(
+    "restore": Case(
         ("--from", "node", "--key", "key.pem", "--yes"), keys=("jobs", "refused"), prepare=lost_coordinator
     ),
     "run": Case(("job.toml",), keys=("job", "nodes"), prepare=run_answers),

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from shoal.cli import api
 from shoal.cli.app import app
-from shoal.runtime.backoff import Backoff
-from tests.cli.fake import FakeCoordinator
-from tests.house.sources import ROOT
+from shoal.client import api
+from shoal.runtime.http.retry import Backoff
+from tests.conventions.sources import ROOT
+from tests.support.scripted_coordinator import FakeCoordinator
 
 Shoal = Callable[..., Result]
 
@@ -34,7 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
     # A log that is set up while stderr is a test's would write into a closed file afterwards.
-    monkeypatch.setattr("shoal.runtime.logs.configure", lambda *_, **__: None)
+    monkeypatch.setattr("shoal.runtime.observability.logs.configure", lambda *_, **__: None)
     return tmp_path
 
 

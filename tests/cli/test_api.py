@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import api as module
-from shoal.cli.api import Api, connect, own_token, segment
+from shoal.cli.connection import connect, own_token
+from shoal.client import api as module
+from shoal.client.api import CoordinatorApi, segment
 from shoal.core.errors import NotAllowed, Refused, Unreachable
-from shoal.runtime.backoff import Backoff
+from shoal.runtime.http.retry import Backoff
 from tests.cli.conftest import Shoal
-from tests.cli.fake import FakeCoordinator, Problem, Raw
+from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw
 
 
 @pytest.fixture
-def api(fake: FakeCoordinator) -> Iterator[Api]:
+def api(fake: FakeCoordinator) -> Iterator[CoordinatorApi]:
     with connect(fake.url, "sho_x") as found:
         yield found
 
@@ -26,7 +27,7 @@ def test_names_are_one_part_of_a_path() -> None:
     assert segment("a/../b?c#d e") == "a%2F..%2Fb%3Fc%23d%20e"
 
 
-def test_json_goes_and_comes(api: Api, fake: FakeCoordinator) -> None:
+def test_json_goes_and_comes(api: CoordinatorApi, fake: FakeCoordinator) -> None:
     fake.answers = {"GET /jobs": {"jobs": []}, "POST /tokens": {"token": "t"}, "DELETE /nodes/a": None}
     assert api.get("/jobs", limit=3) == {"jobs": []}
     assert api.post("/tokens", {"role": "node"}) == {"token": "t"}
@@ -36,7 +37,7 @@ def test_json_goes_and_comes(api: Api, fake: FakeCoordinator) -> None:
     assert {asked.headers["Authorization"] for asked in fake.asked} == {"Bearer sho_x"}
 
 
-def test_problems_are_told_as_they_are(api: Api, fake: FakeCoordinator) -> None:
+def test_problems_are_told_as_they_are(api: CoordinatorApi, fake: FakeCoordinator) -> None:
     fake.answers["GET /jobs/x"] = Problem(404, "job.unknown", "no job is called 'x'", "jobs here: a")
     with pytest.raises(Refused, match="no job is called 'x'") as caught:
         api.get("/jobs/x")
@@ -44,7 +45,7 @@ def test_problems_are_told_as_they_are(api: Api, fake: FakeCoordinator) -> None:
 
 
 @pytest.mark.parametrize("answer", [Raw(b"<html>"), Raw(b"[1]"), Raw(b"Not Found", {}, 404), Raw(b"No", {}, 405)])
-def test_something_else_that_answers_is_no_coordinator(api: Api, fake: FakeCoordinator, answer: Raw) -> None:
+def test_something_else_that_answers_is_no_coordinator(api: CoordinatorApi, fake: FakeCoordinator, answer: Raw) -> None:
     fake.answers["GET /jobs"] = answer
     with pytest.raises(Unreachable, match="not as a coordinator does"):
         api.get("/jobs")
@@ -87,43 +88,45 @@ def test_an_address_that_is_none(shoal: Shoal, url: str) -> None:
     assert "url" in result.stderr
 
 
-def test_downloads_say_length_and_digest(api: Api, fake: FakeCoordinator) -> None:
+def test_downloads_say_length_and_digest(api: CoordinatorApi, fake: FakeCoordinator) -> None:
     fake.answers["GET /file"] = Raw(b"x" * 100_000, {"ETag": '"sha256:abc"'})
     with api.download("/file") as body:
         assert (body.nbytes, body.digest) == (100_000, "abc")
         assert b"".join(body.pieces) == b"x" * 100_000
 
 
-def test_uploads_arrive(api: Api, fake: FakeCoordinator) -> None:
-    fake.answers["PUT /bodies/abc"] = {"digest": "abc", "bytes": 6}
-    api.upload("/bodies/abc", 6, iter([b"abc", b"def"]))
+def test_uploads_arrive(api: CoordinatorApi, fake: FakeCoordinator) -> None:
+    fake.answers["PUT /blobs/abc"] = {"digest": "abc", "bytes": 6}
+    api.upload("/blobs/abc", 6, iter([b"abc", b"def"]))
     assert fake.asked[-1].body == b"abcdef"
 
 
-def test_the_other_clock(api: Api, fake: FakeCoordinator) -> None:
+def test_the_other_clock(api: CoordinatorApi, fake: FakeCoordinator) -> None:
     fake.answers["GET /version"] = {"version": "0.1.0", "protocols": [1]}
     assert abs(api.clock_skew_s()) < 1.5
 
 
-def test_events_arrive_and_silence_is_told(api: Api, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_arrive_and_silence_is_told(
+    api: CoordinatorApi, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.01)
     monkeypatch.setattr(module, "RECONNECT", Backoff(0.01, 0.02, 5.0))
-    fake.events = [[("hello", {}), ("note", {"text": "ä"})], [("note", {"text": "later"})]]
+    fake.events = [[("hello", {}), ("job_event", {"text": "ä"})], [("job_event", {"text": "later"})]]
     found = []
     with api.events("digits") as events:
         for event in events:
             found.append((event.name, event.data) if event else None)
-            if ("note", {"text": "later"}) in found and None in found:
+            if ("job_event", {"text": "later"}) in found and None in found:
                 break
     told = [one for one in found if one is not None]
-    assert told[:3] == [("hello", {}), ("note", {"text": "ä"}), ("note", {"text": "later"})]
+    assert told[:3] == [("hello", {}), ("job_event", {"text": "ä"}), ("job_event", {"text": "later"})]
     first, second = [asked for asked in fake.asked if asked.path.endswith("/stream")][:2]
     assert first.query == "job=digits"
     assert "Last-Event-ID" not in {name.title().replace("Id", "ID") for name in first.headers}
     assert {name.lower(): value for name, value in second.headers.items()}["last-event-id"] == "2"
 
 
-def test_a_stream_that_is_refused_ends_the_watch(api: Api, fake: FakeCoordinator) -> None:
+def test_a_stream_that_is_refused_ends_the_watch(api: CoordinatorApi, fake: FakeCoordinator) -> None:
     fake.stream = Problem(403, "auth.forbidden", "not you")
     with api.events("digits") as events, pytest.raises(NotAllowed, match="not you"):
         list(events)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import api as module
-from shoal.runtime.backoff import Backoff
-from tests.cli.commands import run_files
+from shoal.client import api as module
+from shoal.runtime.http.retry import Backoff
+from tests.cli.command_cases import run_files
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import Asked, FakeCoordinator, a_job, a_version, at
 from tests.cli.test_simulate import JOB, TOY
+from tests.support.scripted_coordinator import Asked, FakeCoordinator, a_job, a_version, at
 
 
 @pytest.fixture(autouse=True)

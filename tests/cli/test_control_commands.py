@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.commands import MODEL, export_answers, model_answers, run_answers
+from tests.cli.command_cases import MODEL, export_answers, model_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, at
+from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw, a_job, at
 
 
 def sent(fake: FakeCoordinator, method: str, path: str) -> list[object]:
@@ -96,10 +96,10 @@ def run_of(fake: FakeCoordinator, text: bytes) -> None:
 
 
 def test_a_run_is_saved_whole(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
-    text = b'{"type":"job","name":"digits"}\n{"type":"end","lines":{"job":1,"version":0,"note":1,"report":12}}\n'
+    text = b'{"type":"job","name":"digits"}\n{"type":"end","lines":{"job":1,"version":0,"job_event":1,"report":12}}\n'
     run_of(fake, text)
     said = shoal("export", "digits", "--run", "run.jsonl", env=at(fake)).stdout
-    assert said.strip() == f"run.jsonl: {len(text)} B, 0 versions, 1 note, 12 reports"
+    assert said.strip() == f"run.jsonl: {len(text)} B, 0 versions, 1 job event, 12 reports"
     assert (place / "run.jsonl").read_bytes() == text
     assert shoal("export", "digits", "--run", "run.jsonl", env=at(fake)).exit_code == 2, "it is there already"
 
@@ -120,9 +120,9 @@ def test_a_run_that_broke_off_is_not_kept(shoal: Shoal, fake: FakeCoordinator, p
 
 def test_a_job_is_submitted_to_be_started_later(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     run_answers(fake, place)
-    said = shoal("run", "job.toml", "--hold", env=at(fake)).stdout
+    said = shoal("run", "job.toml", "--paused", env=at(fake)).stdout
     assert said.splitlines()[-1] == "shoal jobs resume digits"
     (wanted,) = sent(fake, "POST", "/jobs")
     assert isinstance(wanted, dict)
-    assert wanted["hold"] is True
-    assert shoal("run", "job.toml", "--hold", "--compare", "fedavg,fedsgd", env=at(fake)).exit_code == 2
+    assert wanted["paused"] is True
+    assert shoal("run", "job.toml", "--paused", "--compare", "fedavg,fedsgd", env=at(fake)).exit_code == 2

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
+from tests.cli.command_cases import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version, at
+from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version, at
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -45,7 +45,7 @@ def test_a_job_without_a_number_of_versions(shoal: Shoal, fake: FakeCoordinator,
 def test_a_job_that_was_rebuilt_says_so(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     job_answers(fake, place)
     assert "rebuilt" not in shoal("jobs", "show", "digits", env=at(fake)).stdout
-    fake.answers["GET /jobs/digits"] = a_job(rebuilt={"node": "b", "version": 7, "term": 1002})
+    fake.answers["GET /jobs/digits"] = a_job(restored_from={"node": "b", "version": 7, "term": 1002})
     said = shoal("jobs", "show", "digits", env=at(fake)).stdout
     assert "from b at version 7, term 1002 (what was before is not known here)" in said
 
@@ -79,10 +79,10 @@ def test_no_jobs_yet(shoal: Shoal, fake: FakeCoordinator) -> None:
 
 def test_one_job(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     job_answers(fake, place)
-    said = shoal("jobs", "show", "digits", "--notes", "2", env=at(fake)).stdout
+    said = shoal("jobs", "show", "digits", "--events", "2", env=at(fake)).stdout
     for part in ("Digits", "round 3: 1 reports", "about 12 s left", "4,810 parameters", "node-2", "lost [red]node[/]"):
         assert part in said
-    assert [asked.query for asked in fake.asked if asked.path.endswith("/notes")] == ["limit=2"]
+    assert [asked.query for asked in fake.asked if asked.path.endswith("/events")] == ["limit=2"]
 
 
 def test_a_best_version_that_one_node_measured_is_marked(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_job_is_sent_away(shoal: Shoal, fake: FakeCoordinator, place: Path) ->
     assert result.exit_code == 0
     assert fake.asked[-1].path == "/api/v1/jobs/digits/switch"
     assert fake.asked[-1].json() == {"to": "gossip", "why": "maintenance"}
-    assert "away: with its nodes (since 2026-01-02 03:04:07 UTC)" in result.stdout
+    assert "gossip: with its nodes (since 2026-01-02 03:04:07 UTC)" in result.stdout
 
 
 def test_the_way_back_is_waited_for(shoal: Shoal, fake: FakeCoordinator) -> None:
@@ -221,7 +221,7 @@ def test_a_person_is_asked(
     shoal: Shoal, fake: FakeCoordinator, place: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int, asked: int
 ) -> None:
     node_answers(fake, place)
-    monkeypatch.setattr("shoal.cli.nodes.is_person", lambda: True)
+    monkeypatch.setattr("shoal.cli.commands.nodes.is_person", lambda: True)
     result = shoal("nodes", "remove", "a", env=at(fake), stdin=said)
     assert (result.exit_code, [one.method for one in fake.asked].count("DELETE")) == (code, asked)
     assert "Revoke" in result.stdout
@@ -230,7 +230,7 @@ def test_a_person_is_asked(
 def test_nobody_is_asked_about_a_node_that_is_none(
     shoal: Shoal, fake: FakeCoordinator, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.cli.nodes.is_person", lambda: True)
+    monkeypatch.setattr("shoal.cli.commands.nodes.is_person", lambda: True)
     fake.answers = {"GET /nodes/aa": Problem(404, "node.unknown", "no node is called 'aa'", "did you mean a?")}
     result = shoal("nodes", "remove", "aa", env=at(fake), stdin="y\n")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -326,8 +326,8 @@ def test_what_was_missed_while_the_stream_was_broken_is_asked_for(
 def test_warnings_are_shown_and_decisions_with_verbose(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     run_answers(fake, place)
     notes = [
-        ("note", {"job": "digits", **a_note(1)}),
-        ("note", {"job": "digits", **a_note(2, kind="refusal", text="node-3: [b]NaN")}),
+        ("job_event", {"job": "digits", **a_note(1)}),
+        ("job_event", {"job": "digits", **a_note(2, kind="refusal", text="node-3: [b]NaN")}),
         ("version", {"job": "digits", **a_version(1)}),
     ]
     script = [*notes, ("job", a_job(state="done"))]
@@ -453,7 +453,7 @@ def test_a_folder_that_is_not_there(shoal: Shoal, fake: FakeCoordinator, place: 
 
 
 def test_nodes_of_a_job_are_shown_whole() -> None:
-    from shoal.cli.jobs import node_table
+    from shoal.cli.commands.jobs import node_table
 
     assert node_table([a_node(seconds=None, weight=None)]).row_count == 1
 
@@ -472,7 +472,7 @@ def test_nothing_that_a_node_says_commands_the_terminal(
     job_answers(fake, place)
     fake.answers["GET /nodes"] = nodes
     fake.answers["GET /jobs/digits"] = a_job(title=HOSTILE, state_why=HOSTILE)
-    fake.answers["GET /jobs/digits/notes"] = {"notes": [a_note(1, text=HOSTILE)]}
+    fake.answers["GET /jobs/digits/events"] = {"events": [a_note(1, text=HOSTILE)]}
     result = shoal(*command.split(), env=at(fake) | {"FORCE_COLOR": "1", "COLUMNS": "300"})
     assert result.exit_code == 0, result.output
     assert "\x1b]" not in result.output

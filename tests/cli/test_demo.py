@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.demo import bars, per_part
-from shoal.cli.demo_failover import AWAY_ROUNDS
-from shoal.cli.demo_parts import HOST, Asked, Plan, check, free_port, spec
+from shoal.cli.demos.demo import bars, versions_per_part
+from shoal.cli.demos.failover import AWAY_ROUNDS
+from shoal.cli.demos.plumbing import HOST, DemoOptions, DemoPlan, check, free_port, spec
 from shoal.core.errors import ShoalError
 from tests.cli.conftest import ROOT, Shoal, process
 
@@ -43,24 +43,24 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_the_job_that_comes_with_shoal_is_sound() -> None:
-    found = spec(Plan(Asked(rounds=7, clients=3, split="iid", seed=5), port=1, keep=False))
+    found = spec(DemoPlan(DemoOptions(rounds=7, clients=3, split="iid", seed=5), port=1, keep=False))
     assert (found["rounds"], found["seed"], found["schedule"]["min_nodes"]) == (7, 5, 3)
     assert found["options"] == {"split": "iid"}
     assert found["held_out"]["learner"] == "shoal.learn.digits:held_out"
 
 
 def test_a_missing_extra_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.cli.demo_parts.find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr("shoal.cli.demos.plumbing.find_spec", lambda name: None if name == "torch" else name)
     with pytest.raises(ShoalError, match="the demo needs torch, not installed") as caught:
-        check(Asked(), 4)
+        check(DemoOptions(), 4)
     assert (caught.value.code, caught.value.hint) == ("usage.extra", "pip install 'shoal[demo]'")
 
 
 def test_the_job_of_drifting_streams_is_sound() -> None:
-    found = spec(Plan(Asked(clients=3, seed=5, drift=True), port=1, keep=False))
-    assert (found["algorithm"]["name"], found["schedule"]["name"]) == ("dynamic", "drift")
+    found = spec(DemoPlan(DemoOptions(clients=3, seed=5, drift=True), port=1, keep=False))
+    assert (found["algorithm"]["name"], found["schedule"]["name"]) == ("dynamic", "divergence")
     assert (found["seed"], found["schedule"]["min_nodes"]) == (5, 3)
-    batches = found["algorithm"]["checks"] * found["algorithm"]["steps"]
+    batches = found["algorithm"]["local_steps"]
     assert found["options"]["drift"] == f"permute@{batches // 2}"
     assert not found.get("held_out"), "what no node has does not drift"
 
@@ -75,11 +75,10 @@ def test_the_job_of_drifting_streams_is_sound() -> None:
 )
 def test_synchronisations_over_the_data(checks: list[float], counts: list[int], row: str) -> None:
     versions = [{"metrics": {"train/checks": made_at}} for made_at in checks] + [{"metrics": {}}]
-    assert per_part(versions, 20, 4) == counts
+    assert versions_per_part(versions, 20, 4) == counts
     assert bars(counts) == row
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_drift_is_seen_and_answered(tmpdir_of_demo: Path) -> None:
     running = process("demo", "--drift", "--json", "--port", "0")
@@ -95,7 +94,6 @@ def test_the_drift_is_seen_and_answered(tmpdir_of_demo: Path) -> None:
     assert folders(tmpdir_of_demo) == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_peers_without_a_server_become_one(tmpdir_of_demo: Path) -> None:
     running = process("demo", "--gossip", "--json")
@@ -136,7 +134,6 @@ def test_a_division_that_cannot_be_is_refused_before_anything_starts(shoal: Shoa
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_demo_learns_digits_and_leaves_nothing(tmpdir_of_demo: Path) -> None:
     with socket.socket() as taken:
@@ -158,7 +155,6 @@ def test_the_demo_learns_digits_and_leaves_nothing(tmpdir_of_demo: Path) -> None
     assert folders(tmpdir_of_demo) == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_keep_stays_until_ctrl_c(tmpdir_of_demo: Path) -> None:
     running = process("demo", "--keep", "--rounds", "1", "--clients", "1", "--split", "iid", "--port", "0")
@@ -186,7 +182,6 @@ def test_keep_stays_until_ctrl_c(tmpdir_of_demo: Path) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
 def test_ctrl_c_in_the_middle_leaves_nothing(tmpdir_of_demo: Path, number: int, code: int) -> None:
@@ -204,7 +199,6 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmpdir_of_demo: Path, number: int, 
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_client_that_crashes_is_told_and_all_is_cleaned_up(tmpdir_of_demo: Path) -> None:
     running = process("demo", "--rounds", "100000", "--clients", "2", "--port", "0", "--json")
@@ -222,7 +216,6 @@ def test_a_client_that_crashes_is_told_and_all_is_cleaned_up(tmpdir_of_demo: Pat
     assert folders(tmpdir_of_demo) == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_job_outlives_its_coordinator(tmpdir_of_demo: Path) -> None:
     running = process("demo", "--failover", "--json", "--port", "0", "--clients", "3", "--rounds", "9")
@@ -264,7 +257,6 @@ def alone() -> list[str]:
     return [*words, sys.executable, "-c", ALONE]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_demo_needs_no_network(tmpdir_of_demo: Path) -> None:
     demo = ["-m", "shoal", "demo", "--json", "--rounds", "1", "--clients", "1", "--split", "iid", "--port", "0"]

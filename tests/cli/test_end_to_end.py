@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from shoal.cli.demo import free_port
+from shoal.cli.demos.demo import free_port
 from tests.cli.conftest import Shoal, envelope, process
 from tests.cli.test_simulate import JOB, TOY
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(180)]
 
 
 Ask = Callable[..., dict[str, Any]]
@@ -81,7 +81,7 @@ def test_from_an_empty_folder_to_a_model(
     assert ask("jobs", "list") == {"jobs": []}
     use = ask("token", "create", "--name", "a")["use"].replace("FILE.py:learner", "toy.py:learner").split()
     assert use[:2] == ["shoal", "join"]
-    node = start(*use[1:], "--state", "state")
+    node = start(*use[1:], "--state-dir", "state")
     done = ask("run", "job.toml")
     assert (done["job"]["state"], done["nodes"][0]["name"]) == ("done", "a")
     assert done["nodes"][0]["up_bytes"] > 0

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import run
-from tests.cli.commands import run_answers
+from shoal.cli.commands import run
+from tests.cli.command_cases import run_answers
 from tests.cli.conftest import Shoal
-from tests.cli.fake import Answer, Asked, FakeCoordinator, a_job, at
+from tests.support.scripted_coordinator import Answer, Asked, FakeCoordinator, a_job, at
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -30,7 +30,7 @@ def test_what_operators_are_told_of_is_said_once_to_who_waits(shoal: Shoal, fake
         "warning: disk-low: 12 MiB [are] left",
         "warning: node-lost: node-2 has fallen silent",
     ]
-    assert any("standing=true" in asked.query for asked in fake.asked if asked.path.endswith("/alerts"))
+    assert any("active=true" in asked.query for asked in fake.asked if asked.path.endswith("/alerts"))
 
 
 def test_a_coordinator_that_takes_long_over_a_given_model_is_waited_for(

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import wire
-from shoal.core.tree import Tree
-from tests.cli.commands import job_answers
+from shoal.core.model.tree import Tree
+from shoal.wire.payload import payload_pieces
+from tests.cli.command_cases import job_answers
 from tests.cli.conftest import Shoal
-from tests.cli.fake import FakeCoordinator, Problem, Raw, a_job, at
+from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw, a_job, at
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.usefixtures("quick")
 def test_a_clone_starts_from_a_version_of_a_job(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     """The model is fetched and sent: the API knows uploaded models alone."""
     job_answers(fake, place)
-    model = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": Tree.of({"w": np.ones(3, np.float32)})}))
+    model = b"".join(bytes(piece) for piece in payload_pieces({"model": Tree.of({"w": np.ones(3, np.float32)})}))
     digest = hashlib.sha256(model).hexdigest()
     fake.answers["GET /jobs/digits/models/7"] = Raw(model, {"ETag": f'"sha256:{digest}"'})
-    fake.answers[f"PUT /bodies/{digest}"] = None
+    fake.answers[f"PUT /blobs/{digest}"] = None
     result = shoal("jobs", "clone", "digits", "--model", "digits@7", env=at(fake))
     assert result.exit_code == 0, result.output
     assert next(one.body for one in fake.asked if one.method == "PUT") == model

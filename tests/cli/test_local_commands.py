@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import doctor
-from shoal.cli.config import address, sections
-from shoal.settings import SECTIONS
-from shoal_coordinator.memory import GARBAGE
-from tests.cli.commands import COMMANDS
+from shoal.cli.commands import doctor
+from shoal.cli.commands.config import address, sections
+from shoal.configuration import SECTIONS
+from shoal.runtime.memory import GARBAGE
+from tests.cli.command_cases import COMMANDS
 from tests.cli.conftest import Shoal, envelope
-from tests.cli.fake import FakeCoordinator, Problem
+from tests.support.scripted_coordinator import FakeCoordinator, Problem
 
 
 @pytest.fixture(autouse=True)
@@ -100,8 +100,8 @@ def test_config_says_what_is_wrong(shoal: Shoal, place: Path) -> None:
 # Algorithms
 def test_algorithms_with_their_fields(shoal: Shoal) -> None:
     found = {one["name"]: one for one in envelope(shoal("algorithms", "--json"))["data"]["plugins"]}
-    assert {"fedavg", "fedsgd", "rounds", "drift", "quantize", "pairwise"} <= found.keys()
-    kinds = [found[name]["kind"] for name in ("fedavg", "drift", "quantize", "pairwise")]
+    assert {"fedavg", "fedsgd", "rounds", "divergence", "quantize", "pairwise"} <= found.keys()
+    kinds = [found[name]["kind"] for name in ("fedavg", "divergence", "quantize", "pairwise")]
     assert kinds == ["algorithm", "schedule", "filter", "mixing"]
     fields = {field["name"]: field for field in found["fedavg"]["fields"]}
     assert fields["lr"] == {"name": "lr", "type": "float", "default": 0.1, "about": "The local learning rate."}
@@ -149,9 +149,9 @@ def test_data_from_a_folder_are_checked(shoal: Shoal, place: Path) -> None:
 
 
 def test_the_cache_of_a_settings_file_reaches_learners(place: Path) -> None:
-    from shoal.cli.data import share_cache
-    from shoal.cli.output import Flags, out
-    from shoal.learn.data import cache_folder
+    from shoal.cli.commands.data import share_cache
+    from shoal.cli.terminal.output import Flags, out
+    from shoal.learn.data.datasets import cache_folder
 
     (place / "shoal.toml").write_text('[data]\ncache = "sets"\n')
     out.begin(Flags())
@@ -276,8 +276,8 @@ def test_doctor_in_a_folder_that_cannot_be_written(shoal: Shoal, monkeypatch: py
         (["--learner", "gone.py:learner"], "gone.py"),
         (["--learner", "shoal.learn.digits:learner", "--option", "prat=0"], "prat"),
         (["--learner", "gone.py:learner", "--name", "Ünfit"], "edge.name"),
-        (["--learner", "gone.py:learner", "--train-in", "process"], "gone.py"),
-        (["--learner", "gone.py:learner", "--train-in", "space"], "edge.train_in"),
+        (["--learner", "gone.py:learner", "--trainer", "process"], "gone.py"),
+        (["--learner", "gone.py:learner", "--trainer", "space"], "edge.trainer"),
         (["--learner", "gone.py:learner", "--tag", "No Tag"], "edge.tags"),
         (["--learner", "gone.py:learner", "--hours", "9-17"], "edge.hours"),
     ],
@@ -285,7 +285,7 @@ def test_doctor_in_a_folder_that_cannot_be_written(shoal: Shoal, monkeypatch: py
 def test_join_says_what_is_wrong_before_it_joins(
     shoal: Shoal, fake: FakeCoordinator, arguments: list[str], says: str
 ) -> None:
-    result = shoal("join", fake.url, "--token", "sht_x", "--state", "state", *arguments)
+    result = shoal("join", fake.url, "--token", "sht_x", "--state-dir", "state", *arguments)
     assert result.exit_code == 2, result.output
     assert says in result.stderr
     assert fake.asked == []
@@ -293,7 +293,7 @@ def test_join_says_what_is_wrong_before_it_joins(
 
 def test_join_reads_a_token_from_stdin(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("shoal_edge_client.running.run", lambda settings: seen.append(settings) or 0)
+    monkeypatch.setattr("shoal_edge_client.process.run", lambda settings: seen.append(settings) or 0)
     arguments = ("--learner", "m:l", "--option", "part=3", "--option", "split=iid", "--device", "cpu", "--quiet")
     arguments += ("--tag", "phone", "--tag", "eu", "--hours", "22:00-06:00")
     result = shoal("join", "http://127.0.0.1:1", "--token", "-", *arguments, stdin="sht_secret\n")
@@ -306,7 +306,7 @@ def test_join_reads_a_token_from_stdin(shoal: Shoal, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("code", [0, 1, 3, 130])
 def test_join_ends_with_the_clients_code(shoal: Shoal, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr("shoal_edge_client.running.run", lambda settings: code)
+    monkeypatch.setattr("shoal_edge_client.process.run", lambda settings: code)
     assert shoal("join", "http://127.0.0.1:1", "--learner", "m:l").exit_code == code
 
 
@@ -315,20 +315,22 @@ def test_coordinator_takes_its_settings_from_everywhere(
 ) -> None:
     seen = []
     monkeypatch.setattr(
-        "shoal_coordinator.serve.run", lambda settings, listens: seen.append(settings) or listens(18080) or 0
+        "shoal_coordinator.main.run", lambda settings, listens: seen.append(settings) or listens(18080) or 0
     )
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")  # as in the process that serves
     (place / "shoal.toml").write_text("[coordinator]\nlease_s = 3\nport = 1\n")
-    result = shoal("coordinator", "--port", "18080", "--data", "here", "--set", "beat_s=1", "--set", "models_kept=5")
+    result = shoal(
+        "coordinator", "--port", "18080", "--data", "here", "--set", "heartbeat_s=1", "--set", "models_kept=5"
+    )
     assert result.exit_code == 0, result.output
     (settings,) = seen
-    assert (settings.port, settings.lease_s, settings.beat_s, settings.models_kept) == (18080, 3, 1, 5)
+    assert (settings.port, settings.lease_s, settings.heartbeat_s, settings.models_kept) == (18080, 3, 1, 5)
     for part in ("http://127.0.0.1:18080", str(place / "here/operator.token"), "shoal token create"):
         assert part in result.stdout
 
 
 def test_coordinator_names_no_file_for_a_token_that_was_given(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
+    monkeypatch.setattr("shoal_coordinator.main.run", lambda settings, listens: listens(18080) or 0)
     monkeypatch.setenv("SHOAL_COORDINATOR__OPERATOR_TOKEN", "sho_given")
     result = shoal("coordinator")
     assert (result.exit_code, "the token that was given" in result.stdout) == (0, True)
@@ -341,7 +343,7 @@ def test_what_a_coordinator_makes_is_its_own(shoal: Shoal, place: Path, monkeypa
         (place / "here").mkdir()
         return (place / "here/shoal.db").write_text("") or 0
 
-    monkeypatch.setattr("shoal_coordinator.serve.run", make)
+    monkeypatch.setattr("shoal_coordinator.main.run", make)
     assert shoal("coordinator").exit_code == 0
     assert [(place / name).stat().st_mode & 0o77 for name in ("here", "here/shoal.db")] == [0, 0]
     (place / "after").write_text("")
@@ -350,7 +352,7 @@ def test_what_a_coordinator_makes_is_its_own(shoal: Shoal, place: Path, monkeypa
 
 def test_coordinator_seldom_searches_for_garbage(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("shoal_coordinator.serve.run", lambda settings, listens: seen.append(gc.get_threshold()) or 0)
+    monkeypatch.setattr("shoal_coordinator.main.run", lambda settings, listens: seen.append(gc.get_threshold()) or 0)
     assert shoal("coordinator").exit_code == 0
     assert seen == [GARBAGE]
 
@@ -369,7 +371,7 @@ def test_coordinator_says_what_is_wrong(shoal: Shoal, arguments: list[str], says
 
 
 def test_coordinator_where_its_parts_are_missing(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "shoal_coordinator.serve", None)
+    monkeypatch.setitem(sys.modules, "shoal_coordinator.main", None)
     result = shoal("coordinator")
     assert result.exit_code == 2
     assert "shoal[coordinator]" in result.stderr
@@ -397,7 +399,7 @@ def test_a_port_that_is_taken(shoal: Shoal, place: Path, monkeypatch: pytest.Mon
 def test_the_address_that_is_shown_can_be_opened(
     shoal: Shoal, monkeypatch: pytest.MonkeyPatch, host: str, address: str
 ) -> None:
-    monkeypatch.setattr("shoal_coordinator.serve.run", lambda settings, listens: listens(18080) or 0)
+    monkeypatch.setattr("shoal_coordinator.main.run", lambda settings, listens: listens(18080) or 0)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")
     said = shoal("coordinator", "--host", host, "--port", "0").stdout
     assert f"address    {address}  " in said

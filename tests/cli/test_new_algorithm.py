@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.demo import free_port
+from shoal.cli.demos.demo import free_port
 from tests.cli.conftest import process
 from tests.cli.test_simulate import JOB, TOY
-from tests.house.sources import ROOT
+from tests.conventions.sources import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(180)]
 
 FILE = ROOT / "examples" / "new_algorithm.py"
 VOTES = '[algorithm]\nname = "majority"\nstep_size = 0.5\n'
@@ -79,7 +79,7 @@ def coordinator(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_it_runs_over_http(env: dict[str, str]) -> None:
     use = told(env, "token", "create", "--name", "a")["data"]["use"].replace("FILE.py:learner", "toy.py:learner")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    node = process(*use.split()[1:], "--state", "state", env=env, **quiet)
+    node = process(*use.split()[1:], "--state-dir", "state", env=env, **quiet)
     try:
         done = told(env, "run", "job.toml", "--set", "schedule.min_nodes=1")
         assert done["data"]["job"]["state"] == "done"

@@ -1,4 +1,4 @@
-"""`shoal peer new`, `key`, and `run` before it starts. (tests/peer runs peers.)"""
+"""`shoal peer init`, `key`, and `run` before it starts. (tests/peer runs peers.)"""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shoal.cli import peer, peer_join
+from shoal.cli.commands import peer, peer_join
 from shoal.core.errors import InvalidJob, ShoalError
-from shoal.sim.toys import ToyLearner
-from shoal_peer.folder import read_papers
-from shoal_peer.invitation import read_token
-from shoal_peer.status import Summary
+from shoal.peering.roster.invitation import read_token
+from shoal.peering.state.peer_state import read_documents
+from shoal.sim.hosts.toy_models import ToyLearner
+from shoal_peer.peer_status import PeerSummary
 from tests.cli.conftest import Shoal, envelope
 
 JOB = """
@@ -23,7 +23,7 @@ name = "fedavg"
 [gossip]
 rounds = 2
 """
-TOY = "from shoal.sim.toys import ToyLearner\ndef learner(number=1):\n    return ToyLearner(number)\n"
+TOY = "from shoal.sim.hosts.toy_models import ToyLearner\ndef learner(number=1):\n    return ToyLearner(number)\n"
 KEY = "ed25519:" + "ab" * 32
 
 
@@ -36,13 +36,13 @@ def job(place: Path) -> Path:
 
 def test_new_makes_a_folder_for_each(shoal: Shoal, place: Path, job: Path) -> None:
     said = shoal(
-        "peer", "new", "job.toml", "--peer", "a=http://127.0.0.1:9001", "--peer", "b=http://127.0.0.1:9002,500"
+        "peer", "init", "job.toml", "--peer", "a=http://127.0.0.1:9001", "--peer", "b=http://127.0.0.1:9002,500"
     )
     assert said.exit_code == 0, said.output
     assert "shoal peer run toys-peers/b" in said.stdout
     found = sorted(path.name for path in (place / "toys-peers" / "a").iterdir())
     assert found == ["charter.json", "job.toml", "key.pem", "roster.json"]
-    again = envelope(shoal("peer", "new", "job.toml", "--peer", "c=", "--json"))["data"]
+    again = envelope(shoal("peer", "init", "job.toml", "--peer", "c=", "--json"))["data"]
     assert again == {"folder": "toys-peers", "roster": 2, "peers": ["a", "b", "c"]}
 
 
@@ -50,7 +50,7 @@ def test_new_refuses_a_learner_that_lacks_what_the_algorithm_needs(shoal: Shoal,
     job.write_text(JOB.replace("fedavg", "fedprox"))
     (place / "toy.py").write_text(f"{TOY}ToyLearner.applies_corrections = False\n")
     try:
-        said = shoal("peer", "new", "job.toml", "--peer", "a=")
+        said = shoal("peer", "init", "job.toml", "--peer", "a=")
     finally:
         ToyLearner.applies_corrections = True
     assert "fedprox corrects every local gradient, and ToyLearner does not declare" in said.stderr
@@ -112,14 +112,14 @@ def test_what_is_missing_is_said(shoal: Shoal, place: Path, job: Path) -> None:
     assert said.exit_code == 2
     assert "no job.toml in nowhere" in said.output
     job.write_text(JOB.replace('learner = "toy.py:learner"\n', ""))
-    said = shoal("peer", "new", "job.toml", "--peer", "a=")
+    said = shoal("peer", "init", "job.toml", "--peer", "a=")
     assert said.exit_code == 2
     assert "names no learner" in said.output
 
 
 def test_an_algorithm_that_needs_a_server_is_refused(shoal: Shoal, place: Path, job: Path) -> None:
     job.write_text(JOB.replace('name = "fedavg"', 'name = "periodic"'))
-    said = shoal("peer", "new", "job.toml", "--peer", "a=")
+    said = shoal("peer", "init", "job.toml", "--peer", "a=")
     assert said.exit_code == 2
     assert "there is none" in said.output
 
@@ -128,7 +128,7 @@ def test_at_its_end_a_peer_says_on_how_much_it_was_measured(capsys: pytest.Captu
     """One that left before, or met nobody, does not say that models had become one."""
     own, drawn = ({"eval/accuracy": share, "eval/examples": 34.0} for share in (28 / 34, 24 / 34))
     for one, name in ((True, "drawn together"), (False, "when it left")):
-        peer.report(Summary("a", 12, True, True, own, drawn, {"a": 12}, {"sent": {}, "received": {}}, one))
+        peer.report(PeerSummary("a", 12, True, True, own, drawn, {"a": 12}, {"sent": {}, "received": {}}, one))
         said = " ".join(capsys.readouterr().out.split())
         assert "accuracy, own 82.4 % of 34 examples that this peer has held back" in said
         assert f"accuracy, {name} 70.6 % of 34 examples" in said
@@ -181,8 +181,8 @@ def test_start_makes_a_job_and_prints_one_string(
     again = shoal("peer", "start", "job.toml", "--name", "a")
     assert again.exit_code == 0
     assert parts == [(Path("toys-peers/a"), True)] * 2
-    assert read_papers(place / "toys-peers" / "a").roster.version == 1
-    job.write_text(JOB + "near = 0.01\n")
+    assert read_documents(place / "toys-peers" / "a").roster.version == 1
+    job.write_text(JOB + "convergence_tol = 0.01\n")
     assert "not the job in toys-peers" in shoal("peer", "start", "job.toml", "--name", "a").output
     more = envelope(shoal("--json", "peer", "invite", "toys-peers", "--at", "http://10.0.0.1:7"))["data"]
     assert read_token(more["invitation"]).urls == ("http://10.0.0.1:7",)

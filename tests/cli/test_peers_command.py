@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shoal.cli import api as module
-from shoal.runtime.backoff import Backoff
+from shoal.client import api as module
+from shoal.runtime.http.retry import Backoff
 from tests.cli.conftest import Shoal
-from tests.cli.fake import FakeCoordinator, a_job, at
+from tests.support.scripted_coordinator import FakeCoordinator, a_job, at
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +45,10 @@ def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
         assert part in first, (part, first)
     assert "away (40 s ago)" in next(line for line in lines if line.strip().startswith("b "))
     assert "alive" not in next(line for line in lines if line.strip().startswith("c "))
-    said = "2 carry on, models are 3.4 % from their mean, each holds 87.5 % of all rounds, residual 1.5e-07"
+    said = "2 peers in mode gossip, models are 3.4 % from their mean, each holds 87.5 % of all rounds, residual 1.5e-07"
     assert said in lines
     fake.answers["GET /jobs/digits/peers"] = {"roster": 3, "peers": rows[2:], "now": None, "history": []}
-    assert "nobody carries the job on without the coordinator" in shoal("peers", "digits", env=at(fake)).stdout
+    assert "no peers: the coordinator runs this job" in shoal("peers", "digits", env=at(fake)).stdout
 
 
 def test_who_is_relayed_and_what_that_costs_the_other(shoal: Shoal, fake: FakeCoordinator) -> None:
@@ -88,5 +88,5 @@ def test_peers_are_watched_until_the_job_has_ended(shoal: Shoal, fake: FakeCoord
     fake.events = [script()]
     result = shoal("peers", "digits", "--watch", env=at(fake))
     assert result.exit_code == 0
-    assert result.stdout.count("carry on") == 4, "for three events, and at the end"
+    assert result.stdout.count("in mode gossip") == 4, "for three events, and at the end"
     assert "103" in result.stdout

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import tethered
-from shoal.cli.processes import Child, Household, household
-from shoal.cli.signals import ENDING
+from shoal.cli.process import child_of_parent
+from shoal.cli.process.processes import DemoProcess, ProcessGroup, process_group
+from shoal.cli.process.signals import ENDING
 from shoal.core.errors import ShoalError
-from tests.house.sources import ROOT
+from tests.conventions.sources import ROOT
 
 SLEEPS = "import time; print('asleep', flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
@@ -37,25 +37,25 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def child(house: Household, name: str, code: str) -> Child:
-    """A process of the household that runs this code instead of a command."""
-    log = house.folder / f"{name}.log"
+def child(processes: ProcessGroup, name: str, code: str) -> DemoProcess:
+    """A process of the demo that runs this code instead of a command."""
+    log = processes.folder / f"{name}.log"
     with log.open("w") as written:
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=written, stderr=subprocess.STDOUT, text=True
         )
-    made = Child(name, process, log)
-    house.children.append(made)
+    made = DemoProcess(name, process, log)
+    processes.children.append(made)
     return made
 
 
 def test_processes_and_folder_are_gone_afterwards() -> None:
-    with household("shoal-test-") as house:
-        children = [child(house, name, SLEEPS) for name in ("a", "b")]
+    with process_group("shoal-test-") as processes:
+        children = [child(processes, name, SLEEPS) for name in ("a", "b")]
         until(lambda: all("asleep" in one.tail() for one in children))
-        house.check()
+        processes.check()
     assert [one.process.returncode for one in children] == [-signal.SIGKILL] * 2
-    assert not house.folder.exists()
+    assert not processes.folder.exists()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ShoalError, ZeroDivisionError])
@@ -63,8 +63,8 @@ def test_they_are_gone_whatever_happens(error: type[BaseException]) -> None:
     children = []
 
     def fail() -> None:
-        with household("shoal-test-") as house:
-            children.append(child(house, "a", SLEEPS))
+        with process_group("shoal-test-") as processes:
+            children.append(child(processes, "a", SLEEPS))
             raise error("x")
 
     with pytest.raises(error):
@@ -75,18 +75,18 @@ def test_they_are_gone_whatever_happens(error: type[BaseException]) -> None:
 
 
 def test_ctrl_c_while_it_cleans_up_waits_until_it_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Household.kill
+    real = ProcessGroup.kill
 
-    def interrupted(self: Household) -> None:
+    def interrupted(self: ProcessGroup) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         real(self)
 
-    monkeypatch.setattr(Household, "kill", interrupted)
+    monkeypatch.setattr(ProcessGroup, "kill", interrupted)
     children = []
 
     def be_told() -> None:
-        with household("shoal-test-") as house:
-            children.append(child(house, "a", STUBBORN))
+        with process_group("shoal-test-") as processes:
+            children.append(child(processes, "a", STUBBORN))
             until(lambda: "asleep" in children[0].tail())
 
     with pytest.raises(KeyboardInterrupt):
@@ -96,29 +96,29 @@ def test_ctrl_c_while_it_cleans_up_waits_until_it_is_clean(monkeypatch: pytest.M
 
 
 def test_a_crash_is_told_with_the_end_of_the_log() -> None:
-    with household("shoal-test-") as house:
-        one = child(house, "node-1", "for i in range(100): print('line', i)\nraise SystemExit(7)")
+    with process_group("shoal-test-") as processes:
+        one = child(processes, "node-1", "for i in range(100): print('line', i)\nraise SystemExit(7)")
         until(lambda: one.process.poll() is not None)
         with pytest.raises(ShoalError, match="node-1 has ended with exit code 7") as caught:
-            house.check()
+            processes.check()
     assert caught.value.message.endswith("line 99")
     assert "line 80" not in caught.value.message
 
 
 def test_a_good_end_is_awaited_and_another_told() -> None:
-    with household("shoal-test-") as house:
-        quick = child(house, "a", "pass")
-        slow = child(house, "b", SLEEPS)
+    with process_group("shoal-test-") as processes:
+        quick = child(processes, "a", "pass")
+        slow = child(processes, "b", SLEEPS)
         until(lambda: quick.process.poll() is not None and "asleep" in slow.tail())
-        assert not house.all_ended()
+        assert not processes.all_ended()
         slow.process.kill()
         slow.process.wait()
         with pytest.raises(ShoalError, match="b has ended with exit code"):
-            house.all_ended()
-    with household("shoal-test-") as house:
-        one = child(house, "a", "pass")
+            processes.all_ended()
+    with process_group("shoal-test-") as processes:
+        one = child(processes, "a", "pass")
         until(lambda: one.process.poll() is not None)
-        assert house.all_ended()
+        assert processes.all_ended()
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -127,8 +127,8 @@ def test_it_ends_as_at_ctrl_c(number: int) -> None:
     children = []
 
     def be_told() -> None:
-        with household("shoal-test-") as house:
-            children.append(child(house, "a", SLEEPS))
+        with process_group("shoal-test-") as processes:
+            children.append(child(processes, "a", SLEEPS))
             os.kill(os.getpid(), number)
             time.sleep(10)
 
@@ -141,8 +141,8 @@ def test_it_ends_as_at_ctrl_c(number: int) -> None:
 def test_what_is_started_has_no_settings_of_a_person(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setenv("SHOAL_CLIENT__URL", "http://elsewhere:1")
     (place / "shoal.toml").write_text("[client]\nurl = 'http://elsewhere:2'\n")
-    with household("shoal-test-") as house:
-        one = house.start("config", ["config", "show", "--json"])
+    with process_group("shoal-test-") as processes:
+        one = processes.start("config", ["config", "show", "--json"])
         one.process.wait(60)
         said = one.tail()
     assert '"status": "ok"' in said
@@ -151,7 +151,7 @@ def test_what_is_started_has_no_settings_of_a_person(monkeypatch: pytest.MonkeyP
 
 def test_a_process_ends_with_the_one_that_started_it(place: Path) -> None:
     """The middle process is killed before its child could even look around."""
-    tied = "import sys; from shoal.cli import tethered; tethered.watch(int(sys.argv[1]))"
+    tied = "import sys; from shoal.cli.process import child_of_parent; child_of_parent.watch(int(sys.argv[1]))"
     middle = (
         "import os, subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid())])\n"
@@ -171,7 +171,7 @@ def test_a_process_ends_with_the_one_that_started_it(place: Path) -> None:
 
 
 def test_a_tethered_command_is_the_command(place: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), tethered.IMPORTS: "json no.such.module"}
-    command = [sys.executable, "-m", "shoal.cli.tethered", "--version"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), child_of_parent.IMPORTS: "json no.such.module"}
+    command = [sys.executable, "-m", "shoal.cli.process.child_of_parent", "--version"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("shoal ")

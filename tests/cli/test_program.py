@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import program
 from shoal.cli.app import COMMANDS as ENTRIES
 from shoal.cli.app import app
 from shoal.cli.lazy import Entry, made
-from shoal.cli.output import plain
-from shoal.cli.program import exit_code, flags_first
+from shoal.cli.process import program
+from shoal.cli.process.program import exit_code, flags_first
+from shoal.cli.terminal.output import plain
 from shoal.core import errors
 from shoal.plugins import KINDS
-from tests.cli.commands import COMMANDS, leaves
+from tests.cli.command_cases import COMMANDS, leaves
 from tests.cli.conftest import Shoal, envelope, process
-from tests.cli.fake import FakeCoordinator, Problem, a_job
-from tests.house.sources import ROOT
+from tests.conventions.sources import ROOT
+from tests.support.scripted_coordinator import FakeCoordinator, Problem, a_job
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 

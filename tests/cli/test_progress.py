@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.cli import output
-from shoal.cli.output import Flags, Output
+from shoal.cli.terminal import output
+from shoal.cli.terminal.output import Flags, Output
 
 
 class Clock:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr
 
+from shoal.configuration import DEFAULT_URL, ClientSettings, DataSettings, config_file, load, origins
 from shoal.core.errors import ShoalError
-from shoal.settings import DEFAULT_URL, ClientSettings, DataSettings, config_file, load, origins
 from shoal_edge_client.settings import EdgeSettings
 
 
@@ -178,7 +178,7 @@ def test_a_missing_file_is_an_error_only_where_it_is_named(place: Path, monkeypa
 
 
 def test_data_lie_in_the_users_cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.learn.data import cache_folder
+    from shoal.learn.data.datasets import cache_folder
 
     assert load(DataSettings, "data").cache == place / "home/shoal/data" == cache_folder()
     monkeypatch.setenv("SHOAL_DATA__CACHE", str(place / "elsewhere"))

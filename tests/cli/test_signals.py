@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import signals
-from shoal.cli.tethered import PARENT
+from shoal.cli.process import signals
+from shoal.cli.process.child_of_parent import PARENT
 from tests.cli.conftest import process
-from tests.house.sources import ROOT
+from tests.conventions.sources import ROOT
+from tests.support.nightly import at_night
 
 LEFT_S = 100
 
@@ -51,22 +52,22 @@ main()
 POINTS = [
     "tempfile:mkdtemp",
     "subprocess:Popen",
-    "shoal.cli.demo_parts:is_ready",
-    "shoal.cli.processes:Household.kill",
-    "shoal.cli.signals:decided",
+    "shoal.cli.demos.plumbing:is_ready",
+    "shoal.cli.process.processes:ProcessGroup.kill",
+    "shoal.cli.process.signals:decided",
 ]
 MORE_POINTS = [
-    "shoal.cli.program:Program.main",
-    "shoal.cli.program:flags_first",
-    "shoal.learn.partition:divided",
-    "shoal.cli.processes:Household.__init__",
+    "shoal.cli.process.program:Program.main",
+    "shoal.cli.process.program:flags_first",
+    "shoal.learn.data.partition:divided",
+    "shoal.cli.process.processes:ProcessGroup.__init__",
     "subprocess:Popen._execute_child",
-    "shoal.cli.api:connect",
-    "shoal.cli.follow:follow",
-    "shoal.cli.demo:answer",
+    "shoal.cli.connection:connect",
+    "shoal.cli.commands.follow:follow",
+    "shoal.cli.demos.demo:answer",
     "subprocess:Popen.wait",
     "shutil:rmtree",
-    "shoal.cli.signals:done",
+    "shoal.cli.process.signals:done",
 ]
 """From the first line to the last: `MODULE:NAME` of what is interrupted just before and just after it is called."""
 
@@ -110,7 +111,6 @@ def demo_interrupted(point: str, when: str, number: int, times: int) -> subproce
     return subprocess.Popen(command, env=environment, text=True, **pipes)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("when", "number", "times"), [("before", signal.SIGINT, 1), ("after", signal.SIGTERM, 2)])
 @pytest.mark.parametrize("point", [*POINTS, *(pytest.param(point, marks=pytest.mark.nightly) for point in MORE_POINTS)])
@@ -121,9 +121,8 @@ def test_a_demo_leaves_nothing_wherever_it_is_interrupted(
     check(demo_interrupted(point, when, number, times), folder, 0 if decided else 130)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", at_night(range(3), but=[0]))
 def test_a_demo_leaves_nothing_whenever_it_is_interrupted(folder: Path, seed: int) -> None:
     draw = random.Random(seed)
     running = process("demo", "--rounds", "100000", "--clients", "2", "--port", "0", "-v")
@@ -138,7 +137,7 @@ def test_a_demo_leaves_nothing_whenever_it_is_interrupted(folder: Path, seed: in
 
 IN_EXEC = """
 import os
-from shoal.cli import signals
+from shoal.cli.process import signals
 try:
     signals.listen()
     exec("os.kill(os.getpid(), NUMBER)")
@@ -160,7 +159,7 @@ def test_the_exit_code_stands_where_python_remembers_ctrl_c(place: Path, number:
 
 WHILE_EXITING = """
 import atexit, os
-from shoal.cli import signals
+from shoal.cli.process import signals
 signals.listen()
 signals.at_end(lambda: print("clean", flush=True))
 atexit.register(lambda: os.kill(os.getpid(), NUMBER))
@@ -174,3 +173,15 @@ def test_the_exit_code_stands_while_python_ends(number: int) -> None:
     command = [sys.executable, "-c", WHILE_EXITING.replace("NUMBER", str(int(number)))]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (4, "clean\n", "")
+
+
+def test_a_signal_whose_exception_python_ignores_is_raised_again() -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    began = time.monotonic()
+    with pytest.raises(signals.Interrupted), signals.listening():  # noqa: PT012 - the first statement must not raise
+        Finalized()
+        time.sleep(20)
+    assert time.monotonic() - began < 10

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+from typer.testing import Result
 
-from shoal import wire
+from shoal.wire.payload import read_header
 from tests.cli.conftest import Shoal, envelope
 
 JOB = """
@@ -22,8 +23,8 @@ min_nodes = 3
 
 TOY = """
 import numpy as np
-from shoal.core.learner import Trained
-from shoal.core.tree import Tree
+from shoal.core.algorithm.learner import Trained
+from shoal.core.model.tree import Tree
 
 class Toy:
     def __init__(self, target):
@@ -76,8 +77,41 @@ def test_a_job_is_run_by_all_nodes(shoal: Shoal) -> None:
     assert data["up_bytes"] > 0
     # Three targets 0, 1, 2 with half a step each: the mean goes from 0 to 0.875.
     assert load_file("m.safetensors")["w"].tolist() == [0.875, 0.875]
-    assert wire.read_header(Path("m.safetensors").read_bytes()).keys() == {"model"}
+    assert read_header(Path("m.safetensors").read_bytes()).keys() == {"model"}
     assert data["metrics"]["eval/loss"] == pytest.approx((0.875 + 0.125 + 1.125) / 3)
+
+
+def test_learners_of_many_nodes_are_made_when_they_have_a_task(shoal: Shoal, place: Path) -> None:
+    made = (
+        "def counted(part: int = 0):\n    with open('made.txt', 'a') as f: f.write(f'{part} ')\n    return Toy(part)\n"
+    )
+    (place / "toy.py").write_text(TOY + made)
+    cohort = ("--set", "schedule.cohort=3", "--set", "schedule.min_nodes=101", "--set", "rounds=2")
+    result = shoal("simulate", "job.toml", "--json", "--learner", "toy.py:counted", "--nodes", "101", *cohort)
+    assert result.exit_code == 0, result.output
+    assert [version["reports"] for version in envelope(result)["data"]["versions"]] == [0, 3, 3]
+    parts = (place / "made.txt").read_text().split()
+    assert parts[:1] == ["0"]
+    assert len(parts) == 1 + 1 + 2 * 3 + 101  # to check it, for the first model, in two rounds, to measure the last
+
+
+def test_the_fidelity_changes_no_number(shoal: Shoal) -> None:
+    runs = [envelope(shoal("simulate", "job.toml", "--json", *more))["data"] for more in ((), ("--fidelity", "wire"))]
+    assert [run.pop("fidelity") for run in runs] == ["lean", "wire"]
+    assert [run.pop("wall_s") > 0 for run in runs] == [True, True]
+    assert [run.pop("training") for run in runs][1] == ""
+    assert runs[0] == runs[1]
+
+
+def in_processes(shoal: Shoal) -> Result:
+    return shoal("simulate", "job.toml", "--json", "--workers", "2")
+
+
+def test_several_processes_change_no_number(shoal: Shoal) -> None:
+    runs = [envelope(one)["data"] for one in (shoal("simulate", "job.toml", "--json"), in_processes(shoal))]
+    assert [run.pop("wall_s") > 0 for run in runs] == [True, True]
+    assert [run.pop("training") for run in runs][1].endswith("in 2 processes")
+    assert runs[0] == runs[1]
 
 
 def test_people_see_a_table(shoal: Shoal) -> None:
@@ -113,6 +147,9 @@ def test_a_learner_with_a_part_alone_has_its_own(shoal: Shoal, name: str) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
+        (["--fidelity", "full"], 2, "use lean or wire"),
+        (["--workers", "2", "--faults", "loss=0.1"], 2, "leave workers out"),
+        (["--fidelity", "lean", "--faults", "loss=0.1"], 2, "leave fidelity out"),
         (["--faults", "lss=0.1"], 2, "did you mean 'loss'?"),
         (["--faults", "loss=much"], 2, "loss=much"),
         (["--faults", "cuts=1"], 2, "cuts"),

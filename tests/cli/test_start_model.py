@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save_file
 
-from shoal import wire
 from shoal.core.errors import InvalidPayload
-from shoal.core.tree import Tree
+from shoal.core.model.tree import Tree
 from shoal.model_file import opened
+from shoal.wire.payload import PIECE_BYTES, payload_pieces, read_header
 
 TENSORS = {
     "z.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -35,7 +35,7 @@ def body_of(path: Path) -> bytes:
 def test_a_file_of_another_program_is_put_in_order(place: Path, metadata: dict[str, str] | None) -> None:
     save_file(TENSORS, place / "m.safetensors", metadata)
     body = body_of(place / "m.safetensors")
-    assert wire.read_header(body).keys() == {"model"}  # raises unless it is canonical
+    assert read_header(body).keys() == {"model"}  # raises unless it is canonical
     found = load(body)
     assert found.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
@@ -44,7 +44,7 @@ def test_a_file_of_another_program_is_put_in_order(place: Path, metadata: dict[s
 
 
 def test_a_file_of_ours_is_sent_as_it_is(place: Path) -> None:
-    body = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": Tree.of(TENSORS), "momentum": 0.5}))
+    body = b"".join(bytes(piece) for piece in payload_pieces({"model": Tree.of(TENSORS), "momentum": 0.5}))
     (place / "m.safetensors").write_bytes(body)
     assert body_of(place / "m.safetensors") == body
 
@@ -52,7 +52,7 @@ def test_a_file_of_ours_is_sent_as_it_is(place: Path) -> None:
 def test_large_tensors_are_sent_in_pieces(place: Path) -> None:
     save_file({"b": np.ones(700_000, np.float32), "a": np.zeros(3, np.int64)}, place / "m.safetensors")
     with opened(place / "m.safetensors") as model:
-        assert max(map(len, model.pieces())) <= wire.PIECE_BYTES
+        assert max(map(len, model.pieces())) <= PIECE_BYTES
 
 
 def header(entries: object, data: bytes = b"") -> bytes:

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from shoal.cli.text import table
+from shoal.cli.terminal.text import table
 
 
 def lines(part: RenderableType, columns: int) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.values import assignments, job_of, literal
+from shoal.cli.terminal.values import assignments, job_of, literal
 from shoal.core.errors import InvalidJob, ShoalError
 
 

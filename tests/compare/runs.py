@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shoal.record import RunRecord, VersionRecord
+from shoal.results.run_record import RunRecord, VersionRecord
 
 
 def a_run(metrics: Sequence[Mapping[str, float]], *, bytes_per_version: int = 100, more_bytes: int = 0) -> RunRecord:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.compare import NodePrice, compare
 from shoal.core.errors import InvalidJob
-from shoal.record import RunRecord, Traffic, dumped, loaded, of_job
+from shoal.results.compare import NodePrice, compare, lower_is_better
+from shoal.results.run_record import NodeTraffic, RunRecord, dump_record, load_record, record_of_job
 from tests.compare.runs import a_run, accuracies
 
 COSTLY = accuracies(0.1, 0.8, 0.97, 0.96, bytes_per_version=300)
@@ -102,7 +102,7 @@ def test_a_job_with_its_traffic() -> None:
         for version in (2, -1, 0, 1)
         for direction, factor in (("up", 1), ("down", 2))
     ]
-    run = of_job(job, versions, {"rows": rows, "total": {"up": 1111, "down": 2222}})
+    run = record_of_job(job, versions, {"rows": rows, "total": {"up": 1111, "down": 2222}})
     assert [(one.up_bytes, one.down_bytes, one.bytes) for one in run.versions] == [
         (1, 2, 3),
         (11, 22, 33),
@@ -132,17 +132,17 @@ def test_what_nodes_have_sent_each_other_counts_once() -> None:
             ("gossip", "down", 100),
         )
     ]
-    run = of_job(job, [version], {"rows": rows, "total": {"up": 202, "down": 4}})
+    run = record_of_job(job, [version], {"rows": rows, "total": {"up": 202, "down": 4}})
     assert (run.versions[0].up_bytes, run.versions[0].down_bytes) == (202, 4)
     assert run.nodes == {"a": (101, 102), "b": (101, 102)}
 
 
 def test_each_node_has_its_price() -> None:
     versions = tuple(
-        one.model_copy(update={"nodes": {"a": Traffic(one.number, 2 * one.number), "b": Traffic(0, 5)}})
+        one.model_copy(update={"nodes": {"a": NodeTraffic(one.number, 2 * one.number), "b": NodeTraffic(0, 5)}})
         for one in COSTLY.versions
     )
-    whole = {"a": Traffic(9, 18), "b": Traffic(1, 5), "c": Traffic(7, 7)}
+    whole = {"a": NodeTraffic(9, 18), "b": NodeTraffic(1, 5), "c": NodeTraffic(7, 7)}
     run = COSTLY.model_copy(update={"versions": versions, "nodes": whole})
     (row,) = compare({"costly": run}, target=0.96).rows
     assert (row.up_to_target, row.down_to_target) == (200, 400)
@@ -153,22 +153,38 @@ def test_each_node_has_its_price() -> None:
 
 
 def test_bytes_by_node_survive_a_file() -> None:
-    run = COSTLY.model_copy(update={"nodes": {"a": Traffic(9, 18)}})
-    assert loaded(dumped(run), "file") == run
+    run = COSTLY.model_copy(update={"nodes": {"a": NodeTraffic(9, 18)}})
+    assert load_record(dump_record(run), "file") == run
 
 
 @given(values=st.lists(st.floats(width=64), max_size=5))
 def test_a_record_survives_its_file(values: list[float]) -> None:
     run = accuracies(*values)
-    text = dumped(run)
-    assert repr(loaded(text, "file")) == repr(run)  # as texts, because NaN differs from itself
+    text = dump_record(run)
+    assert repr(load_record(text, "file")) == repr(run)  # as texts, because NaN differs from itself
     assert "NaN," not in text.replace('"NaN",', "")
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "shoal-run/9"}', dumped(COSTLY).replace('"seed": 1', '"seed": "x"')]
+    "text", ["", "[]", "{}", '{"format": "shoal-run/9"}', dump_record(COSTLY).replace('"seed": 1', '"seed": "x"')]
 )
 def test_another_file_is_refused(text: str) -> None:
     with pytest.raises(InvalidJob, match=r"^runs/a\.json is no record of a run: ") as caught:
-        loaded(text, "runs/a.json")
+        load_record(text, "runs/a.json")
     assert "--record" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower"),
+    [
+        ("eval/loss", True),
+        ("eval/loss_mean", True),
+        ("eval/error_rate", True),
+        ("eval/perplexity", True),
+        ("eval/Perplexity@10", True),
+        ("eval/accuracy", False),
+        ("eval/f1", False),
+    ],
+)
+def test_lower_is_better_for_losses_and_errors_anywhere_in_the_name(metric: str, lower: bool) -> None:
+    assert lower_is_better(metric) is lower

@@ -1,16 +1,32 @@
-"""What the house rules look at: the files that git tracks or would track, and the syntax trees of the Python ones."""
+"""The files that the conventions check: those that git tracks or would track, and the Python ones' syntax trees."""
 
 import ast
+import functools
+import gc
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PARENTS = ("coordinator", "edge_client", "peer", "dashboard")
 """Folders of components; each holds one package, `shoal_` and its name."""
 PACKAGES = ("shoal", *(f"{parent}/shoal_{parent}" for parent in PARENTS))
+PYTHON_PACKAGES = tuple(package for package in PACKAGES if "dashboard" not in package)
 PURE = ("shoal/core", "shoal/algorithms", "shoal/schedules", "shoal/mixing", "shoal/selection")
+
+
+class Finding(NamedTuple):
+    """One thing that a rule counts, and where it stands. `size`: how much of it there is."""
+
+    path: str
+    line: int
+    text: str
+    size: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
 
 
 def files(root: Path) -> list[Path]:
@@ -37,7 +53,18 @@ def trees(root: Path, *folders: str) -> Iterator[tuple[str, ast.Module]]:
     """(path from the root, syntax tree) of every Python file, or of those in these folders."""
     for name, text in texts(root):
         if name.endswith(".py") and (not folders or name.startswith(tuple(f"{folder}/" for folder in folders))):
-            yield name, ast.parse(text)
+            yield name, _parsed(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.Module:
+    """Parse a file once for all rules; the collector would walk all trees again and again otherwise."""
+    gc.disable()
+    try:
+        return ast.parse(text)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def plant(root: Path, sources: Mapping[str, str]) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import PACKAGES, ROOT, plant, texts, trees
+from tests.conventions.sources import PACKAGES, ROOT, plant, texts, trees
 
 # Each of these turns bytes from outside into code (or, torchvision, doesn't fit the CPU build of torch).
 MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "torchvision"}

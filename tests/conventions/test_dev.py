@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dev
-from tests.house.sources import ROOT, plant
+from tests.conventions.sources import ROOT, plant
 
 SAYS = [sys.executable, "-c", "print('what it said')"]
 FAILS = [sys.executable, "-c", "print('what went wrong'); raise SystemExit(3)"]
@@ -41,7 +41,7 @@ def test_unknown_commands_are_usage_errors(capsys: pytest.CaptureFixture[str]) -
     assert "'swim'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check", "bench", "clean"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "check", "bench", "clean"])
 def test_make_hands_its_arguments_on(target: str) -> None:
     expected = f"python3 dev.py {target}" + ("" if target in {"check", "clean"} else " -- -k 'a b'")
     assert make(target, "ARGS=-k 'a b'").strip() == expected
@@ -150,3 +150,17 @@ def test_clean_removes_what_was_made_and_nothing_else(tmp_path: Path, monkeypatc
 def test_a_command_takes_its_place() -> None:
     code = "import dev, sys; dev.become([sys.executable, '-c', 'raise SystemExit(4)'])"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 4
+
+
+def test_benchmarks_are_listed_and_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(dev, "install", lambda _: 0)
+    monkeypatch.setattr(dev, "run", lambda command: ran.append(command[1:]) or 0)
+    assert dev.main(["bench"]) == 0
+    listed = {line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"round_overhead", "peers"} <= listed
+    assert listed.isdisjoint({"harness", "environments", "with_shoal"})
+    assert dev.main(["bench", "--", "peers", "--json", "x"]) == 0
+    assert ran == [[str(dev.ROOT / "benchmarks" / "peers" / "run.py"), "--json", "x"]]
+    with pytest.raises(SystemExit, match="no benchmark none"):
+        dev.main(["bench", "none"])

@@ -1,22 +1,48 @@
 """The base works without torch, and neither the command line nor the coordinator imports it."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from itertools import chain
 from pathlib import Path
 
-from tests.house.sources import ROOT
+from tests.conventions.sources import PACKAGES, ROOT, texts
 
 # The modules that need torch: they hold TorchLearner, its parts, and ready learners.
 TORCH = {
-    *("batches", "descent", "devices", "digits", "distill", "measures", "mnist", "models", "seeds", "stacked"),
-    *("stream", "torch_learner", "weights"),
+    *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
+    *("shoal.lightning", "shoal.loop.module_model"),
+    *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
+    *(
+        f"training.{name}"
+        for name in (
+            "descent",
+            "devices",
+            "distill",
+            "measures",
+            "module_learner",
+            "stacked",
+            "stacked_batches",
+            "stacked_tasks",
+            "tensor_roles",
+            "torch_learner",
+            "weights",
+        )
+    ),
 }
 WITHOUT = """
 import importlib, json, pkgutil, sys
 packages, *missing = sys.argv[1:]
-for name in missing:
-    sys.modules[name] = None
+class Hiding:  # None in sys.modules would be found there by those who only look whether torch is loaded
+    def __init__(self, inner):
+        self.inner = inner
+    def find_spec(self, name, path=None, target=None):
+        return None if name in missing else self.inner.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
 lacking = {}
 def visit(name):
     try:
@@ -49,6 +75,17 @@ said(lambda: load_learner(sys.argv[1]))
 """
 
 
+HUGGING_FACE = """
+import sys
+sys.modules[sys.argv[1]] = None
+from shoal.core.errors import ShoalError
+try:
+    from shoal.learn.hf import HFLearner, save_adapter
+except ShoalError as error:
+    print(error.message, error.hint, sep=" | ")
+"""
+
+
 def python(code: str, *arguments: str) -> str:
     """Run code in a fresh interpreter, from the clone; what it printed."""
     paths = [str(ROOT / folder) for folder in ("", "coordinator", "edge_client", "peer", "dashboard")]
@@ -63,17 +100,61 @@ def lacking(packages: str, *missing: str) -> dict[str, list[str]]:
     return found
 
 
+IMPORTED_AS = {
+    "psycopg[binary]": "psycopg",
+    "sqlalchemy[asyncio]": "sqlalchemy",
+    "nvidia-ml-py": "pynvml",
+    "transformers[torch]": "transformers",
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "opentelemetry-sdk": "opentelemetry.sdk",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
+}
+
+
+def test_every_package_that_is_asked_for_is_used() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {name: asked for name, asked in project["optional-dependencies"].items() if name != "dev"}
+    asked = {re.split(r"[><=;]", line)[0].strip() for line in [*project["dependencies"], *chain(*extras.values())]}
+    modules = {IMPORTED_AS.get(name, name).replace("-", "_") for name in asked if not name.startswith("shoal[")}
+    text = "\n".join(text for path, text in texts(ROOT) if path.startswith(PACKAGES) and path.endswith(".py"))
+    used = r"""(^\s*(import|from) |import_module\(")NAME\b"""
+    unused = {name for name in modules if not re.search(used.replace("NAME", re.escape(name)), text, re.MULTILINE)}
+    assert unused == {"aiosqlite"}, "SQLAlchemy loads that one by its name"
+
+
 def test_only_torch_learners_need_torch() -> None:
     every = "shoal shoal_coordinator shoal_edge_client shoal_peer shoal_dashboard"
     assert {name.removeprefix("shoal.learn.") for name in lacking(every, "torch")["torch"]} == TORCH
 
 
+SKLEARN = {"estimators.families", "estimators.sklearn_learner"}
+
+
 def test_the_base_needs_no_extra() -> None:
-    """Without the extras it lacks ready learners on torch, and what makes a node a peer."""
+    """Without the extras it lacks learners on torch and scikit-learn, image folders, and what makes a node a peer."""
     others = ("torch", "cryptography", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "prometheus_client")
-    found = lacking("shoal shoal_edge_client", *others, "psycopg", "obstore", "botocore", "sklearn", "scipy")
+    found = lacking(
+        "shoal shoal_edge_client",
+        *others,
+        "psycopg",
+        "obstore",
+        "botocore",
+        "sklearn",
+        "scipy",
+        "PIL",
+        "pyarrow",
+        "xgboost",
+    )
     assert {name.removeprefix("shoal.learn.") for name in found.pop("torch")} == TORCH
-    of_peers = ("shoal_edge_client.peering.", "shoal_edge_client.prepare")
+    assert {name.removeprefix("shoal.learn.") for name in found.pop("sklearn")} == SKLEARN
+    assert found.pop("PIL") == ["shoal.learn.data.images"]
+    of_peers = (
+        "shoal.peering.",
+        "shoal.runtime.http.server.",
+        "shoal_edge_client.peering.",
+        "shoal_edge_client.prepare",
+    )
     assert [name for names in found.values() for name in names if not name.startswith(of_peers)] == []
 
 
@@ -85,3 +166,9 @@ def test_without_torch_it_is_said_how_to_get_it(tmp_path: Path) -> None:
         f"{what} needs torch, which is not installed" for what in ("TorchLearner", "shoal.learn.digits", file)
     ]
     assert {(code, hint) for code, _, hint in said} == {("usage.extra", "pip install 'shoal[torch]'")}
+
+
+def test_without_hugging_face_it_is_said_how_to_get_it() -> None:
+    hint = "which is not installed | pip install 'shoal[hf]'"
+    assert python(HUGGING_FACE, "transformers") == f"HFLearner needs transformers, {hint}\n"
+    assert python(HUGGING_FACE, "peft") == f"save_adapter needs peft, {hint}\n"

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import PACKAGES, PARENTS, PURE, ROOT, plant, trees
+from tests.conventions.sources import PACKAGES, PARENTS, PURE, ROOT, plant, trees
 
 # No clock, socket, thread, file, environment or global randomness among these.
 PURE_MODULES = {
     *("__future__", "abc", "base64", "bisect", "collections", "copy", "dataclasses", "enum", "fractions", "functools"),
     *("hashlib", "heapq", "itertools", "json", "math", "numbers", "operator", "random", "re", "statistics", "string"),
     *("struct", "textwrap", "types", "typing", "zlib"),
-    *("numpy", "shoal"),
+    *("annotated_types", "numpy", "shoal"),
 }
 PURE_RANDOM = {
     "random": {"Random"},
@@ -106,54 +106,78 @@ def test_the_core_is_pure() -> None:
     assert impurities(ROOT) == []
 
 
+TREE = "from shoal.core.model import tree\n"
 KEPT = {
     **{f"{package}/__init__.py": "" for package in PACKAGES},
-    "shoal/__init__.py": "def join():\n    import shoal_edge_client\n",
-    "shoal/core/__init__.py": "",
-    "shoal/core/tree.py": "import numpy\n",
-    "shoal/core/sums.py": "from shoal.core import tree\n",
-    "shoal/algorithms/__init__.py": "",
-    "shoal/algorithms/fedavg.py": "from shoal.core import tree\n",
-    "shoal/algorithms/fedprox.py": "from shoal.core import tree\n",
-    "shoal/schedules/__init__.py": "",
-    "shoal/filters/__init__.py": "",
-    "shoal/mixing/__init__.py": "",
-    "shoal/selection/__init__.py": "",
-    "shoal/mixing/pairwise.py": "from shoal.core import tree\n",
-    "shoal/strict_json.py": "import json\n",
-    "shoal/wire.py": "from shoal import strict_json\nfrom shoal.core import tree\n",
     **{
-        f"shoal/{name}.py": ""
+        f"shoal/{name}/__init__.py": ""
         for name in (
-            "checkpoint",
-            "extras",
-            "compare",
-            "heads",
-            "learn",
-            "misfits",
-            "mistakes",
-            "model_file",
-            "plugins",
-            "presets",
-            "progress",
-            "record",
-            "result",
-            "settings",
-            "sim",
-            "spec",
+            *(
+                "algorithms",
+                "cli",
+                "client",
+                "conformance",
+                "core",
+                "core/model",
+                "filters",
+                "jobs",
+                "learn",
+                "loop",
+                "mixing",
+                "peering",
+                "peering/http",
+            ),
+            *(
+                "recovery",
+                "results",
+                "runtime",
+                "runtime/http",
+                "runtime/http/server",
+                "schedules",
+                "selection",
+                "sim",
+                "trust",
+                "validation",
+            ),
+            "wire",
         )
     },
-    "shoal/simulation.py": "from shoal import wire\n",
-    "shoal/trust/__init__.py": "",
-    "shoal/trust/keys.py": "import cryptography\nfrom shoal.core import tree\n",
-    "shoal/runtime/__init__.py": "",
-    "shoal/runtime/http.py": "import httpx\nfrom shoal import wire\n",
-    "shoal/cli/__init__.py": "def main():\n    import shoal_coordinator.app\n    import shoal_edge_client\n",
-    "shoal/peer_wire.py": "from shoal import wire\n",
-    "coordinator/shoal_coordinator/app.py": "import fastapi\nfrom shoal import wire\n",
-    "peer/shoal_peer/words.py": "import fastapi\n",
-    "peer/shoal_peer/app.py": "import fastapi\nfrom shoal_peer import words\nfrom shoal import peer_wire\n",
-    "edge_client/shoal_edge_client/__init__.py": "from shoal.runtime import http\n",
+    **{
+        f"shoal/{name}.py": ""
+        for name in ("extras", "lightning", "transformers", "model_file", "plugins", "progress", "configuration")
+    },
+    "shoal/core/model/tree.py": "import numpy\n",
+    "shoal/core/model/aggregation.py": TREE,
+    "shoal/algorithms/fedavg.py": TREE,
+    "shoal/algorithms/fedprox.py": TREE,
+    "shoal/mixing/pairwise.py": TREE,
+    "shoal/validation/strict_json.py": "import json\n",
+    "shoal/wire/codec.py": f"from shoal.validation import strict_json\n{TREE}",
+    "shoal/wire/peer_codec.py": "from shoal.wire import codec\n",
+    "shoal/simulation.py": "from shoal.wire import codec\n",
+    "shoal/trust/keys.py": f"import cryptography\n{TREE}",
+    "shoal/runtime/http/client.py": "import urllib3\nimport shoal\nfrom shoal.wire import codec\n",
+    "shoal/runtime/http/link_connections.py": "import urllib3\n",
+    "shoal/cli/app.py": "def main():\n    import shoal_coordinator.api.app\n    import shoal_edge_client\n",
+    **{f"coordinator/shoal_coordinator/{name}/__init__.py": "" for name in ("api", "composition", "jobs", "nodes")},
+    "coordinator/shoal_coordinator/jobs/good.py": "",
+    "coordinator/shoal_coordinator/jobs/worse.py": "from shoal_coordinator.jobs import good\n",
+    "shoal/core/server/__init__.py": "",
+    "shoal/core/server/hub.py": TREE,
+    "coordinator/shoal_coordinator/api/app.py": (
+        "import fastapi\nimport starlette\nimport uvicorn\nfrom shoal.wire import codec\n"
+        "from shoal_coordinator.api import dependencies\n"
+    ),
+    "coordinator/shoal_coordinator/api/dependencies.py": "from shoal_coordinator.composition import coordinator\n",
+    "coordinator/shoal_coordinator/api/openapi.py": "from shoal_coordinator.composition import coordinator\n",
+    "coordinator/shoal_coordinator/composition/coordinator.py": "",
+    "coordinator/shoal_coordinator/main.py": "from shoal_coordinator.composition import coordinator\n",
+    "shoal/peering/http/admin_routes.py": "import fastapi\n",
+    "shoal/peering/http/peer_app.py": (
+        "import fastapi\nfrom shoal.peering.http import admin_routes\nfrom shoal.wire import peer_codec\n"
+    ),
+    "peer/shoal_peer/process.py": "from shoal.peering.http import peer_app\n",
+    "edge_client/shoal_edge_client/agent.py": "from shoal.runtime.http import client\n",
 }
 
 
@@ -173,27 +197,50 @@ def test_a_tree_that_keeps_the_contracts_passes(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "source", "contract"),
     [
-        ("shoal/core/bad.py", "from shoal import wire\n", "imports only go down"),
+        ("shoal/core/bad.py", "from shoal.wire import codec\n", "imports only go down"),
         ("shoal/core/bad.py", "from shoal.algorithms import fedavg\n", "imports only go down"),
-        ("shoal/wire.py", "def late():\n    from shoal import simulation\n", "imports only go down"),
+        ("shoal/wire/codec.py", "def late():\n    from shoal import simulation\n", "imports only go down"),
         ("shoal/simulation.py", "import shoal_edge_client\n", "imports only go down"),
-        ("edge_client/shoal_edge_client/bad.py", "import shoal_coordinator.app\n", "imports only go down"),
+        ("edge_client/shoal_edge_client/bad.py", "import shoal_coordinator.api.app\n", "imports only go down"),
         ("coordinator/shoal_coordinator/bad.py", "import shoal_edge_client\n", "imports only go down"),
+        (
+            "coordinator/shoal_coordinator/jobs/bad.py",
+            "import shoal_coordinator.api.app\n",
+            "in the coordinator only go",
+        ),
+        (
+            "coordinator/shoal_coordinator/nodes/bad.py",
+            "import shoal_coordinator.jobs.good\n",
+            "in the coordinator only go",
+        ),
+        (
+            "coordinator/shoal_coordinator/jobs/good.py",
+            "from shoal_coordinator.jobs import worse\n",
+            "needs one that needs it",
+        ),
+        ("shoal/core/model/bad.py", "from shoal.core.server import hub\n", "in the core only go down"),
+        ("shoal/__init__.py", "import shoal_edge_client\n", "imports only go down"),
         ("coordinator/shoal_coordinator/bad.py", "import shoal.cli\n", "imports only go down"),
         ("shoal/algorithms/fedprox.py", "from shoal.algorithms import fedavg\n", "blind to their siblings"),
         ("shoal/mixing/bad.py", "from shoal.mixing import pairwise\n", "blind to their siblings"),
         ("shoal/core/bad.py", "from shoal.mixing import pairwise\n", "imports only go down"),
         ("shoal/schedules/bad.py", "from shoal.algorithms import fedavg\n", "imports only go down"),
-        ("shoal/simulation.py", "import fastapi\n", "the coordinator alone"),
+        ("shoal/simulation.py", "import fastapi\n", "in the HTTP servers of shoal alone"),
         ("edge_client/shoal_edge_client/bad.py", "import sqlalchemy.orm\n", "the coordinator alone"),
-        ("peer/shoal_peer/bad.py", "import fastapi\n", "the coordinator alone"),
+        ("peer/shoal_peer/bad.py", "import fastapi\n", "in the HTTP servers of shoal alone"),
+        ("shoal/simulation.py", "import requests\n", "no other client of HTTP"),
+        (
+            "coordinator/shoal_coordinator/api/bad.py",
+            "from shoal_coordinator.composition.coordinator import Coordinator\n",
+            "know the class Coordinator",
+        ),
         ("peer/shoal_peer/bad.py", "import shoal_edge_client\n", "imports only go down"),
-        ("coordinator/shoal_coordinator/bad.py", "import httpx\n", "speaks HTTP"),
-        ("shoal/runtime/pump.py", "from httpx import Client\n", "speaks HTTP"),
+        ("coordinator/shoal_coordinator/bad.py", "import urllib3\n", "speaks HTTP"),
+        ("shoal/runtime/worker_pump.py", "from urllib3 import PoolManager\n", "speaks HTTP"),
         ("coordinator/shoal_coordinator/bad.py", "from cryptography import x509\n", "one module holds keys"),
-        ("shoal/trust/papers.py", "from shoal import wire\n", "trust leans on"),
+        ("shoal/trust/papers.py", "from shoal.wire import codec\n", "trust leans on"),
         ("dashboard/shoal_dashboard/bad.py", "import shoal\n", "imports nothing"),
-        ("shoal/core/tree.py", "from shoal.core import sums\n", "needs one that needs it"),
+        ("shoal/core/model/tree.py", "from shoal.core.model import aggregation\n", "needs one that needs it"),
     ],
 )
 def test_broken_contracts_are_found(tree: Path, path: str, source: str, contract: str) -> None:
@@ -229,7 +276,7 @@ def test_unplaced_modules_are_found(tree: Path) -> None:
 )
 @pytest.mark.parametrize("package", PURE)
 def test_impurities_are_found(tmp_path: Path, package: str, source: str, what: str) -> None:
-    plant(tmp_path, {f"{package}/bad.py": source, "shoal/wire.py": source})
+    plant(tmp_path, {f"{package}/bad.py": source, "shoal/wire/codec.py": source})
     (found,) = impurities(tmp_path)
     assert found.startswith(f"{package}/bad.py:")
     assert what in found

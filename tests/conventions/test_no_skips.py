@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import ROOT, plant
+from tests.conventions.sources import ROOT, plant
 
 SKIPPING = {
     "by a mark": "import pytest\n@pytest.mark.skip(reason='no part')\ndef test_it(): pass\n",
@@ -28,7 +28,12 @@ def run(folder: Path, source: str, require_all: str, *options: str) -> tuple[int
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, str(folder)],
         cwd=folder,
-        env={**os.environ, "SHOAL_REQUIRE_ALL": require_all, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={
+            **os.environ,
+            "SHOAL_REQUIRE_ALL": require_all,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": str(ROOT),
+        },
         capture_output=True,
         text=True,
         check=False,

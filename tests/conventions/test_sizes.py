@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from tests.house.sources import ROOT, plant, texts, trees
+from tests.conventions.sources import ROOT, plant, texts, trees
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60

@@ -12,27 +12,19 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.coordinator.node import History, Node
-from tests.coordinator.peers import GOSSIP, OPEN, enter
-from tests.coordinator.postgres import Cluster
-from tests.coordinator.rebuilding import Kept, keep, one_round
-from tests.coordinator.replicas import Fleet, signal_of
-from tests.coordinator.server import PATIENCE_S, Api, Inside, Server, Zygote, inside
-from tests.coordinator.stage import set_up
+from tests.support.cluster import Fleet, signal_of
+from tests.support.coordinator import PATIENCE_S, Api, Inside, Server, inside
+from tests.support.lost_coordinator import Kept, keep, one_round
+from tests.support.node import History, Node
+from tests.support.peers import GOSSIP, OPEN, join_as_peers
+from tests.support.postgres import Cluster
+from tests.support.scenario import set_up
 
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_logs() -> None:
     """Tracebacks in colours, with all variables, take longer than what most tests are about."""
     structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    """Forks coordinators; one for each process of the test run."""
-    running = Zygote()
-    yield running
-    running.close()
 
 
 @pytest.fixture(scope="session")
@@ -44,12 +36,12 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def server(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Makes coordinators in processes of their own; they are killed in the end."""
     made: list[Server] = []
 
     def make(folder: str = "data", **settings: Any) -> Server:
-        made.append(Server(zygote, tmp_path / folder, **settings))
+        made.append(Server(tmp_path / folder, **settings))
         return made[-1]
 
     yield make
@@ -110,7 +102,7 @@ def swarm() -> Iterator[Callable[..., list[Node]]]:
 def kept(tmp_path: Path) -> Iterator[Kept]:
     with inside(tmp_path / "lost", **OPEN) as running:
         stage = set_up(running, gossip=GOSSIP)
-        enter(stage, "n0", "n1")
+        join_as_peers(stage, "n0", "n1")
         one_round(stage)
         yield keep(stage, tmp_path)
         stage.close()

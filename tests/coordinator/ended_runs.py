@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from shoal_coordinator.describe import unread
-from shoal_coordinator.tables import jobs, versions
-from tests.coordinator.server import Inside
+from shoal_coordinator.presenters.job_presenter import fallback_view
+from shoal_coordinator.storage.tables import jobs, versions
+from tests.support.coordinator import Inside
 
 ENDED = "2026-01-02T03:04:05.000Z"
 
@@ -19,7 +19,7 @@ def keep_run(running: Inside, name: str, accuracies: list[Any], **spec: Any) -> 
     """A run whose versions have these accuracies; None: that one was not measured."""
     now = time.time()
     job = {"name": name, "spec": {"name": name, **spec}, "created_at": now}
-    summary = unread(SimpleNamespace(**job), "done", "")  # type: ignore[arg-type]
+    summary = fallback_view(SimpleNamespace(**job), "done", "")  # type: ignore[arg-type]
     summary["job"] |= {"state": "done", "ended_at": ENDED, "version": max(0, len(accuracies) - 1)}
     rows = [
         {"job": name, "number": number, "seq": number, "digest": f"{number:064x}", "nbytes": 1, "why": ""}

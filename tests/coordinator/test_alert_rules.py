@@ -6,10 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from shoal_coordinator.alerts import CLEAR_S, HOLD_S, Alarms, Condition, JobNow, Limits, Now, conditions
+from shoal_coordinator.alerts.alert_rules import (
+    CLEAR_S,
+    HOLD_S,
+    AlertLimits,
+    AlertRules,
+    Condition,
+    JobCondition,
+    Now,
+    conditions,
+)
 
-LIMITS = Limits(stalled_s=600.0, disk_bytes=1000)
-WELL = JobNow("digits", waited_s=5.0, usual_s=4.0)
+LIMITS = AlertLimits(stalled_s=600.0, disk_bytes=1000)
+WELL = JobCondition("digits", waited_s=5.0, usual_s=4.0)
 
 
 def kinds(now: Now, *open_keys: tuple[str, str, str]) -> list[str]:
@@ -65,40 +74,40 @@ LOST, DISK = Condition("node-lost", "x", "digits", "ada"), Condition("disk-low",
 
 
 def test_an_alert_is_raised_once_and_cleared_once() -> None:
-    alarms = Alarms()
-    assert alarms.look([LOST], 0.0) == ([LOST], [])
-    assert alarms.look([LOST], 1.0) == ([], [])
-    assert alarms.look([], 2.0) == ([], [])
-    assert alarms.look([], 2.0 + CLEAR_S) == ([], [LOST.key])
-    assert alarms.look([], 3.0 + CLEAR_S) == ([], [])
-    assert alarms.look([LOST], 4.0 + CLEAR_S) == ([LOST], [])
+    alarms = AlertRules()
+    assert alarms.update([LOST], 0.0) == ([LOST], [])
+    assert alarms.update([LOST], 1.0) == ([], [])
+    assert alarms.update([], 2.0) == ([], [])
+    assert alarms.update([], 2.0 + CLEAR_S) == ([], [LOST.key])
+    assert alarms.update([], 3.0 + CLEAR_S) == ([], [])
+    assert alarms.update([LOST], 4.0 + CLEAR_S) == ([LOST], [])
 
 
 def test_nothing_flaps() -> None:
-    alarms, told = Alarms(), 0
+    alarms, told = AlertRules(), 0
     for second in range(600):
-        raised, cleared = alarms.look([LOST] if second % 20 < 10 else [], float(second))
+        raised, cleared = alarms.update([LOST] if second % 20 < 10 else [], float(second))
         told += len(raised) + len(cleared)
     assert told == 1
 
 
 def test_some_must_hold_for_a_while() -> None:
-    alarms = Alarms()
-    assert alarms.look([DISK], 0.0) == ([], [])
-    assert alarms.look([], 1.0) == ([], [])
-    assert alarms.look([DISK], 2.0) == ([], []), "it has begun anew"
-    assert alarms.look([DISK], 2.0 + HOLD_S["disk-low"]) == ([DISK], [])
+    alarms = AlertRules()
+    assert alarms.update([DISK], 0.0) == ([], [])
+    assert alarms.update([], 1.0) == ([], [])
+    assert alarms.update([DISK], 2.0) == ([], []), "it has begun anew"
+    assert alarms.update([DISK], 2.0 + HOLD_S["disk-low"]) == ([DISK], [])
 
 
 def test_two_nodes_are_two_alerts() -> None:
     other = replace(LOST, node="bob")
-    alarms = Alarms()
-    alarms.look([LOST], 0.0)
-    assert alarms.look([LOST, other], 1.0) == ([other], [])
+    alarms = AlertRules()
+    alarms.update([LOST], 0.0)
+    assert alarms.update([LOST, other], 1.0) == ([other], [])
 
 
 def test_a_process_that_starts_anew_does_not_tell_again() -> None:
-    alarms = Alarms({LOST.key})
-    assert alarms.look([LOST], 0.0) == ([], [])
-    alarms.look([], 1.0)
-    assert alarms.look([], 1.0 + CLEAR_S) == ([], [LOST.key])
+    alarms = AlertRules({LOST.key})
+    assert alarms.update([LOST], 0.0) == ([], [])
+    alarms.update([], 1.0)
+    assert alarms.update([], 1.0 + CLEAR_S) == ([], [LOST.key])

@@ -16,19 +16,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_coordinator import alerts, service, webhook
-from shoal_coordinator.webhook import signature
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import SIZE, by_hand, order_of, problem, set_up
+from shoal_coordinator.alerts import alert_rules, webhook
+from shoal_coordinator.alerts.webhook import signature
+from shoal_coordinator.composition import housekeeping
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import SIZE, by_hand, problem, set_up, task_of
+from tests.support.sse import listening
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "WATCH_S", 0.02)
-    monkeypatch.setattr(alerts, "CLEAR_S", 0.1)
-    monkeypatch.setitem(alerts.HOLD_S, "disk-low", 0.0)
-    monkeypatch.setattr(webhook, "FIRST_S", 0.01)
+    monkeypatch.setattr(housekeeping, "ALERTS_S", 0.02)
+    monkeypatch.setattr(alert_rules, "CLEAR_S", 0.1)
+    monkeypatch.setitem(alert_rules.HOLD_S, "disk-low", 0.0)
+    monkeypatch.setattr(webhook, "RETRY_MIN_S", 0.01)
 
 
 def told(running: Inside, kind: str, **more: Any) -> list[dict[str, Any]]:
@@ -99,7 +100,7 @@ def test_nothing_goes_on(tmp_path: Path) -> None:
         stage = set_up(running)
         assert waited(running, "no-progress")["job"] == "main"
         running.post("/jobs/main/pause")
-        until("it to be over", lambda: not told(running, "no-progress", standing=True))
+        until("it to be over", lambda: not told(running, "no-progress", active=True))
         stage.close()
 
 
@@ -107,7 +108,7 @@ def test_an_initial_model_never_comes(tmp_path: Path) -> None:
     with inside(tmp_path / "data", alert_stalled_s=0.3, alert_disk_bytes=0) as running:
         running.begin("main", nodes=1, rounds=3)
         node = by_hand(running, "n0", {"main": SIZE})
-        assert order_of(node, "main")[0].kind == "init"
+        assert task_of(node, "main")[0].kind == "init"
         assert waited(running, "no-progress")["job"] == "main"
         node.client.close()
 
@@ -216,8 +217,8 @@ def test_a_redirect_is_not_followed(tmp_path: Path, receiver: Receiver) -> None:
     with inside(tmp_path / "data", alert_disk_bytes=2**60, alert_webhook=receiver.url) as running:
         waited(running, "disk-low")
         until("the try", lambda: receiver.paths)
-        running.coordinator.watch.webhook.tell({"id": 2})  # type: ignore[union-attr]
-        running.loop.call_soon_threadsafe(running.coordinator.watch.webhook._bell.set)  # type: ignore[union-attr]
+        running.coordinator.parts.alert_loop.webhook.enqueue({"id": 2})  # type: ignore[union-attr]
+        running.loop.call_soon_threadsafe(running.coordinator.parts.alert_loop.webhook._has_messages.set)  # type: ignore[union-attr]
         receiver.got.get(timeout=60)
         assert set(receiver.paths) == {"/hook/x"}
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.runtime.known_hosts import host_of, is_loopback
+from shoal.runtime.http.server.allowed_hosts import host_of, is_loopback
 from shoal_coordinator.settings import Settings
-from tests.coordinator.raw import answer, connected
-from tests.coordinator.server import OPERATOR, Inside, inside
+from tests.support.coordinator import OPERATOR, Inside, inside
+from tests.support.raw_http import answer, connected
 
 OWN = socket.gethostname()
 JOBS = "/api/v1/jobs"
@@ -68,13 +68,13 @@ PROXIES = {
 
 
 @pytest.mark.parametrize(
-    "path", [JOBS, "/api/v1/stream", "/metrics", "/api/v1/nodes", f"/api/v1/jobs/a/bodies/{'0' * 64}"]
+    "path", [JOBS, "/api/v1/stream", "/metrics", "/api/v1/nodes", f"/api/v1/jobs/a/blobs/{'0' * 64}"]
 )
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_behind_a_proxy_nobody_reads_without_a_credential(local: Inside, proxy: str, path: str) -> None:
     status, code = ask(local, *PROXIES[proxy], path=path)
     assert (status, code) == (401, "auth.missing") or (status, code) == (404, "job.unknown")
-    assert status == 401 or "/bodies/" in path
+    assert status == 401 or "/blobs/" in path
 
 
 def test_behind_nginx_as_it_comes_nobody_does_either(local: Inside) -> None:
@@ -86,7 +86,7 @@ def test_with_a_credential_a_proxy_changes_nothing(local: Inside) -> None:
 
 
 def test_who_says_that_reading_is_open_means_it(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with inside(tmp_path_factory.mktemp("open") / "data", open_reading=True) as running:
+    with inside(tmp_path_factory.mktemp("open") / "data", anonymous_read=True) as running:
         assert ask(running, "Host: localhost", "X-Forwarded-For: 10.0.0.9") == (200, "")
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.core.machine import HUB
-from shoal_coordinator.app import create_app
-from shoal_coordinator.openapi import document
-from tests.coordinator.clients import client
-from tests.coordinator.node import body, displacement, initial
-from tests.coordinator.server import FAST, OPERATOR, Inside, inside, until
-from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
+from shoal.core.protocol.machine import HUB
+from shoal_coordinator.api.app import create_app
+from shoal_coordinator.api.openapi import document
+from tests.support.clients import client
+from tests.support.coordinator import FAST, OPERATOR, Inside, inside, until
+from tests.support.node import body, displacement, initial
+from tests.support.scenario import SIZE, Stage, by_hand, problem, set_up, task_of
 
 Roles = dict[str, dict[str, str]]
 
@@ -28,7 +28,7 @@ OPEN = {
     "GET /api/v1/version",
     "GET /api/v1/schemas/job.json",
     "POST /api/v1/enrol",
-    "POST /api/v1/jobs/{job}/readmission",
+    "POST /api/v1/jobs/{job}/re-enrol",
     "GET /api/v1/session",
     "POST /api/v1/session",
     "DELETE /api/v1/session",
@@ -39,18 +39,18 @@ READ = {
     "GET /api/v1/compare",
     "GET /api/v1/traffic",
     "GET /api/v1/jobs/{job}/versions",
-    "GET /api/v1/jobs/{job}/notes",
+    "GET /api/v1/jobs/{job}/events",
     "GET /api/v1/jobs/{job}/nodes",
     "GET /api/v1/jobs/{job}/peers",
     "GET /api/v1/jobs/{job}/traffic",
     "GET /api/v1/jobs/{job}/reports",
-    "GET /api/v1/jobs/{job}/heat",
+    "GET /api/v1/jobs/{job}/reports/heatmap",
     "GET /api/v1/jobs/{job}/influence",
     "GET /api/v1/jobs/{job}/fairness",
     "GET /api/v1/nodes/{node}/system-metrics",
-    "GET /api/v1/jobs/{job}/bands",
+    "GET /api/v1/jobs/{job}/reports/quantiles",
     "GET /api/v1/jobs/{job}/rounds/{number}",
-    "GET /api/v1/jobs/{job}/nodes/{node}/line",
+    "GET /api/v1/jobs/{job}/nodes/{node}/reports/series",
     "GET /api/v1/nodes/{node}/reports",
     "GET /api/v1/jobs/{job}/switch",
     "GET /api/v1/jobs/{job}/export",
@@ -63,34 +63,34 @@ READ = {
     "GET /api/v1/logs",
     "GET /api/v1/logs/matches",
     "GET /api/v1/alerts",
-    "GET /api/v1/owner",
+    "GET /api/v1/leader",
     "GET /api/v1/stream",
 }
 NODE = {
     "POST /api/v1/hello",
     "GET /api/v1/work",
-    "POST /api/v1/beat",
+    "POST /api/v1/heartbeat",
     "POST /api/v1/leave",
     "POST /api/v1/logs",
     "POST /api/v1/system-metrics",
     "POST /api/v1/jobs/{job}/reports",
     "POST /api/v1/jobs/{job}/failures",
     "POST /api/v1/jobs/{job}/status",
-    "POST /api/v1/jobs/{job}/knock",
+    "POST /api/v1/jobs/{job}/ping",
     "POST /api/v1/jobs/{job}/join",
-    "GET /api/v1/jobs/{job}/papers",
+    "GET /api/v1/jobs/{job}/trust",
     "GET /api/v1/jobs/{job}/manifest",
-    "POST /api/v1/jobs/{job}/peering",
+    "POST /api/v1/jobs/{job}/peer-status",
     "POST /api/v1/jobs/{job}/relay",
-    "PUT /api/v1/jobs/{job}/bodies/{digest}",
-    "HEAD /api/v1/jobs/{job}/bodies/{digest}",
-    "GET /api/v1/jobs/{job}/bodies/{digest}/target",
-    "POST /api/v1/jobs/{job}/bodies/{digest}/target",
-    "POST /api/v1/jobs/{job}/moved",
+    "PUT /api/v1/jobs/{job}/blobs/{digest}",
+    "HEAD /api/v1/jobs/{job}/blobs/{digest}",
+    "GET /api/v1/jobs/{job}/blobs/{digest}/presign",
+    "POST /api/v1/jobs/{job}/blobs/{digest}/presign",
+    "POST /api/v1/jobs/{job}/transfers",
 }
 OPERATE = {
     "POST /api/v1/jobs",
-    "POST /api/v1/drafts/check",
+    "POST /api/v1/jobs:validate",
     "POST /api/v1/jobs/{job}/pause",
     "POST /api/v1/jobs/{job}/resume",
     "POST /api/v1/jobs/{job}/stop",
@@ -106,10 +106,10 @@ OPERATE = {
     "GET /api/v1/tokens",
     "DELETE /api/v1/tokens/{token}",
     "POST /api/v1/alerts/{alert}/acknowledge",
-    "PUT /api/v1/bodies/{digest}",
+    "PUT /api/v1/blobs/{digest}",
 }
-BODIES = "GET /api/v1/jobs/{job}/bodies/{digest}"
-"""Readers get models; a node gets what its order names."""
+BODIES = "GET /api/v1/jobs/{job}/blobs/{digest}"
+"""Readers get models; a node gets what its task names."""
 JOB = "GET /api/v1/jobs/{job}"
 """Readers; and nodes, which must know what they take part in."""
 
@@ -117,15 +117,15 @@ JSON: dict[str, Any] = {
     "POST /api/v1/enrol": {"token": "sht_x", "name": "x"},
     "POST /api/v1/session": {"token": "sho_x"},
     "POST /api/v1/jobs": {"spec": {}},
-    "POST /api/v1/drafts/check": {"spec": {}},
+    "POST /api/v1/jobs:validate": {"spec": {}},
     "POST /api/v1/tokens": {"role": "viewer"},
     "POST /api/v1/jobs/{job}/switch": {"to": "server"},
     "PATCH /api/v1/jobs/{job}": {"values": {"seed": 1}},
     "PUT /api/v1/jobs/{job}/tags": {"tags": ["a"]},
     "PUT /api/v1/nodes/{node}/availability": {"availability": "active"},
     "PUT /api/v1/jobs/{job}/labels/{name}": {"version": 0},
-    "POST /api/v1/jobs/{job}/knock": {"term": 0},
-    "POST /api/v1/beat": {"job": "main", "order": "1.1", "progress": 0.5},
+    "POST /api/v1/jobs/{job}/ping": {"term": 0},
+    "POST /api/v1/heartbeat": {"job": "main", "task": "1.1", "progress": 0.5},
 }
 ITS_JOB = "GET /api/v1/jobs/{job}"  # it names the algorithm that a node has to run
 MAY: dict[str, set[str]] = {
@@ -134,7 +134,7 @@ MAY: dict[str, set[str]] = {
     "expired": OPEN - {"GET /api/v1/session"},
     "revoked": OPEN - {"GET /api/v1/session"},
     "node": OPEN | NODE | {BODIES, ITS_JOB},
-    "another node": OPEN | NODE | {BODIES, ITS_JOB},  # of its own order, if it has one
+    "another node": OPEN | NODE | {BODIES, ITS_JOB},  # of its own task, if it has one
     "viewer": OPEN | READ | {JOB, BODIES},
     "operator": OPEN | READ | OPERATE | {JOB, BODIES},
 }
@@ -152,7 +152,7 @@ def operations(running: Inside) -> list[str]:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["reading open", "reading closed"])
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    settings = {"open_reading": request.param, "poll_s_max": 0.05, "lease_s": 3600}
+    settings = {"anonymous_read": request.param, "poll_s_max": 0.05, "lease_s": 3600}
     with inside(tmp_path_factory.mktemp("access") / "data", **settings) as running:
         made = set_up(running)
         yield made
@@ -193,7 +193,7 @@ def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response
     path = path.format(
         job="main", digest=digest, number=0, node="nobody", alert=1, name="production", token="sht_none0000"
     )
-    takes_bytes = any(word in path for word in ("bodies", "reports", "failures", "status"))
+    takes_bytes = any(word in path for word in ("blobs", "reports", "failures", "status"))
     content = {"content": b""} if takes_bytes else {}
     if not content and (method == "POST" or operation in JSON):
         content = {"json": JSON.get(operation, {})}
@@ -215,14 +215,14 @@ def test_every_route_is_on_a_list(stage: Stage) -> None:
 @pytest.mark.parametrize("role", MAY)
 def test_what_is_not_allowed_is_denied(stage: Stage, roles: Roles, role: str) -> None:
     allowed = MAY[role] | (
-        ALSO_WHERE_READING_IS_OPEN.get(role, set()) if stage.running.settings.open_reading else set()
+        ALSO_WHERE_READING_IS_OPEN.get(role, set()) if stage.running.settings.anonymous_read else set()
     )
     wrong, whole = [], stage.picture()
     for operation in operations(stage.running):
         if role in ("node", "another node") and operation == "POST /api/v1/leave":
             continue  # it would take the stage apart
-        hub = stage.running.driver("main").hub
-        before = hub.state()
+        hub = stage.running.runner("main").hub
+        before = hub.snapshot()
         found = ask(stage, operation, roles[role])
         if (found.status_code in (401, 403)) == (operation in allowed - {"POST /api/v1/enrol", "POST /api/v1/session"}):
             wrong.append(f"{role} {operation}: {found.status_code}")
@@ -231,7 +231,7 @@ def test_what_is_not_allowed_is_denied(stage: Stage, roles: Roles, role: str) ->
                 assert found.json()["hint"]
                 assert found.json()["code"].partition(".")[0] in ("auth", "token", "node")
             assert (found.status_code == 401) == (found.headers.get("www-authenticate") == "Bearer")
-            assert hub.state() == before or role == "operator", operation
+            assert hub.snapshot() == before or role == "operator", operation
     assert not wrong, "\n".join(wrong)
     if not allowed & (NODE | OPERATE):
         assert stage.picture() == whole
@@ -244,8 +244,8 @@ def test_a_node_gets_no_other_nodes_update(coordinator: Inside) -> None:
     roles["viewer"] = {"Authorization": f"Bearer {coordinator.post('/tokens', {'role': 'viewer'})['token']}"}
     data = body(displacement("n1", 0, SIZE))
     digest = hashlib.sha256(data).hexdigest()
-    assert stage.send("n1", "PUT", f"/jobs/main/bodies/{digest}", content=data).status_code == 201
-    path = f"/api/v1/jobs/main/bodies/{digest}"
+    assert stage.send("n1", "PUT", f"/jobs/main/blobs/{digest}", content=data).status_code == 201
+    path = f"/api/v1/jobs/main/blobs/{digest}"
     for role, headers in roles.items():
         found = coordinator.request("GET", path, headers=headers)
         assert found.status_code in (401, 403, 404, 409), f"{role}: {found.status_code}"
@@ -319,7 +319,7 @@ def test_nodes_do_not_sign_in(coordinator: Inside) -> None:
 
 
 def test_sessions_and_tokens_end(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with inside(tmp_path_factory.mktemp("short") / "data", session_ttl_s=0.2, open_reading=False) as running:
+    with inside(tmp_path_factory.mktemp("short") / "data", session_ttl_s=0.2, anonymous_read=False) as running:
         spent = running.token(ttl_s=0.01)
         with client(base_url=running.url) as asking:
             assert asking.post("/api/v1/session", json={"token": OPERATOR}).status_code == 204
@@ -334,7 +334,7 @@ def test_sessions_and_tokens_end(tmp_path_factory: pytest.TempPathFactory) -> No
 
 def test_sessions_and_tokens_outlive_the_process(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("again") / "data"
-    with inside(folder, open_reading=False) as running:
+    with inside(folder, anonymous_read=False) as running:
         viewer = running.post("/tokens", {"role": "viewer"})["token"]
         node = by_hand(running, "keeps")
         with client() as asking:
@@ -342,7 +342,7 @@ def test_sessions_and_tokens_outlive_the_process(tmp_path_factory: pytest.TempPa
             cookie = asking.cookies["shoal_session"]
     credential = node.client.headers["Authorization"]
     node.client.close()
-    with inside(folder, open_reading=False) as running:
+    with inside(folder, anonymous_read=False) as running:
         for headers in ({"Authorization": f"Bearer {viewer}"}, {"Cookie": f"shoal_session={cookie}"}):
             with client(headers=headers) as asking:
                 assert asking.get(f"{running.url}/api/v1/jobs").status_code == 200
@@ -365,22 +365,22 @@ def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_fac
         stage = set_up(running, schedule={"min_nodes": 2})
         try:
             answers: list[int] = []
-            order = stage.orders["n0"].id
-            params = {"wait_s": 20, "held": f"main:{order[0]}.{order[1]}"}
+            task = stage.tasks["n0"].id
+            params = {"wait_s": 20, "held": f"main:{task[0]}.{task[1]}"}
             poll = threading.Thread(
                 target=lambda: answers.append(stage.send("n0", "GET", "/work", params=params).status_code)
             )
             poll.start()
-            until("the poll to be open", lambda: running.coordinator.presence._open["n0"])
+            until("the poll to be open", lambda: running.coordinator.nodes.presence._open_polls["n0"])
             assert running.request("DELETE", "/api/v1/nodes/n0").status_code == 204
-            running.loop.call_soon_threadsafe(running.coordinator.bells.ring)
+            running.loop.call_soon_threadsafe(running.coordinator.nodes.wakeups.notify_all)
             poll.join(10)
             assert answers == [401]
-            assert not running.driver("main").hub.roster["n0"].here
+            assert not running.runner("main").hub.roster["n0"].is_present
             problem(stage.report(node="n0"), 401, "node.removed")
             names = [node["name"] for node in running.get("/nodes")["nodes"]]
             assert names == ["n1", "n2"]
-            order_of(stage.nodes[2], "main")  # somebody else does its work
+            task_of(stage.nodes[2], "main")  # somebody else does its work
         finally:
             stage.close()
 
@@ -410,7 +410,7 @@ def test_a_removed_name_can_be_enrolled_anew(coordinator: Inside) -> None:
 def test_the_document_is_made_once(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     first = httpx.get(f"{coordinator.url}/openapi.json")
     assert first.json() == json.loads(document())
-    monkeypatch.setattr("shoal_coordinator.app.JSONResponse", None)  # what would be needed to make it anew
+    monkeypatch.setattr("shoal_coordinator.api.app.JSONResponse", None)  # what would be needed to make it anew
     again = httpx.get(f"{coordinator.url}/openapi.json")
     assert again.content == first.content
     assert again.headers["content-type"] == "application/json"

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal import wire
-from shoal.core.message import Ack
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
+from shoal.core.protocol.message import Ack
+from shoal.wire import codec
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def set_availability(running: Inside, node: str, availability: str) -> str:
 
 
 def asked(running: Inside, job: str) -> list[str]:
-    return [member.node for member in running.driver(job).hub.roster.all() if member.order is not None]
+    return [member.node for member in running.runner(job).hub.roster.all_members() if member.task is not None]
 
 
 def is_noted(running: Inside, text: str) -> None:
@@ -40,7 +40,7 @@ def is_noted(running: Inside, text: str) -> None:
 def counts(stage: Stage, node: str) -> bool:
     answer = stage.report(node=node)
     assert answer.status_code == 200, answer.text
-    ack = wire.decode(answer.content).message
+    ack = codec.decode(answer.content).message
     assert isinstance(ack, Ack)
     return ack.counted
 
@@ -70,8 +70,8 @@ def test_a_blocked_node_stays_blocked_after_a_restart_and_in_new_jobs(tmp_path: 
     with inside(tmp_path / "data") as first:
         first.begin("old", nodes=1)
         node = by_hand(first, "n0", {"old": 10})
-        order, _ = order_of(node, "old")
-        assert node.report("old", order).counted
+        task, _ = task_of(node, "old")
+        assert node.report("old", task).counted
         set_availability(first, "n0", "blocked")
         credentials = dict(node.client.headers)
         node.client.close()
@@ -88,10 +88,10 @@ def test_a_blocked_node_stays_blocked_after_a_restart_and_in_new_jobs(tmp_path: 
 def test_a_job_that_was_not_told_hears_it_when_the_node_polls(stage: Stage) -> None:
     """As after a crash between the database and the job, or at a coordinator that owns another job."""
     running = stage.running
-    running.coordinator.presence.hold("n2", "drained")
+    running.coordinator.nodes.presence.set_availability("n2", "drained")
     assert asked(running, "main") == ["n0", "n1"]
     assert stage.send("n2", "GET", "/work", params={"wait_s": 0, "job": "main"}).status_code == 204
-    assert running.driver("main").hub.roster["n2"].about.held == "drained by an operator"
+    assert running.runner("main").hub.roster["n2"].info.drain_reason == "drained by an operator"
 
 
 def test_what_is_refused(stage: Stage) -> None:

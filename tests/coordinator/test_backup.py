@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.coordinator.server import inside, until
-from tests.coordinator.stage import set_up
+from tests.support.coordinator import inside, until
+from tests.support.scenario import set_up
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operation.md"
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from shoal import wire
-from tests.coordinator.server import inside
-from tests.coordinator.stage import SIZE, ZEROS, Stage, problem, set_up
+from shoal.wire import codec
+from tests.support.coordinator import inside
+from tests.support.scenario import SIZE, ZEROS, Stage, problem, set_up
 
 Send = Callable[[Stage], httpx.Response]
 
@@ -73,7 +73,7 @@ def without_its_body(stage: Stage) -> httpx.Response:
 
 
 def sent_by(node: str, job: str = "") -> Send:
-    """A report on n0's order, by whoever, to whichever job."""
+    """A report on n0's task, by whoever, to whichever job."""
 
     def send(stage: Stage) -> httpx.Response:
         to = job or stage.job
@@ -88,7 +88,7 @@ def of_a_model(**tensors: Any) -> Send:
 
 
 W = np.zeros(SIZE, np.float32)
-NAN = '{"shoal":1,"job":"main","type":"report","node":"n0","order":[1,3],"version":0,"weight":NaN,"metrics":{}}'
+NAN = '{"shoal":1,"job":"main","type":"report","node":"n0","task":[1,3],"version":0,"weight":NaN,"metrics":{}}'
 
 NOTED: dict[str, tuple[Send, int, str]] = {
     "NaN first": (lambda s: s.report(with_value(0, math.nan)), 422, "payload.not-finite"),
@@ -99,7 +99,7 @@ NOTED: dict[str, tuple[Send, int, str]] = {
     "truncated payload": (truncated, 422, "payload.length"),
     "truncated, and said so": (of_payload(save({"w": W})[:-1]), 422, "payload.length"),
     "too long": (of_payload(save({"w": W}) + b"\0"), 422, "payload.length"),
-    "another digest": (digest_of_another, 422, "body.digest"),
+    "another digest": (digest_of_another, 422, "blob.digest"),
     "a tensor more": (of_a_model(w=W, x=W), 422, "payload.length"),
     "no tensor": (of_payload(save({})), 422, "payload.length"),
     "another name": (of_a_model(v=W), 422, "payload.header"),
@@ -126,18 +126,18 @@ NOTED: dict[str, tuple[Send, int, str]] = {
     "nested metrics": (of_metrics({"a": {"b": 1.0}}), 422, "head.invalid"),
     "examples below zero": (of_metrics({"eval/examples": -1.0}), 422, "head.metrics"),
     "an unknown field": (lambda s: s.report(more=1), 422, "head.invalid"),
-    "another version than the order's": (lambda s: s.report(version=7), 422, "head.version"),
+    "another version than the task's": (lambda s: s.report(version=7), 422, "head.version"),
     "a version beyond the books": (lambda s: s.report(version=2**63), 422, "head.range"),
 }
-"""(request, status, code) of what concerns an order that stands: the job's notes tell of it."""
+"""(request, status, code) of what concerns a task that stands: the job's notes tell of it."""
 
 QUIET: dict[str, tuple[Send, int, str]] = {
-    "not uploaded": (without_its_body, 409, "body.missing"),
-    "a foreign order": (lambda s: s.report(order=s.orders["n1"].id), 409, "order.foreign"),
-    "an order to come": (lambda s: s.report(order=(1, 999)), 409, "order.foreign"),
-    "an order of the next boot": (lambda s: s.report(order=(2, 1)), 409, "order.foreign"),
-    "an order of nobody": (lambda s: s.report(order=(0, 0)), 409, "order.foreign"),
-    "a node without an order": (sent_by("n2"), 409, "order.foreign"),
+    "not uploaded": (without_its_body, 409, "blob.missing"),
+    "a foreign task": (lambda s: s.report(task=s.tasks["n1"].id), 409, "task.foreign"),
+    "a task to come": (lambda s: s.report(task=(1, 999)), 409, "task.foreign"),
+    "a task of the next boot": (lambda s: s.report(task=(2, 1)), 409, "task.foreign"),
+    "a task of nobody": (lambda s: s.report(task=(0, 0)), 409, "task.foreign"),
+    "a node without a task": (sent_by("n2"), 409, "task.foreign"),
     "an unknown job": (sent_by("n0", "nope"), 404, "job.unknown"),
     "a frame of another job": (lambda s: s.report(job="other"), 422, "head.type"),
     "a job with a hostile name": (lambda s: s.report(job="../../etc"), 422, "head.name"),
@@ -152,12 +152,16 @@ QUIET: dict[str, tuple[Send, int, str]] = {
     "a protocol that is no number": (with_head('{"shoal": true, "job": "main"}'), 426, "protocol.unknown"),
     "a number beyond floats": (with_head('{"shoal": 1e400, "job": "main"}'), 422, "head.invalid"),
     "another message": (with_head('{"shoal":1,"job":"main","type":"poll","node":"n0"}'), 422, "head.type"),
-    "an unknown message": (with_head('{"shoal":1,"job":"main","type":"boot"}'), 422, "head.type"),
+    "an unknown message": (with_head('{"shoal":1,"job":"main","type":"restarted"}'), 422, "head.type"),
     "weight NaN": (with_head(NAN), 422, "head.invalid"),
     "half a character": (with_head(r'{"shoal":1,"job":"main","type":"\ud800"}'), 422, "head.invalid"),
     "half a character in bytes": (with_head('{"shoal":1,"job":"main","type":"\ud800"}'), 422, "head.invalid"),
-    "too long for its place": (raw(bytes(4 + wire.HEAD_BYTES_MAX + wire.INLINE_BYTES_MAX + 1)), 413, "body.too-large"),
-    "too long to be inline": (lambda s: s.report(bytes(wire.INLINE_BYTES_MAX + 1)), 422, "head.length"),
+    "too long for its place": (
+        raw(bytes(4 + codec.HEAD_BYTES_MAX + codec.INLINE_BYTES_MAX + 1)),
+        413,
+        "body.too-large",
+    ),
+    "too long to be inline": (lambda s: s.report(bytes(codec.INLINE_BYTES_MAX + 1)), 422, "head.length"),
     "compressed": (raw(b"x", **{"Content-Encoding": "gzip"}), 415, "body.encoding"),
     "without its length": (chunked, 411, "body.length-required"),
     "another protocol in the headers": (raw(b"", **{"Shoal-Protocol": "7"}), 426, "protocol.unknown"),
@@ -166,13 +170,15 @@ QUIET: dict[str, tuple[Send, int, str]] = {
     "a credential of another kind": (raw(b"", Authorization="Basic bjA6eA=="), 401, "auth.refused"),
     "an operator's": (raw(b"", Authorization="Bearer sho_test"), 403, "auth.forbidden"),
 }
-"""The same of what belongs to no order that stands."""
+"""The same of what belongs to no task that stands."""
 
 
 @pytest.mark.parametrize("name", NOTED)
 def test_a_refused_report_changes_nothing_and_is_noted(stage: Stage, name: str) -> None:
     send, status, code = NOTED[name]
-    stage.running.coordinator.presence.doing.pop((stage.job, "n0"), None)  # repetitions, and many, would not be noted
+    stage.running.coordinator.nodes.presence.activity.pop(
+        (stage.job, "n0"), None
+    )  # repetitions, and many, would not be noted
     before, notes = stage.picture(), len(stage.running.notes(stage.job, "refusal"))
     found = problem(send(stage), status, code)
     assert stage.picture() == before
@@ -193,7 +199,7 @@ def test_a_report_that_concerns_no_order_changes_nothing(stage: Stage, name: str
 
 
 def test_a_repetition_is_not_noted(stage: Stage) -> None:
-    stage.running.coordinator.presence.doing.pop((stage.job, "n0"), None)
+    stage.running.coordinator.nodes.presence.activity.pop((stage.job, "n0"), None)
     for _ in range(5):
         problem(stage.report(weight=-7.0), 422, "head.weight")
     assert [note["text"] for note in stage.running.notes(stage.job)].count("n0: a weight of -7.0; 0 to 1e+15") == 1
@@ -207,7 +213,7 @@ def test_the_place_of_a_number_that_is_not_finite_is_named(stage: Stage) -> None
 def test_a_wrong_length_of_a_body_that_is_here_is_the_senders_fault(stage: Stage) -> None:
     data = save({"w": np.full(SIZE, 0.25, np.float32)})
     digest = hashlib.sha256(data).hexdigest()
-    assert stage.send("n0", "PUT", f"/jobs/{stage.job}/bodies/{digest}", content=data).status_code == 201
+    assert stage.send("n0", "PUT", f"/jobs/{stage.job}/blobs/{digest}", content=data).status_code == 201
     before = stage.picture()
     head, _ = stage.frame(body={"digest": digest, "nbytes": len(data) + 1})
     answer = stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from shoal import wire
-from shoal.core.message import Ack, Fail
-from shoal_coordinator.guard import STRANGER_BYTES_MAX
-from tests.coordinator.clients import client
-from tests.coordinator.server import OPERATOR, Inside, fresh, inside, until
-from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
+from shoal.core.protocol.message import Ack, TaskFailed
+from shoal.wire import codec
+from shoal_coordinator.http.request_limits import STRANGER_BYTES_MAX
+from tests.support.clients import client
+from tests.support.coordinator import OPERATOR, Inside, fresh, inside, until
+from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
 
 HUGE = 10**30
 NOBODY = {"Authorization": ""}
@@ -62,31 +62,31 @@ def job(**spec: Any) -> Callable[[Stage], httpx.Response]:
 BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "an unknown job": (get("/jobs/nope"), 404, "job.unknown"),
     "versions of an unknown job": (get("/jobs/nope/versions"), 404, "job.unknown"),
-    "notes of an unknown job": (get("/jobs/nope/notes"), 404, "job.unknown"),
+    "notes of an unknown job": (get("/jobs/nope/events"), 404, "job.unknown"),
     "nodes of an unknown job": (get("/jobs/nope/nodes"), 404, "job.unknown"),
     "traffic of an unknown job": (get("/jobs/nope/traffic"), 404, "job.unknown"),
     "a model of an unknown job": (get("/jobs/nope/models/0"), 404, "job.unknown"),
-    "a body of an unknown job": (get(f"/jobs/nope/bodies/{'0' * 64}"), 404, "job.unknown"),
+    "a body of an unknown job": (get(f"/jobs/nope/blobs/{'0' * 64}"), 404, "job.unknown"),
     "the stream of an unknown job": (get("/stream", job="nope"), 404, "job.unknown"),
     "pausing an unknown job": (post("/jobs/nope/pause", {}), 404, "job.unknown"),
     "switching an unknown job": (post("/jobs/nope/switch", {"to": "gossip"}), 404, "job.unknown"),
     "switching to nowhere": (post("/jobs/main/switch", {"to": "away"}), 422, "request.invalid"),
     "switching what must not be": (post("/jobs/main/switch", {"to": "gossip"}), 409, "gossip.not-allowed"),
-    "a knock at an unknown job": (post("/jobs/nope/knock", {"term": 1}, "n0"), 404, "job.unknown"),
-    "a knock of half a term": (post("/jobs/main/knock", {"term": 1.5}, "n0"), 422, "request.invalid"),
+    "a knock at an unknown job": (post("/jobs/nope/ping", {"term": 1}, "n0"), 404, "job.unknown"),
+    "a knock of half a term": (post("/jobs/main/ping", {"term": 1.5}, "n0"), 422, "request.invalid"),
     "a return of no rounds": (post("/jobs/main/join", {"away": [1, None]}, "n0"), 422, "request.invalid"),
     "a job that gossips in an unknown way": (job(gossip={"mixing": {"name": "x"}}), 422, "job.mixing"),
-    "a job whose nodes need no vote": (job(gossip={"votes": 0}), 422, "job.invalid"),
+    "a job whose nodes need no vote": (job(gossip={"quorum": 0}), 422, "job.invalid"),
     "a job with an unknown key of gossip": (job(gossip={"alowed": True}), 422, "job.invalid"),
-    "a job that never comes back": (job(gossip={"return_s": 0}), 422, "job.invalid"),
-    "notes of an unknown kind": (get("/jobs/main/notes", kind="gossip"), 422, "request.invalid"),
+    "a job that never comes back": (job(gossip={"handback_timeout_s": 0}), 422, "job.invalid"),
+    "notes of an unknown kind": (get("/jobs/main/events", kind="gossip"), 422, "request.invalid"),
     "a version to come": (get("/jobs/main/models/99"), 404, "model.unknown"),
     "a version below zero": (get("/jobs/main/models/-1"), 422, "request.invalid"),
     "a version beyond numbers": (get(f"/jobs/main/models/{HUGE}"), 422, "request.invalid"),
-    "an unknown model": (get(f"/jobs/main/bodies/{'0' * 64}"), 404, "body.unknown"),
-    "notes after a number beyond numbers": (get("/jobs/main/notes", after=HUGE), 422, "request.invalid"),
+    "an unknown model": (get(f"/jobs/main/blobs/{'0' * 64}"), 404, "blob.unknown"),
+    "notes after a number beyond numbers": (get("/jobs/main/events", after=HUGE), 422, "request.invalid"),
     "versions after such a number": (get("/jobs/main/versions", after=HUGE), 422, "request.invalid"),
-    "too many notes": (get("/jobs/main/notes", limit=10**6), 422, "request.invalid"),
+    "too many notes": (get("/jobs/main/events", limit=10**6), 422, "request.invalid"),
     "an unknown grouping": (get("/jobs/main/traffic", by="colour"), 422, "request.invalid"),
     "a stream after a number beyond numbers": (
         lambda s: s.running.request("GET", "/api/v1/stream", headers={"Last-Event-ID": str(HUGE)}),
@@ -102,17 +102,17 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "a poll of no number": (get("/work", "n0", wait_s="nan"), 422, "request.invalid"),
     "a poll that holds a lot": (get("/work", "n0", held=["main:1.1"] * 65), 422, "request.invalid"),
     "a beat of an unknown job": (
-        post("/beat", {"job": "nope", "order": "1.1", "progress": 0.5}, "n0"),
+        post("/heartbeat", {"job": "nope", "task": "1.1", "progress": 0.5}, "n0"),
         404,
         "job.unknown",
     ),
     "a beat beyond the end": (
-        post("/beat", {"job": "main", "order": "1.1", "progress": 2}, "n0"),
+        post("/heartbeat", {"job": "main", "task": "1.1", "progress": 2}, "n0"),
         422,
         "request.invalid",
     ),
     "a beat of no number": (
-        post("/beat", b'{"job":"main","order":"1.1","progress":NaN}', "n0"),
+        post("/heartbeat", b'{"job":"main","task":"1.1","progress":NaN}', "n0"),
         422,
         "request.invalid",
     ),
@@ -136,7 +136,7 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "an algorithm in words": (job(algorithm={"name": "fedavg", "lr": "much"}), 422, "job.invalid"),
     "a learning rate that is no number": (job(algorithm={"name": "fedavg", "lr": math.nan}), 422, "request.invalid"),
     "a schedule that never closes": (job(schedule={"name": "rounds", "cohort": 2, "quorum": 3}), 422, "job.invalid"),
-    "a patience without an end": (job(patience_s=math.inf), 422, "request.invalid"),
+    "a patience without an end": (job(init_timeout_s=math.inf), 422, "request.invalid"),
     "a start model that is not here": (
         post("/jobs", {"spec": {"name": "wrong"}, "start_model": "0" * 64}),
         422,
@@ -188,23 +188,23 @@ def test_nobody_books_bytes_under_names_that_are_not_here(stage: Stage) -> None:
     running.request("GET", "/api/v1/stream", params={"job": "stranger"}, headers=NOBODY)
     stage.send("n0", "POST", "/jobs/stranger/reports", content=b"")
     stage.send("n0", "POST", "/jobs/stranger/failures", content=b"")
-    for what, values in (("knock", {"term": 1}), ("join", {})):
+    for what, values in (("ping", {"term": 1}), ("join", {})):
         stage.send("n0", "POST", f"/jobs/stranger/{what}", json=values)
     for version in (5, 2**62):
         head, data = stage.frame(version=version)
         stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head + data)
     running.get("/jobs/main/traffic")
-    kept = running.coordinator.ledger._of_version
+    kept = running.coordinator.telemetry.traffic._of_version
     assert kept.keys() <= {"", "main"}
     assert {version for versions in kept.values() for version in versions} <= {-1, 0}
-    assert {key[1] for key in running.coordinator.ledger.of_node} <= {"", "n0", "n1", "n2"}
+    assert {key[1] for key in running.coordinator.telemetry.traffic.of_node} <= {"", "n0", "n1", "n2"}
 
 
 def test_a_failure_on_a_foreign_order_is_answered_and_changes_nothing(stage: Stage) -> None:
     before = stage.picture()
-    content = wire.encode(wire.Frame("main", Fail("n0", stage.orders["n1"].id, "mine now")))
+    content = codec.encode(codec.Frame("main", TaskFailed("n0", stage.tasks["n1"].id, "mine now")))
     answer = stage.send("n0", "POST", "/jobs/main/failures", content=content)
-    found = wire.decode(answer.content).message
+    found = codec.decode(answer.content).message
     assert isinstance(found, Ack)
     assert not found.counted
     after = stage.picture()
@@ -289,14 +289,14 @@ def test_enrolling_again_gets_the_same_answer_only_with_the_same_key(coordinator
 
 
 def test_a_stale_order_is_answered_by_name(coordinator: Inside) -> None:
-    stage = set_up(coordinator, "stale", schedule={"cohort": 1, "over": 1, "min_nodes": 2})
+    stage = set_up(coordinator, "stale", schedule={"cohort": 1, "over_select": 1, "min_nodes": 2})
     try:
-        assert stage.report(node="n0").status_code == 200  # closes the round: n1's order is withdrawn
-        answer = wire.decode(stage.report(node="n1").content).message
+        assert stage.report(node="n0").status_code == 200  # closes the round: n1's task is withdrawn
+        answer = codec.decode(stage.report(node="n1").content).message
         assert isinstance(answer, Ack)
         assert not answer.counted
         assert "superseded" in answer.why
-        counted = wire.decode(stage.report(node="n0").content).message
+        counted = codec.decode(stage.report(node="n0").content).message
         assert isinstance(counted, Ack)
         assert counted.counted, "a duplicate gets the answer of the first"
         reports = until(
@@ -310,7 +310,7 @@ def test_a_stale_order_is_answered_by_name(coordinator: Inside) -> None:
 def test_a_start_model_that_is_not_finite_is_refused(coordinator: Inside) -> None:
     data = bytes(save({"w": np.array([1.0, math.nan], np.float32)}))
     digest = hashlib.sha256(data).hexdigest()
-    problem(coordinator.request("PUT", f"/api/v1/bodies/{digest}", content=data), 422, "payload.not-finite")
+    problem(coordinator.request("PUT", f"/api/v1/blobs/{digest}", content=data), 422, "payload.not-finite")
     wanted = {"spec": {"name": "nan"}, "start_model": digest}
     problem(coordinator.request("POST", "/api/v1/jobs", json=wanted), 422, "job.invalid")
     assert coordinator.get("/jobs")["jobs"] == []
@@ -333,4 +333,4 @@ def test_an_empty_token_file_lets_nobody_in(tmp_path_factory: pytest.TempPathFac
 def test_an_order_can_be_asked_for_again(stage: Stage) -> None:
     """A poll is a question, not a delivery: who lost the answer asks again."""
     node = next(node for node in stage.nodes if node.node == "n1")
-    assert order_of(node, "main")[0] == order_of(node, "main")[0] == stage.orders["n1"]
+    assert task_of(node, "main")[0] == task_of(node, "main")[0] == stage.tasks["n1"]

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from shoal import wire
-from shoal.core.message import Ack
-from tests.coordinator.node import initial
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, order_of, problem, set_up
+from shoal.core.protocol.message import Ack
+from shoal.wire import payload
+from shoal.wire.payload import Layouts, parse_header
+from tests.support.coordinator import Inside, inside, until
+from tests.support.node import initial
+from tests.support.scenario import Stage, problem, set_up, task_of
 
 SIZE = 70_000
 LIMIT = 1_000_000
@@ -42,12 +43,12 @@ def model(value: float = 0.0, place: int = 0, **more: Any) -> bytes:
 
 def put(stage: Stage, data: bytes, digest: str = "", node: str = "n0", **headers: str) -> httpx.Response:
     digest = digest or hashlib.sha256(data).hexdigest()
-    return stage.send(node, "PUT", f"/jobs/{stage.job}/bodies/{digest}", content=data, headers=headers)
+    return stage.send(node, "PUT", f"/jobs/{stage.job}/blobs/{digest}", content=data, headers=headers)
 
 
 def leftovers(stage: Stage) -> list[Path]:
     """Files of uploads that are not bodies."""
-    folder = stage.running.driver(stage.job).bodies.folder
+    folder = stage.running.runner(stage.job).blobs.folder
     return [path for path in folder.rglob("*") if path.is_file() and path.parent != folder]
 
 
@@ -60,7 +61,7 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "NaN first": (lambda s: put(s, model(math.nan)), 422, "payload.not-finite"),
     "NaN last": (lambda s: put(s, model(math.nan, SIZE - 1)), 422, "payload.not-finite"),
     "infinity": (lambda s: put(s, model(math.inf, 5)), 422, "payload.not-finite"),
-    "another digest": (lambda s: put(s, GOOD, "0" * 64), 422, "body.digest"),
+    "another digest": (lambda s: put(s, GOOD, "0" * 64), 422, "blob.digest"),
     "too short": (lambda s: put(s, GOOD[:-1]), 422, "payload.length"),
     "too long": (lambda s: put(s, GOOD + b"\0"), 422, "payload.length"),
     "another tensor": (lambda s: put(s, save({"v": np.zeros(SIZE, np.float32)})), 422, "payload.header"),
@@ -79,16 +80,16 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
             s, GOOD[9:], hashlib.sha256(GOOD).hexdigest(), **{"Content-Range": f"bytes 9-{len(GOOD) - 1}/{len(GOOD)}"}
         ),
         409,
-        "body.offset",
+        "blob.offset",
     ),
     "a range in the middle": (lambda s: put(s, b"xx", **{"Content-Range": "bytes 5-6/100"}), 416, "upload.range"),
     "a range in words": (lambda s: put(s, b"xx", **{"Content-Range": "bytes all"}), 416, "upload.range"),
     "a digest in capitals": (lambda s: put(s, GOOD, "A" * 64), 422, "request.invalid"),
     "a digest that is a path": (lambda s: put(s, GOOD, "..%2f..%2fetc%2fpasswd"), 405, "method.unknown"),
-    "no order": (lambda s: put(s, GOOD, node="n2"), 409, "order.none"),
+    "no task": (lambda s: put(s, GOOD, node="n2"), 409, "task.none"),
     "compressed": (lambda s: put(s, GOOD, **{"Content-Encoding": "zstd"}), 415, "body.encoding"),
     "an unknown job": (
-        lambda s: s.send("n0", "PUT", f"/jobs/nope/bodies/{'0' * 64}", content=GOOD),
+        lambda s: s.send("n0", "PUT", f"/jobs/nope/blobs/{'0' * 64}", content=GOOD),
         404,
         "job.unknown",
     ),
@@ -108,7 +109,7 @@ def test_a_refused_upload_leaves_nothing(stage: Stage, name: str) -> None:
 
 def test_a_boolean_of_neither_0_nor_1_is_refused_whatever_the_model(stage: Stage) -> None:
     data = model(mask=np.ones(9, bool))[:-1] + b"\2"
-    path = f"/api/v1/bodies/{hashlib.sha256(data).hexdigest()}"
+    path = f"/api/v1/blobs/{hashlib.sha256(data).hexdigest()}"
     problem(stage.running.request("PUT", path, content=data), 422, "payload.boolean")
     assert stage.running.request("HEAD", path).status_code != 200
 
@@ -116,15 +117,15 @@ def test_a_boolean_of_neither_0_nor_1_is_refused_whatever_the_model(stage: Stage
 def test_a_header_is_parsed_beside_the_loop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """4 MiB of header take a second or more, in which nobody else would be answered."""
     parsed: list[bool] = []
-    real = wire.parse_header
+    real = parse_header
 
-    def parse(header: bytes) -> wire.Layouts:
+    def parse(header: bytes) -> Layouts:
         parsed.append(asyncio._get_running_loop() is None)
         return real(header)
 
-    monkeypatch.setattr(wire, "parse_header", parse)
+    monkeypatch.setattr(payload, "parse_header", parse)
     data = bytes(save({f"layer-{n}": np.zeros(2, np.float32) for n in range(3000)}))
-    path = f"/api/v1/bodies/{hashlib.sha256(data).hexdigest()}"
+    path = f"/api/v1/blobs/{hashlib.sha256(data).hexdigest()}"
     assert stage.running.request("PUT", path, content=data).status_code == 201
     assert parsed
     assert all(parsed)
@@ -143,16 +144,16 @@ def break_off(stage: Stage, data: bytes, sent: int) -> None:
     place = stage.running.url.removeprefix("http://").split(":")
     digest = hashlib.sha256(data).hexdigest()
     with socket.create_connection((place[0], int(place[1])), 10) as raw:
-        head = f"PUT /api/v1/jobs/{stage.job}/bodies/{digest} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        head = f"PUT /api/v1/jobs/{stage.job}/blobs/{digest} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         head += f"Content-Length: {len(data)}\r\n"
         raw.sendall(f"{head}Authorization: {client.headers['Authorization']}\r\n\r\n".encode() + data[:sent])
-        partial = stage.running.driver(stage.job).bodies.folder / "partial" / "n0"
+        partial = stage.running.runner(stage.job).blobs.folder / "partial" / "n0"
         until("it to come", lambda: sent in [path.stat().st_size for path in partial.glob(f"{digest}.*.tmp")])
 
 
 def held(stage: Stage, data: bytes) -> int:
     """How many bytes of that body are kept."""
-    answer = stage.send("n0", "HEAD", f"/jobs/{stage.job}/bodies/{hashlib.sha256(data).hexdigest()}")
+    answer = stage.send("n0", "HEAD", f"/jobs/{stage.job}/blobs/{hashlib.sha256(data).hexdigest()}")
     return int(answer.headers.get("upload-offset", -1)) if answer.status_code == 404 else len(data)
 
 
@@ -178,7 +179,7 @@ def test_an_upload_may_go_on_before_its_end(stage: Stage) -> None:
     data = model(0.25)
     break_off(stage, data, 100_000)
     wait_for(stage, data, 100_000)
-    problem(resume(stage, data, 100_001), 409, "body.offset")
+    problem(resume(stage, data, 100_001), 409, "blob.offset")
     assert held(stage, data) == 100_000
     assert resume(stage, data, 50_000).status_code == 201
 
@@ -192,7 +193,7 @@ def test_a_resumed_body_is_looked_at_as_a_whole(stage: Stage, wrong: str) -> Non
     }[wrong]
     good = model(2.0)
     if wrong == "header":  # what arrives first is looked at, so only the kept part can be wrong
-        folder = stage.running.driver(stage.job).bodies.folder / "partial" / "n0"
+        folder = stage.running.runner(stage.job).blobs.folder / "partial" / "n0"
         folder.mkdir(exist_ok=True)
         (folder / hashlib.sha256(data).hexdigest()).write_bytes(data[:1000])
     else:
@@ -204,7 +205,7 @@ def test_a_resumed_body_is_looked_at_as_a_whole(stage: Stage, wrong: str) -> Non
         altered = good[:-1] + b"\x01"
         digest = hashlib.sha256(good).hexdigest()
         answer = put(stage, altered[1000:], digest, **{"Content-Range": f"bytes 1000-{len(good) - 1}/{len(good)}"})
-        problem(answer, 422, "body.digest")
+        problem(answer, 422, "blob.digest")
     else:
         problem(resume(stage, data, 1000), 422, "payload.layout" if wrong == "header" else "payload.not-finite")
     assert stage.picture() == before
@@ -234,15 +235,15 @@ def test_an_evaluation_carries_no_body(coordinator: Inside) -> None:
         coordinator.post("/jobs/small/stop", {"when": "round"})
         for name in ("n0", "n1"):
             node = next(one for one in made.nodes if one.node == name)
-            assert node.report("small", made.orders[name]).counted
-        made.orders["n0"], _ = order_of(made.nodes[0], "small")
-        assert made.orders["n0"].kind == "evaluate"
+            assert node.report("small", made.tasks[name]).counted
+        made.tasks["n0"], _ = task_of(made.nodes[0], "small")
+        assert made.tasks["n0"].kind == "evaluate"
         until("the version", lambda: len(coordinator.rows("SELECT 1 FROM versions")) == 2)
         before = until("all that was reported to be written", lambda: same(made.picture(), made.picture()))
         problem(put(made, save({"w": initial(10)})), 422, "payload.unwanted")
         problem(made.report(initial(10), weight=0.0), 422, "payload.unwanted")
         assert made.picture() == before
-        ack = made.nodes[0].report("small", made.orders["n0"])
+        ack = made.nodes[0].report("small", made.tasks["n0"])
         assert isinstance(ack, Ack)
         assert ack.counted
     finally:

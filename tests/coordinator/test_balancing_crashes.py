@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from shoal.core.message import Order
-from tests.coordinator.proxy import Proxy
-from tests.coordinator.server import PATIENCE_S, Server, until
-from tests.edge_client.drifting import Decisions, Joined, Made, clients, decided, in_training, job, simulated
-from tests.nightly import at_night
+from shoal.core.protocol.message import Task
+from tests.edge_client.dynamic_job import Decisions, Joined, Made, clients, decided, in_training, job, simulated
+from tests.support.coordinator import PATIENCE_S, Server, until
+from tests.support.nightly import at_night
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(300)
 
 JOB = job([], balancing="double", delta=1.0)
 POINTS = {
-    "driver.fed": (9, 7, 8, 6),
-    "driver.journaled": (9, 7, 8, 6),
+    "runner.fed": (9, 7, 8, 6),
+    "runner.journaled": (9, 7, 8, 6),
     "journal.before-commit": (12, 9, 10, 11),
-    "order.answer": (9, 7, 8, 6),
+    "task.answer": (9, 7, 8, 6),
     "report.answer": (4, 3, 2, 3),
     "report.received": (4, 3, 2, 3),
 }
@@ -55,7 +55,7 @@ def check(running: Server, nodes: list[Joined], foreseen: tuple[Decisions, Made]
     assert in_training(decisions) == in_training(foreseen[0])
 
 
-@pytest.mark.parametrize("point", at_night(POINTS, but=["driver.journaled", "journal.before-commit", "report.answer"]))
+@pytest.mark.parametrize("point", at_night(POINTS, but=["runner.journaled", "journal.before-commit", "report.answer"]))
 def test_a_death_changes_nothing(
     point: str, scene: tuple[Server, list[Joined]], foreseen: tuple[Decisions, Made]
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_death_changes_nothing(
         node.start()
     for k in POINTS[point]:
         running.start(crash=f"{point}#{k}")
-        until("the death", lambda: running.ended() is not None or not any(node.is_alive() for node in nodes))
+        until("the death", lambda: running.ended() is not None or all(node.outcome for node in nodes))
         assert running.ended() == -9, f"{point}#{k} was not reached: give the job more checks"
     running.start()
     check(running, nodes, foreseen)
@@ -78,8 +78,8 @@ class Gate:
     arrived: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
 
-    def __call__(self, order: Order) -> None:
-        if order.recall and self.left:
+    def __call__(self, task: Task) -> None:
+        if task.recall and self.left:
             self.left -= 1
             self.arrived.set()
             assert self.opened.wait(PATIENCE_S)

@@ -17,21 +17,21 @@ import httpx
 import pytest
 
 from shoal.core.errors import InvalidPayload, StorageFailed
-from shoal.core.message import Ref
-from shoal.runtime.store import SHARED_S, FileBodies
-from shoal_coordinator.beginnings import share
-from shoal_coordinator.blobs.places import open_store
-from shoal_coordinator.blobs.store import BlobStore
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.blob_files import SHARED_S, FileBlobs
+from shoal_coordinator.composition.start_store import link_blob
 from shoal_coordinator.settings import Settings
-from tests.coordinator.history import final, predicted
-from tests.coordinator.node import Node, body, initial
-from tests.coordinator.s3 import KEY_ID, S3, SECRET
-from tests.coordinator.server import inside, until
+from shoal_coordinator.storage.blobs.places import open_store
+from shoal_coordinator.storage.blobs.store import BlobStore
+from tests.support.coordinator import inside, until
+from tests.support.history import final, predicted
+from tests.support.node import Node, body, initial
+from tests.support.s3 import KEY_ID, S3, SECRET
 
 Swarm = Callable[..., list[Node]]
 
 DATA = secrets.token_bytes(2**20 + 17)
-REF = Ref(hashlib.sha256(DATA).hexdigest(), len(DATA))
+REF = BlobRef(hashlib.sha256(DATA).hexdigest(), len(DATA))
 KEYS: dict[str, Any] = {"blobs_key_id": KEY_ID, "blobs_secret": SECRET}
 KEY = f"main/{REF.digest}"
 
@@ -206,18 +206,18 @@ def test_the_public_address_is_the_one_that_nodes_are_given(s3: S3, bucket: str)
 
 
 @pytest.fixture
-def bodies(store: BlobStore, tmp_path: Path) -> FileBodies:
-    return store.bodies("main", tmp_path / "near", lambda _: None)
+def bodies(store: BlobStore, tmp_path: Path) -> FileBlobs:
+    return store.blobs_of("main", tmp_path / "near", lambda _: None)
 
 
-def sent(bodies: FileBodies, data: bytes = DATA, ref: Ref = REF) -> None:
-    with bodies.incoming("a", ref) as incoming:
+def sent(bodies: FileBlobs, data: bytes = DATA, ref: BlobRef = REF) -> None:
+    with bodies.partials.incoming("a", ref) as incoming:
         incoming.write(data)
         incoming.finish()
 
 
 @pytest.mark.parametrize("way", ["incoming", "keep"])
-def test_what_came_is_in_the_store_and_read_here(bodies: FileBodies, store: BlobStore, way: str) -> None:
+def test_what_came_is_in_the_store_and_read_here(bodies: FileBlobs, store: BlobStore, way: str) -> None:
     sent(bodies) if way == "incoming" else bodies.keep(REF, DATA)
     assert got(store) == DATA
     assert bodies.open(REF)[:] == DATA
@@ -225,21 +225,21 @@ def test_what_came_is_in_the_store_and_read_here(bodies: FileBodies, store: Blob
     assert bodies.digests() == [REF.digest]
 
 
-def test_bodies_are_read_by_who_has_no_copy(bodies: FileBodies, store: BlobStore, tmp_path: Path) -> None:
+def test_bodies_are_read_by_who_has_no_copy(bodies: FileBlobs, store: BlobStore, tmp_path: Path) -> None:
     sent(bodies)
-    elsewhere = store.bodies("main", tmp_path / "elsewhere", lambda _: None)
+    elsewhere = store.blobs_of("main", tmp_path / "elsewhere", lambda _: None)
     assert elsewhere.has(REF.digest)
     assert elsewhere.check(REF)
     assert elsewhere.open(REF)[7:9] == DATA[7:9]
 
 
-def test_what_is_wrong_never_comes_into_the_store(bodies: FileBodies, store: BlobStore) -> None:
+def test_what_is_wrong_never_comes_into_the_store(bodies: FileBlobs, store: BlobStore) -> None:
     with pytest.raises(InvalidPayload):
         sent(bodies, b"x" * len(DATA))
     assert store.size(KEY) is None
 
 
-def test_a_body_is_deleted_and_comes_again(bodies: FileBodies, store: BlobStore) -> None:
+def test_a_body_is_deleted_and_comes_again(bodies: FileBlobs, store: BlobStore) -> None:
     sent(bodies)
     bodies.delete(REF.digest)
     assert not bodies.has(REF.digest)
@@ -257,17 +257,17 @@ def test_a_body_is_shared_with_another_job(
     store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     data = body(initial(1000))
-    ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
-    starts, mine = (store.bodies(job, tmp_path / "near" / job, lambda _: None) for job in ("starts", "main"))
+    ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
+    starts, mine = (store.blobs_of(job, tmp_path / "near" / job, lambda _: None) for job in ("starts", "main"))
     with pytest.raises(StorageFailed, match="missing"):
-        share(mine, starts, ref)
+        link_blob(mine, starts, ref)
     sent(starts, data, ref)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EXDEV, "not on one disk")
 
-    monkeypatch.setattr(*((FileBodies, "put") if links else (os, "link")), refuse)
-    share(mine, starts, ref)
+    monkeypatch.setattr(*((FileBlobs, "put") if links else (os, "link")), refuse)
+    link_blob(mine, starts, ref)
     starts.delete(ref.digest)
     starts.reap()
     assert mine.open(ref)[:] == data
@@ -275,7 +275,7 @@ def test_a_body_is_shared_with_another_job(
     assert list((mine.folder / "tmp").iterdir()) == []
 
 
-def test_old_bodies_are_found(bodies: FileBodies) -> None:
+def test_old_bodies_are_found(bodies: FileBlobs) -> None:
     sent(bodies)
     assert bodies.old(60.0) == set()
     assert bodies.old(-1.0) == {REF.digest}
@@ -284,7 +284,7 @@ def test_old_bodies_are_found(bodies: FileBodies) -> None:
 def test_a_body_that_is_put_while_it_is_deleted_is_there_in_the_end(tmp_path: Path) -> None:
     """The store is slow to delete; meanwhile the same bytes come again."""
     store = opened(f"memory://{tmp_path}")
-    bodies = store.bodies("main", tmp_path / "near", lambda _: None)
+    bodies = store.blobs_of("main", tmp_path / "near", lambda _: None)
     sent(bodies)
     bodies.delete(REF.digest)
     begun, go_on, delete = threading.Event(), threading.Event(), store.delete
@@ -311,28 +311,28 @@ def test_a_body_that_is_put_while_it_is_deleted_is_there_in_the_end(tmp_path: Pa
 
 def test_what_another_coordinator_deleted_is_forgotten(tmp_path: Path) -> None:
     store = opened(f"memory://{tmp_path}")
-    bodies = store.bodies("main", tmp_path / "near", lambda _: None)
+    bodies = store.blobs_of("main", tmp_path / "near", lambda _: None)
     sent(bodies)
     store.delete(KEY)
     bodies.old(-1.0)
     assert not bodies.has(REF.digest)
 
 
-def near(tmp_path: Path, used_s: dict[str, float], near_bytes_max: int) -> dict[str, tuple[FileBodies, Ref]]:
+def near(tmp_path: Path, used_s: dict[str, float], blob_cache_bytes_max: int) -> dict[str, tuple[FileBlobs, BlobRef]]:
     """A job for each name, with a copy of 1000 bytes that was used last so many seconds ago."""
-    store = open_store(Settings(blobs=f"memory://{tmp_path}", near_bytes_max=near_bytes_max))
+    store = open_store(Settings(blobs=f"memory://{tmp_path}", blob_cache_bytes_max=blob_cache_bytes_max))
     found = {}
     for job, ago_s in used_s.items():
         data = secrets.token_bytes(1000)
-        bodies = store.bodies(job, tmp_path / job, lambda _: None)
-        ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
+        bodies = store.blobs_of(job, tmp_path / job, lambda _: None)
+        ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
         bodies.keep(ref, data)
         os.utime(bodies.path(ref.digest), (time.time() - ago_s,) * 2)
         found[job] = bodies, ref
     return found
 
 
-def copied(jobs: dict[str, tuple[FileBodies, Ref]]) -> set[str]:
+def copied(jobs: dict[str, tuple[FileBlobs, BlobRef]]) -> set[str]:
     return {job for job, (bodies, ref) in jobs.items() if bodies.path(ref.digest).exists()}
 
 
@@ -359,29 +359,29 @@ def test_a_copy_that_was_used_just_now_stays(tmp_path: Path) -> None:
 
 def test_a_job_that_was_anothers_meanwhile_is_read_anew(tmp_path: Path) -> None:
     """Its copies are thrown away when it comes back, and nobody else's clearing stumbles over that."""
-    store = open_store(Settings(blobs=f"memory://{tmp_path}", near_bytes_max=0))
-    first, other = (store.bodies(job, tmp_path / job, lambda _: None) for job in ("a", "b"))
+    store = open_store(Settings(blobs=f"memory://{tmp_path}", blob_cache_bytes_max=0))
+    first, other = (store.blobs_of(job, tmp_path / job, lambda _: None) for job in ("a", "b"))
     for bodies in (first, other):
         sent(bodies)
     other.delete(REF.digest)
     shutil.rmtree(tmp_path / "a")
     other.reap()
     assert not list(store.list("b")), "what was deleted is gone"
-    again = store.bodies("a", tmp_path / "a", lambda _: None)
+    again = store.blobs_of("a", tmp_path / "a", lambda _: None)
     assert again.open(REF)[:] == DATA
 
 
 def test_a_damaged_blob_is_named(tmp_path: Path) -> None:
     store = opened(f"memory://{tmp_path}")
     store.put(KEY, b"x" * len(DATA))
-    bodies = store.bodies("main", tmp_path / "near", lambda _: None)
+    bodies = store.blobs_of("main", tmp_path / "near", lambda _: None)
     with pytest.raises(StorageFailed, match="is damaged in memory://"):
         bodies.open(REF)
     assert not list((tmp_path / "near").glob("**/*.tmp"))
 
 
 def test_in_a_shared_folder_a_start_leaves_the_work_of_others(tmp_path: Path) -> None:
-    bodies = opened(str(tmp_path / "shared")).bodies("main", tmp_path / "near", lambda _: None)
+    bodies = opened(str(tmp_path / "shared")).blobs_of("main", tmp_path / "near", lambda _: None)
     theirs, forgotten = bodies.temporary(), bodies.temporary()
     for path in (theirs, forgotten):
         path.write_bytes(b"half")

@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from shoal.core.message import Ref
-from shoal_coordinator import intake
-from shoal_coordinator.intake import Intake
-from tests.coordinator.raw import answer, closed_after, connected, head
-from tests.coordinator.server import OPERATOR, Inside, inside, until
-from tests.runtime.servers import CERTIFICATE
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.http.server import body_receiver
+from shoal.runtime.http.server.body_receiver import BodyReceiver
+from tests.support.coordinator import OPERATOR, Inside, inside, until
+from tests.support.http_servers import CERTIFICATE
+from tests.support.raw_http import answer, closed_after, connected, head
 
 DATA = bytes(save({"w": np.random.default_rng(0).standard_normal(900_001, np.float32)}))
 """Three blocks and a half."""
@@ -55,15 +55,15 @@ def dialled(running: Inside) -> Iterator[socket.socket]:
 def put(data: bytes, digest: str = DIGEST, **headers: object) -> bytes:
     """The head of an upload of an initial model."""
     more = {"Authorization": f"Bearer {OPERATOR}", "Content_Length": len(data), **headers}
-    return head("PUT", f"/api/v1/bodies/{digest}", **more)
+    return head("PUT", f"/api/v1/blobs/{digest}", **more)
 
 
 def files(running: Inside) -> list[str]:
-    return [path.name for path in running.coordinator.starts.folder.rglob("*") if path.is_file()]
+    return [path.name for path in running.coordinator.blobs.starts.folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("step", [65_537, len(DATA)])
-def test_http_goes_on_behind_a_body(running: Inside, step: int) -> None:
+def test_the_connection_is_reused_after_a_large_body(running: Inside, step: int) -> None:
     stream = put(DATA) + DATA
     with dialled(running) as raw:
         for start in range(0, len(stream), step):
@@ -71,7 +71,7 @@ def test_http_goes_on_behind_a_body(running: Inside, step: int) -> None:
         assert raw.recv(1 << 16).startswith(b"HTTP/1.1 201 ")
         raw.sendall(NEXT)
         assert b"HTTP/1.1 200 " in answer(raw)
-    assert running.coordinator.starts.check(Ref(DIGEST, len(DATA)))
+    assert running.coordinator.blobs.starts.check(BlobRef(DIGEST, len(DATA)))
     assert files(running) == [DIGEST]
 
 
@@ -85,7 +85,7 @@ def test_a_refused_body_is_heard_to_its_end(running: Inside) -> None:
     assert not files(running)
 
 
-def test_whoever_waits_for_a_continue_gets_one(running: Inside) -> None:
+def test_a_client_that_expects_100_continue_gets_it(running: Inside) -> None:
     with dialled(running) as raw:
         raw.sendall(put(DATA, Expect="100-continue", Connection="close"))
         assert raw.recv(1 << 16).startswith(b"HTTP/1.1 100 ")
@@ -99,8 +99,8 @@ def test_all_that_came_before_a_break_is_kept(running: Inside) -> None:
         raw.sendall(put(DATA) + DATA[:came])
         lines = running.server.server_state.connections
         until("it to have come", lambda: any(cast("Any", one).exchange.up_body == came for one in list(lines)))
-    starts = running.coordinator.starts
-    until("it to be kept", lambda: starts.offset("operator", DIGEST) == came)
+    starts = running.coordinator.blobs.starts
+    until("it to be kept", lambda: starts.partials.offset("operator", DIGEST) == came)
     rest = f"bytes {came}-{len(DATA) - 1}/{len(DATA)}"
     with dialled(running) as raw:
         raw.sendall(put(DATA[came:], Content_Range=rest, Connection="close") + DATA[came:])
@@ -160,7 +160,7 @@ class Wire:
 async def received(data: bytes, cuts: list[int], wanted: int) -> tuple[bytes, Wire]:
     """Send `data` in pieces of those sizes to somebody who drops the rest after so many blocks."""
     wire, got = Wire(), b""
-    one = Intake(cast("Any", wire), len(data))
+    one = BodyReceiver(cast("Any", wire), len(data))
 
     async def read() -> None:
         nonlocal got
@@ -190,33 +190,51 @@ async def received(data: bytes, cuts: list[int], wanted: int) -> tuple[bytes, Wi
 @given(st.binary(min_size=1, max_size=60), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 70))
 def test_blocks_are_the_body_however_it_is_cut(data: bytes, cuts: list[int], wanted: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intake, "BLOCK_BYTES", 7)
-        patch.setattr(intake, "BLOCK_BYTES_MIN", 7)
+        patch.setattr(body_receiver, "BLOCK_BYTES", 7)
+        patch.setattr(body_receiver, "BLOCK_BYTES_MIN", 7)
         got, wire = asyncio.run(received(data, cuts, wanted))
     assert data.startswith(got)
     assert len(got) == len(data) if wanted > len(data) else len(got) >= min(7 * wanted, len(data))
     assert wire.taken_back_at == [len(data)]
 
 
+def test_a_slow_body_is_passed_on_before_a_block_is_full() -> None:
+    async def scene() -> None:
+        wire = Wire()
+        one = BodyReceiver(cast("Any", wire), 100)
+        reader = asyncio.create_task(one.block(0.01))
+        await asyncio.sleep(0.1)
+        assert not reader.done(), "nothing has come yet"
+        one.get_buffer(-1)[:3] = b"abc"
+        one.buffer_updated(3)
+        assert bytes(await reader) == b"abc"
+        assert wire.paused, "the block is in use"
+        one.get_buffer(-1)[:97] = bytes(97)
+        one.buffer_updated(97)
+        assert len(await one.block(0.01)) == 97
+
+    asyncio.run(scene())
+
+
 def test_many_uploads_at_once_share_the_memory() -> None:
-    intakes: list[Intake] = []
+    intakes: list[BodyReceiver] = []
     for _ in range(1000):
-        intakes.append(Intake(cast("Any", Wire()), 10**9, intakes))
+        intakes.append(BodyReceiver(cast("Any", Wire()), 10**9, intakes))
     sizes = [one.nbytes for one in intakes]
-    assert sizes[:24] == [intake.BLOCK_BYTES] * 24
+    assert sizes[:24] == [body_receiver.BLOCK_BYTES] * 24
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == intake.BLOCK_BYTES_MIN
-    assert sum(sizes) <= intake.BLOCKS_BYTES + 1000 * intake.BLOCK_BYTES_MIN
+    assert sizes[-1] == body_receiver.BLOCK_BYTES_MIN
+    assert sum(sizes) <= body_receiver.BLOCKS_BYTES + 1000 * body_receiver.BLOCK_BYTES_MIN
 
 
 def test_the_memory_of_an_upload_is_given_back(tmp_path: Path) -> None:
     with inside(tmp_path / "data") as running:
         with connected(running.url) as raw:
             raw.sendall(put(DATA, Connection="close") + DATA[:-1])
-            until("it to be lent", lambda: protocol_of(running).intakes)
+            until("it to be lent", lambda: protocol_of(running).shared.receivers)
             raw.sendall(DATA[-1:])
             assert answer(raw).startswith(b"HTTP/1.1 201 ")
-        until("it to be given back", lambda: not protocol_of(running).intakes)
+        until("it to be given back", lambda: not protocol_of(running).shared.receivers)
 
 
 def protocol_of(running: Inside) -> Any:

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator import server as coordinators
-from tests.coordinator.postgres import Cluster
 from tests.coordinator.test_alerts import test_an_alert_is_acknowledged_by_operators
-from tests.coordinator.test_control import test_tags_are_kept_told_and_changed
+from tests.coordinator.test_event_stream import test_a_replay_is_the_feed
 from tests.coordinator.test_failures import (
     stage,
     test_pages_and_filters,
     test_the_oldest_are_forgotten,
     test_who_failed_how_far_and_why,
 )
+from tests.coordinator.test_job_removal import test_another_job_may_have_the_name_at_once
 from tests.coordinator.test_jobs import test_the_model_is_the_predicted_one, test_what_is_told_of_a_job_is_so
 from tests.coordinator.test_journal import (
     test_a_deadline_rings_also_after_a_restart,
@@ -35,18 +34,13 @@ from tests.coordinator.test_node_influence import (
     test_fairness_is_by_each_nodes_last_report,
     test_refusals_are_counted_by_node_with_the_limits_that_hold,
 )
-from tests.coordinator.test_papers import (
-    test_papers_outlive_the_coordinator,
-    test_what_was_booked_is_known_after_a_death,
-)
-from tests.coordinator.test_removal import test_another_job_may_have_the_name_at_once
 from tests.coordinator.test_reports import (
     filled,
     test_a_report_that_is_sent_again_is_one,
     test_a_round_while_it_is_open_and_when_it_has_closed,
-    test_bytes_are_those_of_the_ledger,
     test_one_clients_line,
     test_only_the_newest_are_kept,
+    test_report_bytes_equal_the_counted_traffic,
     test_reports_are_paged_both_ways,
     test_the_bands,
     test_the_heat_map,
@@ -54,8 +48,14 @@ from tests.coordinator.test_reports import (
     test_what_diverged_is_told_whatever_is_thinned,
 )
 from tests.coordinator.test_retention import test_updates_stay_where_they_should
-from tests.coordinator.test_stream import test_a_replay_is_the_feed
+from tests.coordinator.test_tags_and_switches import test_tags_are_kept_told_and_changed
 from tests.coordinator.test_traffic import test_the_parts_make_the_whole
+from tests.coordinator.test_trust_documents import (
+    test_counted_bytes_survive_a_crash,
+    test_trust_documents_survive_a_restart,
+)
+from tests.support import coordinator as coordinators
+from tests.support.postgres import Cluster
 
 __all__ = [
     "filled",
@@ -70,7 +70,7 @@ __all__ = [
     "test_a_text_is_found_wherever_it_stands",
     "test_an_alert_is_acknowledged_by_operators",
     "test_another_job_may_have_the_name_at_once",
-    "test_bytes_are_those_of_the_ledger",
+    "test_counted_bytes_survive_a_crash",
     "test_events_that_come_together_share_a_commit",
     "test_fairness_is_by_each_nodes_last_report",
     "test_levels_jobs_nodes_and_pages",
@@ -78,8 +78,8 @@ __all__ = [
     "test_one_clients_line",
     "test_only_the_newest_are_kept",
     "test_pages_and_filters",
-    "test_papers_outlive_the_coordinator",
     "test_refusals_are_counted_by_node_with_the_limits_that_hold",
+    "test_report_bytes_equal_the_counted_traffic",
     "test_reports_are_paged_both_ways",
     "test_tags_are_kept_told_and_changed",
     "test_the_bands",
@@ -89,10 +89,10 @@ __all__ = [
     "test_the_model_is_the_predicted_one",
     "test_the_oldest_are_forgotten",
     "test_the_parts_make_the_whole",
+    "test_trust_documents_survive_a_restart",
     "test_updates_stay_where_they_should",
     "test_what_diverged_is_told_whatever_is_thinned",
     "test_what_is_told_of_a_job_is_so",
-    "test_what_was_booked_is_known_after_a_death",
     "test_who_failed_how_far_and_why",
 ]
 

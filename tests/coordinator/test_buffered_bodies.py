@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from shoal.runtime.head_limit import (
+from shoal.runtime.http.server.header_limits import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
     HEADS_BYTES_MAX,
     USUAL_BYTES_MAX,
     HeadLimit,
     HeadTooLarge,
-    IncompleteHeads,
+    PendingHeaders,
 )
-from shoal_coordinator.guard import STRANGER_BYTES_MAX
-from shoal_coordinator.held_bodies import NODE_BYTES_MAX, STRANGERS_BYTES_MAX, Budget
+from shoal_coordinator.http.buffered_bodies import NODE_BYTES_MAX, STRANGERS_BYTES_MAX, BodyBudget
+from shoal_coordinator.http.request_limits import STRANGER_BYTES_MAX
 from shoal_coordinator.settings import Settings
-from tests.coordinator.raw import PATIENCE_S, answer, closed_after, connected, head
-from tests.coordinator.server import OPERATOR, Inside, Server, inside
+from tests.support.coordinator import OPERATOR, Inside, Server, inside
+from tests.support.raw_http import PATIENCE_S, answer, closed_after, connected, head
 
 MIB = 2**20
 PLACES = [
     ("POST", "/api/v1/jobs"),
-    ("POST", "/api/v1/drafts/check"),
+    ("POST", "/api/v1/jobs:validate"),
     ("POST", "/api/v1/tokens"),
     ("POST", "/api/v1/hello"),
-    ("POST", "/api/v1/jobs/any/peering"),
+    ("POST", "/api/v1/jobs/any/peer-status"),
     ("POST", "/api/v1/jobs/any/reports"),
     ("PUT", "/api/v1/jobs/any/tags"),
 ]
@@ -53,7 +53,12 @@ def asked(url: str, sent: bytes) -> tuple[int, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     """A coordinator with a small budget, and little patience."""
-    settings = {"held_bodies_bytes_max": MIB, "body_grace_s": 2, "held_body_s": 3, "body_bytes_per_s_min": 1}
+    settings = {
+        "buffered_bodies_bytes_max": MIB,
+        "body_grace_s": 2,
+        "buffered_body_timeout_s": 3,
+        "body_bytes_per_s_min": 1,
+    }
     with inside(tmp_path_factory.mktemp("small") / "data", **settings) as running:
         yield running
 
@@ -68,7 +73,7 @@ def test_a_stranger_is_refused_before_his_body_comes(small: Inside, method: str,
     assert problem["code"] == ("auth.refused" if credential else "auth.missing")
 
 
-@pytest.mark.parametrize("path", ["/api/v1/enrol", "/api/v1/session", "/api/v1/jobs/any/readmission?term=1"])
+@pytest.mark.parametrize("path", ["/api/v1/enrol", "/api/v1/session", "/api/v1/jobs/any/re-enrol?term=1"])
 def test_where_strangers_may_send_a_body_it_is_short(small: Inside, path: str) -> None:
     status, problem = asked(small.url, head("POST", path, Content_Length=STRANGER_BYTES_MAX + 1))
     assert (status, problem["code"]) == (413, "body.too-large")
@@ -91,7 +96,7 @@ def open_bodies(held: contextlib.ExitStack, url: str, count: int, sent: bytes) -
 
 def test_all_open_bodies_have_one_budget(small: Inside) -> None:
     """Four bodies of 300 kB do not fit into 1 MiB; one that is given up makes room."""
-    sent = head("POST", "/api/v1/drafts/check", Content_Length=300_000, Authorization=f"Bearer {OPERATOR}")
+    sent = head("POST", "/api/v1/jobs:validate", Content_Length=300_000, Authorization=f"Bearer {OPERATOR}")
     with contextlib.ExitStack() as held:
         first, *_ = open_bodies(held, small.url, 3, sent + b"{")
         small.get("/jobs")  # whatever came before has been looked at
@@ -113,7 +118,7 @@ def test_strangers_leave_room_for_the_known(small: Inside) -> None:
         small.get("/jobs")
         status, problem = asked(small.url, sent)
         assert (status, problem["code"]) == (503, "bodies.full")
-        assert small.request("POST", "/api/v1/drafts/check", json={"toml": "#" * 300_000}).status_code == 422
+        assert small.request("POST", "/api/v1/jobs:validate", json={"toml": "#" * 300_000}).status_code == 422
 
 
 def test_a_body_has_an_absolute_deadline(small: Inside) -> None:
@@ -129,7 +134,7 @@ def test_a_body_has_an_absolute_deadline(small: Inside) -> None:
 
 
 def test_the_shares_of_the_budget() -> None:
-    budget = Budget(256 * MIB)
+    budget = BodyBudget(256 * MIB)
     assert not all(budget.take("", 16 * 1024) for _ in range(STRANGERS_BYTES_MAX // (16 * 1024) + 1))
     assert not all(budget.take("node a", MIB) for _ in range(NODE_BYTES_MAX // MIB + 1))
     assert budget.take("node b", MIB)
@@ -142,7 +147,7 @@ def test_the_shares_of_the_budget() -> None:
 
 def test_one_body_that_is_allowed_at_all_always_fits() -> None:
     """A setting may be above another: nothing must become impossible for ever."""
-    budget = Budget(MIB)
+    budget = BodyBudget(MIB)
     assert budget.take("person", 4 * MIB)
     assert not budget.take("person", 1)
     budget.give_back("person", 4 * MIB)
@@ -166,7 +171,7 @@ def test_bodies_of_strangers_do_not_stay_in_memory(server: Callable[..., Server]
 
 def test_the_defaults_are_what_the_documentation_promises() -> None:
     settings = Settings()
-    assert (settings.held_bodies_bytes_max, settings.held_body_s) == (256 * MIB, 600)
+    assert (settings.buffered_bodies_bytes_max, settings.buffered_body_timeout_s) == (256 * MIB, 600)
 
 
 # Heads
@@ -213,7 +218,7 @@ def test_a_long_head_within_the_limit_is_taken(small: Inside) -> None:
 
 def test_incomplete_heads_have_one_budget() -> None:
     """While it is spent, usual heads are taken and long ones are not; a lost connection makes room."""
-    heads = IncompleteHeads()
+    heads = PendingHeaders()
     held = [HeadLimit(heads) for _ in range(HEADS_BYTES_MAX // HEAD_BYTES_MAX)]
     for one in held:
         one.came(HEAD_BYTES_MAX)

@@ -6,24 +6,23 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.coordinator.history import check
-from tests.coordinator.node import History
-from tests.coordinator.replicas import Fleet, Storm, doubled, lease, nodes_of
-from tests.coordinator.server import until
-from tests.nightly import at_night
+from tests.support.cluster import Fleet, Storm, doubled, lease, nodes_of
+from tests.support.coordinator import until
+from tests.support.history import check
+from tests.support.nightly import at_night
+from tests.support.node import History
 
 SIZES = {"inline": 10, "large": 66_000}
 SUMS = {"inline": "fixed", "large": "float64"}
 LEASE_S = 1.5
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seconds", at_night([12.0, 240.0], but=[12.0]))
 def test_nothing_is_lost_or_doubled(seconds: float, fleet: Callable[..., Fleet]) -> None:
     three, history = fleet(3, LEASE_S), History()
     for job in SIZES:
-        three.begin(job, nodes=3, rounds=100_000, sums=SUMS[job])
+        three.begin(job, nodes=3, rounds=100_000, aggregation_precision=SUMS[job])
     nodes = nodes_of(three, 3, SIZES, history)
     storm = Storm(three, 1)
     storm.run(seconds, 2.0)

@@ -17,16 +17,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import ValidationError
 
+from shoal.core.cluster.leader_lease import RemoteLeader
 from shoal.core.errors import NotAllowed, ShoalError, Unreachable
-from shoal.core.tenure import Elsewhere
-from shoal.runtime.http import Link
-from shoal_coordinator import forwarding
-from shoal_coordinator.certificates import CERTIFIED_KEY, tls_options
+from shoal.runtime.http.client import Link
+from shoal_coordinator.cluster import reverse_proxy
+from shoal_coordinator.http.client_certificates import CERTIFIED_KEY, tls_options
 from shoal_coordinator.settings import Settings
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
-from tests.coordinator.server import OPERATOR, Inside, until
-from tests.edge_client.learners import VectorLearner
+from tests.support.coordinator import OPERATOR, Inside, until
+from tests.support.learners import VectorLearner
 
 DAY = dt.timedelta(days=1)
 AS_NODE = {"protocols": [1], "info": {}}
@@ -105,7 +105,7 @@ def assert_refused(answer: httpx.Response, said: str) -> None:
 def test_a_node_with_its_certificate_does_a_whole_job(running: Inside, authority: Authority, tmp_path: Path) -> None:
     cert, key = authority.issue("n0", "n0")
     running.begin("a", nodes=1, rounds=2)
-    given = {"url": running.url, "token": running.token(), "name": "n0", "state": tmp_path / "n0", "jobs": ["a"]}
+    given = {"url": running.url, "token": running.token(), "name": "n0", "state_dir": tmp_path / "n0", "jobs": ["a"]}
     given |= {"ca_file": authority.file, "client_cert": cert, "client_key": key, "wait_s": 5.0}
     agent = Agent(EdgeSettings.model_validate(given), VectorLearner(100_000))
     asyncio.run(asyncio.wait_for(agent.run(), 60))
@@ -119,7 +119,7 @@ def test_a_credential_alone_is_not_enough(running: Inside, authority: Authority)
         answer = enrolled(running, asks, "own")
         assert answer.status_code == 201, answer.text
         credential = answer.json()["credential"]
-    paths = ["/work?wait_s=0", "/work?wait_s=0&job=x&other=1", f"/jobs/a/bodies/{'0' * 64}"]
+    paths = ["/work?wait_s=0", "/work?wait_s=0&job=x&other=1", f"/jobs/a/blobs/{'0' * 64}"]
     stolen = {"shown no certificate": None, "made out to n9, not to own": authority.issue("n9", "n9")}
     for said, shown in stolen.items():
         with asking(authority, shown, credential) as asks:
@@ -160,7 +160,7 @@ def test_a_certificate_of_another_authority_is_refused(running: Inside, authorit
 )
 def test_what_tls_says_of_ones_own_certificate_is_told_as_that(said: str) -> None:
     with Link("https://127.0.0.1:1") as link:
-        found = link._unreachable(httpx.ReadError(said))
+        found = link._unreachable(ssl.SSLError(said))
     assert found.code == "tls.refused"
     assert "client_cert" in found.hint
 
@@ -181,10 +181,14 @@ def test_settings_that_do_not_fit_are_refused(authority: Authority) -> None:
 
 @pytest.mark.parametrize("names", [None, (), ("n0", "n1")])
 def test_another_coordinator_is_told_whose_certificate_it_was(names: tuple[str, ...] | None) -> None:
-    lead = Elsewhere(3, "http://10.0.0.1:8080", "secret")
+    leader = RemoteLeader(3, "http://10.0.0.1:8080", "secret")
     scope: dict[str, Any] = {"method": "GET", "raw_path": b"/api/v1/work", "query_string": b"", "scheme": "https"}
     scope |= {"client": ("10.0.0.9", 1234), "headers": []}
     asked = scope if names is None else {**scope, CERTIFIED_KEY: names}
-    there = {**scope, "headers": [(forwarding.HEADER, forwarding.stamp(asked, lead))], CERTIFIED_KEY: ("forged",)}
-    assert forwarding.accept(there, 3, "secret")
+    there = {
+        **scope,
+        "headers": [(reverse_proxy.HEADER, reverse_proxy.stamp(asked, leader))],
+        CERTIFIED_KEY: ("forged",),
+    }
+    assert reverse_proxy.accept(there, 3, "secret")
     assert there.get(CERTIFIED_KEY) == names

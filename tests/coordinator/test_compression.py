@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from shoal_coordinator.compression import BYTES_MIN, THREAD_BYTES, Compression, accepts
-from shoal_coordinator.static_files import Assets
+from shoal_coordinator.api.static_files import StaticAssets
+from shoal_coordinator.http.compression import BYTES_MIN, THREAD_BYTES, Compression, accepts
 
 LONG = {"numbers": ["1234567890"] * 200}
 LARGE = {"numbers": list(range(THREAD_BYTES))}
@@ -44,7 +44,7 @@ def app(folder: Path) -> Starlette:
         return StreamingResponse(pieces(), media_type=request.query_params["as"])
 
     routes = [Route(path, answer, methods=["GET", "POST"]) for path in answers]
-    inner = Starlette(routes=[*routes, Route("/stream", stream), Mount("/assets", Assets(directory=folder))])
+    inner = Starlette(routes=[*routes, Route("/stream", stream), Mount("/assets", StaticAssets(directory=folder))])
     inner.add_middleware(Compression)
     return inner
 

@@ -10,10 +10,12 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from shoal_coordinator.ledger import Ledger
-from shoal_coordinator.metrics import Metrics
-from shoal_coordinator.protocol import SCOPE_KEY, Label, MeteredProtocol
+from shoal.runtime.http.server.exchange import SCOPE_KEY
+from shoal.runtime.http.server.metered_protocol import MeteredProtocol
+from shoal_coordinator.http.connections import CoordinatorConnections
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.telemetry.metrics import Metrics
+from shoal_coordinator.telemetry.traffic import Label, TrafficCounter
 
 BODY = b"x" * 1000
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -46,9 +48,9 @@ class Wire(asyncio.Transport):
     pause_reading = resume_reading
 
 
-def connected(app: App, ledger: Ledger) -> tuple[MeteredProtocol, Wire]:
+def connected(app: App, ledger: TrafficCounter) -> tuple[MeteredProtocol, Wire]:
     """A connection that an application serves."""
-    protocols = MeteredProtocol.bind(ledger, Settings(), Metrics())
+    protocols = CoordinatorConnections(ledger, Settings(), Metrics()).protocol()
     config = uvicorn.Config(app, http=protocols, lifespan="off", log_config=None, proxy_headers=False)
     config.load()
     protocol, wire = protocols(config, ServerState(), {}), Wire()
@@ -83,7 +85,7 @@ def asked(method: str, **headers: str) -> bytes:
 
 def test_an_answers_head_goes_with_its_body() -> None:
     async def main() -> None:
-        ledger = Ledger()
+        ledger = TrafficCounter()
         protocol, wire = connected(answering(BODY, BODY), ledger)
         for _ in range(2):
             wire.pieces.clear()
@@ -101,7 +103,7 @@ def test_an_answers_head_goes_with_its_body() -> None:
 def test_a_head_does_not_wait_for_a_body_that_takes_its_time() -> None:
     async def main() -> None:
         between = asyncio.Event()
-        protocol, wire = connected(answering(BODY, between=between), Ledger())
+        protocol, wire = connected(answering(BODY, between=between), TrafficCounter())
         protocol.data_received(asked("GET"))
         await until(lambda: bool(wire.pieces))
         assert wire.pieces[0].endswith(b"\r\n\r\n")
@@ -115,7 +117,7 @@ def test_a_head_does_not_wait_for_a_body_that_takes_its_time() -> None:
 @pytest.mark.parametrize("after", ["keep-alive", "close"])
 def test_a_head_without_a_body_is_sent(after: str) -> None:
     async def main() -> None:
-        ledger = Ledger()
+        ledger = TrafficCounter()
         protocol, wire = connected(answering(BODY), ledger)
         protocol.data_received(asked("HEAD", connection=after))
         await until(lambda: len(wire.pieces) == 1 and wire.closed == (after == "close"))
@@ -130,7 +132,7 @@ def test_a_request_behind_one_that_waits_is_refused_and_a_hang_up_is_heard() -> 
     """A poll waits; another on its heels would keep us from reading, so that nobody heard a goodbye."""
 
     async def main() -> None:
-        ledger, gone = Ledger(), asyncio.Event()
+        ledger, gone = TrafficCounter(), asyncio.Event()
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             scope[SCOPE_KEY].label = Label("main", 0, "n0", "poll")
@@ -155,7 +157,7 @@ def test_a_request_behind_one_that_waits_is_refused_and_a_hang_up_is_heard() -> 
 
 def test_requests_one_after_the_other_are_none_of_that() -> None:
     async def main() -> None:
-        protocol, wire = connected(answering(BODY), Ledger())
+        protocol, wire = connected(answering(BODY), TrafficCounter())
         for number in range(3):
             protocol.data_received(asked("GET"))
             await until(lambda: b"".join(wire.pieces).count(BODY) == number + 1)  # noqa: B023

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,15 +14,17 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from shoal.core.errors import ShoalError, StorageFailed
-from shoal_coordinator import serve
-from shoal_coordinator.database import Database
+from shoal_coordinator import main
 from shoal_coordinator.settings import Settings
-from shoal_coordinator.tables import metadata
-from tests.coordinator.node import Node
-from tests.coordinator.server import FAST, Inside, Server, inside
+from shoal_coordinator.storage import schema_revision
+from shoal_coordinator.storage.tables import metadata
+from shoal_coordinator.storage.writer import Database
+from tests.support.coordinator import FAST, Inside, Server, inside
+from tests.support.node import Node
 
 
 def refusal(**settings: Any) -> ShoalError:
@@ -138,6 +141,17 @@ def test_a_database_of_a_newer_release_is_not_touched(tmp_path: Path) -> None:
     assert (folder / "shoal.db").read_bytes() == before
 
 
+def test_a_database_of_this_release_is_opened_without_alembic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = ScriptDirectory.from_config(schema_revision._alembic(""))
+    assert schema_revision.newest() == scripts.get_current_head(), "files are named after their revisions, in order"
+    with inside(tmp_path / "data"):
+        pass
+    monkeypatch.setitem(sys.modules, "alembic", None)
+    monkeypatch.setitem(sys.modules, "alembic.runtime.migration", None)
+    with inside(tmp_path / "data") as running:
+        assert running.get("/jobs")["jobs"] == []
+
+
 def test_a_second_coordinator_on_one_folder(tmp_path: Path) -> None:
     with inside(tmp_path / "data") as first:
         error = refusal(folder=tmp_path / "data")
@@ -211,7 +225,7 @@ def test_another_place_for_the_database(tmp_path: Path) -> None:
 def test_half_of_a_certificate(tmp_path: Path) -> None:
     settings = Settings.model_validate({**FAST, "data": tmp_path, "tls_cert": "cert.pem"})
     with pytest.raises(ShoalError, match="tls_key"):
-        serve.run(settings)
+        main.run(settings)
 
 
 def test_a_job_that_this_release_cannot_run_stops_no_other(tmp_path: Path) -> None:

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, select
 
-from shoal.core.machine import Save, Timer, Version
-from shoal.core.message import Ref
-from shoal_coordinator import journal
-from shoal_coordinator.journal import Entry, Fed
-from shoal_coordinator.jump import BY_LOSS, FACTOR, JUMP, SINCE, WINDOW, Closed, jump, loss_jump
-from shoal_coordinator.tables import jobs, metadata, versions
+from shoal.core.protocol.machine import ModelVersion, Save, Timer
+from shoal.core.protocol.message import BlobRef
+from shoal_coordinator.jobs import journal
+from shoal_coordinator.jobs.journal import AppliedEntry, JournalEntry
+from shoal_coordinator.storage.tables import jobs, metadata, versions
+from shoal_coordinator.telemetry.divergence_detector import (
+    BY_LOSS,
+    FACTOR,
+    JUMP,
+    SINCE,
+    WINDOW,
+    Closed,
+    loss_rise,
+    rate_rise,
+)
 
 QUIET_S = [1.0] * WINDOW
 """As long as each of the synchronisations of a window took."""
@@ -35,18 +44,18 @@ def spans(seconds: list[float], delta: float = 0.5) -> list[Closed]:
         ([0.01] * WINDOW + [*QUIET_S, *[0.25] * WINDOW], 4.0),  # what was before that does not matter
     ],
 )
-def test_what_is_a_jump(seconds: list[float], found: float | None) -> None:
-    assert jump(spans(seconds)) == found
+def test_a_higher_rate_of_synchronisations_is_detected(seconds: list[float], found: float | None) -> None:
+    assert rate_rise(spans(seconds)) == found
 
 
-def test_at_the_factor_it_is_one() -> None:
-    assert jump(spans([*QUIET_S, *[1 / FACTOR] * WINDOW])) == pytest.approx(FACTOR)
+def test_the_rate_is_detected_from_the_factor_on() -> None:
+    assert rate_rise(spans([*QUIET_S, *[1 / FACTOR] * WINDOW])) == pytest.approx(FACTOR)
 
 
-def test_a_lower_threshold_explains_it() -> None:
+def test_a_lower_threshold_explains_a_higher_rate() -> None:
     faster = [0.1] * WINDOW
-    assert jump([*spans(QUIET_S, 0.5), *spans(faster, 0.4)]) is None
-    assert jump([*spans(QUIET_S, 0.5), *spans(faster, 0.6)]) == pytest.approx(10.0)
+    assert rate_rise([*spans(QUIET_S, 0.5), *spans(faster, 0.4)]) is None
+    assert rate_rise([*spans(QUIET_S, 0.5), *spans(faster, 0.6)]) == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +70,8 @@ def test_a_lower_threshold_explains_it() -> None:
         ([-0.2] * WINDOW + [-0.1] * 3, None),  # below zero a ratio says nothing
     ],
 )
-def test_what_is_a_jump_of_the_loss(losses: list[float], found: float | None) -> None:
-    assert loss_jump(losses) == (None if found is None else pytest.approx(found))
+def test_a_higher_loss_is_detected(losses: list[float], found: float | None) -> None:
+    assert loss_rise(losses) == (None if found is None else pytest.approx(found))
 
 
 @pytest.fixture
@@ -75,22 +84,24 @@ def connection() -> Iterator[Connection]:
     engine.dispose()
 
 
-def history(seconds: list[float], **numbers: float) -> list[Fed]:
+def history(seconds: list[float], **numbers: float) -> list[AppliedEntry]:
     """Versions that took so long, as the driver has them for the journal."""
     ends = list(accumulate(seconds, initial=0.0))
-    made = [Version(0, Ref("0" * 64, 8), "initial model", 0.0, 0.0, numbers=numbers)]
+    made = [ModelVersion(0, BlobRef("0" * 64, 8), "initial model", 0.0, 0.0, numbers=numbers)]
     for number, (opened, closed) in enumerate(pairwise(ends), start=1):
-        made.append(Version(number, Ref("0" * 64, 8), "full synchronisation", opened, closed, numbers=numbers))
-    return [Fed(Entry(n, v.closed, v.closed, Timer()), [Save(v)], None) for n, v in enumerate(made, start=1)]
+        made.append(ModelVersion(number, BlobRef("0" * 64, 8), "full synchronisation", opened, closed, numbers=numbers))
+    return [
+        AppliedEntry(JournalEntry(n, v.closed, v.closed, Timer()), [Save(v)], None) for n, v in enumerate(made, start=1)
+    ]
 
 
 def warnings(items: list[Any]) -> list[str]:
-    return [item.data["text"] for item in items if item.topic == "note" and item.data["kind"] == "warning"]
+    return [item.data["text"] for item in items if item.topic == "job_event" and item.data["kind"] == "warning"]
 
 
-def test_a_jump_is_told_and_marked_once(connection: Connection) -> None:
+def test_a_divergence_is_reported_and_marked_once(connection: Connection) -> None:
     fed = history([*QUIET_S, *QUIET_S, *[0.05] * WINDOW], delta=1)
-    told = warnings(journal.project(connection, "stream", fed))
+    told = warnings(journal.project_effects(connection, "stream", fed))
     assert len(told) == 1
     assert "2.7 times as fast since version 10" in told[0]  # 6 s before; then 2 of 1 s and 4 of 0.05 s
     rows = connection.execute(select(versions.c.number, versions.c.numbers).order_by(versions.c.number)).all()
@@ -98,23 +109,23 @@ def test_a_jump_is_told_and_marked_once(connection: Connection) -> None:
     assert marked == {16: {"delta": 1, JUMP: pytest.approx(6 / 2.2), SINCE: 10}}
 
 
-def test_a_jump_is_not_told_again_after_a_crash(connection: Connection) -> None:
+def test_a_divergence_is_not_reported_again_after_a_crash(connection: Connection) -> None:
     fed = history([*QUIET_S, *[0.1] * WINDOW], delta=0.5)
-    assert len(warnings(journal.project(connection, "stream", fed))) == 1
-    assert journal.project(connection, "stream", fed) == []
+    assert len(warnings(journal.project_effects(connection, "stream", fed))) == 1
+    assert journal.project_effects(connection, "stream", fed) == []
 
 
-def test_the_next_change_is_told_again(connection: Connection) -> None:
+def test_the_next_divergence_is_reported_again(connection: Connection) -> None:
     calm, storm = [1.0] * 2 * WINDOW, [0.1] * WINDOW
     fed = history([*calm, *storm, *calm, *storm], delta=0.5)
-    assert len(warnings(journal.project(connection, "stream", fed))) == 2
+    assert len(warnings(journal.project_effects(connection, "stream", fed))) == 2
 
 
-def test_a_loss_that_rises_is_told_though_synchronisations_come_no_faster(connection: Connection) -> None:
+def test_a_rising_loss_is_reported_at_an_unchanged_rate(connection: Connection) -> None:
     """What is known of a version comes after it has closed: so each mark is found at a later one."""
     told = []
     for number, fed in enumerate(history([1.0] * 24, delta=0.5)):
-        told += warnings(journal.project(connection, "stream", [fed]))
+        told += warnings(journal.project_effects(connection, "stream", [fed]))
         loss = 0.1 if number < 12 else 1.2
         journal.merge_metrics(connection, "stream", number, {"eval/accuracy": 0.9, "train/loss": loss})
     assert told == ["train/loss is 12.0 times as high since version 12: the data seem to have changed"]
@@ -123,5 +134,5 @@ def test_a_loss_that_rises_is_told_though_synchronisations_come_no_faster(connec
     assert marked == {15: {"delta": 0.5, JUMP: pytest.approx(12.0), SINCE: 12, BY_LOSS: 1.0}}
 
 
-def test_rounds_are_none_of_its_business(connection: Connection) -> None:
-    assert warnings(journal.project(connection, "stream", history([*QUIET_S, *[0.1] * WINDOW]))) == []
+def test_jobs_with_rounds_are_not_watched(connection: Connection) -> None:
+    assert warnings(journal.project_effects(connection, "stream", history([*QUIET_S, *[0.1] * WINDOW]))) == []

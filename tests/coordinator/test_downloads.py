@@ -9,15 +9,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.coordinator.node import body, initial
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import Stage, order_of, problem, set_up
+from tests.support.coordinator import Inside, inside
+from tests.support.node import body, initial
+from tests.support.scenario import Stage, problem, set_up, task_of
 
 SIZE = 400_000
 DATA = body(initial(SIZE))
 DIGEST = hashlib.sha256(DATA).hexdigest()
 ETAG = f'"sha256:{DIGEST}"'
-PATHS = ["/jobs/main/models/0", f"/jobs/main/bodies/{DIGEST}"]
+PATHS = ["/jobs/main/models/0", f"/jobs/main/blobs/{DIGEST}"]
 
 
 @pytest.fixture(scope="module")
@@ -109,32 +109,32 @@ def test_the_head_alone(stage: Stage) -> None:
 
 
 def test_a_node_reads_what_its_order_names(stage: Stage) -> None:
-    path = f"/jobs/main/bodies/{DIGEST}"
+    path = f"/jobs/main/blobs/{DIGEST}"
     assert stage.send("n0", "GET", path).content == DATA
     assert stage.send("n0", "GET", path, headers={"Range": "bytes=100000-"}).content == DATA[100_000:]
-    problem(stage.send("n2", "GET", path), 409, "order.none")
-    problem(stage.send("n0", "GET", f"/jobs/main/bodies/{'0' * 64}"), 409, "order.superseded")
+    problem(stage.send("n2", "GET", path), 409, "task.none")
+    problem(stage.send("n0", "GET", f"/jobs/main/blobs/{'0' * 64}"), 409, "task.superseded")
 
 
 def test_the_body_of_a_superseded_order_is_refused_with_the_way_on(tmp_path: Path) -> None:
-    """Nobody is forbidden anything: the node polls, and gets the order that stands, with its body."""
+    """Nobody is forbidden anything: the node polls, and gets the task that stands, with its body."""
     with inside(tmp_path / "data") as running:
-        stage = set_up(running, size=SIZE, schedule={"min_nodes": 2, "cohort": 1, "over": 1})
-        first = stage.orders["n0"].body
+        stage = set_up(running, size=SIZE, schedule={"min_nodes": 2, "cohort": 1, "over_select": 1})
+        first = stage.tasks["n0"].body
         assert first is not None
         assert stage.send("n2", "POST", "/leave").status_code == 204
-        assert stage.nodes[1].report("main", stage.orders["n1"]).counted, "which closes the round without n0"
-        second, _ = order_of(stage.nodes[0], "main")
+        assert stage.nodes[1].report("main", stage.tasks["n1"]).counted, "which closes the round without n0"
+        second, _ = task_of(stage.nodes[0], "main")
         assert second.version == 1
         assert second.body is not None
-        found = problem(stage.send("n0", "GET", f"/jobs/main/bodies/{first.digest}"), 409, "order.superseded")
+        found = problem(stage.send("n0", "GET", f"/jobs/main/blobs/{first.digest}"), 409, "task.superseded")
         assert "poll" in found["hint"]
-        assert stage.send("n0", "GET", f"/jobs/main/bodies/{second.body.digest}").status_code == 200
+        assert stage.send("n0", "GET", f"/jobs/main/blobs/{second.body.digest}").status_code == 200
         stage.close()
 
 
 def test_a_download_is_not_disturbed_by_the_file_going_away(stage: Stage) -> None:
-    bodies = stage.running.driver("main").bodies
+    bodies = stage.running.runner("main").blobs
     kept = bodies.path(DIGEST).read_bytes()
     try:
         with stage.running._client.stream("GET", f"{stage.running.url}/api/v1{PATHS[0]}") as found:
@@ -149,7 +149,7 @@ def test_a_download_is_not_disturbed_by_the_file_going_away(stage: Stage) -> Non
 
 def test_a_damaged_file_is_not_sent(stage: Stage) -> None:
     """A file that has become shorter must neither hang the coordinator nor pass for the model."""
-    path = stage.running.driver("main").bodies.path(DIGEST)
+    path = stage.running.runner("main").blobs.path(DIGEST)
     try:
         path.write_bytes(DATA[:-1000])
         problem(get(stage, PATHS[0]), 503, "storage.damaged")
@@ -163,7 +163,7 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_breaks_the_connection(coor
     stage = set_up(coordinator, "big", size=size)
     stage.close()
     version = coordinator.get("/jobs/big/versions")["versions"][0]
-    path = coordinator.driver("big").bodies.path(version["digest"])
+    path = coordinator.runner("big").blobs.path(version["digest"])
     with coordinator._client.stream("GET", f"{coordinator.url}/api/v1/jobs/big/models/0") as found:
         pieces = found.iter_raw(1000)
         next(pieces)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.server import Inside
-from tests.coordinator.stage import problem
+from tests.support.coordinator import Inside
+from tests.support.scenario import problem
 
 RIGHT = """
 name = "digits"
@@ -27,7 +27,7 @@ SPEC = {
 
 
 def check(running: Inside, **draft: Any) -> dict[str, Any]:
-    found: dict[str, Any] = running.post("/drafts/check", draft)
+    found: dict[str, Any] = running.post("/jobs:validate", draft)
     return found
 
 
@@ -49,7 +49,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
         "algorithm": {"name": "fedavg", "lr": "fast", "epoch": 2},
         "schedule": {"name": "rounds", "quorum": -1},
         "filters": [{"name": "quantize"}, {"name": "quantise"}],
-        "gossip": {"near": 2, "mixing": {"name": "pairwise", "attempts": "many"}},
+        "gossip": {"convergence_tol": 2, "mixing": {"name": "pairwise", "attempts": "many"}},
     }
     found = check(coordinator, spec=spec)
     assert sorted(map(str, places(found))) == sorted(
@@ -63,7 +63,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
                 ["algorithm", "epoch"],
                 ["schedule", "quorum"],
                 ["filters", 1, "name"],
-                ["gossip", "near"],
+                ["gossip", "convergence_tol"],
                 ["gossip", "mixing", "attempts"],
             ],
         )
@@ -76,7 +76,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
 @pytest.mark.parametrize(
     ("spec", "place"),
     [
-        ({"schedule": {"name": "drift"}}, ["algorithm", "name"]),
+        ({"schedule": {"name": "divergence"}}, ["algorithm", "name"]),
         ({"algorithm": {"name": "fda"}}, ["schedule", "name"]),
         ({"algorithm": {"name": "scaffold"}, "gossip": {"allowed": True}}, ["gossip", "allowed"]),
     ],
@@ -121,12 +121,12 @@ def test_more_mistakes_than_anybody_reads(coordinator: Inside) -> None:
 
 @pytest.mark.parametrize("draft", [{}, {"toml": "", "spec": {}}, {"toml": "#" * 65_537}, {"spec": 3}])
 def test_what_is_no_draft(coordinator: Inside, draft: dict[str, Any]) -> None:
-    problem(coordinator.request("POST", "/api/v1/drafts/check", json=draft), 422, "request.invalid")
+    problem(coordinator.request("POST", "/api/v1/jobs:validate", json=draft), 422, "request.invalid")
 
 
 def test_one_that_is_too_large(coordinator: Inside) -> None:
     draft = {"toml": "#" * 2_000_000}
-    problem(coordinator.request("POST", "/api/v1/drafts/check", json=draft), 413, "body.too-large")
+    problem(coordinator.request("POST", "/api/v1/jobs:validate", json=draft), 413, "body.too-large")
 
 
 def test_the_schema_describes_every_field(coordinator: Inside) -> None:

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from shoal.core.errors import NotAllowed, StorageFailed
-from shoal_coordinator.database import Database
-from shoal_coordinator.repeats import Repeating, brief
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import problem, set_up
+from shoal_coordinator.storage.repeated_errors import RepeatedErrors, brief
+from shoal_coordinator.storage.writer import Database
+from tests.support.coordinator import Inside, until
+from tests.support.scenario import problem, set_up
 
 
 def dead() -> OperationalError:
@@ -50,13 +50,13 @@ def test_a_report_that_breaks_off_leaves_no_traceback(coordinator: Inside, caplo
         raw.sendall(lines + head)
         until("the report to be coming", lambda: len(coordinator.server.server_state.tasks) > 0)
     until("the request to be over", lambda: not coordinator.server.server_state.tasks)
-    assert stage.report().status_code == 200, "its order stands"
+    assert stage.report().status_code == 200, "its task stands"
     assert "ClientDisconnect" not in caplog.text
     stage.close()
 
 
 def test_the_same_failure_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    failing = Repeating("the books were not written")
+    failing = RepeatedErrors("the books were not written")
     for _ in range(100):
         failing.failed(dead())
     failing.worked()
@@ -81,7 +81,7 @@ def test_an_error_in_one_line() -> None:
 def test_a_dead_database_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("shoal_coordinator.database.RECONNECT_S", 0.01)
+    monkeypatch.setattr("shoal_coordinator.storage.writer.RECONNECT_S", 0.01)
     commit, alive = Database._commit, False
 
     def broken(self: Database, connection: Any, batch: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_dead_database_is_logged_once(
 
     asyncio.run(use())
     told = capsys.readouterr().out
-    assert told.count("the writer begins anew") == 2, "once when it began, once when it was over"
+    assert told.count("the writer starts again") == 2, "once when it began, once when it was over"
     assert len(told) < 1000
 
 
@@ -114,7 +114,7 @@ def test_an_unreadable_database_is_said_in_one_line(
         raise dead()
 
     coordinator.begin("main", nodes=1)
-    monkeypatch.setattr("shoal_coordinator.routes.jobs.described", broken)
+    monkeypatch.setattr("shoal_coordinator.api.routes.jobs.described", broken)
     problem(coordinator.request("GET", "/api/v1/jobs/main"), 503, "storage.unreachable")
     told = capsys.readouterr().out
     assert "server closed the connection" in told

@@ -12,22 +12,22 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-import shoal_coordinator.routes.stream as routes_stream
-import shoal_coordinator.stream as coordinator_stream
-from shoal_coordinator.news import StreamEvent
-from shoal_coordinator.stream import WAITING_MAX, Broadcast, Item
-from tests.coordinator.node import Node
-from tests.coordinator.raw import connected, head
-from tests.coordinator.server import Api, Inside, Server, inside, until
-from tests.coordinator.sse import Event, listening
+import shoal_coordinator.api.routes.stream as routes_stream
+import shoal_coordinator.telemetry.event_bus as coordinator_stream
+from shoal_coordinator.schemas.events import StreamEvent
+from shoal_coordinator.telemetry.event_bus import BEHIND_MAX, EventBus, Item
+from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.node import Node
+from tests.support.raw_http import connected, head
+from tests.support.sse import Event, listening
 
 Swarm = Callable[..., list[Node]]
-REPLAYED = {"note", "version", "metrics"}
+REPLAYED = {"job_event", "version", "metrics"}
 
 
 def feed(api: Api) -> list[tuple[int, str]]:
     """(id, topic) of all that can be replayed."""
-    return [(row[0], row[1]) for row in api.rows("SELECT id, topic FROM feed ORDER BY id")]
+    return [(row[0], row[1]) for row in api.rows("SELECT id, topic FROM job_events ORDER BY id")]
 
 
 def replay(api: Api, last: int, count: int, job: str = "") -> list[Event]:
@@ -63,9 +63,11 @@ def test_the_events_say_what_the_api_says(coordinator: Inside, swarm: Swarm) -> 
     found = replay(coordinator, 0, len(feed(coordinator)), job="a")
     assert {event.data["job"] for event in found} == {"a"}
     notes = [
-        {name: value for name, value in event.data.items() if name != "job"} for event in found if event.name == "note"
+        {name: value for name, value in event.data.items() if name != "job"}
+        for event in found
+        if event.name == "job_event"
     ]
-    assert notes == coordinator.get("/jobs/a/notes")["notes"]
+    assert notes == coordinator.get("/jobs/a/events")["events"]
     versions = coordinator.get("/jobs/a/versions")["versions"]
     told = [event.data for event in found if event.name == "version"]
     assert [one["number"] for one in told] == [0, 1, 2, 3]
@@ -81,16 +83,16 @@ def test_the_events_say_what_the_api_says(coordinator: Inside, swarm: Swarm) -> 
 
 def test_only_the_jobs_own_events_come(coordinator: Inside, swarm: Swarm) -> None:
     finished(coordinator, swarm, "a", "b")
-    count = len(coordinator.rows("SELECT 1 FROM feed WHERE job = 'b'"))
+    count = len(coordinator.rows("SELECT 1 FROM job_events WHERE job = 'b'"))
     assert {event.data["job"] for event in replay(coordinator, 0, count, job="b")} == {"b"}
 
 
 def test_what_is_about_no_job_is_told_to_all() -> None:
     async def items() -> list[str]:
-        broadcast = Broadcast()
+        broadcast = EventBus()
         reader = broadcast.open("a")
         for job in ("b", "", "a"):
-            broadcast.tell(Item("alert", job, {}))
+            broadcast.publish(Item("alert", job, {}))
         found = []
         async for item in reader.items():
             assert item is not None
@@ -169,10 +171,10 @@ def test_nothing_is_missed_across_reconnections_and_kills(server: Callable[..., 
 
 def test_a_reader_that_falls_behind_is_dropped() -> None:
     async def items() -> list[int | None]:
-        broadcast = Broadcast()
+        broadcast = EventBus()
         reader = broadcast.open(None)
-        for number in range(WAITING_MAX + 10):
-            broadcast.tell(Item("note", "a", {}, number))
+        for number in range(BEHIND_MAX + 10):
+            broadcast.publish(Item("job_event", "a", {}, number))
         return [item.id async for item in reader.items() if item is not None]
 
     assert asyncio.run(items()) == []
@@ -180,30 +182,30 @@ def test_a_reader_that_falls_behind_is_dropped() -> None:
 
 def test_a_browser_that_does_not_read_holds_little_and_catches_up(coordinator: Inside) -> None:
     coordinator.begin("a", nodes=2)
-    driver, text, told = coordinator.driver("a"), "x" * 2000, itertools.count()
+    runner, text, told = coordinator.runner("a"), "x" * 2000, itertools.count()
 
     async def tell(count: int) -> None:
         for _ in range(count):
             data = {"at": 0.0, "text": text, "version": 0, "kind": "warning", "node": None}
-            coordinator.coordinator.broadcast.tell(Item("note", "a", data, 1000 + next(told)))
+            coordinator.coordinator.telemetry.event_bus.publish(Item("job_event", "a", data, 1000 + next(told)))
 
     with connected(coordinator.url) as raw:
         raw.sendall(head("GET", "/api/v1/stream"))
         assert raw.recv(100).startswith(b"HTTP/1.1 200")
-        until("the reader", lambda: coordinator.coordinator.broadcast.has_readers)
-        (reader,) = coordinator.coordinator.broadcast._readers
+        until("the reader", lambda: coordinator.coordinator.telemetry.event_bus.has_readers)
+        (reader,) = coordinator.coordinator.telemetry.event_bus._readers
         until("its connection to be full", lambda: coordinator.call(tell(100)) or reader._queue.qsize() > 50)
-        coordinator.call(tell(WAITING_MAX + 100))
-        coordinator.call(driver.remark("warning", "the last one"))
+        coordinator.call(tell(BEHIND_MAX + 100))
+        coordinator.call(runner.feed.record_event("warning", "the last one"))
         assert reader.dropped
-        assert reader._queue.qsize() <= WAITING_MAX
+        assert reader._queue.qsize() <= BEHIND_MAX
         raw.settimeout(20)
         received, piece = 0, b""
         while not piece.endswith(b"0\r\n\r\n"):  # the end of the answer: it was let go
             piece = piece[-10:] + raw.recv(1 << 20)
             received += len(piece)
         assert received < next(told) * len(text)
-    until("the reader to be gone", lambda: not coordinator.coordinator.broadcast.has_readers)
+    until("the reader to be gone", lambda: not coordinator.coordinator.telemetry.event_bus.has_readers)
     assert replay(coordinator, 0, len(feed(coordinator)))[-1].data["text"] == "the last one"
 
 
@@ -234,7 +236,7 @@ def test_streams_and_polls_do_not_hold_up_the_end(server: Callable[..., Server])
 
 
 def test_old_notes_are_forgotten(tmp_path_factory: pytest.TempPathFactory, swarm: Swarm) -> None:
-    with inside(tmp_path_factory.mktemp("feed") / "data", feed_kept=100) as running:
+    with inside(tmp_path_factory.mktemp("feed") / "data", events_kept=100) as running:
         running.begin("a", nodes=1, rounds=150)
         (node,) = swarm(running, 1, {"a": 4})
         node.finish(100)

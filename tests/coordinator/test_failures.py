@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, select
 
-from shoal import wire
-from shoal.core.message import Fail
-from shoal_coordinator import failures
-from shoal_coordinator.tables import failures as table
-from shoal_coordinator.tables import jobs, metadata
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import SIZE, Stage, order_of, problem, set_up
+from shoal.core.protocol.message import TaskFailed
+from shoal.wire import codec
+from shoal_coordinator.storage.tables import failures as table
+from shoal_coordinator.storage.tables import jobs, metadata
+from shoal_coordinator.telemetry import failures
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import SIZE, Stage, problem, set_up, task_of
+from tests.support.sse import listening
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e" + "x" * 4096
 
@@ -33,14 +33,14 @@ def stage(coordinator: Inside) -> Iterator[Stage]:
 
 
 def fail(stage: Stage, node: str = "n0", **said: Any) -> None:
-    """The node gives its order up."""
-    message = Fail(**{**asdict(Fail(node, stage.orders[node].id, "no data")), **said})
-    content = wire.encode(wire.Frame(stage.job, message))
+    """The node gives its task up."""
+    message = TaskFailed(**{**asdict(TaskFailed(node, stage.tasks[node].id, "no data")), **said})
+    content = codec.encode(codec.Frame(stage.job, message))
     assert stage.send(node, "POST", f"/jobs/{stage.job}/failures", content=content).status_code == 200
-    order = f"{message.order[0]}.{message.order[1]}"  # it is answered first, and written for people then
+    task = f"{message.task[0]}.{message.task[1]}"  # it is answered first, and written for people then
 
     def is_told() -> bool:
-        return any((row["order"], row["error"]) == (order, message.error[:1000]) for row in told(stage))
+        return any((row["task"], row["error"]) == (task, message.error[:1000]) for row in told(stage))
 
     until("the failure to be told", is_told)
 
@@ -53,10 +53,10 @@ def told(stage: Stage, **wanted: Any) -> list[dict[str, Any]]:
 def test_who_failed_how_far_and_why(stage: Stage) -> None:
     fail(stage, phase="train", error="ValueError: no data", traceback="File learner.py, line 3\nValueError: no data")
     (row,) = told(stage)
-    order = stage.orders["n0"]
+    task = stage.tasks["n0"]
     assert row["node"] == "n0"
     assert row["job"] == "main"
-    assert row["order"] == f"{order.id[0]}.{order.id[1]}"
+    assert row["task"] == f"{task.id[0]}.{task.id[1]}"
     assert (row["version"], row["kind"], row["phase"]) == (0, "train", "train")
     assert row["error"] == "ValueError: no data"
     assert row["traceback"].startswith("File learner.py")
@@ -65,7 +65,7 @@ def test_who_failed_how_far_and_why(stage: Stage) -> None:
 
 def test_what_was_done(stage: Stage) -> None:
     fail(stage)
-    stage.orders["n2"], _ = order_of(stage.nodes[2], "main")
+    stage.tasks["n2"], _ = task_of(stage.nodes[2], "main")
     fail(stage, "n2")
     (row, _) = told(stage)
     assert (row["outcome"], row["outcome_why"]) == ("left-out", "the others are waited for")
@@ -76,7 +76,7 @@ def test_a_failure_with_which_the_round_closes_says_so(coordinator: Inside) -> N
     stage = set_up(coordinator, schedule={"quorum": 1})
     assert stage.report(node="n1").status_code == 200
     fail(stage)
-    stage.orders["n2"], _ = order_of(stage.nodes[2], "main")
+    stage.tasks["n2"], _ = task_of(stage.nodes[2], "main")
     fail(stage, "n2")
     row = told(stage, node="n2")[0]
     assert row["outcome"] == "left-out"
@@ -90,7 +90,7 @@ def test_the_only_node_is_asked_again_and_then_no_more(coordinator: Inside) -> N
         made.dismiss(name)
     seen = []
     for _ in range(3):
-        made.orders["n0"], _ = order_of(made.nodes[0], "main")
+        made.tasks["n0"], _ = task_of(made.nodes[0], "main")
         fail(made)
         seen.append(told(made)[0]["outcome"])
     assert seen == ["asked-again", "asked-again", "suspended"]
@@ -146,19 +146,19 @@ def test_an_older_word_does_not_undo_a_newer_one() -> None:
     later = replace(first, phase="upload", error="not finite")
     with engine.begin() as connection:
         connection.execute(jobs.insert(), {"name": "main", "spec": {}, "created_at": 0.0})
-        assert len(failures.keep(connection, "main", 1.0, first)) == 1
-        assert len(failures.keep(connection, "main", 2.0, later)) == 1
-        assert failures.keep(connection, "main", 1.0, first) == [], "nothing new to tell"
-        assert failures.keep(connection, "main", 2.0, later) == []
+        assert len(failures.store(connection, "main", 1.0, first)) == 1
+        assert len(failures.store(connection, "main", 2.0, later)) == 1
+        assert failures.store(connection, "main", 1.0, first) == [], "nothing new to tell"
+        assert failures.store(connection, "main", 2.0, later) == []
         assert connection.execute(select(table.c.error)).scalars().all() == ["not finite"]
     engine.dispose()
 
 
 def test_the_oldest_are_forgotten(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "KEPT", 2)
+    monkeypatch.setattr(failures, "FAILURES_KEPT", 2)
     fail(stage, error="first")
     fail(stage, "n1", error="second")
-    stage.orders["n2"], _ = order_of(stage.nodes[2], "main")
+    stage.tasks["n2"], _ = task_of(stage.nodes[2], "main")
     fail(stage, "n2", error="third")
     assert [row["error"] for row in told(stage)] == ["third", "second"]
 
@@ -190,6 +190,6 @@ def test_a_failures_text_has_a_limit(stage: Stage) -> None:
     fail(stage, error=HOSTILE)
     (row,) = told(stage)
     assert row["error"] == HOSTILE[:1000]
-    content = wire.encode(wire.Frame("main", Fail("n1", stage.orders["n1"].id, "x", "train", "y" * 8001)))
+    content = codec.encode(codec.Frame("main", TaskFailed("n1", stage.tasks["n1"].id, "x", "train", "y" * 8001)))
     problem(stage.send("n1", "POST", "/jobs/main/failures", content=content), 422, "head.traceback")
     assert told(stage) == [row]

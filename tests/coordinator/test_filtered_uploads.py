@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import wire
-from shoal.core.tree import Tree
+from shoal.core.model.tree import Tree
 from shoal.filters.quantize import Quantize
-from tests.coordinator.node import displacement
-from tests.coordinator.server import inside, until
-from tests.coordinator.stage import SIZE, Stage, problem, set_up
+from shoal.wire.payload import payload_pieces
+from tests.support.coordinator import inside, until
+from tests.support.node import displacement
+from tests.support.scenario import SIZE, Stage, problem, set_up
 
 FILTER = {"name": "quantize", "bits": 8, "bucket": 4}
 BUCKETS = 3
@@ -37,13 +37,13 @@ def made_up(scales: Any, codes: Any = 127) -> bytes:
             "scales": np.broadcast_to(np.array(scales, np.float32), (BUCKETS,)).copy(),
         }
     )
-    return b"".join(bytes(piece) for piece in wire.payload_pieces({"model": tree}))
+    return b"".join(bytes(piece) for piece in payload_pieces({"model": tree}))
 
 
 def quantised(values: Any) -> bytes:
     """A body as an edge client makes it."""
     tree = Quantize(8, 4).encode(Tree.of({"w": values.astype(np.float32)}), 7)
-    return b"".join(bytes(piece) for piece in wire.payload_pieces({"model": tree}))
+    return b"".join(bytes(piece) for piece in payload_pieces({"model": tree}))
 
 
 BAD = {
@@ -63,13 +63,13 @@ BAD = {
 def test_made_up_scales_are_refused_and_change_nothing(stage: Stage, name: str, way: str) -> None:
     data, code = BAD[name]
     if way == "before" and code == "update.norm":  # a body may come; the report that names it may not
-        answer = stage.send("n0", "PUT", f"/jobs/main/bodies/{hashlib.sha256(data).hexdigest()}", content=data)
+        answer = stage.send("n0", "PUT", f"/jobs/main/blobs/{hashlib.sha256(data).hexdigest()}", content=data)
         assert answer.status_code in (200, 201)
     before = stage.picture()
     if way == "inline" or code == "update.norm":
         answer = stage.report(data)
     else:
-        answer = stage.send("n0", "PUT", f"/jobs/main/bodies/{hashlib.sha256(data).hexdigest()}", content=data)
+        answer = stage.send("n0", "PUT", f"/jobs/main/blobs/{hashlib.sha256(data).hexdigest()}", content=data)
     problem(answer, 422, code)
     after = stage.picture()
     assert {**after, "events": 0, "bodies": 0} == {**before, "events": 0, "bodies": 0}
@@ -89,7 +89,7 @@ def test_the_norm_is_that_of_the_numbers_and_not_of_the_codes(tmp_path: Any) -> 
         stage = set_up(running, filters=[FILTER], limits={"update_norm_max": 1.0})
         data = made_up(0.99 / np.sqrt(SIZE))
         assert stage.report(data).status_code == 200
-        (report,) = stage.running.driver("main").hub.gathered.reports
+        (report,) = stage.running.runner("main").hub.state.round.reports
         assert report.norm == pytest.approx(0.99, rel=1e-5)
         problem(stage.report(made_up(1.01 / np.sqrt(SIZE)), "n1"), 422, "update.norm")
         assert stage.report(quantised(np.full(SIZE, 0.1)), "n1").status_code == 200

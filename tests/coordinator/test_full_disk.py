@@ -17,13 +17,12 @@ import pytest
 from sqlalchemy import text
 
 from shoal.core.errors import StorageFailed
-from shoal.runtime import store
-from shoal.runtime.store import FileBodies
-from shoal_coordinator import journal
-from tests.coordinator.history import check, final, predicted
-from tests.coordinator.node import History, Node
-from tests.coordinator.server import Inside, Server, inside, until
-from tests.coordinator.stage import problem, set_up
+from shoal.runtime import durable_files
+from shoal_coordinator.jobs import journal
+from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.history import check, final, predicted
+from tests.support.node import History, Node
+from tests.support.scenario import problem, set_free_bytes, set_up
 
 Swarm = Callable[..., list[Node]]
 SIZES = {"inline": 10, "large": 66_000}
@@ -33,7 +32,7 @@ UNBOUNDED = 1_073_741_823
 def test_nothing_is_accepted_below_the_reserve(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = set_up(coordinator)
     before = stage.picture()
-    monkeypatch.setattr(FileBodies, "free_bytes", lambda _: 100)
+    set_free_bytes(monkeypatch, 100)
     answer = stage.report(node="n0")
     found = problem(answer, 507, "storage.full")
     assert "MiB free" in found["detail"]
@@ -47,12 +46,12 @@ def test_nothing_is_accepted_below_the_reserve(coordinator: Inside, monkeypatch:
 def test_the_reserve_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with inside(tmp_path / "data", disk_reserve_bytes=2**60) as running:
         digest = "0" * 64
-        problem(running.request("PUT", f"/api/v1/bodies/{digest}", content=b"x" * 100), 507, "storage.full")
+        problem(running.request("PUT", f"/api/v1/blobs/{digest}", content=b"x" * 100), 507, "storage.full")
         assert running.get("/jobs")["jobs"] == []
         said = problem(running.request("GET", "/readyz"), 503, "not-ready")["detail"]
         assert said.startswith("nothing more is accepted: ")
         assert running.request("GET", "/healthz").status_code == 200, "a restart would not help"
-        monkeypatch.setattr(FileBodies, "free_bytes", lambda _: 2**60)
+        set_free_bytes(monkeypatch, 2**60)
         assert running.request("GET", "/readyz").json() == {"status": "ready"}
         assert f"shoal_disk_free_bytes {float(2**60)}" in running.request("GET", "/metrics").text
 
@@ -86,16 +85,16 @@ class Failing:
 def test_every_few_writes_of_bodies_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm: Swarm, every: int, code: int
 ) -> None:
-    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.02)
+    monkeypatch.setattr("shoal_coordinator.jobs.job_runner.RETRY_S", 0.02)
     with inside(tmp_path / "data") as running:
         for job in SIZES:
             running.begin(job, nodes=2, rounds=6)
         failing, history = Failing(every, code), History()
-        monkeypatch.setattr(store, "os", failing)
+        monkeypatch.setattr(durable_files, "os", failing)
         nodes = swarm(running, 2, SIZES, history)
         for node in nodes:
             node.finish()
-        monkeypatch.setattr(store, "os", os)
+        monkeypatch.setattr(durable_files, "os", os)
         assert failing.failed > 5
         check(running, history, SIZES, {}, nodes=2)
         for job, size in SIZES.items():
@@ -126,7 +125,7 @@ async def _write(running: Inside, work: Callable[[Any], None]) -> None:
 
 def test_a_full_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm: Swarm) -> None:
     """SQLite says that it is full in the middle of transactions, again and again, while jobs run."""
-    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.05)
+    monkeypatch.setattr("shoal_coordinator.jobs.job_runner.RETRY_S", 0.05)
     with inside(tmp_path / "data") as running:
         history = History()
         for job in SIZES:
@@ -181,15 +180,15 @@ def test_a_write_that_finds_the_disk_full_takes_no_other_with_it(tmp_path: Path)
 
 def test_the_end_of_a_job_waits_until_it_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last version must not be missing because the disk was full when the job ended."""
-    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.1)
-    project, full = journal.project, [False]
+    monkeypatch.setattr("shoal_coordinator.jobs.job_runner.RETRY_S", 0.1)
+    project, full = journal.project_effects, [False]
 
     def unwilling(connection: Any, job: str, fed: Any) -> Any:
         if full[0]:
             raise StorageFailed("full", code="storage.full")
         return project(connection, job, fed)
 
-    monkeypatch.setattr(journal, "project", unwilling)
+    monkeypatch.setattr(journal, "project_effects", unwilling)
     with inside(tmp_path / "data", lease_s=3600) as running:
         stage = set_up(running)
         full[0] = True
@@ -290,9 +289,9 @@ def fill(filler: Path) -> None:
 
 def refuses(running: Server) -> bool:
     """Whether there is no room for a body any more."""
-    return running.request("PUT", f"/api/v1/bodies/{'0' * 64}", content=bytes(100_000)).status_code == 507
+    return running.request("PUT", f"/api/v1/blobs/{'0' * 64}", content=bytes(100_000)).status_code == 507
 
 
 def stopped(running: Server, job: str) -> bool:
-    """Whether the coordinator has taken the order to stop a job after its round."""
+    """Whether the coordinator has taken the task to stop a job after its round."""
     return running.request("POST", f"/api/v1/jobs/{job}/stop", json={"when": "round"}).status_code in (200, 409)

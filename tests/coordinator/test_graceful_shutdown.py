@@ -12,15 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal import wire
-from shoal.core.message import Ack
-from shoal_coordinator.protocol import MeteredProtocol
-from shoal_coordinator.serve import GRACE_S
-from tests.coordinator.raw import answer, connected, head
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.sse import Event, listening
-from tests.coordinator.stage import Stage, set_up
-from tests.runtime.servers import CERTIFICATE
+from shoal.core.protocol.message import Ack
+from shoal.runtime.http.server.metered_protocol import MeteredProtocol
+from shoal.wire import codec
+from shoal_coordinator.main import GRACE_S
+from tests.support.coordinator import Inside, inside, until
+from tests.support.http_servers import CERTIFICATE
+from tests.support.raw_http import answer, connected, head
+from tests.support.scenario import Stage, set_up
+from tests.support.sse import Event, listening
 
 LONG_S = 100
 
@@ -35,8 +35,8 @@ def opened(running: Inside, stage: Stage) -> tuple[list[httpx.Response], list[Ev
     """A poll and an event stream that are held open: what they will have brought when their threads are done."""
     polled: list[httpx.Response] = []
     events: list[Event] = []
-    node, order = stage.nodes[1], stage.orders["n1"]
-    params = {"wait_s": LONG_S, "held": f"main:{order.id[0]}.{order.id[1]}"}
+    node, task = stage.nodes[1], stage.tasks["n1"]
+    params = {"wait_s": LONG_S, "held": f"main:{task.id[0]}.{task.id[1]}"}
 
     def poll() -> None:
         polled.extend(filter(None, [node.once("GET", "/work", params=params)]))
@@ -69,12 +69,12 @@ def test_a_sigterm_lets_everything_come_to_its_end(tmp_path: Path) -> None:
             raw.sendall(payload)
             said, _, body = answer(raw).partition(b"\r\n\r\n")
         assert said.startswith(b"HTTP/1.1 200 ")
-        assert wire.decode(body).message == Ack(stage.orders["n0"].id, True)
+        assert codec.decode(body).message == Ack(stage.tasks["n0"].id, True)
         stage.close()
     assert running.failure is None
     with inside(tmp_path / "data") as running:
-        hub = running.driver("main").hub
-        assert [report.node for report in hub.gathered.reports] == ["n0"], "what was acknowledged is there"
+        hub = running.runner("main").hub
+        assert [report.node for report in hub.state.round.reports] == ["n0"], "what was acknowledged is there"
 
 
 def test_whoever_keeps_a_connection_and_does_not_listen_is_not_waited_for(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from shoal_coordinator.headline import Facts, headline
-from tests.coordinator.server import Inside
-from tests.coordinator.stage import by_hand
+from shoal_coordinator.presenters.headline import JobFacts, headline
+from tests.support.coordinator import Inside
+from tests.support.scenario import by_hand
 
-GOING = Facts("running", nodes=12, able=12, least=3, asked=4, reported=2, busy=2, version=7)
+GOING = JobFacts("running", nodes=12, able=12, least=3, asked=4, reported=2, busy=2, version=7)
 IDLE = replace(GOING, asked=0, reported=0, busy=0)
 
 
@@ -43,7 +43,7 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         (replace(GOING, late=(("a", 4, 10), ("b", 2, 2))), "Round 8: 2 of 4 nodes have reported"),
         (replace(GOING, lost=("a", "b"), able=10), "a, b fell silent; 10 nodes can be asked"),
         (
-            replace(IDLE, mode="away", since=16 * 3600 + 40 * 60.0, rounds=29),
+            replace(IDLE, mode="gossip", since=16 * 3600 + 40 * 60.0, rounds=29),
             "With its peers since 16:40 UTC, 29 rounds",
         ),
         (replace(GOING, mode="returning"), "On its way back from its peers: 2 of 4 nodes have handed back"),
@@ -57,7 +57,7 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         ),
     ],
 )
-def test_what_it_says(facts: Facts, said: str) -> None:
+def test_what_it_says(facts: JobFacts, said: str) -> None:
     assert headline(facts) == said
 
 

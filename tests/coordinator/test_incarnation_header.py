@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from shoal.core.errors import Refused, Unreachable
-from shoal.runtime.node_link import NodeLink
-from tests.coordinator.peers import GOSSIP, OPEN
-from tests.coordinator.server import inside
-from tests.coordinator.stage import Stage, set_up
+from shoal.runtime.http.node_client import NodeClient
+from tests.support.coordinator import inside
+from tests.support.peers import GOSSIP, OPEN
+from tests.support.scenario import Stage, set_up
 
 
 @pytest.fixture
@@ -24,22 +24,26 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         made.close()
 
 
-def test_every_answer_says_it_and_what_must_not_be_heard_refuses_nothing(stage: Stage) -> None:
+def test_every_answer_carries_the_incarnation_and_none_is_refused_for_it(stage: Stage) -> None:
     heard: list[tuple[str, int, int]] = []
-    life = stage.running.driver("main").life
+    life = stage.running.runner("main").gate.incarnation
     assert life > 0
-    with NodeLink(stage.running.url, credential=stage.nodes[0].client.headers["Authorization"].split()[1]) as link:
-        link.hears = lambda *said: heard.append(said)
-        link.work(0.0, {"main": (9, 9)})
+    with NodeClient(stage.running.url, credential=stage.nodes[0].client.headers["Authorization"].split()[1]) as client:
+        client.link.on_term = lambda *said: heard.append(said)
+        client.poll_work(0.0, {"main": (9, 9)})
         with pytest.raises(Refused):
-            link.knock("main", 2**60)
+            client.ping("main", 2**60)
         assert heard == [("main", 1, life)] * 2
 
         def deaf(job: str, term: int, number: int) -> None:
             raise Unreachable("another")
 
-        link.hears = deaf
-        for ask in (partial(link.knock, "main", 2**60), partial(link.knock, "main", 0), partial(link.work, 0.0, {})):
+        client.link.on_term = deaf
+        for ask in (
+            partial(client.ping, "main", 2**60),
+            partial(client.ping, "main", 0),
+            partial(client.poll_work, 0.0, {}),
+        ):
             with pytest.raises(Unreachable, match="another"):
                 ask()
-    assert "shoal-life" not in httpx.get(f"{stage.running.url}/api/v1/jobs/main/papers").headers
+    assert "shoal-incarnation" not in httpx.get(f"{stage.running.url}/api/v1/jobs/main/trust").headers

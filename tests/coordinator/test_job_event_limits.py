@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_coordinator import presence, retention
-from shoal_coordinator.presence import REFUSALS_MAX, Doing
-from tests.coordinator.server import inside, until
-from tests.coordinator.stage import SIZE, body, problem, set_up
+from shoal_coordinator.models import retention
+from shoal_coordinator.nodes import presence
+from shoal_coordinator.nodes.presence import REFUSALS_MAX, NodeActivity
+from tests.support.coordinator import inside, until
+from tests.support.scenario import SIZE, body, problem, set_up
 
 
 def test_refused_uploads_are_few_notes(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_refused_uploads_are_few_notes(tmp_path: Path) -> None:
             values = np.full(SIZE, np.nan, np.float32)
             values[number % SIZE :] = number  # each refusal names another place
             data = body(values[: SIZE - 1]) if number % 2 else body(values)
-            path = f"/jobs/main/bodies/{hashlib.sha256(data).hexdigest()}"
+            path = f"/jobs/main/blobs/{hashlib.sha256(data).hexdigest()}"
             assert stage.send("n0", "PUT", path, content=data).status_code in (201, 422)
         shown = [note for note in running.notes("main", "refusal") if note["node"] == "n0"]
         assert 0 < len(shown) <= REFUSALS_MAX
@@ -31,23 +32,23 @@ def test_refused_uploads_are_few_notes(tmp_path: Path) -> None:
 def test_what_was_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(presence.time, "monotonic", lambda: now[0])
-    doing = Doing()
-    told = [doing.fail(f"error {number}") for number in range(60)]
+    doing = NodeActivity()
+    told = [doing.record_failure(f"error {number}") for number in range(60)]
     assert sum(told) == REFUSALS_MAX
     now[0] += presence.REFUSAL_S + 1
-    assert doing.fail("another")
-    assert doing.untold() == f" ({60 - REFUSALS_MAX} more before were not shown)"
-    assert doing.untold() == ""
-    assert not doing.fail("and one")
+    assert doing.record_failure("another")
+    assert doing.suppressed_text() == f" ({60 - REFUSALS_MAX} more before were not shown)"
+    assert doing.suppressed_text() == ""
+    assert not doing.record_failure("and one")
 
 
 def test_notes_are_trimmed_though_no_version_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "TIDY_S", 0.05)
-    with inside(tmp_path / "data", feed_kept=100) as running:
+    with inside(tmp_path / "data", events_kept=100) as running:
         stage = set_up(running)
         for _ in range(80):
             running.post("/jobs/main/pause", {"why": "to see"})
             running.post("/jobs/main/resume", {"why": "again"})
-        until("fewer", lambda: running.rows("SELECT count(*) FROM feed WHERE topic = 'note'")[0][0] <= 100)
+        until("fewer", lambda: running.rows("SELECT count(*) FROM job_events WHERE topic = 'job_event'")[0][0] <= 100)
         problem(stage.report(np.full(SIZE, np.nan, np.float32)), 422, "payload.not-finite")
         stage.close()

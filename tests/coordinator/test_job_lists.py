@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from shoal_coordinator import quarters
-from shoal_coordinator.tables import traffic_quarters
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import Stage, problem, set_up
+from shoal_coordinator.storage.tables import traffic_quarters
+from shoal_coordinator.telemetry import traffic_buckets
+from tests.support.coordinator import Inside, until
+from tests.support.scenario import Stage, problem, set_up
 
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
 
@@ -81,20 +81,20 @@ def rows(up: int, down: int, job: str = "main", kind: str = "report") -> list[di
 
 def test_quarters_are_added_to_and_forgotten(coordinator: Inside) -> None:
     async def book(at: float, *told: dict[str, Any]) -> None:
-        await coordinator.coordinator.database.write(lambda c: quarters.add(c, told, at))
+        await coordinator.coordinator.database.write(lambda c: traffic_buckets.add(c, told, at))
 
     def kept() -> list[tuple[Any, ...]]:
         return coordinator.rows("SELECT at, direction, bytes FROM traffic_quarters WHERE at < 1800000000 ORDER BY 1, 2")
 
-    first = quarters.start(NOW, NOW)
+    first = traffic_buckets.start(NOW, NOW)
     assert (first % 900, NOW - first < 900) == (0, True)
     coordinator.call(book(NOW, *rows(10, 20), *rows(5, 5)))
     coordinator.call(book(NOW + 1, *rows(1, 0 + 1, kind="gossip"), *rows(7, 7, job="")))
     assert kept() == [(first, "down", 25), (first, "up", 16)], "what a peer received, another has sent"
-    coordinator.call(book(NOW + quarters.KEPT_S + 900, *rows(1, 1)))
-    assert [row[0] for row in kept()] == [first + quarters.KEPT_S + 900] * 2
+    coordinator.call(book(NOW + traffic_buckets.KEPT_S + 900, *rows(1, 1)))
+    assert [row[0] for row in kept()] == [first + traffic_buckets.KEPT_S + 900] * 2
 
 
-@pytest.mark.parametrize(("since", "at"), [(NOW, NOW), (0.0, NOW - quarters.KEPT_S), (NOW * 2, NOW)])
+@pytest.mark.parametrize(("since", "at"), [(NOW, NOW), (0.0, NOW - traffic_buckets.KEPT_S), (NOW * 2, NOW)])
 def test_a_moment_that_is_not_known_of_becomes_one_that_is(since: float, at: float) -> None:
-    assert quarters.start(since, NOW) == at // 900 * 900
+    assert traffic_buckets.start(since, NOW) == at // 900 * 900

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal_coordinator.blobs.store import BlobStore
-from shoal_coordinator.removal import ABOUT_A_JOB
-from shoal_coordinator.tables import metadata
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import problem, set_up
+from shoal_coordinator.composition import housekeeping
+from shoal_coordinator.jobs.removal import ABOUT_A_JOB
+from shoal_coordinator.storage.blobs.store import BlobStore
+from shoal_coordinator.storage.tables import metadata
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import problem, set_up
 
 
 def ended(running: Inside) -> None:
@@ -39,13 +40,13 @@ def test_nothing_of_a_removed_job_stays(tmp_path: Path, blobs: str) -> None:
         running.begin("other", nodes=2, rounds=3)
         running.post("/jobs/other/stop")
         ended(running)
-        other, store = rows_about(running, "other"), running.coordinator.blobs
+        other, store = rows_about(running, "other"), running.coordinator.blobs.store
         assert held(store, "main")
         assert rows_about(running, "main")
         assert running.request("DELETE", "/api/v1/jobs/main").status_code == 204
         assert (held(store, "main"), rows_about(running, "main")) == ([], {})
         assert not (tmp_path / "data/bodies/main").exists()
-        assert not (tmp_path / "data/near/main").exists()
+        assert not (tmp_path / "data/blob-cache/main").exists()
         problem(running.request("GET", "/api/v1/jobs/main"), 404, "job.unknown")
         problem(running.request("DELETE", "/api/v1/jobs/main"), 404, "job.unknown")
         assert rows_about(running, "other") == other != {}
@@ -68,6 +69,16 @@ def test_another_job_may_have_the_name_at_once(tmp_path: Path) -> None:
         fresh = running.get("/jobs/main")
         assert (fresh["state"], fresh["version"], fresh["up_bytes"], fresh["down_bytes"]) == ("waiting", 0, 0, 0)
         assert running.get("/jobs/main/versions")["versions"] == []
+
+
+def test_a_job_is_removed_at_once_after_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tick has written its end yet."""
+    monkeypatch.setattr(housekeeping, "TICK_S", 3600.0)
+    with inside(tmp_path / "data") as running:
+        running.begin("main", nodes=2, rounds=3)
+        assert running.post("/jobs/main/stop")["state"] == "stopped"
+        assert running.request("DELETE", "/api/v1/jobs/main").status_code == 204
+        assert rows_about(running, "main") == {}
 
 
 def test_a_job_that_runs_is_not_removed(tmp_path: Path) -> None:

@@ -12,26 +12,26 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal import wire
-from shoal.core.algorithm import Algorithm, Update
+from shoal.core.algorithm.algorithm import Algorithm, Update
 from shoal.core.errors import StorageFailed
-from shoal.core.hub import Hub
-from shoal.core.machine import Timer
-from shoal.core.message import Fail, Order, Report, Stop
-from shoal.core.sums import Totals
-from shoal.runtime.store import FileBodies
-from shoal_coordinator import journal
-from shoal_coordinator.driver import Driver
-from shoal_coordinator.journal import Entry, Fed
-from tests.coordinator.node import body, initial
-from tests.coordinator.server import PATIENCE_S, Inside, inside, until
-from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
+from shoal.core.model.aggregation import Totals
+from shoal.core.protocol.machine import Timer
+from shoal.core.protocol.message import Report, Stop, Task, TaskFailed
+from shoal.core.server.hub import Hub
+from shoal.runtime.blob_files import FileBlobs
+from shoal.wire import codec
+from shoal_coordinator.jobs import journal
+from shoal_coordinator.jobs.hub_replay import HubReplay
+from shoal_coordinator.jobs.journal import AppliedEntry, JournalEntry
+from tests.support.coordinator import PATIENCE_S, Inside, inside, until
+from tests.support.node import body, initial
+from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
 
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_coordinator.driver.SETTLE_S", 0.2)
-    monkeypatch.setattr("shoal_coordinator.driver.RETRY_S", 0.05)
+    monkeypatch.setattr("shoal_coordinator.jobs.hub_gate.SETTLE_S", 0.2)
+    monkeypatch.setattr("shoal_coordinator.jobs.job_runner.RETRY_S", 0.05)
 
 
 @pytest.fixture
@@ -63,33 +63,33 @@ def poll(stage: Stage, node: str, **params: Any) -> httpx.Response:
     return stage.send(node, "GET", "/work", params={"wait_s": 0.1, **params})
 
 
-def holding(order: Order) -> str:
-    return f"main:{order.id[0]}.{order.id[1]}"
+def holding(task: Task) -> str:
+    return f"main:{task.id[0]}.{task.id[1]}"
 
 
 def test_an_order_that_was_given_stays_given(tmp_path: Path, full: threading.Event) -> None:
-    """A hub that is being restored knows of no order: its nodes are told to come again, not that they are wrong."""
+    """A hub that is being restored knows of no task: its nodes are told to come again, not that they are wrong."""
     folder = tmp_path / "data"
     with inside(folder) as running:
         stage = set_up(running, size=70_000)
-    order = stage.orders["n0"]
-    assert order.body is not None
-    model = f"/jobs/main/bodies/{order.body.digest}"
-    failed = wire.encode(wire.Frame("main", Fail("n0", order.id, "no luck")))
+    task = stage.tasks["n0"]
+    assert task.body is not None
+    model = f"/jobs/main/blobs/{task.body.digest}"
+    failed = codec.encode(codec.Frame("main", TaskFailed("n0", task.id, "no luck")))
     full.set()
     with again(stage, folder) as running:
         problem(running.request("GET", "/readyz"), 503, "not-ready")
         problem(stage.send("n0", "POST", "/jobs/main/reports", content=stage.frame()[0]), 503, "storage.failed")
         problem(stage.send("n0", "GET", model), 503, "storage.failed")
-        problem(stage.send("n0", "PUT", f"/jobs/main/bodies/{'0' * 64}", content=b"x"), 503, "storage.failed")
+        problem(stage.send("n0", "PUT", f"/jobs/main/blobs/{'0' * 64}", content=b"x"), 503, "storage.failed")
         problem(stage.send("n0", "POST", "/jobs/main/failures", content=failed), 503, "storage.failed")
-        assert poll(stage, "n0", held=holding(order)).status_code == 204, "neither Stop nor Idle"
+        assert poll(stage, "n0", held=holding(task)).status_code == 204, "neither Stop nor Idle"
         assert poll(stage, "n0").status_code == 204
         full.clear()
         until("the job to be restored", lambda: running.request("GET", "/readyz").status_code == 200)
-        assert order_of(stage.nodes[0], "main")[0] == order
+        assert task_of(stage.nodes[0], "main")[0] == task
         assert stage.send("n0", "GET", model).content == body(initial(70_000))
-        assert poll(stage, "n0", held=holding(order)).status_code == 204
+        assert poll(stage, "n0", held=holding(task)).status_code == 204
         assert stage.send("n0", "POST", "/jobs/main/failures", content=failed).status_code == 200
         stage.close()
 
@@ -97,32 +97,34 @@ def test_an_order_that_was_given_stays_given(tmp_path: Path, full: threading.Eve
 def test_a_poll_that_was_passed_over_is_answered_once_the_job_is_restored(
     tmp_path: Path, full: threading.Event
 ) -> None:
-    """The orders are in the snapshot: no event is fed again that would ring a bell."""
+    """The tasks are in the snapshot: no event is fed again that would ring a bell."""
     folder = tmp_path / "data"
     with inside(folder) as running:
         stage = set_up(running)
         for node in ("n0", "n1"):
             assert stage.report(node=node).status_code == 200
         until("the version", lambda: running.job("main")["version"] == 1)
-        order = next(member.order for member in running.driver("main").hub.roster.all() if member.order is not None)
+        task = next(
+            member.task for member in running.runner("main").hub.roster.all_members() if member.task is not None
+        )
     full.set()
     with again(stage, folder, poll_s_max=PATIENCE_S) as running:
         answers: list[httpx.Response] = []
-        polling = threading.Thread(target=lambda: answers.append(poll(stage, order.node, wait_s=PATIENCE_S)))
+        polling = threading.Thread(target=lambda: answers.append(poll(stage, task.node, wait_s=PATIENCE_S)))
         polling.start()
-        until("the poll to be open", lambda: running.coordinator.presence._open[order.node])
+        until("the poll to be open", lambda: running.coordinator.nodes.presence._open_polls[task.node])
         full.clear()
         polling.join(PATIENCE_S / 2)
-        assert wire.decode(answers[0].content).message == order
+        assert codec.decode(answers[0].content).message == task
         stage.close()
 
 
 @contextmanager
-def breaking(monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Entry], bool]) -> Iterator[threading.Event]:
+def breaking(monkeypatch: pytest.MonkeyPatch, breaks: Callable[[JournalEntry], bool]) -> Iterator[threading.Event]:
     """Such an event changes the hub, and then breaks it: but only when the block is left. Set while it is half-way."""
-    half_way, go_on, feed = threading.Event(), threading.Event(), Driver._feed_one
+    half_way, go_on, feed = threading.Event(), threading.Event(), HubReplay.apply
 
-    def buggy(self: Driver, hub: Hub, entry: Entry) -> Fed:
+    def buggy(self: HubReplay, hub: Hub, entry: JournalEntry) -> AppliedEntry:
         fed = feed(self, hub, entry)
         if breaks(entry):
             half_way.set()
@@ -130,7 +132,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Entry], bool]) -
             raise ZeroDivisionError("planted")
         return fed
 
-    monkeypatch.setattr(Driver, "_feed_one", buggy)
+    monkeypatch.setattr(HubReplay, "apply", buggy)
     try:
         yield half_way
     finally:
@@ -138,7 +140,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Entry], bool]) -
 
 
 def test_no_order_leaves_a_hub_that_may_forget_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The close of a round breaks when the next one's orders stand in memory: who polls meanwhile must not get one."""
+    """The close of a round breaks when the next one's tasks stand in memory: who polls meanwhile must not get one."""
     answers: list[httpx.Response] = []
     with inside(tmp_path / "data") as running:
         stage = set_up(running)
@@ -148,14 +150,14 @@ def test_no_order_leaves_a_hub_that_may_forget_it(tmp_path: Path, monkeypatch: p
         with breaking(monkeypatch, lambda e: isinstance(e.event, bad) and e.event.weight == 13.0) as half_way:
             closing.start()
             assert half_way.wait(PATIENCE_S)
-            assert running.driver("main").hub.version == 1, "in memory alone"
+            assert running.runner("main").hub.progress.version == 1, "in memory alone"
             assert poll(stage, "n0").status_code == 204
-            assert poll(stage, "n1", held=holding(stage.orders["n1"])).status_code == 204, "not withdrawn"
+            assert poll(stage, "n1", held=holding(stage.tasks["n1"])).status_code == 204, "not withdrawn"
         closing.join(PATIENCE_S)
         problem(answers[0], 503, "storage.failed")
         until("the job to be sound", lambda: running.request("GET", "/readyz").status_code == 200)
         assert running.job("main")["version"] == 0
-        assert order_of(stage.nodes[1], "main")[0] == stage.orders["n1"]
+        assert task_of(stage.nodes[1], "main")[0] == stage.tasks["n1"]
         assert stage.report(node="n1").status_code == 200
         until("the version", lambda: running.job("main")["version"] == 1)
         stage.close()
@@ -176,11 +178,11 @@ def test_who_was_in_line_when_the_hub_broke_is_not_kept_waiting(
             closing.start()
             assert half_way.wait(PATIENCE_S)
             pausing.start()
-            until("the pause to be in line", lambda: running.driver("main")._line)
+            until("the pause to be in line", lambda: running.runner("main")._queue)
             full.set()
         pausing.join(PATIENCE_S / 2)
         problem(answers[0], 503, "storage.failed")
-        assert running.driver("main").restoring
+        assert running.runner("main").gate.is_restoring
         full.clear()
         until("the job to be sound", lambda: running.request("GET", "/readyz").status_code == 200)
         until("the pause", lambda: running.job("main")["state"] == "paused")
@@ -197,35 +199,35 @@ def test_no_end_is_told_that_may_be_forgotten(tmp_path: Path, monkeypatch: pytes
         with breaking(monkeypatch, lambda e: isinstance(e.event, Stop)) as half_way:
             stopping.start()
             assert half_way.wait(PATIENCE_S)
-            assert running.driver("main").hub.phase == "stopped", "in memory alone"
-            assert poll(stage, "n0", held=holding(stage.orders["n0"])).status_code == 204
+            assert running.runner("main").hub.progress.phase == "stopped", "in memory alone"
+            assert poll(stage, "n0", held=holding(stage.tasks["n0"])).status_code == 204
         stopping.join(PATIENCE_S)
         problem(answers[0], 503, "storage.failed")
         until("the job to be sound", lambda: running.request("GET", "/readyz").status_code == 200)
-        assert wire.decode(stage.report(node="n0").content).message.counted  # type: ignore[union-attr]
+        assert codec.decode(stage.report(node="n0").content).message.counted  # type: ignore[union-attr]
         stage.close()
 
 
 def test_a_bug_at_a_deadline_does_not_silence_the_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timer's event is set aside, and nothing else of that round would make the hub look at the time again."""
-    feed, broken = Driver._feed_one, [True]
+    feed, broken = HubReplay.apply, [True]
 
-    def buggy(self: Driver, hub: Hub, entry: Entry) -> Fed:
+    def buggy(self: HubReplay, hub: Hub, entry: JournalEntry) -> AppliedEntry:
         if isinstance(entry.event, Timer) and broken[0]:
             raise ZeroDivisionError("planted")
         return feed(self, hub, entry)
 
-    monkeypatch.setattr(Driver, "_feed_one", buggy)
-    monkeypatch.setattr(journal, "set_aside", mending(broken, journal.set_aside))
+    monkeypatch.setattr(HubReplay, "apply", buggy)
+    monkeypatch.setattr(journal, "skip_event", mending(broken, journal.skip_event))
     with inside(tmp_path / "data", lease_s=3600) as running:
         nodes = [by_hand(running, f"n{i}", {"main": 10}) for i in range(3)]
         running.begin("main", nodes=2, schedule={"deadline_s": 1.0, "min_nodes": 3})
         for node in nodes:
             assert node.ask("POST", "/hello", json={}).status_code == 200
-        assert nodes[0].report("main", order_of(nodes[0], "main")[0]).counted
+        assert nodes[0].report("main", task_of(nodes[0], "main")[0]).counted
         (warning,) = until("the warning", lambda: running.notes("main", "warning"))
         assert "(Timer " in warning["text"]
-        until("the third to be asked in their place", lambda: len(running.driver("main").hub.gathered.asked) == 3)
+        until("the third to be asked in their place", lambda: len(running.runner("main").hub.state.round.asked) == 3)
         for node in nodes:
             node.client.close()
 
@@ -259,9 +261,9 @@ def test_no_event_is_set_aside_for_a_fault_of_the_disk(tmp_path: Path, monkeypat
         problem(stage.report(node="n1", weight=13.0), 503, "storage.failed")
         until("the job to be sound", lambda: running.request("GET", "/readyz").status_code == 200)
         assert folds[0] > 3
-        ((event,),) = running.rows("SELECT event FROM events WHERE aside")
+        ((event,),) = running.rows("SELECT event FROM journal WHERE aside")
         assert '"n1"' in event
-        assert [report.node for report in running.driver("main").hub.gathered.reports] == ["n0"]
+        assert [report.node for report in running.runner("main").hub.state.round.reports] == ["n0"]
         stage.close()
 
 
@@ -273,7 +275,7 @@ def test_the_end_comes_before_the_job_is_restored(tmp_path: Path, full: threadin
         for node in ("n0", "n1"):
             assert stage.report(node=node).status_code == 200
         until("the version", lambda: running.job("main")["version"] == 1)
-    written = "SELECT seq, event FROM events ORDER BY seq"
+    written = "SELECT seq, event FROM journal ORDER BY seq"
     before = running.rows(written), running.rows("SELECT seq FROM snapshots")
     full.set()
     with again(stage, folder) as running:
@@ -282,8 +284,8 @@ def test_the_end_comes_before_the_job_is_restored(tmp_path: Path, full: threadin
     full.clear()
     with again(stage, folder) as running:
         assert running.job("main")["version"] == 1
-        orders = [member.order for member in running.driver("main").hub.roster.all() if member.order is not None]
-        assert [order.version for order in orders] == [1, 1]
+        tasks = [member.task for member in running.runner("main").hub.roster.all_members() if member.task is not None]
+        assert [task.version for task in tasks] == [1, 1]
         stage.close()
 
 
@@ -293,7 +295,7 @@ def test_what_a_replay_needs_is_not_cleared_away(tmp_path: Path, full: threading
     with inside(folder) as running:
         stage = set_up(running)
         assert stage.report(node="n0").status_code == 200
-        bodies = FileBodies(folder / "bodies" / "main")
+        bodies = FileBlobs(folder / "bodies" / "main")
         before = bodies.digests()
     for digest in before:
         os.utime(bodies.path(digest), (0, 0))
@@ -303,7 +305,7 @@ def test_what_a_replay_needs_is_not_cleared_away(tmp_path: Path, full: threading
         assert bodies.digests() == before
         full.clear()
         until("the job to be restored", lambda: running.request("GET", "/readyz").status_code == 200)
-        assert [report.node for report in running.driver("main").hub.gathered.reports] == ["n0"]
+        assert [report.node for report in running.runner("main").hub.state.round.reports] == ["n0"]
         assert stage.report(node="n1").status_code == 200
         until("the version", lambda: running.job("main")["version"] == 1)
         stage.close()
@@ -324,7 +326,7 @@ def test_members_of_a_job_that_was_restored_late_are_not_waited_for_for_ever(
 
 
 def here(running: Inside) -> list[str]:
-    return [member.node for member in running.driver("main").hub.roster.here()]
+    return [member.node for member in running.runner("main").hub.roster.present_members()]
 
 
 def test_one_job_that_cannot_be_restored_holds_up_nobody(tmp_path: Path, full: threading.Event) -> None:
@@ -336,8 +338,8 @@ def test_one_job_that_cannot_be_restored_holds_up_nobody(tmp_path: Path, full: t
     with again(stage, folder) as running:
         running.begin("other", nodes=1)
         late = by_hand(running, "late", {"other": 10})
-        order, _ = order_of(late, "other")
-        assert late.report("other", order).counted
+        task, _ = task_of(late, "other")
+        assert late.report("other", task).counted
         assert stage.send("n0", "POST", "/leave").status_code == 204
         running.request("DELETE", "/api/v1/nodes/n1")
         problem(running.request("POST", "/api/v1/jobs/main/pause", json={}), 503, "storage.failed")

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from tests.coordinator.clients import client
-from tests.coordinator.history import check, final, predicted
-from tests.coordinator.node import History, Node, advance, body, initial
-from tests.coordinator.server import OPERATOR, Inside, Server, inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import order_of, problem, set_up
+from tests.support.clients import client
+from tests.support.coordinator import OPERATOR, Inside, Server, inside, until
+from tests.support.history import check, final, predicted
+from tests.support.node import History, Node, advance, body, initial
+from tests.support.scenario import problem, set_up, task_of
+from tests.support.sse import listening
 
 Swarm = Callable[..., list[Node]]
 
@@ -33,7 +33,7 @@ def done(running: Any, *jobs: str) -> None:
 @pytest.mark.parametrize("size", [1, 10, 66_000])
 def test_the_model_is_the_predicted_one(coordinator: Inside, swarm: Swarm, sums: str, size: int) -> None:
     history = History()
-    coordinator.begin("a", nodes=3, rounds=4, sums=sums)
+    coordinator.begin("a", nodes=3, rounds=4, aggregation_precision=sums)
     for node in swarm(coordinator, 3, {"a": size}, history):
         node.finish()
     done(coordinator, "a")
@@ -86,7 +86,7 @@ def test_an_ended_job_is_told_of_the_same_after_a_restart(server: Callable[..., 
     for node in swarm(running, 2, {"a": 10}):
         node.finish()
     done(running, "a")
-    paths = ["/jobs/a", "/jobs/a/versions", "/jobs/a/notes", "/jobs/a/nodes", "/jobs/a/traffic"]
+    paths = ["/jobs/a", "/jobs/a/versions", "/jobs/a/events", "/jobs/a/nodes", "/jobs/a/traffic"]
     before = {path: lasting(running.get(path)) for path in paths}
     running.end()
     running.start()
@@ -153,11 +153,11 @@ def test_stop(coordinator: Inside, when: str) -> None:
     assert stage.report(node="n1").status_code == 200
     if when == "round":
         for node in stage.nodes[:2]:
-            order, _ = order_of(node, "main")
-            assert order.kind == "evaluate"
-            assert node.report("main", order).counted
-        order, _ = order_of(stage.nodes[2], "main")
-        assert stage.nodes[2].report("main", order).counted
+            task, _ = task_of(node, "main")
+            assert task.kind == "evaluate"
+            assert node.report("main", task).counted
+        task, _ = task_of(stage.nodes[2], "main")
+        assert stage.nodes[2].report("main", task).counted
     done(coordinator, "main")
     job = coordinator.job("main")
     assert (job["state"], job["version"]) == ("stopped", int(when == "round"))
@@ -167,7 +167,7 @@ def test_stop(coordinator: Inside, when: str) -> None:
 
 def put_model(running: Inside, data: bytes) -> str:
     digest = hashlib.sha256(data).hexdigest()
-    assert running.request("PUT", f"/api/v1/bodies/{digest}", content=data).status_code == 201
+    assert running.request("PUT", f"/api/v1/blobs/{digest}", content=data).status_code == 201
     return digest
 
 
@@ -175,7 +175,7 @@ def put_model(running: Inside, data: bytes) -> str:
 def test_a_start_model(coordinator: Inside, swarm: Swarm, size: int) -> None:
     start = np.linspace(-1, 1, size, dtype=np.float32)
     digest = put_model(coordinator, body(start))
-    assert coordinator.request("PUT", f"/api/v1/bodies/{digest}", content=body(start)).status_code == 200
+    assert coordinator.request("PUT", f"/api/v1/blobs/{digest}", content=body(start)).status_code == 200
     coordinator.begin("a", nodes=2, rounds=1, start=digest)
     for node in swarm(coordinator, 2, {"a": size}):
         node.finish()
@@ -190,7 +190,7 @@ def test_a_start_model(coordinator: Inside, swarm: Swarm, size: int) -> None:
 def test_a_start_model_survives_a_kill_before_the_first_node(server: Callable[..., Server], swarm: Swarm) -> None:
     running = server().start()
     digest = hashlib.sha256(body(initial(10))).hexdigest()
-    assert running.request("PUT", f"/api/v1/bodies/{digest}", content=body(initial(10))).status_code == 201
+    assert running.request("PUT", f"/api/v1/blobs/{digest}", content=body(initial(10))).status_code == 201
     running.begin("a", nodes=2, rounds=2, start=digest)
     running.kill()
     running.start()
@@ -237,7 +237,7 @@ def test_two_operators_make_one_job(coordinator: Inside) -> None:
 
 
 def test_a_patience_beyond_all_timers_does_no_harm(coordinator: Inside, swarm: Swarm) -> None:
-    coordinator.begin("a", nodes=2, rounds=2, patience_s=1e9)
+    coordinator.begin("a", nodes=2, rounds=2, init_timeout_s=1e9)
     for node in swarm(coordinator, 2, {"a": 10}):
         node.finish()
     assert final(coordinator, "a") == predicted(10, 2, ("n0", "n1"))
@@ -246,7 +246,7 @@ def test_a_patience_beyond_all_timers_does_no_harm(coordinator: Inside, swarm: S
 def test_a_node_that_fails_too_often_is_not_asked_again(coordinator: Inside) -> None:
     stage = set_up(coordinator, schedule={"cohort": 2, "min_nodes": 2})
     node = stage.nodes[0]
-    node.fail("main", stage.orders["n0"])
+    node.fail("main", stage.tasks["n0"])
     found = next(n for n in coordinator.get("/jobs/main/nodes")["nodes"] if n["name"] == "n0")
     assert (found["failures"], found["last_error"]) == (1, "no luck")
     warned = until("the warning", lambda: coordinator.notes("main", "warning"))
@@ -257,11 +257,11 @@ def test_a_node_that_fails_too_often_is_not_asked_again(coordinator: Inside) -> 
 def test_the_held_out_evaluation_is_made_up_for_after_a_crash(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A job must not end without the measurement of its last version because the process did."""
     folder = tmp_path_factory.mktemp("held") / "data"
-    held_out = {"learner": "tests.coordinator.measuring:learner"}
+    held_out = {"learner": "tests.support.learners:evaluating"}
     with inside(folder) as running:
         stage = set_up(running, held_out=held_out)
         until("the first measurement", lambda: "held_out/accuracy" in running.job("main")["metrics"])
-        running.coordinator.evaluator.add = lambda *_: None  # type: ignore[method-assign] - the crash comes before it
+        running.coordinator.parts.lifecycle.evaluator.add = lambda *_: None  # type: ignore[method-assign] - the crash comes before it
         for name in ("n0", "n1"):
             assert stage.report(node=name).status_code == 200
         until("the version", lambda: len(running.rows("SELECT 1 FROM versions")) == 2)

@@ -13,31 +13,31 @@ from typing import Any
 
 import pytest
 
-from shoal.core.algorithm import Algorithm, Update
-from shoal.core.hub import Hub
-from shoal.core.message import Join
-from shoal.core.sums import Totals
-from shoal_coordinator.driver import Driver
-from shoal_coordinator.journal import set_aside
-from tests.coordinator.history import check, final, predicted
-from tests.coordinator.node import History, Node
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, order_of, problem, set_up
+from shoal.core.algorithm.algorithm import Algorithm, Update
+from shoal.core.model.aggregation import Totals
+from shoal.core.protocol.message import Join
+from shoal.core.server.round_control import RoundControl
+from shoal_coordinator.jobs.job_runner import JobRunner
+from shoal_coordinator.jobs.journal import skip_event
+from tests.support.coordinator import Inside, inside, until
+from tests.support.history import check, final, predicted
+from tests.support.node import History, Node
+from tests.support.scenario import Stage, problem, set_up, task_of
 
 Swarm = Callable[..., list[Node]]
 
 
 def seen(stage: Stage) -> dict[str, Any]:
-    """What must be the same after a restart. Orders stand; that the process is a new one is no part of it."""
-    hub = stage.running.driver(stage.job).hub
-    state = hub.state()
-    for passing in ("boot", "life", "issued", "epoch"):
+    """What must be the same after a restart. Tasks stand; that the process is a new one is no part of it."""
+    hub = stage.running.runner(stage.job).hub
+    state = hub.snapshot()
+    for passing in ("term", "incarnation", "issued", "clock_offset_s"):
         state.pop(passing)
     return {
         "state": state,
-        "reports": hub.gathered.reports,
-        "weight": hub.gathered.totals.weight,
-        "means": repr(hub.gathered.means),
+        "reports": hub.state.round.reports,
+        "weight": hub.state.sum.totals.weight,
+        "means": repr(hub.state.sum.means),
     }
 
 
@@ -48,15 +48,15 @@ def test_a_restart_restores_the_hub(tmp_path: Path, reported: tuple[str, ...]) -
         stage = set_up(running)
         for node in reported:
             assert stage.report(node=node).status_code == 200
-        before, orders = seen(stage), dict(stage.orders)
+        before, tasks = seen(stage), dict(stage.tasks)
         stage.close()
     for boot in (2, 3):
         with inside(folder) as running:
             stage.running = running
             assert seen(stage) == before
-            assert running.driver("main").hub.boot == boot
-            for name in set(orders) - set(reported):
-                assert running.driver("main").order_of(name) == orders[name], "the order stands as it was given"
+            assert running.runner("main").hub.tasks.term == boot
+            for name in set(tasks) - set(reported):
+                assert running.runner("main").task_of(name) == tasks[name], "the task stands as it was given"
 
 
 def test_what_people_read_is_written_again_if_a_crash_prevented_it(tmp_path: Path, swarm: Swarm) -> None:
@@ -67,7 +67,7 @@ def test_what_people_read_is_written_again_if_a_crash_prevented_it(tmp_path: Pat
         assert stage.report(node="n0").status_code == 200
         stage.close()
         running.coordinator.drain()
-    tables = {"feed": "SELECT seq, part, topic, data FROM feed WHERE seq > 0 ORDER BY seq, part"}
+    tables = {"feed": "SELECT seq, part, topic, data FROM job_events WHERE seq > 0 ORDER BY seq, part"}
     tables["versions"] = "SELECT number, digest, reports, metrics FROM versions"
     with closing(sqlite3.connect(folder / "shoal.db")) as connection:
         before = {name: connection.execute(query).fetchall() for name, query in tables.items()}
@@ -75,7 +75,7 @@ def test_what_people_read_is_written_again_if_a_crash_prevented_it(tmp_path: Pat
     for seq in range(last + 1, 0, -1):
         with closing(sqlite3.connect(folder / "shoal.db")) as connection, connection:
             snapshot = connection.execute("SELECT max(seq) FROM snapshots").fetchone()[0]
-            connection.execute("DELETE FROM feed WHERE seq >= ? AND seq > ?", (seq, snapshot or 0))
+            connection.execute("DELETE FROM job_events WHERE seq >= ? AND seq > ?", (seq, snapshot or 0))
         with inside(folder) as running:
             found = {name: running.rows(query) for name, query in tables.items()}
         for row in before["feed"]:
@@ -87,9 +87,9 @@ def test_what_people_read_is_written_again_if_a_crash_prevented_it(tmp_path: Pat
 def planted(folder: Path, event: str) -> int:
     """Append an event to the journal that should never have got there; its number."""
     with closing(sqlite3.connect(folder / "shoal.db")) as connection, connection:
-        seq, now = connection.execute("SELECT max(seq) + 1, max(now) FROM events").fetchone()
+        seq, now = connection.execute("SELECT max(seq) + 1, max(now) FROM journal").fetchone()
         row = ("main", seq, now, 0.0, event, False)
-        connection.execute("INSERT INTO events (job, seq, now, at, event, aside) VALUES (?, ?, ?, ?, ?, ?)", row)
+        connection.execute("INSERT INTO journal (job, seq, now, at, event, aside) VALUES (?, ?, ?, ?, ?, ?)", row)
     return int(seq)
 
 
@@ -113,10 +113,10 @@ def test_an_event_that_nobody_understands_is_set_aside(tmp_path: Path, event: st
         stage.close()
     seq = planted(folder, event)
     with inside(folder) as running:
-        assert running.rows("SELECT seq FROM events WHERE aside") == [(seq,)]
+        assert running.rows("SELECT seq FROM journal WHERE aside") == [(seq,)]
         warnings = until("the warning", lambda: running.notes("main", "warning"))
         assert f"event {seq} " in warnings[-1]["text"]
-        assert [report.node for report in running.driver("main").hub.gathered.reports] == ["n0"]
+        assert [report.node for report in running.runner("main").hub.state.round.reports] == ["n0"]
     with inside(folder) as running:
         assert len(running.notes("main", "warning")) == 1
 
@@ -147,7 +147,7 @@ def test_an_event_that_breaks_the_hub_is_set_aside(
         stage.close()
     with inside(folder) as running:
         assert running.job("main")["version"] == 1
-        assert len(running.rows("SELECT seq FROM events WHERE aside")) == 1
+        assert len(running.rows("SELECT seq FROM journal WHERE aside")) == 1
 
 
 def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: py
             raise RuntimeError("planted")
         return step(self, slots, totals)
 
-    monkeypatch.setattr("shoal_coordinator.journal.set_aside", slowly(set_aside))
+    monkeypatch.setattr("shoal_coordinator.jobs.journal.skip_event", slowly(skip_event))
     monkeypatch.setattr(Algorithm, "step", buggy)
     with inside(tmp_path / "data") as running:
         stage = set_up(running)
@@ -223,11 +223,11 @@ def test_a_bug_at_a_close_is_not_fatal_either(tmp_path: Path, monkeypatch: pytes
 
 def test_a_poll_sees_no_half_fed_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the hub is rebuilt after a bug, no node is told anything that is not so."""
-    step = Hub._close
+    step = RoundControl.close
 
-    def buggy(self: Hub, close: Any, now: float) -> Any:
+    def buggy(self: RoundControl, close: Any, now: float) -> Any:
         effects = step(self, close, now)
-        if len(running_now.rows("SELECT seq FROM events WHERE aside")) == 0:
+        if len(running_now.rows("SELECT seq FROM journal WHERE aside")) == 0:
             raise RuntimeError("planted, with the version closed in memory alone")
         return effects
 
@@ -235,11 +235,11 @@ def test_a_poll_sees_no_half_fed_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
         running_now = running
         stage = set_up(running)
         assert stage.report(node="n0").status_code == 200
-        monkeypatch.setattr(Hub, "_close", buggy)
+        monkeypatch.setattr(RoundControl, "close", buggy)
         assert stage.report(node="n1").status_code == 503
         until("the warning", lambda: running.notes("main", "warning"))
         until("the hub to be rebuilt", lambda: running.job("main")["version"] == 0)
-        assert order_of(stage.nodes[1], "main")[0] == stage.orders["n1"]
+        assert task_of(stage.nodes[1], "main")[0] == stage.tasks["n1"]
         assert stage.report(node="n1").status_code == 200
         until("the version", lambda: running.job("main")["version"] == 1)
         stage.close()
@@ -254,7 +254,7 @@ def test_the_journal_is_trimmed(coordinator: Inside, swarm: Swarm) -> None:
     until("the job to have ended", lambda: coordinator.job("a")["ended_at"])
     check(coordinator, history, {"a": 10}, {}, nodes=2)
     snapshots = [row[0] for row in coordinator.rows("SELECT seq FROM snapshots ORDER BY seq")]
-    events = [row[0] for row in coordinator.rows("SELECT seq FROM events ORDER BY seq")]
+    events = [row[0] for row in coordinator.rows("SELECT seq FROM journal ORDER BY seq")]
     assert len(snapshots) == 2
     assert all(seq > snapshots[0] for seq in events)
     assert len(events) < 20
@@ -265,14 +265,14 @@ def test_the_clock_of_a_job_does_not_run_while_nobody_does(tmp_path: Path) -> No
     folder = tmp_path / "data"
     with inside(folder) as running:
         stage = set_up(running, schedule={"deadline_s": 1000.0})
-        before = running.driver("main").now()
-        opened = running.driver("main").hub.gathered.opened
+        before = running.runner("main").clock.now()
+        opened = running.runner("main").hub.state.round.opened
         stage.close()
     with inside(folder) as running:
-        driver = running.driver("main")
-        assert driver.hub.gathered.opened == opened
-        assert driver.now() - before < 5
-        assert driver._alarm == pytest.approx((opened or 0) + 1000.0)
+        runner = running.runner("main")
+        assert runner.hub.state.round.opened == opened
+        assert runner.clock.now() - before < 5
+        assert runner.clock.alarm == pytest.approx((opened or 0) + 1000.0)
 
 
 def test_a_deadline_rings_also_after_a_restart(tmp_path: Path) -> None:
@@ -289,17 +289,17 @@ def test_a_deadline_rings_also_after_a_restart(tmp_path: Path) -> None:
 def test_events_that_come_together_share_a_commit(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """The group commit: many answers for one wait for the disk; each still waits for it."""
     batches: list[int] = []
-    take = Driver._take
+    take = JobRunner._commit_batch
 
-    async def counting(self: Driver, batch: Any) -> None:
+    async def counting(self: JobRunner, batch: Any) -> None:
         batches.append(len(batch))
         await take(self, batch)
 
-    monkeypatch.setattr(Driver, "_take", counting)
+    monkeypatch.setattr(JobRunner, "_commit_batch", counting)
     coordinator.begin("a", nodes=40)
 
     async def many() -> None:
-        await asyncio.gather(*(coordinator.driver("a").tell(Join(f"n{i}")) for i in range(40)))
+        await asyncio.gather(*(coordinator.runner("a").submit(Join(f"n{i}")) for i in range(40)))
 
     coordinator.call(many())
     assert sum(batches) >= 41

@@ -8,13 +8,15 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from shoal import wire
-from shoal.core.message import Order, Stop
-from shoal.core.tree import Layout
-from shoal_coordinator import alerts, presence, service
-from tests.coordinator.node import Node, body
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import SIZE, by_hand, order_of, problem, set_up
+from shoal.core.model.tree import Layout
+from shoal.core.protocol.message import Stop, Task
+from shoal.wire import codec
+from shoal_coordinator.alerts import alert_rules
+from shoal_coordinator.composition import housekeeping
+from shoal_coordinator.nodes import presence
+from tests.support.coordinator import Inside, until
+from tests.support.node import Node, body
+from tests.support.scenario import SIZE, by_hand, problem, set_up, task_of
 
 RIGHT = Layout.of([("w", "F32", (SIZE,))])
 WRONG = Layout.of([("w", "F32", (SIZE + 1,)), ("bias", "F32", (2,))])
@@ -28,16 +30,16 @@ def hello(node: Node, layout: Layout) -> None:
     assert node.ask("POST", "/hello", json=said).status_code == 200
 
 
-def polled(node: Node) -> Order | Stop | None:
+def polled(node: Node) -> Task | Stop | None:
     found = node.ask("GET", "/work", params={"wait_s": 0.05})
-    message = wire.decode(found.content).message if found.status_code == 200 else None
-    assert message is None or isinstance(message, Order | Stop)
+    message = codec.decode(found.content).message if found.status_code == 200 else None
+    assert message is None or isinstance(message, Task | Stop)
     return message
 
 
 def test_a_node_with_another_model_is_told_what_differs(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "WATCH_S", 0.02)
-    monkeypatch.setattr(alerts, "CLEAR_S", 0.1)
+    monkeypatch.setattr(housekeeping, "ALERTS_S", 0.02)
+    monkeypatch.setattr(alert_rules, "CLEAR_S", 0.1)
     stage = set_up(coordinator)
     late = by_hand(coordinator, "late", {"main": SIZE})
     hello(late, WRONG)
@@ -45,16 +47,16 @@ def test_a_node_with_another_model_is_told_what_differs(coordinator: Inside, mon
     assert polled(late) is None, "it knows"
     (note,) = [note for note in coordinator.notes("main", "warning") if note["node"] == "late"]
     assert note["text"] == f"late takes no part: {WHY}"
-    alert = until("an alert", lambda: coordinator.get("/alerts", standing=True)["alerts"])[0]
+    alert = until("an alert", lambda: coordinator.get("/alerts", active=True)["alerts"])[0]
     assert (alert["kind"], alert["node"], alert["text"]) == ("model-differs", "late", f"late: {NAMED}")
-    monkeypatch.setattr(presence, "TURNED_AWAY_S", 0.0)
+    monkeypatch.setattr(presence, "MISMATCH_REPEATED_S", 0.0)
     assert polled(late) == Stop(NAMED, foreign=True), "said again, should it have been lost"
     coordinator.begin("other", nodes=1)
-    order, _ = order_of(late, "other")
-    assert order.kind == "init", "other jobs are not concerned"
+    task, _ = task_of(late, "other")
+    assert task.kind == "init", "other jobs are not concerned"
     hello(late, RIGHT)
-    until("it to be over", lambda: not coordinator.get("/alerts", standing=True)["alerts"])
-    assert coordinator.driver("main").hub.foreign == {}
+    until("it to be over", lambda: not coordinator.get("/alerts", active=True)["alerts"])
+    assert coordinator.runner("main").hub.eligibility.foreign_models == {}
     stage.nodes.append(late)
     stage.close()
 
@@ -62,7 +64,7 @@ def test_a_node_with_another_model_is_told_what_differs(coordinator: Inside, mon
 def test_an_initial_model_that_fits_no_node_is_refused_where_nodes_are_there(coordinator: Inside) -> None:
     data = body(np.zeros(SIZE, np.float32))
     digest = hashlib.sha256(data).hexdigest()
-    assert coordinator.request("PUT", f"/api/v1/bodies/{digest}", content=data).status_code < 300
+    assert coordinator.request("PUT", f"/api/v1/blobs/{digest}", content=data).status_code < 300
     wanted = {"spec": {"name": "main", "rounds": 1}, "start_model": digest}
     node = by_hand(coordinator, "n0")
     hello(node, WRONG)
@@ -75,7 +77,7 @@ def test_an_initial_model_that_fits_no_node_is_refused_where_nodes_are_there(coo
     hello(other, RIGHT)
     assert coordinator.post("/jobs", wanted)["name"] == "main"
     assert isinstance(polled(node), Stop)
-    assert coordinator.driver("main").hub.foreign.keys() == {"n0"}
+    assert coordinator.runner("main").hub.eligibility.foreign_models.keys() == {"n0"}
     for one in (node, other):
         one.client.close()
 
@@ -83,7 +85,7 @@ def test_an_initial_model_that_fits_no_node_is_refused_where_nodes_are_there(coo
 def test_a_job_waits_for_a_node_that_fits_and_all_that_came_do_not(coordinator: Inside) -> None:
     data = body(np.zeros(SIZE, np.float32))
     digest = hashlib.sha256(data).hexdigest()
-    coordinator.request("PUT", f"/api/v1/bodies/{digest}", content=data)
+    coordinator.request("PUT", f"/api/v1/blobs/{digest}", content=data)
     coordinator.begin("main", nodes=1, start=digest)
     node = by_hand(coordinator, "n0", {"main": SIZE})
     hello(node, WRONG)
@@ -99,8 +101,8 @@ def test_a_job_waits_for_a_node_that_fits_and_all_that_came_do_not(coordinator: 
 def test_it_is_known_after_a_restart_that_a_node_does_not_fit(coordinator: Inside) -> None:
     stage = set_up(coordinator)
     hello(stage.nodes[2], WRONG)
-    driver = coordinator.driver("main")
-    coordinator.call(driver._rebuild())
-    until("it to be back", lambda: not driver.restoring)
-    assert driver.hub.foreign == {"n2": WHY}
+    runner = coordinator.runner("main")
+    coordinator.call(runner._rebuild())
+    until("it to be back", lambda: not runner.gate.is_restoring)
+    assert runner.hub.eligibility.foreign_models == {"n2": WHY}
     stage.close()

@@ -9,22 +9,24 @@ from typing import Any
 
 import pytest
 
-from shoal.core.tenure import Elsewhere
-from shoal_coordinator import replica
-from shoal_coordinator.forwarding import Unanswered
-from shoal_coordinator.protocol import SCOPE_KEY, Exchange
-from shoal_coordinator.replica import Front, Owned, Replica
+from shoal.core.cluster.leader_lease import RemoteLeader
+from shoal.runtime.http.server.exchange import SCOPE_KEY
+from shoal_coordinator.cluster import leader_proxy
+from shoal_coordinator.cluster.leader_proxy import LeaderProxy
+from shoal_coordinator.cluster.replica import ActiveCoordinator, Replica
+from shoal_coordinator.cluster.reverse_proxy import Unanswered
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.telemetry.traffic import LabelledExchange
 
-LEAD = Elsewhere(1, "http://10.0.0.1:8080", "secret")
+LEADER = RemoteLeader(1, "http://10.0.0.1:8080", "secret")
 
 
 class Stub:
     """A replica whose ways are said one after the other, a turn after each."""
 
-    def __init__(self, *ways: Owned | Elsewhere | None) -> None:
+    def __init__(self, *ways: ActiveCoordinator | RemoteLeader | None) -> None:
         self.ways = list(ways)
-        self.turn, self.ends, self.owned = asyncio.Event(), False, None
+        self.changed, self.is_stopping, self.leading = asyncio.Event(), False, None
         self.metrics = SimpleNamespace()
         self.forwarder = SimpleNamespace(forward=self.forward)
         self.forwards = 0
@@ -33,9 +35,9 @@ class Stub:
         self.forwards += 1
         raise Unanswered
 
-    def way(self, _scope: Any) -> Owned | Elsewhere | None:
+    def way(self, _scope: Any) -> ActiveCoordinator | RemoteLeader | None:
         found = self.ways.pop(0) if len(self.ways) > 1 else self.ways[0]
-        asyncio.get_running_loop().call_soon(Replica._take_turn, self)  # type: ignore[arg-type]
+        asyncio.get_running_loop().call_soon(Replica._notify_change, self)  # type: ignore[arg-type]
         return found
 
 
@@ -46,56 +48,56 @@ async def app(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]
 
 def asked(stub: Stub, monkeypatch: pytest.MonkeyPatch, method: str = "GET", path: str = "/api/v1/work") -> int:
     """The status of the answer to a request."""
-    front = Front(stub, Settings())  # type: ignore[arg-type]
-    monkeypatch.setattr(front, "_way", stub.way)
+    front = LeaderProxy(stub, Settings(), stub.metrics)  # type: ignore[arg-type]
+    monkeypatch.setattr(front, "_route", stub.way)
     statuses = []
 
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    async def answer(owned: Owned, *given: Any) -> None:
+    async def answer(owned: ActiveCoordinator, *given: Any) -> None:
         await owned.app(*given)
 
     monkeypatch.setattr(front, "_answer", answer)
-    scope = {"type": "http", "method": method, "path": path, "headers": [], SCOPE_KEY: Exchange()}
+    scope = {"type": "http", "method": method, "path": path, "headers": [], SCOPE_KEY: LabelledExchange()}
     asyncio.run(asyncio.wait_for(front(scope, lambda: None, send), 60))  # type: ignore[arg-type]
     return int(statuses[0])
 
 
-def here() -> Owned:
-    return Owned(None, app, None)  # type: ignore[arg-type]
+def here() -> ActiveCoordinator:
+    return ActiveCoordinator(None, app, None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_request_waits_for_the_next_lead(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+def test_a_request_waits_for_the_next_leader(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     assert asked(Stub(None, None, here()), monkeypatch, method) == 200
 
 
-def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "HOLD_S", 0.05)
+def test_a_request_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_proxy, "HOLD_S", 0.05)
     assert asked(Stub(None), monkeypatch) == 503
 
 
-def test_nothing_waits_where_this_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "HOLD_S", 1e6)
+def test_nothing_waits_where_this_process_shuts_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_proxy, "HOLD_S", 1e6)
     stub = Stub(None)
-    stub.ends = True
+    stub.is_stopping = True
     assert asked(stub, monkeypatch) == 503
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_whoever_watches_is_told_at_once(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(replica, "HOLD_S", 1e6)
+def test_health_checks_are_answered_at_once(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(leader_proxy, "HOLD_S", 1e6)
     assert asked(Stub(None), monkeypatch, path=path) == {"/healthz": 200, "/readyz": 503}[path]
 
 
-def test_what_a_lead_that_has_gone_does_not_answer_is_asked_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    stub = Stub(LEAD, LEAD, here())
+def test_what_a_lost_leader_did_not_answer_is_asked_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = Stub(LEADER, LEADER, here())
     assert asked(stub, monkeypatch) == 200
     assert stub.forwards == 2
 
 
-def test_a_body_that_was_sent_to_it_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    stub = Stub(LEAD, here())
+def test_a_request_with_a_body_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = Stub(LEADER, here())
     assert asked(stub, monkeypatch, "POST") == 503
     assert stub.forwards == 1

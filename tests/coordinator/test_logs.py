@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_coordinator import logbook
-from tests.coordinator.node import Node
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import by_hand, problem
+from shoal_coordinator.telemetry import log_store
+from tests.support.coordinator import Inside, inside, until
+from tests.support.node import Node
+from tests.support.scenario import by_hand, problem
+from tests.support.sse import listening
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[2J" + "x" * 3000
 
@@ -35,7 +35,7 @@ def say(running: Inside, node: Node, *texts: str, first: int = 1, **more: Any) -
 
 
 def shown(running: Inside, **wanted: Any) -> list[dict[str, Any]]:
-    running.call(running.coordinator.books.flush_logs())
+    running.call(running.coordinator.parts.telemetry_writer.flush_logs())
     found: list[dict[str, Any]] = running.get("/logs", **{"node": "a", **wanted})["lines"]
     return found
 
@@ -119,27 +119,27 @@ def test_who_says_too_much_waits_and_what_it_says_is_counted(tmp_path: Path) -> 
         node, other = by_hand(running, "a"), by_hand(running, "b")
         answer = say(running, node, *map(str, range(8)), dropped=4)
         assert answer.json()["wait_s"] > 3
-        assert texts(running) == ["0", "1", logbook.DROPPED % 10]
+        assert texts(running) == ["0", "1", log_store.DROPPED % 10]
         assert say(running, other, "mine").json() == {"wait_s": 0.0}
         assert texts(running, node="b") == ["mine"]
         node.client.close(), other.client.close()
 
 
 def test_what_waits_for_the_disk_is_bounded(coordinator: Inside, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logbook, "WAITING_MAX", 3)
+    monkeypatch.setattr(log_store, "WAITING_MAX", 3)
 
     async def both() -> None:
-        book = coordinator.coordinator.logbook
-        lines = [logbook.Line(n, 0.0, 20, str(n)) for n in range(5)]
+        book = coordinator.coordinator.telemetry.log_store
+        lines = [log_store.LogRecord(n, 0.0, 20, str(n)) for n in range(5)]
         book.take("a", "1", lines, 0)
-        await coordinator.coordinator.books.flush_logs()
+        await coordinator.coordinator.parts.telemetry_writer.flush_logs()
 
     coordinator.call(both())
-    assert texts(coordinator) == ["0", "1", "2", logbook.DROPPED % 2]
+    assert texts(coordinator) == ["0", "1", "2", log_store.DROPPED % 2]
 
 
 def test_lines_go_by_age_and_by_size(tmp_path: Path) -> None:
-    with inside(tmp_path / "data", logs_age_s=3600.0, logs_bytes_max=2**20) as running:
+    with inside(tmp_path / "data", logs_retention_s=3600.0, logs_bytes_max=2**20) as running:
         node = by_hand(running, "a")
         say(running, node, "old", age_s=7200.0)
         say(running, node, "new", first=2)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.coordinator.history import check, final, predicted
-from tests.coordinator.node import History, Node
-from tests.coordinator.proxy import ENDPOINTS, Fate, Proxy
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import order_of, set_up
-from tests.edge_client import drifting
-from tests.nightly import at_night
+from tests.edge_client import dynamic_job
+from tests.support.coordinator import Inside, until
+from tests.support.history import check, final, predicted
+from tests.support.nightly import at_night
+from tests.support.node import History, Node
+from tests.support.proxy import ENDPOINTS, Fate, Proxy
+from tests.support.scenario import set_up, task_of
 
 SIZES = {"inline": 10, "large": 66_000}
 ROUNDS = 4
@@ -36,6 +37,14 @@ def between(coordinator: Inside) -> Iterator[Between]:
         proxy.close()
 
 
+FIRST = list(itertools.product(sorted(set(ENDPOINTS) - {"leave", "status"}), ("drop", "cut")))
+CUT = [("download", "cut"), ("work", "cut"), ("enrol", "cut"), ("report", "cut")]
+FIRST_BY_DAY = [one for one in FIRST if "drop" in one or one in CUT]
+"""Each endpoint's answer is lost, and those whose content matters are cut as well."""
+IN_STEP = list(itertools.product(("status", "report", "work"), ("drop", "cut")))
+IN_STEP_BY_DAY = [("status", "drop"), ("report", "cut"), ("work", "cut")]
+
+
 def run(coordinator: Inside, swarm: Swarm, proxy: Proxy) -> None:
     """Two jobs that make nodes use every endpoint. A round's deadline is an hour: none may be waited for."""
     history = History()
@@ -53,8 +62,7 @@ def run(coordinator: Inside, swarm: Swarm, proxy: Proxy) -> None:
         assert final(coordinator, job) == predicted(size, ROUNDS, ("n0", "n1"))
 
 
-@pytest.mark.parametrize("fate", ["drop", "cut"])
-@pytest.mark.parametrize("endpoint", sorted(set(ENDPOINTS) - {"leave", "status"}))
+@pytest.mark.parametrize(("endpoint", "fate"), at_night(FIRST, but=FIRST_BY_DAY))
 def test_the_first_three_answers_of_an_endpoint_are_lost(
     endpoint: str, fate: Fate, coordinator: Inside, between: Between, swarm: Swarm
 ) -> None:
@@ -64,19 +72,18 @@ def test_the_first_three_answers_of_an_endpoint_are_lost(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fate", ["drop", "cut"])
-@pytest.mark.parametrize("endpoint", ["status", "report", "work"])
+@pytest.mark.parametrize(("endpoint", "fate"), at_night(IN_STEP, but=IN_STEP_BY_DAY))
 def test_nodes_in_step_lose_answers(
     endpoint: str, fate: Fate, coordinator: Inside, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A status whose answer is lost, or the leave to go on: every fourth of them. Nothing is decided otherwise."""
-    values = drifting.job([], balancing="double", delta=1.0)
-    _, foreseen = drifting.simulated(values, monkeypatch)
+    values = dynamic_job.job([], balancing="double", delta=1.0)
+    _, foreseen = dynamic_job.simulated(values, monkeypatch)
     proxy = between(lambda name, n: fate if name == endpoint and n % 4 == 1 else None)
     coordinator.post("/jobs", {"spec": values})
-    for node in drifting.take_part(coordinator, tmp_path, proxy.url):
+    for node in dynamic_job.take_part(coordinator, tmp_path, proxy.url):
         node.finish()
-    assert drifting.decided(coordinator)[1] == foreseen
+    assert dynamic_job.decided(coordinator)[1] == foreseen
     assert proxy.lost[endpoint] >= 4, proxy.answers
 
 
@@ -92,7 +99,7 @@ def test_four_of_ten_answers_are_lost(seed: int, coordinator: Inside, between: B
 
 
 def test_leaving_can_be_said_again(coordinator: Inside, between: Between) -> None:
-    """The order goes to another node once, and people read of it once."""
+    """The task goes to another node once, and people read of it once."""
     proxy = between(lambda name, n: "drop" if name == "leave" and n <= 3 else None)
     stage = set_up(coordinator)
     leaving = stage.nodes[0]
@@ -100,7 +107,7 @@ def test_leaving_can_be_said_again(coordinator: Inside, between: Between) -> Non
     assert leaving.ask("POST", "/leave").status_code == 204
     assert proxy.lost["leave"] == 3
     left = until("the note", lambda: [n for n in coordinator.notes("main", "node") if "left" in n["text"]])
-    assert [note["text"] for note in left] == ["n0 left and handed its order back"]
+    assert [note["text"] for note in left] == ["n0 left and handed its task back"]
     assert coordinator.job("main")["nodes"] == 2
-    assert order_of(stage.nodes[2], "main")[0].kind == "train"
+    assert task_of(stage.nodes[2], "main")[0].kind == "train"
     stage.close()

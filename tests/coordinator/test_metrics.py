@@ -12,13 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal import __version__
 from shoal.core.errors import InvalidPayload
-from shoal.core.roster import Roster
-from shoal_coordinator import describe
-from shoal_coordinator.metrics import Metrics
-from shoal_coordinator.presence import Presence
-from tests.coordinator.node import Node
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import by_hand, set_up
+from shoal.core.server.roster import NodeRoster
+from shoal_coordinator.nodes.presence import Presence
+from shoal_coordinator.telemetry.metrics import Metrics
+from tests.support.coordinator import Inside, inside
+from tests.support.node import Node
+from tests.support.scenario import by_hand, set_up
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -58,11 +57,11 @@ def test_what_happens_in_a_job_is_counted(coordinator: Inside, swarm: Callable[.
 def test_refused_reports_have_reasons(tmp_path: Path) -> None:
     with inside(tmp_path / "data") as running:
         stage = set_up(running)
-        assert stage.report(order=(1, 99)).status_code == 409
+        assert stage.report(task=(1, 99)).status_code == 409
         assert stage.report(b"no model").status_code == 422
         stage.close()
         refused = told(running)["shoal_reports_refused_total"]
-    assert refused == {(("reason", "order.foreign"),): 1, (("reason", "payload.length"),): 1}
+    assert refused == {(("reason", "task.foreign"),): 1, (("reason", "payload.length"),): 1}
 
 
 def test_answers_without_a_route_are_counted_too(coordinator: Inside) -> None:
@@ -91,12 +90,12 @@ def test_states_follow_the_clock() -> None:
     presence, now = Presence(10.0), time.monotonic()
     for name, ago in {"fresh": 1.0, "stale": 6.0, "gone": 11.0, "away": -5.0}.items():
         presence.info[name] = {}
-        presence.learn({name: ago})
-        presence._last[name] = now - ago
+        presence.merge_ages({name: ago})
+        presence._last_seen[name] = now - ago
     presence.info["never"] = {}
     assert presence.states() == {"online": 2, "stale": 1, "gone": 2}
-    with presence.listening("gone"):
-        presence._last["gone"] = now - 11.0  # its poll has been open since
+    with presence.open_poll("gone"):
+        presence._last_seen["gone"] = now - 11.0  # its poll has been open since
         assert presence.states() == {"online": 3, "stale": 1, "gone": 1}
     presence.forget("never")
     assert sum(presence.states().values()) == 4
@@ -105,17 +104,17 @@ def test_states_follow_the_clock() -> None:
 def test_requests_are_answered_while_browsers_are_told_of_many_nodes(coordinator: Inside) -> None:
     coordinator.begin("a", nodes=1000, rounds=1)
     by_hand(coordinator, "n0").client.close()
-    driver, turns = coordinator.driver("a"), []
+    runner, turns = coordinator.runner("a"), []
 
     async def tell() -> None:
-        (member,) = driver.hub.roster.state()
-        driver.hub.roster = Roster.restore([member | {"node": f"n{number:03}"} for number in range(500)])
-        reader = coordinator.coordinator.broadcast.open(None)
-        telling = asyncio.ensure_future(describe.Teller(coordinator.coordinator).tell())
+        (member,) = runner.hub.roster.state()
+        runner.hub.roster = NodeRoster.restore([member | {"node": f"n{number:03}"} for number in range(500)])
+        reader = coordinator.coordinator.telemetry.event_bus.open(None)
+        telling = asyncio.ensure_future(coordinator.coordinator.parts.change_publisher.publish())
         while not telling.done():
             await asyncio.sleep(0)
             turns.append(1)
-        coordinator.coordinator.broadcast.close(reader)
+        coordinator.coordinator.telemetry.event_bus.close(reader)
 
     coordinator.call(tell())
     assert len(turns) > 3

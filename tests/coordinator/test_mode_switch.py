@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from shoal import wire
-from shoal.core.machine import Timer
-from shoal.core.message import Order, Stop
-from shoal_coordinator.journal import trim_feed
-from tests.coordinator.node import Floats, Node, body, displacement, initial, weight
-from tests.coordinator.server import Api, Inside, Server, inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
+from shoal.core.protocol.machine import Timer
+from shoal.core.protocol.message import Stop, Task
+from shoal.wire import codec
+from shoal_coordinator.telemetry.job_events import trim_feed
+from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.node import Floats, Node, body, displacement, initial, weight
+from tests.support.scenario import SIZE, Stage, by_hand, problem, set_up, task_of
+from tests.support.sse import listening
 
-GOSSIP = {"allowed": True, "ttl_s": 7.5, "return_s": 3600.0, "gate": 0.0}
+GOSSIP = {"allowed": True, "coordinator_timeout_s": 7.5, "handback_timeout_s": 3600.0, "accuracy_drop_max": 0.0}
 
 
 def moved(node: str, size: int = SIZE) -> Floats:
@@ -29,7 +29,7 @@ def moved(node: str, size: int = SIZE) -> Floats:
 
 
 def report(stage: Stage, node: str, **changes: Any) -> httpx.Response:
-    """A node's answer to its order: what it learned, with its weight."""
+    """A node's answer to its task: what it learned, with its weight."""
     values = changes.pop("values", moved(node))
     return stage.report(values, node, **{"weight": weight(node), **changes})
 
@@ -47,23 +47,23 @@ def model_of(running: Api, number: int, job: str = "main") -> Floats:
     return found
 
 
-def orders(stage: Stage, *names: str, recall: bool) -> None:
-    """See that these nodes have the order to carry on; or the same, recalled."""
+def tasks(stage: Stage, *names: str, recall: bool) -> None:
+    """See that these nodes have the task to carry on; or the same, recalled."""
 
-    def look(node: Node) -> Order | None:
-        order, _ = order_of(node, stage.job)
-        return order if order.kind == "gossip" and order.recall == recall else None
+    def look(node: Node) -> Task | None:
+        task, _ = task_of(node, stage.job)
+        return task if task.kind == "gossip" and task.recall == recall else None
 
     for node in stage.nodes:
         if node.node in names:
-            stage.orders[node.node] = until(f"the order of {node.node}", lambda node=node: look(node))
+            stage.tasks[node.node] = until(f"the task of {node.node}", lambda node=node: look(node))
 
 
 def later(running: Inside, seconds: float) -> None:
     """Let so much time pass on the job's clock."""
-    driver = running.driver("main")
-    driver._clock_base += seconds
-    running.call(driver.tell(Timer()))
+    runner = running.runner("main")
+    runner.clock.set(runner.clock.now() + seconds)
+    running.call(runner.submit(Timer()))
 
 
 ALL = ("n0", "n1", "n2")
@@ -86,8 +86,8 @@ def stage(coordinator: Inside) -> Iterator[Stage]:
 @pytest.fixture
 def away(stage: Stage) -> Stage:
     """The job is with its nodes."""
-    assert stage.running.post("/jobs/main/switch", {"to": "gossip", "why": "maintenance"})["mode"] == "away"
-    orders(stage, *ALL, recall=False)
+    assert stage.running.post("/jobs/main/switch", {"to": "gossip", "why": "maintenance"})["mode"] == "gossip"
+    tasks(stage, *ALL, recall=False)
     return stage
 
 
@@ -97,41 +97,41 @@ def away(stage: Stage) -> Stage:
 def test_away_and_back_merges_exactly_what_was_handed_back(away: Stage) -> None:
     running = away.running
     for name in ALL:
-        order = away.orders[name]
-        assert (order.version, order.base) == (0, None)
+        task = away.tasks[name]
+        assert (task.version, task.reference) == (0, None)
     job = running.job("main")
-    assert (job["mode"], job["state"], job["state_why"]) == ("away", "running", "3 nodes carry on from version 0")
+    assert (job["mode"], job["state"], job["state_why"]) == ("gossip", "running", "3 nodes carry on from version 0")
     assert job["mode_since"] > job["started_at"]
     assert all(node["away"] for node in running.get("/jobs/main/nodes")["nodes"])
     back = running.post("/jobs/main/switch", {"to": "server"})
     assert (back["mode"], back["state_why"]) == ("returning", "0 of 3 nodes have handed back")
-    orders(away, *ALL, recall=True)
+    tasks(away, *ALL, recall=True)
     for name in ALL:
-        assert wire.decode(report(away, name).content).message.counted  # type: ignore[union-attr]
+        assert codec.decode(report(away, name).content).message.counted  # type: ignore[union-attr]
     job = running.job("main")
     assert (job["mode"], job["version"]) == ("server", 1)
     assert np.array_equal(model_of(running, 1), merged(initial(SIZE), *ALL))
     until("the notes", lambda: len(running.notes("main", "mode")) == 3)
-    assert [note["text"] for note in running.get("/jobs/main/notes", kind="mode")["notes"]] == [
+    assert [note["text"] for note in running.get("/jobs/main/events", kind="mode")["events"]] == [
         "the peers carry on: maintenance",
         "back to the server: by an operator",
         "back at the server",
     ]
     assert not any(node["away"] for node in running.get("/jobs/main/nodes")["nodes"])
-    standing = [running.driver("main").order_of(name) for name in ALL]
-    assert {order.kind for order in standing if order is not None} == {"train"}, "the schedule goes on"
+    standing = [running.runner("main").task_of(name) for name in ALL]
+    assert {task.kind for task in standing if task is not None} == {"train"}, "the schedule goes on"
     assert running.job("main")["mode_since"] >= back["mode_since"]
 
 
 def test_a_switch_said_twice_is_one(away: Stage) -> None:
     running = away.running
-    for to, mode in (("gossip", "away"), ("server", "returning"), ("server", "returning")):
-        before = running.rows("SELECT count(*) FROM events WHERE event LIKE '%switch%'")
+    for to, mode in (("gossip", "gossip"), ("server", "returning"), ("server", "returning")):
+        before = running.rows("SELECT count(*) FROM journal WHERE event LIKE '%switch%'")
         assert running.post("/jobs/main/switch", {"to": to})["mode"] == mode
-        after = running.rows("SELECT count(*) FROM events WHERE event LIKE '%switch%'")
+        after = running.rows("SELECT count(*) FROM journal WHERE event LIKE '%switch%'")
         assert after[0][0] - before[0][0] == (1 if (to, before[0][0]) == ("server", 1) else 0)
     problem(running.request("POST", "/api/v1/jobs/main/switch", json={"to": "gossip"}), 409, "switch.returning")
-    orders(away, *ALL, recall=True)
+    tasks(away, *ALL, recall=True)
     for name in ALL:
         assert report(away, name).status_code == 200
     assert running.post("/jobs/main/switch", {"to": "server"})["mode"] == "server", "it is there already"
@@ -141,8 +141,8 @@ def test_a_switch_said_twice_is_one(away: Stage) -> None:
 def test_reports_of_the_round_that_a_switch_breaks_off_count(stage: Stage) -> None:
     assert stage.report(node="n0", weight=weight("n0")).status_code == 200
     stage.running.post("/jobs/main/switch", {"to": "gossip"})
-    orders(stage, *ALL, recall=False)
-    assert {order.version for order in stage.orders.values()} == {1}
+    tasks(stage, *ALL, recall=False)
+    assert {task.version for task in stage.tasks.values()} == {1}
     assert np.array_equal(model_of(stage.running, 1), initial(SIZE) + displacement("n0", 0, SIZE))
 
 
@@ -151,9 +151,9 @@ def last(coordinator: Inside) -> Iterator[Stage]:
     """The last version of a job lacks one report, n1's."""
     coordinator.begin("main", nodes=2, rounds=1, gossip=GOSSIP)
     stage = Stage(coordinator, "main", [by_hand(coordinator, name, {"main": SIZE}) for name in ("n0", "n1")])
-    assert stage.nodes[0].report("main", order_of(stage.nodes[0], "main")[0]).counted
+    assert stage.nodes[0].report("main", task_of(stage.nodes[0], "main")[0]).counted
     for node in stage.nodes:
-        stage.orders[node.node], _ = order_of(node, "main")
+        stage.tasks[node.node], _ = task_of(node, "main")
     assert stage.report(node="n0").status_code == 200
     yield stage
     stage.close()
@@ -167,8 +167,8 @@ def test_a_switch_that_makes_the_last_version_sends_nobody_away(last: Stage) -> 
 
 def test_what_nodes_bring_to_the_last_version_makes_one_more(last: Stage) -> None:
     assert ask(last, "n1", "join", {"away": [4, 12]}).status_code == 200
-    orders(last, "n0", "n1", recall=True)
-    assert {order.version for order in last.orders.values()} == {1}
+    tasks(last, "n0", "n1", recall=True)
+    assert {task.version for task in last.tasks.values()} == {1}
     for name in ("n0", "n1"):
         assert report(last, name).status_code == 200
     job = last.running.job("main")
@@ -178,16 +178,16 @@ def test_what_nodes_bring_to_the_last_version_makes_one_more(last: Stage) -> Non
 
 def test_nothing_brought_to_the_last_version_ends_the_job_too(last: Stage) -> None:
     assert ask(last, "n1", "join", {"away": [4, 12]}).status_code == 200
-    orders(last, "n0", "n1", recall=True)
+    tasks(last, "n0", "n1", recall=True)
     for node in last.nodes:
-        node.fail("main", last.orders[node.node])
+        node.fail("main", last.tasks[node.node])
     job = last.running.job("main")
     assert (job["mode"], job["state"], job["version"]) == ("server", "evaluating", 1)
 
 
 def test_a_paused_job_is_resumed_before_it_moves(stage: Stage) -> None:
     running = stage.running
-    for to, mode in (("gossip", "away"), ("server", "returning")):
+    for to, mode in (("gossip", "gossip"), ("server", "returning")):
         running.post("/jobs/main/pause")
         found = problem(running.request("POST", "/api/v1/jobs/main/switch", json={"to": to}), 409, "switch.paused")
         assert "shoal jobs resume main" in found["hint"]
@@ -202,9 +202,9 @@ def test_browsers_are_told_at_once(stage: Stage) -> None:
     with listening(stage.running.url, job="main") as events:
         next(events)
         stage.running.post("/jobs/main/switch", {"to": "gossip", "why": "maintenance"})
-        note = next(event.data for event in events if event.name == "note" and event.data["kind"] == "mode")
+        note = next(event.data for event in events if event.name == "job_event" and event.data["kind"] == "mode")
         assert note["text"] == "the peers carry on: maintenance"
-        job = next(event.data for event in events if event.name == "job" and event.data["mode"] == "away")
+        job = next(event.data for event in events if event.name == "job" and event.data["mode"] == "gossip")
         assert job["mode_since"] == note["at"]
 
 
@@ -242,8 +242,8 @@ def test_a_switch_that_must_not_be(coordinator: Inside, why: str) -> None:
 
 def test_before_the_recall_a_report_counts_and_nothing_closes(away: Stage) -> None:
     """A node may hand back early: that counts when all come back, and it is not asked again before."""
-    assert wire.decode(report(away, "n0").content).message.counted  # type: ignore[union-attr]
-    assert (away.running.job("main")["mode"], away.running.job("main")["version"]) == ("away", 0)
+    assert codec.decode(report(away, "n0").content).message.counted  # type: ignore[union-attr]
+    assert (away.running.job("main")["mode"], away.running.job("main")["version"]) == ("gossip", 0)
 
 
 WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
@@ -254,28 +254,28 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "no weight": ({"weight": 0.0}, 422, "update.weight"),
     "no model": ({"body": None}, 422, "payload.missing"),
     "another version": ({"version": 1}, 422, "head.version"),
-    "an order to come": ({"order": [1, 900]}, 409, "order.foreign"),
+    "a task to come": ({"task": [1, 900]}, 409, "task.foreign"),
 }
 
 
 def test_what_must_not_be_merged_changes_nothing(coordinator: Inside) -> None:
     stage = set_up(coordinator, gossip=GOSSIP, limits={"update_norm_max": 50.0})
     coordinator.post("/jobs/main/switch", {"to": "gossip"})
-    orders(stage, *ALL, recall=False)
+    tasks(stage, *ALL, recall=False)
     coordinator.post("/jobs/main/switch", {"to": "server"})
-    orders(stage, *ALL, recall=True)
+    tasks(stage, *ALL, recall=True)
     assert report(stage, "n0").status_code == 200
     for what, (changes, status, code) in WRONG.items():
         before = stage.picture()["hub"]
         problem(report(stage, "n1", **changes), status, code)
         assert stage.picture()["hub"] == before, what
-    again = wire.decode(report(stage, "n0").content).message
+    again = codec.decode(report(stage, "n0").content).message
     assert again.counted, "the same answer as the first time"  # type: ignore[union-attr]
-    problem(report(stage, "n1", order=list(stage.orders["n0"].id)), 409, "order.foreign")
+    problem(report(stage, "n1", task=list(stage.tasks["n0"].id)), 409, "task.foreign")
     for name in ("n1", "n2"):
         assert report(stage, name).status_code == 200
     assert np.array_equal(model_of(coordinator, 1), merged(initial(SIZE), *ALL))
-    late = wire.decode(report(stage, "n1").content).message
+    late = codec.decode(report(stage, "n1").content).message
     assert late.counted, "and nothing is counted twice"  # type: ignore[union-attr]
     assert coordinator.job("main")["version"] == 1
     stage.close()
@@ -286,9 +286,9 @@ def test_what_comes_back_has_no_filters(coordinator: Inside) -> None:
     packed = {"name": "quantize", "bits": 8, "bucket": 4}
     stage = set_up(coordinator, gossip=GOSSIP, filters=[packed], limits={"update_norm_max": 50.0})
     coordinator.post("/jobs/main/switch", {"to": "gossip"})
-    orders(stage, *ALL, recall=False)
+    tasks(stage, *ALL, recall=False)
     coordinator.post("/jobs/main/switch", {"to": "server"})
-    orders(stage, *ALL, recall=True)
+    tasks(stage, *ALL, recall=True)
     problem(report(stage, "n0", values=np.full(SIZE, 40.0, np.float32)), 422, "update.norm")
     for name in ALL:
         assert report(stage, name).status_code == 200
@@ -300,13 +300,13 @@ def test_what_comes_back_has_no_filters(coordinator: Inside) -> None:
 def test_large_models_come_back_before_their_reports(coordinator: Inside, size: int) -> None:
     stage = set_up(coordinator, size=size, gossip=GOSSIP)
     coordinator.post("/jobs/main/switch", {"to": "gossip"})
-    orders(stage, *ALL, recall=False)
+    tasks(stage, *ALL, recall=False)
     coordinator.post("/jobs/main/switch", {"to": "server"})
-    orders(stage, *ALL, recall=True)
+    tasks(stage, *ALL, recall=True)
     for name in ALL:
         head, data = stage.frame(moved(name, size), name, weight=weight(name))
-        digest = wire.decode(head).message.body.digest  # type: ignore[union-attr]
-        assert stage.send(name, "PUT", f"/jobs/main/bodies/{digest}", content=data).status_code == 201
+        digest = codec.decode(head).message.body.digest  # type: ignore[union-attr]
+        assert stage.send(name, "PUT", f"/jobs/main/blobs/{digest}", content=data).status_code == 201
         assert stage.send(name, "POST", "/jobs/main/reports", content=head).status_code == 200
     assert np.array_equal(model_of(coordinator, 1), merged(initial(size), *ALL))
     stage.close()
@@ -315,16 +315,16 @@ def test_large_models_come_back_before_their_reports(coordinator: Inside, size: 
 def test_who_does_not_answer_is_not_waited_for(coordinator: Inside) -> None:
     stage = set_up(coordinator, gossip=GOSSIP)
     coordinator.post("/jobs/main/switch", {"to": "gossip"})
-    orders(stage, *ALL, recall=False)
+    tasks(stage, *ALL, recall=False)
     coordinator.post("/jobs/main/switch", {"to": "server"})
     assert report(stage, "n0").status_code == 200
-    later(coordinator, GOSSIP["return_s"] / 2)
+    later(coordinator, GOSSIP["handback_timeout_s"] / 2)
     assert coordinator.job("main")["mode"] == "returning"
-    later(coordinator, GOSSIP["return_s"] / 2)
+    later(coordinator, GOSSIP["handback_timeout_s"] / 2)
     job = coordinator.job("main")
     assert (job["mode"], job["version"]) == ("server", 1)
     assert np.array_equal(model_of(coordinator, 1), merged(initial(SIZE), "n0"))
-    late = wire.decode(report(stage, "n1").content).message
+    late = codec.decode(report(stage, "n1").content).message
     assert not late.counted, "it counts for nothing any more: the node joins with what it has"  # type: ignore[union-attr]
     stage.close()
 
@@ -338,13 +338,13 @@ def ask(stage: Stage, node: str, what: str, values: dict[str, Any], job: str = "
 
 def test_a_node_that_comes_back_has_all_hand_back(stage: Stage) -> None:
     answer = ask(stage, "n2", "join", {"away": [4, 12]})
-    frame = wire.decode(answer.content)
-    assert isinstance(frame.message, Order)
+    frame = codec.decode(answer.content)
+    assert isinstance(frame.message, Task)
     assert (frame.message.kind, frame.message.recall, frame.payload) == ("gossip", True, body(initial(SIZE)))
     assert stage.running.job("main")["mode"] == "returning"
-    again = wire.decode(ask(stage, "n2", "join", {"away": [4, 12]}).content)
+    again = codec.decode(ask(stage, "n2", "join", {"away": [4, 12]}).content)
     assert again.message == frame.message
-    orders(stage, *ALL, recall=True)
+    tasks(stage, *ALL, recall=True)
     for name in ALL:
         assert report(stage, name).status_code == 200
     assert stage.running.job("main")["mode"] == "server"
@@ -353,37 +353,37 @@ def test_a_node_that_comes_back_has_all_hand_back(stage: Stage) -> None:
 
 
 def test_a_node_that_was_never_away_joins_and_nothing_moves(stage: Stage) -> None:
-    standing = wire.decode(ask(stage, "n0", "join", {}).content).message
-    assert standing == stage.orders["n0"]
+    standing = codec.decode(ask(stage, "n0", "join", {}).content).message
+    assert standing == stage.tasks["n0"]
     assert stage.running.job("main")["mode"] == "server"
 
 
-def test_a_knock_is_answered_and_leaves_no_trace(stage: Stage) -> None:
-    before, seen = stage.picture(), stage.running.coordinator.presence._last["n2"]
+def test_a_ping_is_answered_and_leaves_no_trace(stage: Stage) -> None:
+    before, seen = stage.picture(), stage.running.coordinator.nodes.presence._last_seen["n2"]
     for term in (-1, 0):
-        assert ask(stage, "n2", "knock", {"term": term}).json() == {"term": 1, "ttl_s": 7.5}
+        assert ask(stage, "n2", "ping", {"term": term}).json() == {"term": 1, "ttl_s": 7.5}
     assert stage.picture() == before
-    assert stage.running.coordinator.presence._last["n2"] == seen, "no sign of life"
+    assert stage.running.coordinator.nodes.presence._last_seen["n2"] == seen, "no sign of life"
 
 
-def test_a_knock_raises_the_term_above_its_own(stage: Stage) -> None:
+def test_a_ping_raises_the_term_above_its_own(stage: Stage) -> None:
     events = stage.picture()["events"][0][0]
-    assert ask(stage, "n2", "knock", {"term": 4}).json()["term"] == 5
-    assert ask(stage, "n2", "knock", {"term": 4}).json()["term"] == 5
+    assert ask(stage, "n2", "ping", {"term": 4}).json()["term"] == 5
+    assert ask(stage, "n2", "ping", {"term": 4}).json()["term"] == 5
     assert stage.picture()["events"][0][0] == events + 1
     stage.running.post("/jobs/main/switch", {"to": "gossip"})
-    orders(stage, *ALL, recall=False)
-    assert {order.id[0] for order in stage.orders.values()} == {5}
-    problem(ask(stage, "n2", "knock", {"term": 5 + 1001}), 409, "term.leap")
-    problem(ask(stage, "n2", "knock", {"term": -2}), 422, "request.invalid")
-    problem(ask(stage, "n2", "knock", {"term": 2**70}), 422, "request.invalid")
+    tasks(stage, *ALL, recall=False)
+    assert {task.id[0] for task in stage.tasks.values()} == {5}
+    problem(ask(stage, "n2", "ping", {"term": 5 + 1001}), 409, "term.leap")
+    problem(ask(stage, "n2", "ping", {"term": -2}), 422, "request.invalid")
+    problem(ask(stage, "n2", "ping", {"term": 2**70}), 422, "request.invalid")
     problem(ask(stage, "n2", "join", {"away": [1]}), 422, "request.invalid")
     problem(ask(stage, "n2", "join", {"away": [-1, 0]}), 422, "request.invalid")
 
 
 def test_where_gossip_is_not_allowed_nobody_was_away(coordinator: Inside) -> None:
     stage = set_up(coordinator)
-    for what, values in (("knock", {"term": 3}), ("join", {"away": [3, 1]})):
+    for what, values in (("ping", {"term": 3}), ("join", {"away": [3, 1]})):
         problem(ask(stage, "n0", what, values), 409, "gossip.not-allowed")
         problem(ask(stage, "n0", what, values, job="nope"), 404, "job.unknown")
     assert coordinator.job("main")["mode"] == "server"
@@ -400,9 +400,9 @@ def test_an_ended_job_says_so(server: Callable[..., Server], again: bool) -> Non
         until("the end", lambda: running.job("main")["ended_at"])
         running.end()
         running.start()
-    found = problem(node.ask("POST", "/jobs/main/knock", json={"term": 3}), 410, "job.over")
+    found = problem(node.ask("POST", "/jobs/main/ping", json={"term": 3}), 410, "job.over")
     assert again or "enough" in found["detail"]
-    said = wire.decode(node.ask("POST", "/jobs/main/join", json={"away": [3, 1]}).content).message
+    said = codec.decode(node.ask("POST", "/jobs/main/join", json={"away": [3, 1]}).content).message
     assert isinstance(said, Stop)
     assert again or "enough" in said.why
     node.client.close()

@@ -14,11 +14,11 @@ import pytest
 from sqlalchemy import Connection
 
 from shoal.core.errors import StorageFailed
-from shoal.core.machine import Save
-from shoal_coordinator import journal
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import Stage, order_of, problem, set_up
+from shoal.core.protocol.machine import Save
+from shoal_coordinator.jobs import journal
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import Stage, problem, set_up, task_of
+from tests.support.sse import listening
 
 LABEL = "/api/v1/jobs/main/labels/production"
 
@@ -38,7 +38,7 @@ def rounds(stage: Stage, count: int) -> None:
     for _ in range(count):
         version = stage.running.job("main")["version"]
         for node in stage.nodes[:2]:
-            stage.orders[node.node], _ = order_of(node, "main")
+            stage.tasks[node.node], _ = task_of(node, "main")
             assert stage.report(node=node.node).status_code == 200
         until("the version", lambda version=version: stage.running.job("main")["version"] > version)
     newest = stage.running.job("main")["version"]
@@ -92,7 +92,7 @@ def test_a_promoted_model_stays_and_is_what_its_label_gives(stage: Stage) -> Non
 def test_what_is_promoted_outlives_restarts_and_the_sweep_of_what_nothing_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal_coordinator.retention.ORPHAN_AGE_S", -60.0)
+    monkeypatch.setattr("shoal_coordinator.models.retention.ORPHAN_AGE_S", -60.0)
     folder = tmp_path / "data"
     with inside(folder, lease_s=86_400.0, models_kept=2) as running:
         stage = set_up(running)
@@ -117,7 +117,7 @@ def test_promotions_are_told_and_written_among_the_notes(stage: Stage) -> None:
         assert next(events).name == "hello"
         promote(running, 0, why="for the trial")
         # The dismissal of n2 may still be told after the hello: what is looked for is the promotion.
-        told = next(event for event in events if event.name == "note" and "production" in event.data["text"])
+        told = next(event for event in events if event.name == "job_event" and "production" in event.data["text"])
         assert told.data["text"] == "version 0 is production: for the trial"
         told = next(event for event in events if event.name == "job" and event.data["labels"])
         assert told.data["labels"] == {"production": 0}
@@ -153,14 +153,14 @@ def test_what_cannot_be_promoted_changes_nothing(stage: Stage) -> None:
 
 def test_a_model_that_is_being_promoted_is_not_cleared_away_meanwhile(stage: Stage) -> None:
     """Promotion waits for the clearing away in hand, and then either has the file or says that it is gone."""
-    running, retention = stage.running, stage.running.coordinator.retention
+    running, retention = stage.running, stage.running.coordinator.parts.retention
 
     async def promoted_while_it_clears() -> bool:
-        await retention.clearing.acquire()
+        await retention.lock.acquire()
         act = asyncio.create_task(asyncio.to_thread(promote, running, 0))
         done, _ = await asyncio.wait({act}, timeout=0.2)
-        running.coordinator.bodies_of("main").delete(shown_digest)
-        retention.clearing.release()
+        running.coordinator.blobs.of("main").delete(shown_digest)
+        retention.lock.release()
         problem(await act, 410, "model.gone")
         return bool(done)
 
@@ -176,17 +176,17 @@ def test_a_version_that_is_shown_can_be_fetched_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """The writer is held while a reader fetches each version as soon as the job shows it."""
-    project, go = journal.project, threading.Event()
+    project, go = journal.project_effects, threading.Event()
 
-    def held(connection: Connection, job: str, fed: Sequence[journal.Fed]) -> Any:
+    def held(connection: Connection, job: str, fed: Sequence[journal.AppliedEntry]) -> Any:
         assert not any(isinstance(effect, Save) for one in fed for effect in one.effects) or go.wait(60)
         return project(connection, job, fed)
 
-    monkeypatch.setattr(journal, "project", held)
+    monkeypatch.setattr(journal, "project_effects", held)
     for number in (1, 2):
         go.clear()
         for node in stage.nodes[:2]:
-            stage.orders[node.node], _ = order_of(node, "main")
+            stage.tasks[node.node], _ = task_of(node, "main")
             assert stage.report(node=node.node).status_code == 200
         until("the version", lambda number=number: stage.running.job("main")["version"] == number)
         answers: list[httpx.Response] = []
@@ -210,8 +210,8 @@ def test_a_version_that_cannot_be_written_is_not_said_to_be_missing(
         raise StorageFailed("no space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(journal, "project", full)
-        broken.setattr("shoal_coordinator.driver.SETTLE_S", 0.1)
+        broken.setattr(journal, "project_effects", full)
+        broken.setattr("shoal_coordinator.jobs.hub_gate.SETTLE_S", 0.1)
         for node in stage.nodes[:2]:
             assert stage.report(node=node.node).status_code == 200
         until("the version", lambda: stage.running.job("main")["version"] == 1)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import Stage, problem, set_up
+from tests.support.coordinator import Inside, until
+from tests.support.scenario import Stage, problem, set_up
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import Stage, by_hand, problem, set_up
+from tests.support.coordinator import Inside, until
+from tests.support.scenario import Stage, by_hand, problem, set_up
 
 
 @pytest.fixture

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 
-from shoal import peer_wire, wire
-from shoal.core.message import Fail, Message, Report
-from shoal.core.peer_message import Relay
-from shoal.peer_wire import Letter
-from shoal_coordinator.openapi import document
-from shoal_coordinator.problems import MEDIA_TYPE
-from shoal_coordinator.routes import nodes as routes_nodes
-from shoal_coordinator.routes.bodies import SAFETENSORS
-from tests.coordinator.server import OPERATOR, inside
-from tests.coordinator.stage import Stage, set_up
+from shoal.core.protocol.message import Message, Report, TaskFailed
+from shoal.core.protocol.peer_message import RelayRequest
+from shoal.wire import codec, peer_codec
+from shoal.wire.peer_codec import Letter
+from shoal_coordinator.api.openapi import document
+from shoal_coordinator.api.routes import nodes as routes_nodes
+from shoal_coordinator.api.routes.blobs import SAFETENSORS
+from shoal_coordinator.http.problems import MEDIA_TYPE
+from tests.support.coordinator import OPERATOR, inside
+from tests.support.scenario import Stage, set_up
 from tests.wire.strategies import MESSAGES, body_of, slots
 
 load_all_checks()
@@ -49,25 +49,25 @@ config = SchemathesisConfig(
     projects=ProjectsConfig(default=ProjectConfig(generation=GenerationConfig(deterministic=True)))
 )
 schema = schemathesis.openapi.from_dict(json.loads(document()), config=config)
-bounded = schema.exclude(path="/api/v1/stream")  # it has no end; test_stream.py reads it
+bounded = schema.exclude(path="/api/v1/stream")  # it has no end; test_event_stream.py reads it
 
 
 def _frame(message: Message, payload: bytes) -> bytes:
-    return wire.encode(wire.Frame(JOB, message, payload))
+    return codec.encode(codec.Frame(JOB, message, payload))
 
 
-FRAMES = st.builds(_frame, MESSAGES[Report] | MESSAGES[Fail], st.just(b"") | st.builds(body_of, slots()))
-schemathesis.openapi.media_type(wire.MEDIA_TYPE, FRAMES | st.binary())
+FRAMES = st.builds(_frame, MESSAGES[Report] | MESSAGES[TaskFailed], st.just(b"") | st.builds(body_of, slots()))
+schemathesis.openapi.media_type(codec.MEDIA_TYPE, FRAMES | st.binary())
 LETTERS = st.builds(
-    lambda said: peer_wire.encode(Letter("main", (Relay("n0", said),))), MESSAGES[Report] | MESSAGES[Fail]
+    lambda said: peer_codec.encode(Letter("main", (RelayRequest("n0", said),))), MESSAGES[Report] | MESSAGES[TaskFailed]
 )
-schemathesis.openapi.media_type(peer_wire.MEDIA_TYPE, LETTERS | st.binary())
+schemathesis.openapi.media_type(peer_codec.MEDIA_TYPE, LETTERS | st.binary())
 schemathesis.openapi.media_type(SAFETENSORS, st.builds(body_of, slots()) | st.binary())
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A job with orders and models, so that there is something to ask for."""
+    """A job with tasks and models, so that there is something to ask for."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(routes_nodes, "WRONG_TOKEN_S", 0.0)
         with inside(tmp_path_factory.mktemp("fuzz") / "data", poll_s_max=0.01, lease_s=3600.0) as running:
@@ -89,13 +89,15 @@ def sessions(stage: Stage) -> Iterator[dict[str, requests.Session]]:
         session.close()
 
 
+# The coordinator's thread draws span identifiers from the same global generator while hypothesis draws a request.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 @bounded.parametrize()
 @pytest.mark.parametrize("role", ROLES)
 @settings(
     max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 def test_answers(case: schemathesis.Case, role: str, stage: Stage, sessions: dict[str, requests.Session]) -> None:
-    model = stage.orders["n0"].body
+    model = stage.tasks["n0"].body
     assert model is not None
     there = {"job": JOB} | ({} if case.method == "PUT" else {"digest": model.digest})  # a drawn name would name nothing
     case.path_parameters.update({name: value for name, value in there.items() if name in case.path_parameters})

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.trust.papers import Peer
-from shoal_coordinator import agreement, peers
-from shoal_coordinator.peer_views import PROJECTIONS, Peering
-from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, papers, shown, tell, word
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import Stage, problem, set_up
+from shoal.trust.documents import RosterEntry
+from shoal_coordinator.peers import consensus_stats, peer_status
+from shoal_coordinator.schemas.peers import PROJECTIONS, PeerStatusReport
+from tests.support.coordinator import Inside, inside, until
+from tests.support.peers import GOSSIP, KEYS, OPEN, documents, join_as_peers, peer_info, send_status, status_report
+from tests.support.scenario import Stage, problem, set_up
+from tests.support.sse import listening
+
+REPLAYED = "a request with that number was received before, or it is too old"
 
 
 @pytest.fixture
@@ -27,8 +29,8 @@ def coordinator(tmp_path: Path) -> Iterator[Inside]:
 @pytest.fixture
 def stage(coordinator: Inside) -> Iterator[Stage]:
     made = set_up(coordinator, gossip=GOSSIP)
-    enter(made, "n0", "n1", "n2")
-    papers(made)
+    join_as_peers(made, "n0", "n1", "n2")
+    documents(made)
     yield made
     made.close()
 
@@ -41,21 +43,21 @@ def view(stage: Stage) -> dict[str, Any]:
 # How near models are
 
 
-def of(model: Any, weight: float, **changes: Any) -> Peering:
+def of(model: Any, weight: float, **changes: Any) -> PeerStatusReport:
     """The word of a peer with that model; its books agree."""
     values: dict[str, Any] = {"sketch": [float(part) * weight for part in model], "weight": weight}
-    return Peering.model_validate({**word(), "books": values["sketch"], **values, **changes})
+    return PeerStatusReport.model_validate({**status_report(), "audit": values["sketch"], **values, **changes})
 
 
 def test_what_peers_measure_is_weighted_by_their_examples() -> None:
     one = of([1.0] * PROJECTIONS, 5.0, metrics={"eval/accuracy": 0.9, "eval/examples": 30.0, "train/loss": 2.0})
     two = of([1.0] * PROJECTIONS, 10.0, metrics={"eval/accuracy": 0.5, "eval/examples": 10.0, "eval/loss": 1.0})
     mute = of([1.0] * PROJECTIONS, 10.0)
-    assert agreement.measured([one, two, mute], "accuracy") == pytest.approx(0.8)
-    assert agreement.measured([one, two], "loss") == pytest.approx(1.75)
-    assert agreement.measured([mute], "accuracy") is None
+    assert consensus_stats.mean_metric([one, two, mute], "accuracy") == pytest.approx(0.8)
+    assert consensus_stats.mean_metric([one, two], "loss") == pytest.approx(1.75)
+    assert consensus_stats.mean_metric([mute], "accuracy") is None
     lost = of([1.0] * PROJECTIONS, 5.0, metrics={"eval/accuracy": "NaN"})
-    assert agreement.measured([one, lost], "accuracy") is None, "the mean of what is not finite is none"
+    assert consensus_stats.mean_metric([one, lost], "accuracy") is None, "the mean of what is not finite is none"
 
 
 def test_consensus_is_the_distance_from_the_weighted_mean() -> None:
@@ -63,46 +65,46 @@ def test_consensus_is_the_distance_from_the_weighted_mean() -> None:
     models, weights = rng.normal(size=(3, PROJECTIONS)), np.array([1.0, 4.0, 5.0])
     mean = weights @ models / 10
     spread = sum(w * float(((x - mean) ** 2).sum()) for w, x in zip(weights, models, strict=True)) / 10
-    found = agreement.consensus([of(x, float(w)) for w, x in zip(weights, models, strict=True)])
+    found = consensus_stats.consensus([of(x, float(w)) for w, x in zip(weights, models, strict=True)])
     assert found == pytest.approx(np.sqrt(spread) / np.linalg.norm(mean))
-    assert agreement.consensus([of(models[0], 1.0), of(models[0], 7.0)]) == pytest.approx(0, abs=1e-12)
+    assert consensus_stats.consensus([of(models[0], 1.0), of(models[0], 7.0)]) == pytest.approx(0, abs=1e-12)
 
 
 def test_consensus_is_unknown_where_nothing_can_be_compared() -> None:
     ones, nothing = np.ones(PROJECTIONS), np.zeros(PROJECTIONS)
-    assert agreement.consensus([of(ones, 1.0)]) is None
-    assert agreement.consensus([of(ones, 1.0), of(ones, 1.0, sketch=[])]) is None
-    assert agreement.consensus([of(ones, 1.0), of(ones, 0.0)]) is None
-    assert agreement.consensus([of(nothing, 1.0), of(nothing, 1.0)]) is None
+    assert consensus_stats.consensus([of(ones, 1.0)]) is None
+    assert consensus_stats.consensus([of(ones, 1.0), of(ones, 1.0, sketch=[])]) is None
+    assert consensus_stats.consensus([of(ones, 1.0), of(ones, 0.0)]) is None
+    assert consensus_stats.consensus([of(nothing, 1.0), of(nothing, 1.0)]) is None
 
 
 def test_what_exchanges_move_is_no_residual_and_what_they_lose_is() -> None:
     ones = np.ones(PROJECTIONS)
     apart = [of(ones, 2.0), of(3 * ones, 2.0)]
-    mixed = [of(2 * ones, 2.0, books=word.books) for word in apart]
-    assert agreement.residual(mixed) == pytest.approx(0, abs=1e-12)
-    lost = [mixed[0], of(1.9 * ones, 2.0, books=apart[1].books)]
-    assert agreement.residual(lost) == pytest.approx(0.2 / 8)
-    assert agreement.residual([]) is None
-    assert agreement.residual([of(ones, 1.0, books=[])]) is None
+    mixed = [of(2 * ones, 2.0, audit=report.audit) for report in apart]
+    assert consensus_stats.residual(mixed) == pytest.approx(0, abs=1e-12)
+    lost = [mixed[0], of(1.9 * ones, 2.0, audit=apart[1].audit)]
+    assert consensus_stats.residual(lost) == pytest.approx(0.2 / 8)
+    assert consensus_stats.residual([]) is None
+    assert consensus_stats.residual([of(ones, 1.0, audit=[])]) is None
 
 
 def test_the_greatest_numbers_that_are_taken_can_be_reckoned_with() -> None:
     huge = [1e100] * PROJECTIONS
-    words = [of([0.0], 1.0, sketch=huge, books=huge), of([0.0], 1.0, sketch=[-1e100] * PROJECTIONS, books=huge)]
-    assert agreement.consensus(words) is None
-    assert agreement.residual(words) == pytest.approx(1.0)
+    words = [of([0.0], 1.0, sketch=huge, audit=huge), of([0.0], 1.0, sketch=[-1e100] * PROJECTIONS, audit=huge)]
+    assert consensus_stats.consensus(words) is None
+    assert consensus_stats.residual(words) == pytest.approx(1.0)
 
 
 def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
     words = {
-        "a": of([1.0], 1.0, round=10, seen={"b": 5, "gone": 5}, sketch=[], books=[]),
-        "b": of([1.0], 1.0, round=20, seen={"a": 10}, sketch=[], books=[]),
+        "a": of([1.0], 1.0, round=10, seen={"b": 5, "gone": 5}, sketch=[], audit=[]),
+        "b": of([1.0], 1.0, round=20, seen={"a": 10}, sketch=[], audit=[]),
     }
-    found = agreement.coverage(words)
+    found = consensus_stats.coverage(words)
     assert found == {"a": pytest.approx(20 / 35), "b": pytest.approx(30 / 35)}
-    assert agreement.coverage({}) == {}
-    assert agreement.coverage({"a": of([1.0], 1.0, round=0, seen={}, sketch=[], books=[])}) == {}
+    assert consensus_stats.coverage({}) == {}
+    assert consensus_stats.coverage({"a": of([1.0], 1.0, round=0, seen={}, sketch=[], audit=[])}) == {}
 
 
 # The view
@@ -110,16 +112,16 @@ def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
 
 def test_what_peers_tell_is_shown(stage: Stage) -> None:
     assert [row["state"] for row in view(stage)["peers"]] == [None, None, None]
-    told = word(seen={"n0": 17, "n1": 16, "stranger": 9}, round=17, quarantine=["n1", "stranger"])
+    told = status_report(seen={"n0": 17, "n1": 16, "stranger": 9}, round=17, quarantine=["n1", "stranger"])
     told["peers"]["stranger"] = told["peers"]["n1"]
-    assert tell(stage, **told).status_code == 204
+    assert send_status(stage, **told).status_code == 204
     found = view(stage)
     first, second, third = found["peers"]
-    assert found["roster"] == papers(stage)[1].version
+    assert found["roster"] == documents(stage)[1].version
     assert (first["name"], first["peer_id"], first["inbound"]) == ("n0", KEYS["n0"].peer_id, True)
     assert (first["state"], first["term"], first["round"], first["weight"]) == ("away", 2, 17, 1200.0)
     assert first["seen"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
-    assert first["peers"] == {"n1": word()["peers"]["n1"]}
+    assert first["peers"] == {"n1": status_report()["peers"]["n1"]}
     assert (first["refused"], first["quarantine"]) == ({"trust.signature": 2}, ["n1"])
     assert first["coverage"] == 1.0
     assert 0 <= first["told_s"] < 60
@@ -128,53 +130,53 @@ def test_what_peers_tell_is_shown(stage: Stage) -> None:
 
 def test_changes_of_state_are_remembered(stage: Stage) -> None:
     for state in ("coordinated", "suspect", "suspect", "away", "handover", "coordinated"):
-        assert tell(stage, **word(state=state)).status_code == 204
+        assert send_status(stage, **status_report(state=state)).status_code == 204
     changes = view(stage)["peers"][0]["changes"]
     assert [one["state"] for one in changes] == ["coordinated", "suspect", "away", "handover", "coordinated"]
     assert [one["at"] for one in changes] == sorted(one["at"] for one in changes)
 
 
 def test_a_history_is_kept_while_peers_carry_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "SAMPLE_S", 0.0)
-    assert tell(stage, **word(state="coordinated")).status_code == 204
+    monkeypatch.setattr(peer_status, "SAMPLE_S", 0.0)
+    assert send_status(stage, **status_report(state="coordinated")).status_code == 204
     assert (view(stage)["now"], view(stage)["history"]) == (None, [])
     ones, threes = [2.0] * PROJECTIONS, [6.0] * PROJECTIONS
     for name, sketch in (("n0", ones), ("n1", threes)):
-        said = word(weight=2.0, sketch=sketch, books=sketch, seen={}, round=4)
-        assert tell(stage, name, **said).status_code == 204
+        said = status_report(weight=2.0, sketch=sketch, audit=sketch, seen={}, round=4)
+        assert send_status(stage, name, **said).status_code == 204
     point = until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2 and now)
     assert (point["consensus"], point["residual"], point["coverage"]) == (0.5, 0.0, 0.5)
     until("more points", lambda: len(view(stage)["history"]) > 3)
     times = [one["at"] for one in view(stage)["history"]]
     assert times == sorted(times)
     for name in ("n0", "n1"):
-        assert tell(stage, name, **word(state="coordinated")).status_code == 204
+        assert send_status(stage, name, **status_report(state="coordinated")).status_code == 204
     assert view(stage)["now"] is None, "they are back at once, not when what they told is old"
 
 
 def test_the_history_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "SAMPLE_S", 0.0)
-    here = {"n0": Peer("n0", KEYS["n0"].peer_id, KEYS["n0"].pub, (), False, 0)}
-    kept = peers.Peers()
-    for turn in range(peers.HISTORY_KEPT + 50):
-        kept.tell("main", "n0", Peering.model_validate(word(term=turn)))
-        kept.sample("main", here)
-    kept.sample("main", {})
-    assert len(kept.view("main", here, 1).history) == peers.HISTORY_KEPT == 300
+    monkeypatch.setattr(peer_status, "SAMPLE_S", 0.0)
+    here = {"n0": RosterEntry("n0", KEYS["n0"].peer_id, KEYS["n0"].pub, (), False, 0)}
+    kept = peer_status.PeerStatuses()
+    for turn in range(peer_status.HISTORY_KEPT + 50):
+        kept.update("main", "n0", PeerStatusReport.model_validate(status_report(term=turn)))
+        kept.sample_history("main", here)
+    kept.sample_history("main", {})
+    assert len(kept.view("main", here, 1).history) == peer_status.HISTORY_KEPT == 300
 
 
 def test_the_silent_are_not_compared_but_their_sum_is_counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(peer_status, "SAMPLE_S", 0.0)
     ones, threes, twos = ([float(n)] * PROJECTIONS for n in (1, 3, 2))
     for name, books in (("n0", ones), ("n1", threes)):
-        assert tell(stage, name, **word(weight=1.0, sketch=twos, books=books)).status_code == 204
+        assert send_status(stage, name, **status_report(weight=1.0, sketch=twos, audit=books)).status_code == 204
     until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2)
-    told = stage.running.coordinator.peers.told("main")
-    told["n1"].heard -= 3600
+    told = stage.running.coordinator.peers.statuses.statuses("main")
+    told["n1"].received_at -= 3600
     point = until("a point of one", lambda: (now := view(stage)["now"]) and now["peers"] == 1 and now)
     assert (point["consensus"], point["residual"]) == (None, 0.0)
-    told["n0"].heard -= 3600
-    monkeypatch.setattr(peers, "FRESH_S", -1.0)
+    told["n0"].received_at -= 3600
+    monkeypatch.setattr(peer_status, "FRESH_S", -1.0)
     assert view(stage)["now"] is None, "what was, is not now"
     assert view(stage)["history"]
 
@@ -182,12 +184,12 @@ def test_the_silent_are_not_compared_but_their_sum_is_counted(stage: Stage, monk
 def test_pages_follow_live(stage: Stage) -> None:
     with listening(stage.running.url, job="main") as events:
         next(events)
-        assert tell(stage, **word()).status_code == 204
+        assert send_status(stage, **status_report()).status_code == 204
         news = next(e.data for e in events if e.name == "peers" and any(row["state"] for row in e.data["peers"]))
-        assert (news["job"], news["roster"]) == ("main", papers(stage)[1].version)
+        assert (news["job"], news["roster"]) == ("main", documents(stage)[1].version)
         (row,) = (row for row in news["peers"] if row["name"] == "n0")
         assert (row["state"], row["round"]) == ("away", 17)
-        stage.send("n1", "POST", "/hello", json={"peer": shown("n1", port=9009)})
+        stage.send("n1", "POST", "/hello", json={"peer": peer_info("n1", port=9009)})
         newer = next(e.data for e in events if e.name == "peers" and e.data["roster"] > news["roster"])
         assert newer["roster"] == news["roster"] + 1
 
@@ -197,33 +199,36 @@ def test_pages_are_told_only_what_has_changed(stage: Stage) -> None:
         rows = (row for e in events if e.name == "peers" for row in e.data["peers"])
         return next(row for row in rows if row["name"] == "n0" and row["state"])
 
-    edge = word()["peers"]["n1"]
+    edge = status_report()["peers"]["n1"]
     both, seen = {"n1": edge, "n2": edge}, {"n0": 17, "n1": 16, "n2": 15}
     with listening(stage.running.url, job="main") as events:
         next(events)
-        tell(stage, **word(peers=both, seen=seen))
+        send_status(stage, **status_report(peers=both, seen=seen))
         first = told(events)
         assert (first["partial"], set(first["peers"]), first["seen"]) == (False, {"n1", "n2"}, seen)
-        tell(stage, **word(peers=both | {"n2": {**edge, "exchanges": 13}}, seen=seen | {"n0": 18}, round=18))
+        send_status(
+            stage, **status_report(peers=both | {"n2": {**edge, "exchanges": 13}}, seen=seen | {"n0": 18}, round=18)
+        )
         second = told(events)
         assert (second["partial"], second["round"], second["seen"]) == (True, 18, {"n0": 18, "n2": 15})
         assert second["peers"] == {"n2": {**edge, "exchanges": 13}}
-        tell(stage, **word(peers=both, seen=seen, boot=2))
+        send_status(stage, **status_report(peers=both, seen=seen, boot=2))
         assert told(events)["partial"] is False, "another process: nothing of what was told goes on"
-        tell(stage, **word(peers={"n1": edge}, seen=seen, boot=2))
+        send_status(stage, **status_report(peers={"n1": edge}, seen=seen, boot=2))
         assert told(events)["partial"] is False, "it speaks of n2 no more"
 
 
 def test_what_went_to_and_fro_between_two_tellings_is_told() -> None:
     """A page that asked in between has seen the middle."""
-    kept, edge = peers.Peers(), word()["peers"]["n1"]
-    here = {name: Peer(name, KEYS[name].peer_id, KEYS[name].pub, (), False, 0) for name in ("n0", "n1")}
+    kept, edge = peer_status.PeerStatuses(), status_report()["peers"]["n1"]
+    here = {name: RosterEntry(name, KEYS[name].peer_id, KEYS[name].pub, (), False, 0) for name in ("n0", "n1")}
     for state in ("alive", None, "suspect", "alive"):
         if state is None:
-            kept.news("main", here, {"n0"})
+            kept.changed_rows("main", here, {"n0"})
             continue
-        kept.tell("main", "n0", Peering.model_validate(word(peers={"n1": {**edge, "state": state}})))
-    (row,) = kept.news("main", here, {"n0"})
+        report = status_report(peers={"n1": {**edge, "state": state}})
+        kept.update("main", "n0", PeerStatusReport.model_validate(report))
+    (row,) = kept.changed_rows("main", here, {"n0"})
     assert (row.partial, row.peers["n1"].state) == (True, "alive")
 
 
@@ -241,19 +246,17 @@ def refusals(stage: Stage) -> list[str]:
 
 
 def test_what_a_peer_refuses_is_a_note_once_a_minute(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    tell(stage, **word(refused={"trust.replayed": 1, "payload.not-finite": 3}))
-    tell(stage, **word(refused={"trust.replayed": 1, "payload.not-finite": 3}))
-    tell(stage, **word(refused={"trust.replayed": 9, "payload.not-finite": 3}))
+    send_status(stage, **status_report(refused={"trust.replayed": 1, "payload.not-finite": 3}))
+    send_status(stage, **status_report(refused={"trust.replayed": 1, "payload.not-finite": 3}))
+    send_status(stage, **status_report(refused={"trust.replayed": 9, "payload.not-finite": 3}))
     assert refusals(stage) == [
         "n0 refused 3 messages of other peers (payload.not-finite)",
-        "n0 refused 1 message of other peers (trust.replayed): a request of that number has been here, or is too late",
+        f"n0 refused 1 message of other peers (trust.replayed): {REPLAYED}",
     ]
-    monkeypatch.setattr(peers, "QUIET_S", 0.0)
-    tell(stage, **word(refused={"trust.replayed": 9, "payload.not-finite": 3}))
-    assert refusals(stage)[2:] == [
-        "n0 refused 8 messages of other peers (trust.replayed): a request of that number has been here, or is too late"
-    ]
-    tell(stage, **word(boot=2, refused={"trust.replayed": 2}))
+    monkeypatch.setattr(peer_status, "NOTE_S", 0.0)
+    send_status(stage, **status_report(refused={"trust.replayed": 9, "payload.not-finite": 3}))
+    assert refusals(stage)[2:] == [f"n0 refused 8 messages of other peers (trust.replayed): {REPLAYED}"]
+    send_status(stage, **status_report(boot=2, refused={"trust.replayed": 2}))
     assert refusals(stage)[3].startswith("n0 refused 2 messages"), "a new process counts from nothing"
     assert stage.running.notes("main", "refusal")[0]["node"] == "n0"
 
@@ -261,8 +264,10 @@ def test_what_a_peer_refuses_is_a_note_once_a_minute(stage: Stage, monkeypatch: 
 def test_no_node_can_fill_the_notes(stage: Stage) -> None:
     for turn in range(4):
         assert (
-            tell(stage, **word(boot=turn + 1, refused={f"made.up-{turn}-{i}": 1 for i in range(200)})).status_code
+            send_status(
+                stage, **status_report(boot=turn + 1, refused={f"made.up-{turn}-{i}": 1 for i in range(200)})
+            ).status_code
             == 204
         )
-    assert len(refusals(stage)) == peers.LOUD_MAX
-    assert len(stage.running.coordinator.peers.told("main")["n0"].noted) == peers.LOUD_MAX
+    assert len(refusals(stage)) == peer_status.NOTES_MAX
+    assert len(stage.running.coordinator.peers.statuses.statuses("main")["n0"].noted_refusals) == peer_status.NOTES_MAX

@@ -1,4 +1,4 @@
-"""One node cannot fill the disk: one body for its order, and so many bytes in all jobs."""
+"""One node cannot fill the disk: one body for its task, and so many bytes in all jobs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from stat import S_ISREG
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -16,12 +17,12 @@ import pytest
 from safetensors.numpy import save
 
 from shoal.core.errors import Refused, StorageFailed
-from shoal.core.message import Ref
-from shoal.runtime import store
-from shoal.runtime.store import FileBodies
-from shoal_coordinator.unreported import TARGETS_MAX, NodeBytes, Unreported
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, problem, set_up
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime import partial_blobs
+from shoal.runtime.blob_files import FileBlobs
+from shoal_coordinator.updates.pending_uploads import TARGETS_MAX, NodeByteLimit, PendingUploads
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import Stage, problem, set_free_bytes, set_up
 
 SIZE = 70_000
 COUNT = 12
@@ -39,15 +40,24 @@ def model(value: float) -> bytes:
 
 
 def path_of(data: bytes) -> str:
-    return f"/jobs/main/bodies/{hashlib.sha256(data).hexdigest()}"
+    return f"/jobs/main/blobs/{hashlib.sha256(data).hexdigest()}"
 
 
 def used(stage: Stage) -> int:
     """Bytes of all files of the job, but for those of its model."""
-    driver = stage.running.driver("main")
-    keep = driver.in_use()
-    files = [path for path in driver.bodies.folder.rglob("*") if path.is_file() and path.name not in keep]
-    return sum(path.stat().st_size for path in files)
+    runner = stage.running.runner("main")
+    keep = runner.blob_use.digests()
+    return sum(sizes(path for path in runner.blobs.folder.rglob("*") if path.name not in keep))
+
+
+def sizes(paths: Iterable[Path]) -> list[int]:
+    """Return the lengths of the files; one that is renamed or deleted meanwhile is left out."""
+    found = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            about = path.stat()
+            found += [about.st_size] if S_ISREG(about.st_mode) else []
+    return found
 
 
 def test_the_next_body_takes_the_place_of_the_last(stage: Stage) -> None:
@@ -71,16 +81,16 @@ def test_another_nodes_body_stays(stage: Stage) -> None:
 
 
 def test_what_a_report_has_named_stays(stage: Stage) -> None:
-    """The next body is of the next order."""
+    """The next body is of the next task."""
     first, second = model(1.0), model(2.0)
     for node in ("n0", "n1"):
         assert stage.send(node, "PUT", path_of(first), content=first).status_code in (200, 201)
     head, _ = stage.frame(first, "n0")
     assert stage.send("n0", "POST", "/jobs/main/reports", content=head).status_code == 200
     stage.send("n1", "PUT", path_of(second), content=second)
-    needed = stage.running.driver("main").in_use()
+    needed = stage.running.runner("main").blob_use.digests()
     assert hashlib.sha256(first).hexdigest() in needed
-    assert stage.running.driver("main").bodies.has(hashlib.sha256(first).hexdigest())
+    assert stage.running.runner("main").blobs.has(hashlib.sha256(first).hexdigest())
 
 
 def begin(held: ExitStack, stage: Stage, data: bytes, sent: int) -> socket.socket:
@@ -89,8 +99,8 @@ def begin(held: ExitStack, stage: Stage, data: bytes, sent: int) -> socket.socke
     raw = held.enter_context(socket.create_connection((place.hostname or "", place.port or 0), 30))
     head = f"PUT /api/v1{path_of(data)} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n"
     raw.sendall(f"{head}Authorization: {client.headers['Authorization']}\r\n\r\n".encode() + data[:sent])
-    folder, digest = stage.running.driver("main").bodies.folder / "partial" / "n0", path_of(data).rpartition("/")[2]
-    until("it to come", lambda: sent in [path.stat().st_size for path in folder.glob(f"{digest}.*.tmp")])
+    folder, digest = stage.running.runner("main").blobs.folder / "partial" / "n0", path_of(data).rpartition("/")[2]
+    until("it to come", lambda: sent in sizes(folder.glob(f"{digest}.*.tmp")))
     return raw
 
 
@@ -106,7 +116,7 @@ def test_bodies_that_are_coming_in_take_each_others_place(stage: Stage) -> None:
 
 
 def test_bodies_that_broke_off_take_each_others_place(stage: Stage) -> None:
-    folder = stage.running.driver("main").bodies.folder / "partial" / "n0"
+    folder = stage.running.runner("main").blobs.folder / "partial" / "n0"
     for i in range(COUNT):
         data = model(float(i))
         with ExitStack() as held:
@@ -147,7 +157,7 @@ def test_many_at_once(stage: Stage) -> None:
 
 
 def test_a_node_has_so_many_bytes_in_all_jobs(tmp_path: Path) -> None:
-    with inside(tmp_path / "data", node_bytes_max=400_000) as running:
+    with inside(tmp_path / "data", pending_uploads_bytes_max=400_000) as running:
         stage = set_up(running, size=SIZE)
         running.begin("second", nodes=1)
         stage.nodes[0].ask("GET", "/work", params={"wait_s": 1, "job": "second"})
@@ -163,27 +173,27 @@ def test_a_node_has_so_many_bytes_in_all_jobs(tmp_path: Path) -> None:
 
 
 def test_bytes_are_given_back() -> None:
-    nodes = NodeBytes(100)
-    nodes.take("a", 80)
-    nodes.take("a", 80, replaced=80)
+    nodes = NodeByteLimit(100)
+    nodes.reserve("a", 80)
+    nodes.reserve("a", 80, replaced=80)
     with pytest.raises(StorageFailed):
-        nodes.take("a", 1)
-    nodes.take("b", 1000), nodes.give_back("a", 80), nodes.give_back("a", 80)
-    nodes.take("a", 1000)
+        nodes.reserve("a", 1)
+    nodes.reserve("b", 1000), nodes.release("a", 80), nodes.release("a", 80)
+    nodes.reserve("a", 1000)
     with pytest.raises(StorageFailed):
-        nodes.take("b", 1)
+        nodes.reserve("b", 1)
 
 
 def test_addresses_of_a_store_are_few(tmp_path: Path) -> None:
     """An address that was given is good for an hour, so it counts although another has taken its place."""
-    unreported = Unreported(FileBodies(tmp_path), NodeBytes(1), lambda _: None)
-    assert unreported.offer("a", (1, 1), "0") == []
+    unreported = PendingUploads(FileBlobs(tmp_path), NodeByteLimit(1), lambda _: None)
+    assert unreported.add_address("a", (1, 1), "0") == []
     for i in range(1, TARGETS_MAX):
-        assert unreported.offer("a", (1, 1), str(i)) == [str(j) for j in range(i)]
-    assert "0" not in unreported.offer("a", (1, 1), "0")
+        assert unreported.add_address("a", (1, 1), str(i)) == [str(j) for j in range(i)]
+    assert "0" not in unreported.add_address("a", (1, 1), "0")
     with pytest.raises(Refused):
-        unreported.offer("a", (1, 1), "other")
-    assert unreported.offer("b", (1, 1), "other") == unreported.offer("a", (1, 2), "other") == []
+        unreported.add_address("a", (1, 1), "other")
+    assert unreported.add_address("b", (1, 1), "other") == unreported.add_address("a", (1, 2), "other") == []
 
 
 # What /readyz says
@@ -192,11 +202,11 @@ def test_addresses_of_a_store_are_few(tmp_path: Path) -> None:
 def test_readyz_says_what_uploads_say(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for nothing more than half an update: the next upload is refused, so it is not ready."""
     data = model(1.0)
-    monkeypatch.setattr(FileBodies, "free_bytes", lambda _: len(data) // 2)
+    set_free_bytes(monkeypatch, len(data) // 2)
     said = problem(stage.running.request("GET", "/readyz"), 503, "not-ready")["detail"]
     assert said.startswith("main: no update is accepted: ")
     problem(stage.send("n0", "PUT", path_of(data), content=data), 507, "storage.full")
-    monkeypatch.setattr(FileBodies, "free_bytes", lambda _: 2**40)
+    set_free_bytes(monkeypatch, 2**40)
     assert stage.running.request("GET", "/readyz").status_code == 200
 
 
@@ -207,7 +217,7 @@ def test_readyz_says_what_the_disk_says(stage: Stage, monkeypatch: pytest.Monkey
     def full(descriptor: int, piece: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "write_all", full)
+    monkeypatch.setattr(partial_blobs, "write_all", full)
     problem(stage.send("n0", "PUT", path_of(data), content=data), 507, "storage.full")
     assert "no space left" in problem(stage.running.request("GET", "/readyz"), 503, "not-ready")["detail"]
     monkeypatch.undo()
@@ -217,17 +227,17 @@ def test_readyz_says_what_the_disk_says(stage: Stage, monkeypatch: pytest.Monkey
 
 def test_who_is_superseded_waits_for_the_body(tmp_path: Path) -> None:
     async def scene() -> None:
-        bodies = FileBodies(tmp_path)
-        unreported = Unreported(bodies, NodeBytes(1000), bodies.delete)
-        ref = Ref("0" * 64, 1)
-        first, second = await unreported.begin("a", ref), await unreported.begin("a", ref)
+        bodies = FileBlobs(tmp_path)
+        unreported = PendingUploads(bodies, NodeByteLimit(1000), bodies.delete)
+        ref = BlobRef("0" * 64, 1)
+        first, second = await unreported.start("a", ref), await unreported.start("a", ref)
         assert first is not None
         assert second is not None
-        assert first.superseded
-        unreported.end(first, kept=True)
+        assert first.is_superseded
+        unreported.finish(first, kept=True)
         waiting = asyncio.create_task(unreported.wait(first))
         bodies.path(ref.digest).write_bytes(b"x")
-        unreported.end(second, kept=True)
+        unreported.finish(second, kept=True)
         assert await waiting
 
     asyncio.run(scene())

@@ -12,14 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal import wire
-from shoal.core.message import Fail, Idle, Order, Stop
-from shoal_coordinator.driver import Driver
-from shoal_coordinator.routes import work as routes_work
-from tests.coordinator.node import Node
-from tests.coordinator.raw import connected, head
-from tests.coordinator.server import Inside, Server, inside, until
-from tests.coordinator.stage import by_hand, order_of, set_up
+from shoal.core.protocol.message import NoTask, Stop, Task, TaskFailed
+from shoal.core.server.hub import Hub
+from shoal.wire import codec
+from shoal_coordinator.jobs.hub_replay import HubReplay
+from shoal_coordinator.node_protocol import polling
+from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.node import Node
+from tests.support.raw_http import connected, head
+from tests.support.scenario import by_hand, set_up, task_of
 
 LONG_S = 100
 """What a poll may last here."""
@@ -47,20 +48,20 @@ class Polling(threading.Thread):
     def run(self) -> None:
         self.answer = self.node.once("GET", "/work", params=self.params)
 
-    def frame(self) -> wire.Frame:
+    def frame(self) -> codec.Frame:
         """What it brought, and brought at once."""
         self.join(AT_ONCE_S)
         assert self.answer is not None, "no answer yet"
         assert self.answer.status_code == 200
-        return wire.decode(self.answer.content)
+        return codec.decode(self.answer.content)
 
 
 def open_polls(running: Inside, node: str) -> int:
-    return running.coordinator.presence._open[node]
+    return running.coordinator.nodes.presence._open_polls[node]
 
 
-def held(order: Order, job: str = "main") -> str:
-    return f"{job}:{order.id[0]}.{order.id[1]}"
+def held(task: Task, job: str = "main") -> str:
+    return f"{job}:{task.id[0]}.{task.id[1]}"
 
 
 def test_an_order_comes_the_moment_there_is_one(patient: Inside) -> None:
@@ -70,7 +71,7 @@ def test_an_order_comes_the_moment_there_is_one(patient: Inside) -> None:
     patient.begin("main", nodes=2)
     until("one to be asked", lambda: not all(poll.is_alive() for poll in polls), AT_ONCE_S)
     (answered,) = [poll for poll in polls if not poll.is_alive()]
-    assert isinstance(answered.frame().message, Order)
+    assert isinstance(answered.frame().message, Task)
     for node in nodes:
         node.client.close()
 
@@ -85,22 +86,22 @@ def test_a_quiet_poll_ends_with_204_in_its_time(patient: Inside) -> None:
 
 
 def test_a_busy_job_is_not_taken_for_a_quiet_one(patient: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A poll that does not want to wait is answered with the order that stands, though the hub is folding a report."""
-    monkeypatch.setattr(routes_work, "BUSY_S", 60.0)
-    stage, go, feed = set_up(patient), threading.Event(), Driver._feed
+    """A poll that does not want to wait is answered with the task that stands, though the hub is folding a report."""
+    monkeypatch.setattr(polling, "BUSY_S", 60.0)
+    stage, go, feed = set_up(patient), threading.Event(), HubReplay.apply_all
 
-    def slow_feed(driver: Driver, entries: Any) -> Any:
+    def slow_feed(replay: HubReplay, hub: Hub, entries: Any) -> Any:
         assert go.wait(60)
-        return feed(driver, entries)
+        return feed(replay, hub, entries)
 
-    monkeypatch.setattr(Driver, "_feed", slow_feed)
+    monkeypatch.setattr(HubReplay, "apply_all", slow_feed)
     report = threading.Thread(target=lambda: stage.report(node="n1"))
     report.start()
-    until("the hub to be busy", lambda: not patient.driver("main").rests("n0"))
+    until("the hub to be busy", lambda: not patient.runner("main").gate.is_consistent("n0"))
     poll = Polling(stage.nodes[0], wait_s=0)
     until("the poll to be open", lambda: open_polls(patient, "n0"))
     go.set()
-    assert poll.frame().message == stage.orders["n0"]
+    assert poll.frame().message == stage.tasks["n0"]
     report.join()
     stage.close()
 
@@ -115,25 +116,25 @@ def test_no_poll_lasts_longer_than_the_setting(coordinator: Inside) -> None:
 
 def test_the_order_that_is_held_is_not_sent_again(patient: Inside) -> None:
     stage = set_up(patient)
-    order = stage.orders["n0"]
-    assert stage.send("n0", "GET", "/work", params={"wait_s": 0, "held": held(order)}).status_code == 204
+    task = stage.tasks["n0"]
+    assert stage.send("n0", "GET", "/work", params={"wait_s": 0, "held": held(task)}).status_code == 204
     older = {"wait_s": 0, "held": "main:0.1"}
-    assert wire.decode(stage.send("n0", "GET", "/work", params=older).content).message == order
+    assert codec.decode(stage.send("n0", "GET", "/work", params=older).content).message == task
     stage.close()
 
 
 def test_a_withdrawn_order_is_called_back(patient: Inside) -> None:
-    stage = set_up(patient, schedule={"cohort": 1, "over": 1})
-    poll = Polling(stage.nodes[1], held=held(stage.orders["n1"]))
+    stage = set_up(patient, schedule={"cohort": 1, "over_select": 1})
+    poll = Polling(stage.nodes[1], held=held(stage.tasks["n1"]))
     until("the poll to be open", lambda: open_polls(patient, "n1"))
     patient.post("/jobs/main/pause")
     assert stage.report(node="n0").status_code == 200
     patient.post("/jobs/main/resume")  # the round closes without n1, and the next one opens
     message = poll.frame().message
-    if isinstance(message, Idle):
-        assert message.after >= stage.orders["n1"].id
+    if isinstance(message, NoTask):
+        assert message.after >= stage.tasks["n1"].id
     else:
-        assert isinstance(message, Order)
+        assert isinstance(message, Task)
         assert message.version == 1
     stage.close()
 
@@ -141,21 +142,21 @@ def test_a_withdrawn_order_is_called_back(patient: Inside) -> None:
 def test_an_answered_order_is_not_called_back(patient: Inside) -> None:
     stage = set_up(patient)
     assert stage.report(node="n0").status_code == 200
-    params = {"wait_s": 0.2, "held": held(stage.orders["n0"])}
+    params = {"wait_s": 0.2, "held": held(stage.tasks["n0"])}
     assert stage.send("n0", "GET", "/work", params=params).status_code == 204
     stage.close()
 
 
 def test_the_end_of_a_job_is_told_to_who_holds_an_order(patient: Inside) -> None:
     stage = set_up(patient)
-    poll = Polling(stage.nodes[0], held=held(stage.orders["n0"]))
+    poll = Polling(stage.nodes[0], held=held(stage.tasks["n0"]))
     until("the poll to be open", lambda: open_polls(patient, "n0"))
     patient.post("/jobs/main/stop", {"why": "enough"})
     assert isinstance(poll.frame().message, Stop)
-    late = wire.decode(stage.report(node="n0").content).message
+    late = codec.decode(stage.report(node="n0").content).message
     assert not late.counted  # type: ignore[union-attr]
     assert "ended" in late.why  # type: ignore[union-attr]
-    failed = wire.encode(wire.Frame("main", Fail("n0", stage.orders["n0"].id, "too late")))
+    failed = codec.encode(codec.Frame("main", TaskFailed("n0", stage.tasks["n0"].id, "too late")))
     assert stage.send("n0", "POST", "/jobs/main/failures", content=failed).status_code == 200
     stage.close()
 
@@ -163,7 +164,7 @@ def test_the_end_of_a_job_is_told_to_who_holds_an_order(patient: Inside) -> None
 def test_a_job_that_nobody_knows_is_over(patient: Inside) -> None:
     node = by_hand(patient, "n0")
     found = node.ask("GET", "/work", params={"wait_s": 20, "held": "forgotten:1.1"})
-    assert wire.decode(found.content) == wire.Frame("forgotten", Stop("there is no such job"))
+    assert codec.decode(found.content) == codec.Frame("forgotten", Stop("there is no such job"))
     node.client.close()
 
 
@@ -171,18 +172,17 @@ def test_only_the_jobs_that_are_asked_for(patient: Inside) -> None:
     """A node that takes part in some jobs is not waited for in the others."""
     only = by_hand(patient, "only")
     patient.begin("wanted", nodes=1)
-    order, _ = order_of(only, "wanted")
+    task, _ = task_of(only, "wanted")
     assert (
-        only.ask("GET", "/work", params={"wait_s": 0, "job": "wanted", "held": held(order, "wanted")}).status_code
-        == 204
+        only.ask("GET", "/work", params={"wait_s": 0, "job": "wanted", "held": held(task, "wanted")}).status_code == 204
     )
     patient.begin("other", nodes=1)
     assert (
-        only.ask("GET", "/work", params={"wait_s": 0.2, "job": "wanted", "held": held(order, "wanted")}).status_code
+        only.ask("GET", "/work", params={"wait_s": 0.2, "job": "wanted", "held": held(task, "wanted")}).status_code
         == 204
     )
-    member = patient.driver("other").hub.roster.get("only")
-    assert member is None or not member.here
+    member = patient.runner("other").hub.roster.get("only")
+    assert member is None or not member.is_present
     only.client.close()
 
 
@@ -190,10 +190,10 @@ def test_hello_joins_only_the_jobs_that_the_node_polls_for(patient: Inside) -> N
     patient.begin("wanted", nodes=1)
     patient.begin("other", nodes=1)
     only = by_hand(patient, "only")
-    order_of(only, "wanted")
+    task_of(only, "wanted")
     assert only.ask("GET", "/work", params={"wait_s": 0.2, "job": "wanted", "held": "wanted:1.9"}).status_code == 204
-    member = patient.driver("other").hub.roster.get("only")
-    assert member is None or not member.here, "the other job would wait for it for an hour"
+    member = patient.runner("other").hub.roster.get("only")
+    assert member is None or not member.is_present, "the other job would wait for it for an hour"
     only.client.close()
 
 
@@ -208,14 +208,14 @@ def brief(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
 
 
 def members(running: Inside, job: str = "main") -> list[str]:
-    return [member.node for member in running.driver(job).hub.roster.here()]
+    return [member.node for member in running.runner(job).hub.roster.present_members()]
 
 
 def test_an_open_poll_is_a_sign_of_life(brief: Inside) -> None:
     node = by_hand(brief, "n0")
     brief.begin("main", nodes=1)
-    order, _ = order_of(node, "main")
-    poll = Polling(node, held=held(order))
+    task, _ = task_of(node, "main")
+    poll = Polling(node, held=held(task))
     time.sleep(2.5)
     assert members(brief) == ["n0"]
     assert poll.is_alive()
@@ -230,8 +230,8 @@ def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside) -> None:
     nodes[0].sizes["main"] = 10
     for node in nodes:
         node.ask("GET", "/work", params={"wait_s": 0})
-    order, _ = order_of(nodes[0], "main")
-    assert nodes[0].report("main", order).counted
+    task, _ = task_of(nodes[0], "main")
+    assert nodes[0].report("main", task).counted
     polls = {node.node: Polling(node, job="main") for node in nodes}
     until("two to be asked", lambda: sum(not poll.is_alive() for poll in polls.values()) == 2)
     asked = sorted(name for name, poll in polls.items() if not poll.is_alive())
@@ -248,14 +248,14 @@ def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside) -> None:
     until("the hang-up to be seen", lambda: open_polls(brief, quiet.node) == 0, AT_ONCE_S)
     started = time.monotonic()
     message = polls[spare.node].frame().message
-    assert isinstance(message, Order)
+    assert isinstance(message, Task)
     assert message.kind == "train"
     assert time.monotonic() - started < AT_ONCE_S
     assert quiet.node not in members(brief)
     for said in (f"{quiet.node} is lost: no sign of life for 1 s", "1 of 2 lost"):
         until(said, lambda said=said: any(note["text"].startswith(said) for note in brief.notes("main")), AT_ONCE_S)
-    late = order_of(quiet, "main")[0]
-    assert late.version == 0, "its order still stands: if its report comes in time, it counts"
+    late = task_of(quiet, "main")[0]
+    assert late.version == 0, "its task still stands: if its report comes in time, it counts"
     assert quiet.node in members(brief)
     brief.post("/jobs/main/stop")
     for node in nodes:
@@ -264,14 +264,14 @@ def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside) -> None:
 
 def test_many_are_asked_to_stay_away_and_are_not_lost_for_it(tmp_path: Path) -> None:
     """Two are many where one in five seconds is all that is taken on; their lease is shorter than that."""
-    with inside(tmp_path / "data", arrivals_per_s=0.2, lease_s=1.0) as running:
+    with inside(tmp_path / "data", checkins_per_s_max=0.2, lease_s=1.0) as running:
         nodes = [by_hand(running, f"n{i}") for i in range(2)]
         answers = [node.ask("GET", "/work", params={"wait_s": 0}) for node in nodes]
         assert [answer.status_code for answer in answers] == [204, 204]
         pauses = [float(answer.headers["shoal-retry-after"]) for answer in answers]
         assert all(10.0 <= pause <= 200.0 for pause in pauses), "a load above 0.7 makes them longer"
         assert "shoal_poll_backoff_total 2.0" in running.request("GET", "/metrics").text
-        presence, now = running.coordinator.presence, time.monotonic()
+        presence, now = running.coordinator.nodes.presence, time.monotonic()
         assert presence.leases.expired(now + 9.0) == []
         assert presence.silent_s("n0") == 0.0
         assert sorted(presence.leases.expired(now + 300.0)) == ["n0", "n1"]
@@ -289,9 +289,9 @@ def test_few_are_not_asked_to_stay_away(coordinator: Inside) -> None:
 
 def test_who_comes_before_the_pause_is_over_has_no_pause(tmp_path: Path) -> None:
     with inside(tmp_path / "data") as running:
-        presence = running.coordinator.presence
+        presence = running.coordinator.nodes.presence
         presence.pause("n0", 100.0)
-        with presence.listening("n0"):
+        with presence.open_poll("n0"):
             pass
         assert presence.leases.expired(time.monotonic() + 99.0) == ["n0"]
 
@@ -302,7 +302,7 @@ def test_who_leaves_hands_the_order_back_at_once(patient: Inside) -> None:
     until("the poll to be open", lambda: open_polls(patient, "n2"))
     assert stage.send("n0", "POST", "/leave").status_code == 204
     message = poll.frame().message
-    assert isinstance(message, Order)
+    assert isinstance(message, Task)
     assert message.kind == "train"
     assert "n0" not in members(patient)
     stage.close()
@@ -311,11 +311,11 @@ def test_who_leaves_hands_the_order_back_at_once(patient: Inside) -> None:
 def test_a_beat_is_shown_and_is_a_sign_of_life(tmp_path: Path) -> None:
     with inside(tmp_path / "data", lease_s=3.0) as running:
         stage = set_up(running)
-        order = stage.orders["n0"]
+        task = stage.tasks["n0"]
 
-        def beat(progress: float, order_id: str = f"{order.id[0]}.{order.id[1]}") -> dict[str, dict[str, Any]]:
-            said = {"job": "main", "order": order_id, "progress": progress}
-            assert stage.send("n0", "POST", "/beat", json=said).status_code == 204
+        def beat(progress: float, task_id: str = f"{task.id[0]}.{task.id[1]}") -> dict[str, dict[str, Any]]:
+            said = {"job": "main", "task": task_id, "progress": progress}
+            assert stage.send("n0", "POST", "/heartbeat", json=said).status_code == 204
             return {node["name"]: node for node in running.get("/jobs/main/nodes")["nodes"]}
 
         until("the others to be gone", lambda: beat(0.25)["n1"]["state"] == "gone", every_s=0.1)
@@ -332,7 +332,7 @@ def test_after_a_restart_nodes_have_a_lease_to_come_back_in(server: Callable[...
     node = Node(lambda: running.url, "n0", running.token(), {"main": 10})
     running.begin("main", nodes=1, rounds=1000)
     node.enter()
-    order_of(node, "main")
+    task_of(node, "main")
     running.kill()
     running.start()
 
@@ -345,8 +345,8 @@ def test_after_a_restart_nodes_have_a_lease_to_come_back_in(server: Callable[...
     waited = datetime.fromisoformat(gone["at"]) - datetime.fromisoformat(back["at"])
     assert waited.total_seconds() >= lease_s - 0.1, "a whole lease; the two clocks may differ a little"
     assert running.job("main")["nodes"] == 0
-    order, _ = order_of(node, "main")
-    assert order.kind == "init"
+    task, _ = task_of(node, "main")
+    assert task.kind == "init"
     heard = lambda: [note for note in running.notes("main", "node") if "n0 is heard again" in note["text"]]  # noqa: E731
-    until("the note", heard)  # the order is answered before what happened is written down for people
+    until("the note", heard)  # the task is answered before what happened is written down for people
     node.client.close()

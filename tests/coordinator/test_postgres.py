@@ -17,14 +17,15 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, select, text
 
 from shoal.core.errors import StorageFailed
-from shoal_coordinator import dialects, journal, places, seat
-from shoal_coordinator.database import Database
-from shoal_coordinator.tables import feed, jobs, metadata
-from tests.coordinator.history import check
-from tests.coordinator.node import History, Node
-from tests.coordinator.postgres import Cluster, rows
-from tests.coordinator.server import Inside, Server, inside, until
+from shoal_coordinator.storage import backends, dialects, lease_store, tables
+from shoal_coordinator.storage.tables import jobs, metadata
+from shoal_coordinator.storage.writer import Database
+from shoal_coordinator.telemetry import job_events
 from tests.coordinator.test_kill_loop import storm
+from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.history import check
+from tests.support.node import History, Node
+from tests.support.postgres import Cluster, rows
 
 Swarm = Callable[..., list[Node]]
 
@@ -137,11 +138,11 @@ def test_the_feed_is_trimmed_but_for_what_happened_to_the_mode(url: str) -> None
     def work(connection: Connection) -> list[int]:
         connection.execute(insert(jobs).values(name="main", spec={}, created_at=0.0))
         for seq in range(6):
-            note = journal.note("mode" if seq == 1 else "decision", "a\0b")
-            journal.tell_aside(connection, "main", "note", note)
-        journal.trim_feed(connection, "main", 2)
-        assert journal.moved_at(connection, "main") is not None
-        return list(connection.execute(select(feed.c.seq).order_by(feed.c.id)).scalars())
+            note = job_events.job_event("mode" if seq == 1 else "decision", "a\0b")
+            job_events.add_feed_item(connection, "main", "job_event", note)
+        job_events.trim_feed(connection, "main", 2)
+        assert job_events.mode_changed_at(connection, "main") is not None
+        return list(connection.execute(select(tables.job_events.c.seq).order_by(tables.job_events.c.id)).scalars())
 
     async def found() -> list[int]:
         async with opened(url) as database:
@@ -172,7 +173,7 @@ def test_a_commit_whose_answer_was_lost(url: str, happens: bool, monkeypatch: py
     async def work() -> None:
         async with opened(url) as database:
             await database.write(add("a"))
-            dialect = database._place.engine.dialect
+            dialect = database._backend.engine.dialect
             commit, lost = dialect.do_commit, []
 
             def commit_without_an_answer(connection: Any) -> None:
@@ -219,7 +220,7 @@ def test_kills_change_nothing(url: str, server: Callable[..., Server], swarm: Sw
     for node in nodes:
         node.finish()
     check(running, history, sizes, {}, nodes=3)
-    assert rows(url, "SELECT epoch FROM leases")[0][0] == running.lives
+    assert rows(url, "SELECT term FROM leases")[0][0] == running.lives
 
 
 def test_a_backup_comes_back(url: str, cluster: Cluster, tmp_path: Path, swarm: Swarm) -> None:
@@ -281,7 +282,7 @@ def test_who_was_silent_for_too_long_cannot_write_any_more(url: str, tmp_path: P
                 connection.execute("UPDATE leases SET until = 0")
             async with opened(url, tmp_path / "two") as second:
                 for _ in range(2):
-                    with pytest.raises(places.Fenced):
+                    with pytest.raises(backends.Fenced):
                         await first.write(add("late"))
                 assert first.fenced
                 assert not first.owns
@@ -299,8 +300,8 @@ def test_what_a_stopped_owner_was_in_the_midst_of_is_ended(url: str) -> None:
             pass
         with psycopg.connect(url) as stopped:
             stopped.execute("UPDATE leases SET commits = 7")
-            alone = seat.Seat(places.server(url), None, 0.5)
-            database = Database(url, None, alone.lead)
+            alone = lease_store.LeaseStore(backends.server(url), None, 0.5)
+            database = Database(url, None, alone.leader)
             await database.write(add("next"))
             await database.close()
             alone.close()
@@ -328,9 +329,9 @@ def test_an_owner_that_has_nothing_to_write_renews_its_lease(url: str) -> None:
 
     async def work() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            alone = seat.Seat(places.server(url), None, 0.3)
+            alone = lease_store.LeaseStore(backends.server(url), None, 0.3)
             stack.callback(alone.close)
-            database = Database(url, None, alone.lead)
+            database = Database(url, None, alone.leader)
             stack.push_async_callback(database.close)
             await asyncio.to_thread(
                 until, "three renewals", lambda: rows(url, "SELECT 1 FROM leases WHERE commits > 2 AND until > 0")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,22 +11,21 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.core.message import Ref
-from shoal_coordinator.blobs.places import open_store
-from shoal_coordinator.blobs.s3 import S3Store
-from shoal_coordinator.blobs.store import BlobStore
+from shoal.core.protocol.message import BlobRef
 from shoal_coordinator.settings import Settings
-from shoal_edge_client.agent import Agent
-from shoal_edge_client.settings import EdgeSettings
-from tests.coordinator.history import final
-from tests.coordinator.node import body, displacement
-from tests.coordinator.proxy import Proxy
-from tests.coordinator.replicas import Fleet, doubled
-from tests.coordinator.s3 import KEY_ID, S3, SECRET
-from tests.coordinator.server import PATIENCE_S, Api, Inside, Server, inside, until
-from tests.coordinator.stage import Stage, problem, set_up
-from tests.edge_client.learners import VectorLearner
-from tests.nightly import at_night
+from shoal_coordinator.storage.blobs.places import open_store
+from shoal_coordinator.storage.blobs.s3 import S3Store
+from shoal_coordinator.storage.blobs.store import BlobStore
+from tests.support.cluster import Fleet, doubled
+from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.edge_node import EdgeNode
+from tests.support.history import final
+from tests.support.learners import VectorLearner
+from tests.support.nightly import at_night
+from tests.support.node import body, displacement
+from tests.support.proxy import Proxy
+from tests.support.s3 import KEY_ID, S3, SECRET
+from tests.support.scenario import Stage, problem, set_up
 
 KEYS: dict[str, Any] = {"blobs_key_id": KEY_ID, "blobs_secret": SECRET}
 LARGE = 100_000
@@ -51,33 +48,10 @@ def bucket(s3: S3) -> Iterator[str]:
     s3.late_s = 0.0
 
 
-class Edge(threading.Thread):
-    """An edge client as it is deployed, but for its process."""
-
-    def __init__(self, name: str, url: str, token: str, folder: Path) -> None:
-        super().__init__(name=name, daemon=True)
-        given = {"url": url, "token": token, "name": name, "state": folder / name, "jobs": ["a"]}
-        settings = EdgeSettings.model_validate({**given, "backoff_s": 0.1, "wait_s": 5.0})
-        self.learner = VectorLearner(LARGE)
-        self.agent = Agent(settings, self.learner)
-        self.failure: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            asyncio.run(asyncio.wait_for(self.agent.run(), PATIENCE_S))
-        except BaseException as error:  # shown where it is waited for
-            self.failure = error
-
-    def finish(self) -> None:
-        self.join(PATIENCE_S)
-        assert not self.is_alive(), "it goes on and on"
-        if self.failure is not None:
-            raise self.failure
-
-
-def edges(api: Api, url: str, folder: Path) -> list[Edge]:
-    return [Edge(name, url, api.token(), folder) for name in ("n0", "n1")]
+def edges(api: Api, url: str, folder: Path) -> list[EdgeNode]:
+    """Edge clients as they are deployed, but for their process."""
+    given = [{"url": url, "token": api.token(), "name": name, "state_dir": folder / name} for name in ("n0", "n1")]
+    return [EdgeNode(VectorLearner(LARGE), jobs=["a"], wait_s=5.0, **one).start() for one in given]
 
 
 def on_files(tmp_path: Path, rounds: int) -> str:
@@ -95,7 +69,6 @@ def past(s3: S3, method: str) -> int:
     return sum(1 for how, _, signed in s3.seen if signed and how == method)
 
 
-@pytest.mark.slow
 def test_a_job_over_s3_with_a_kill_in_mid_round_ends_with_the_model_of_local_files(
     s3: S3, bucket: str, tmp_path: Path, server: Callable[..., Server]
 ) -> None:
@@ -121,7 +94,6 @@ def test_a_job_over_s3_with_a_kill_in_mid_round_ends_with_the_model_of_local_fil
     assert not list(store.list(".incoming")), "what was looked at is cleared away"
 
 
-@pytest.mark.slow
 def test_three_coordinators_over_s3_take_over_with_what_is_in_the_store(
     s3: S3, bucket: str, tmp_path: Path, fleet: Callable[..., Fleet]
 ) -> None:
@@ -176,7 +148,7 @@ def test_every_byte_that_went_past_is_counted(s3: S3, bucket: str, tmp_path: Pat
     assert beside.down > 4 * 4 * LARGE
     assert (booked(running, "up"), booked(running, "down")) == (proxy.up + beside.up, proxy.down + beside.down)
     sizes = {(row["kind"], row["direction"]): row["bytes"] for row in rows}
-    assert sizes["body", "up"] > 6 * 4 * LARGE
+    assert sizes["blob", "up"] > 6 * 4 * LARGE
     assert sizes["model", "down"] > 4 * 4 * LARGE
 
 
@@ -229,8 +201,8 @@ def stage(bucket: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 DATA = body(displacement("n0", 0, LARGE))
-REF = Ref(hashlib.sha256(DATA).hexdigest(), len(DATA))
-PATH = f"/jobs/a/bodies/{REF.digest}/target"
+REF = BlobRef(hashlib.sha256(DATA).hexdigest(), len(DATA))
+PATH = f"/jobs/a/blobs/{REF.digest}/presign"
 
 
 def put(stage: Stage, data: bytes = DATA, nbytes: int = len(DATA)) -> int:
@@ -246,11 +218,11 @@ def reported(stage: Stage) -> httpx.Response:
 
 
 def store_of(stage: Stage) -> BlobStore:
-    return stage.running.coordinator.blobs
+    return stage.running.coordinator.blobs.store
 
 
 def test_what_was_put_there_counts_when_it_is_reported(stage: Stage, s3: S3) -> None:
-    assert problem(reported(stage), 409, "body.missing")
+    assert problem(reported(stage), 409, "blob.missing")
     assert put(stage) == 200
     assert store_of(stage).size(f"a/{REF.digest}") is None, "nobody has looked at it"
     assert reported(stage).status_code == 200
@@ -283,7 +255,7 @@ OTHER = body(displacement("n1", 0, LARGE))
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (OTHER, "body.digest"),
+        (OTHER, "blob.digest"),
         (DATA + b"x", "payload.length"),
         (DATA[:-1], "payload.short"),
         (b"x" * len(DATA), "payload"),
@@ -305,17 +277,17 @@ def test_a_store_that_takes_anything_is_not_believed(stage: Stage, data: bytes, 
 def test_the_address_is_bound_to_size_and_hash(stage: Stage) -> None:
     assert put(stage, OTHER) == 400
     assert problem(stage.send("n0", "POST", PATH, json={"bytes": 2**50}), 413, "body.too-large")
-    assert problem(reported(stage), 409, "body.missing")
+    assert problem(reported(stage), 409, "blob.missing")
 
 
 def test_nobody_is_sent_to_what_his_order_does_not_name(stage: Stage) -> None:
-    named = stage.orders["n0"].body
+    named = stage.tasks["n0"].body
     assert named is not None
-    target = stage.send("n0", "GET", f"/jobs/a/bodies/{named.digest}/target").json()
+    target = stage.send("n0", "GET", f"/jobs/a/blobs/{named.digest}/presign").json()
     assert hashlib.sha256(httpx.get(target["url"]).content).hexdigest() == named.digest
-    problem(stage.send("n0", "GET", PATH), 409, "order.superseded")
-    problem(stage.send("n2", "GET", f"/jobs/a/bodies/{named.digest}/target"), 409, "order.none")
-    problem(stage.send("n2", "POST", PATH, json={"bytes": 9}), 409, "order.none")
+    problem(stage.send("n0", "GET", PATH), 409, "task.superseded")
+    problem(stage.send("n2", "GET", f"/jobs/a/blobs/{named.digest}/presign"), 409, "task.none")
+    problem(stage.send("n2", "POST", PATH, json={"bytes": 9}), 409, "task.none")
 
 
 def test_what_is_told_twice_is_booked_once(stage: Stage) -> None:
@@ -323,15 +295,15 @@ def test_what_is_told_twice_is_booked_once(stage: Stage) -> None:
     told |= {"up_head": 1, "up_body": 10**9, "down_head": 2, "down_body": 3}
     before = stage.running.job("a")["up_bytes"]
     for number in ("0", "0", "1"):
-        assert stage.send("n0", "POST", "/jobs/a/moved", json={**told, "id": number * 16}).status_code == 204
+        assert stage.send("n0", "POST", "/jobs/a/transfers", json={**told, "id": number * 16}).status_code == 204
     assert stage.running.job("a")["up_bytes"] - before == pytest.approx(2 * (10**9 + 1), abs=10**5)
 
 
 def test_what_nobody_reports_is_cleared_away(stage: Stage) -> None:
     put(stage)
-    bodies = stage.running.driver("a").bodies
-    assert bodies.drop_partials(60.0) == 0
-    assert bodies.drop_partials(-60.0) == 1
+    bodies = stage.running.runner("a").blobs
+    assert bodies.partials.drop(60.0) == 0
+    assert bodies.partials.drop(-60.0) == 1
     assert not list(store_of(stage).list(".incoming"))
 
 
@@ -339,5 +311,5 @@ def test_a_coordinator_on_files_sends_nobody_away(tmp_path: Path) -> None:
     with inside(tmp_path / "data") as running:
         stage = set_up(running, "a", LARGE)
         target = stage.send("n0", "POST", PATH, json={"bytes": REF.nbytes}).json()
-        assert target["url"] == f"/api/v1/jobs/a/bodies/{REF.digest}"
+        assert target["url"] == f"/api/v1/jobs/a/blobs/{REF.digest}"
         stage.close()

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from shoal import wire
-from shoal.core.message import Ack
-from shoal_coordinator import access
-from tests.coordinator.server import Inside
-from tests.coordinator.stage import by_hand, set_up
+from shoal.core.protocol.message import Ack
+from shoal.wire import codec
+from shoal_coordinator.api import authentication
+from tests.support.coordinator import Inside
+from tests.support.scenario import by_hand, set_up
 
 
 @pytest.fixture
 def tomorrow(monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
     """A release that speaks one protocol more."""
-    spoken = (*wire.PROTOCOLS, wire.PROTOCOLS[-1] + 1)
-    for module in (wire, access):
+    spoken = (*codec.PROTOCOLS, codec.PROTOCOLS[-1] + 1)
+    for module in (codec, authentication):
         monkeypatch.setattr(module, "PROTOCOLS", spoken)
     return spoken
 
@@ -37,7 +37,7 @@ def test_a_client_of_the_protocol_before_is_answered_in_it(coordinator: Inside, 
     assert (enrolled.status_code, enrolled.json()["protocol"]) == (201, before)
     stage = set_up(coordinator)
     for protocol in (before, newest):
-        node, order = stage.nodes[protocol - before], stage.orders[f"n{protocol - before}"]
+        node, task = stage.nodes[protocol - before], stage.tasks[f"n{protocol - before}"]
         node.client.headers["Shoal-Protocol"] = str(protocol)
         assert node.ask("POST", "/hello", json={"protocols": [protocol]}).json()["protocol"] == protocol
         polled = node.ask("GET", "/work", params={"wait_s": 0})
@@ -46,7 +46,7 @@ def test_a_client_of_the_protocol_before_is_answered_in_it(coordinator: Inside, 
         answer = node.once("POST", "/jobs/main/reports", content=head + payload)
         assert answer is not None
         assert said(answer) == protocol
-        assert wire.decode(answer.content).message == Ack(order.id, True)
+        assert codec.decode(answer.content).message == Ack(task.id, True)
     stage.close()
 
 

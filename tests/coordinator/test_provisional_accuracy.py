@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from tests.coordinator.server import Inside, until
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, set_up
+from tests.support.coordinator import Inside, until
+from tests.support.scenario import SIZE, Stage, by_hand, set_up, task_of
+from tests.support.sse import listening
 
 
 def said(accuracy: float, examples: int) -> dict[str, dict[str, float]]:
@@ -51,9 +51,9 @@ def test_a_buffers_best_rests_on_all_that_were_at_work(coordinator: Inside) -> N
     spec = {"name": "main", "rounds": 9, "algorithm": {"name": "fedbuff"}, "schedule": schedule}
     coordinator.post("/jobs", {"spec": spec})
     stage = Stage(coordinator, "main", [by_hand(coordinator, name, {"main": SIZE}) for name in ("n0", "n1")])
-    order, _ = order_of(stage.nodes[0], "main")
-    assert stage.nodes[0].report("main", order).counted
-    stage.orders = {node.node: order_of(node, "main")[0] for node in stage.nodes}
+    task, _ = task_of(stage.nodes[0], "main")
+    assert stage.nodes[0].report("main", task).counted
+    stage.tasks = {node.node: task_of(node, "main")[0] for node in stage.nodes}
     for node, accuracy, best in (("n0", 0.9, None), ("n1", 0.5, {"accuracy": 0.6, "version": 1, "nodes": 2})):
         assert stage.report(node=node, **said(accuracy, 50 if node == "n0" else 150)).status_code == 200
         until(

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from shoal_coordinator import history
-from shoal_coordinator.tables import jobs, metadata, versions
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, by_hand, order_of, set_up
+from shoal_coordinator.models import version_history
+from shoal_coordinator.storage.tables import jobs, metadata, versions
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import Stage, by_hand, set_up, task_of
 
 JOB = "main"
 GRAIN = 100
@@ -43,7 +43,7 @@ def lengthen(folder: Path, count: int) -> None:
             ((JOB, n, f"{n:064x}", n - 1, n, n, metrics[n], n % 997 / 1000) for n in range(1, count)),
         )
         connection.executemany(
-            "INSERT INTO traffic VALUES (?, ?, ?, 'order', ?, 1, 300, 200)",
+            "INSERT INTO traffic VALUES (?, ?, ?, 'task', ?, 1, 300, 200)",
             ((JOB, n, "n0", way) for n in range(2, count) for way in ("up", "down")),
         )
 
@@ -89,7 +89,7 @@ def rounds(stage: Stage, count: int) -> None:
     for _ in range(count):
         number = stage.running.job(JOB)["version"]
         for node in stage.nodes[:2]:
-            stage.orders[node.node], _ = order_of(node, JOB)
+            stage.tasks[node.node], _ = task_of(node, JOB)
             assert stage.report(node=node.node).status_code == 200
         until("the round to close", lambda number=number: stage.running.job(JOB)["version"] > number)
 
@@ -118,12 +118,11 @@ def costs(folder: Path, count: int) -> Counter[str]:
         del statements[:]  # what a start costs is another matter
         rounds(stage, 2)
         look(running)
-        until("old models to go", lambda: len(running.driver(JOB).bodies.digests()) <= 3)
+        until("old models to go", lambda: len(running.runner(JOB).blobs.digests()) <= 3)
         stage.close()
     return steps(folder, statements)
 
 
-@pytest.mark.slow
 def test_a_round_costs_as_much_after_100_000_versions_as_after_1_000(tmp_path: Path) -> None:
     few, many = (costs(tmp_path / str(count), count) for count in (1_000, 100_000))
     assert len(many) > 10
@@ -150,16 +149,18 @@ def test_the_best_version_of_each_job_is_its_own(tmp_path: Path) -> None:
                     "number": n,
                     "digest": f"{job}{n}",
                     "closed_at": 10.0 + n,
-                    **history.columns(one, True),
+                    **version_history.columns(one, True),
                 }
                 connection.execute(versions.insert().values(**common, **row))
-        found = {row.name: history.summary(row) for row in connection.execute(history.summaries(list(told)))}
-        kept = history.models_to_keep(connection, "good", 2)
+        found = {
+            row.name: version_history.summary(row) for row in connection.execute(version_history.summaries(list(told)))
+        }
+        kept = version_history.models_to_keep(connection, "good", 2)
     assert found == {
-        "good": history.Summary(10.0, {"eval/loss": 0.1}, 4, (0.9, 2)),
-        "bad": history.Summary(10.0, {"eval/accuracy": "NaN"}, 1, (0.25, 0)),
-        "unmeasured": history.Summary(10.0, {}, None),
-        "new": history.Summary(None, {}, None),
+        "good": version_history.VersionSummary(10.0, {"eval/loss": 0.1}, 4, (0.9, 2)),
+        "bad": version_history.VersionSummary(10.0, {"eval/accuracy": "NaN"}, 1, (0.25, 0)),
+        "unmeasured": version_history.VersionSummary(10.0, {}, None),
+        "new": version_history.VersionSummary(None, {}, None),
     }
     assert kept == {"good2", "good4", "good5"}
 
@@ -174,4 +175,4 @@ def test_the_best_version_of_each_job_is_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_the_best_says_how_many_nodes_measured_it(metrics: dict[str, float], nodes: int | None) -> None:
-    assert history.nodes_behind(metrics) == nodes
+    assert version_history.nodes_measured(metrics) == nodes

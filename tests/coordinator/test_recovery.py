@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from shoal.core.message import Order
-from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import Manifest, Roster, open_charter, seal, unseal
-from shoal_coordinator.papers import LEAP
-from tests.coordinator.node import advance, body, initial
-from tests.coordinator.peers import GOSSIP, OPEN, enter, poll
-from tests.coordinator.rebuilding import Kept, go_on, manifest_of, one_round
-from tests.coordinator.server import Inside, Server, until
-from tests.coordinator.stage import SIZE, Stage, by_hand, order_of, problem, set_up
+from shoal.core.protocol.message import Task
+from shoal.trust.documents import Manifest, Roster, open_charter, sign_document, verify_document
+from shoal.trust.keys import SigningKey, load_or_create
+from shoal_coordinator.peers.trust_documents import LEAP
+from tests.support.coordinator import Inside, Server, until
+from tests.support.lost_coordinator import Kept, go_on, manifest_of, one_round
+from tests.support.node import advance, body, initial
+from tests.support.peers import GOSSIP, OPEN, join_as_peers, poll
+from tests.support.scenario import SIZE, Stage, by_hand, problem, set_up, task_of
 
 # Manifests
 
 
 def test_the_newest_version_is_signed(kept: Kept, tmp_path: Path) -> None:
-    found = unseal(kept.manifest.encode(), Manifest, kept.opened)
+    found = verify_document(kept.manifest.encode(), Manifest, kept.opened)
     assert (found.job, found.term, found.version, found.model_sha256) == ("main", 1, 1, kept.digest)
     assert len(found.parents) == 3, "version 0, and what two nodes reported"
 
@@ -36,7 +36,7 @@ def test_the_newest_version_is_signed(kept: Kept, tmp_path: Path) -> None:
 def test_a_manifest_is_the_same_in_every_life(server: Callable[..., Server]) -> None:
     running = server(**OPEN).start()
     stage = set_up(cast("Inside", running), gossip=GOSSIP)
-    enter(stage, "n0")
+    join_as_peers(stage, "n0")
     first = manifest_of(stage)
     assert first.headers["etag"] == '"0"'
     assert manifest_of(stage, **{"If-None-Match": '"0"'}).status_code == 304
@@ -46,9 +46,9 @@ def test_a_manifest_is_the_same_in_every_life(server: Callable[..., Server]) -> 
     one_round(stage)
     newer = until("version 1", lambda: (found := manifest_of(stage)).headers["etag"] == '"1"' and found)
     assert newer.json()["version"] == 1
-    charter = open_charter(stage.send("n0", "GET", "/jobs/main/papers").json()["charter"].encode())
-    found = unseal(newer.json()["manifest"].encode(), Manifest, charter)
-    assert (found.term, found.version) == (1, 1), "its orders were given in the first life"
+    charter = open_charter(stage.send("n0", "GET", "/jobs/main/trust").json()["charter"].encode())
+    found = verify_document(newer.json()["manifest"].encode(), Manifest, charter)
+    assert (found.term, found.version) == (1, 1), "its tasks were given in the first life"
     stage.close()
 
 
@@ -60,24 +60,26 @@ def test_a_coordinator_with_an_empty_disk_goes_on(kept: Kept, empty: Inside) -> 
     assert answer.status_code == 201, answer.text
     job = empty.job("main")
     assert (job["version"], job["state"], job["model"]["digest"]) == (1, "running", kept.digest)
-    old = unseal(kept.manifest.encode(), Manifest, kept.opened)
-    assert empty.driver("main").hub.boot == old.term + LEAP + 1
+    old = verify_document(kept.manifest.encode(), Manifest, kept.opened)
+    assert empty.runner("main").hub.tasks.term == old.term + LEAP + 1
     stage = Stage(empty, "main", [by_hand(empty, name, {"main": SIZE}) for name in ("n0", "n1")])
-    enter(stage, "n0", "n1")
+    join_as_peers(stage, "n0", "n1")
     for node in stage.nodes:
-        order, payload = order_of(node, "main")
-        assert (order.version, order.id[0], payload) == (1, old.term + LEAP + 1, kept.model)
-        assert node.report("main", order).counted
+        task, payload = task_of(node, "main")
+        assert (task.version, task.id[0], payload) == (1, old.term + LEAP + 1, kept.model)
+        assert node.report("main", task).counted
     until("version 2", lambda: empty.get("/jobs/main/versions", after=1)["versions"])
     found = load(empty.request("GET", "/api/v1/jobs/main/models/2").content)["w"]
     first = advance(initial(SIZE), 0, ("n0", "n1"))
     assert np.array_equal(found, advance(first, 1, ("n0", "n1")))
     numbers = [version["number"] for version in empty.get("/jobs/main/versions")["versions"]]
     assert numbers == [1, 2], "no number is used twice"
-    papers = stage.send("n0", "GET", "/jobs/main/papers").json()
-    roster = unseal(papers["roster"].encode(), Roster, kept.opened)
-    assert papers["charter"] == kept.charter, "peers need no new one"
-    assert roster.version > unseal(kept.roster.encode(), Roster, kept.opened).version + LEAP, "whatever is held of it"
+    documents = stage.send("n0", "GET", "/jobs/main/trust").json()
+    roster = verify_document(documents["roster"].encode(), Roster, kept.opened)
+    assert documents["charter"] == kept.charter, "peers need no new one"
+    assert roster.version > verify_document(kept.roster.encode(), Roster, kept.opened).version + LEAP, (
+        "whatever is held of it"
+    )
     assert poll(stage, "n0") == f"main={old.term + LEAP + 1}.{roster.version}"
     stage.close()
 
@@ -85,25 +87,25 @@ def test_a_coordinator_with_an_empty_disk_goes_on(kept: Kept, empty: Inside) -> 
 def test_what_goes_on_outlives_a_death_at_once(kept: Kept, server: Callable[..., Server], tmp_path: Path) -> None:
     (tmp_path / "next").mkdir()
     shutil.copy2(kept.key, tmp_path / "next" / "coordinator.pem")
-    running = server("next", **OPEN).start(crash="driver.journaled")
+    running = server("next", **OPEN).start(crash="runner.journaled")
     with pytest.raises(httpx.TransportError):
         go_on(cast("Inside", running), kept)
     until("the death", lambda: running.ended() is not None)
     running.start()
     job = running.job("main")
     assert (job["version"], job["model"]["digest"]) == (1, kept.digest)
-    held = unseal(kept.roster.encode(), Roster, kept.opened)
-    until("a new roster", lambda: running.rows("SELECT version FROM papers")[0][0] > held.version + LEAP)
+    held = verify_document(kept.roster.encode(), Roster, kept.opened)
+    until("a new roster", lambda: running.rows("SELECT version FROM trust_documents")[0][0] > held.version + LEAP)
 
 
-def forged(kept: Kept, key: Key | None = None, **changes: Any) -> str:
+def forged(kept: Kept, key: SigningKey | None = None, **changes: Any) -> str:
     """The manifest with changes: signed by somebody else, or by nobody anew."""
-    true = unseal(kept.manifest.encode(), Manifest, kept.opened)
+    true = verify_document(kept.manifest.encode(), Manifest, kept.opened)
     wrong = replace(true, **changes)
     if key is None:
         return kept.manifest.replace(f'"version":{true.version}', f'"version":{wrong.version}')
     charter = replace(kept.opened, coordinator_pub=key.pub)
-    return seal(wrong, key, charter).decode()
+    return sign_document(wrong, key, charter).decode()
 
 
 Change = Callable[[Kept], dict[str, Any]]
@@ -115,24 +117,24 @@ def _other_model(_: Kept) -> dict[str, Any]:
 
 
 def _another_charter(kept: Kept) -> dict[str, Any]:
-    key = Key.make()
+    key = SigningKey.make()
     charter = replace(kept.opened, coordinator_pub=key.pub, operator_pub=key.pub)
-    manifest = unseal(kept.manifest.encode(), Manifest, kept.opened)
-    roster = unseal(kept.roster.encode(), Roster, kept.opened)
-    papers = {"charter": charter, "roster": roster, "manifest": manifest}
-    return {name: seal(paper, key, charter).decode() for name, paper in papers.items()}
+    manifest = verify_document(kept.manifest.encode(), Manifest, kept.opened)
+    roster = verify_document(kept.roster.encode(), Roster, kept.opened)
+    documents = {"charter": charter, "roster": roster, "manifest": manifest}
+    return {name: sign_document(document, key, charter).decode() for name, document in documents.items()}
 
 
 def _own_charter_with_the_true_key(kept: Kept) -> dict[str, Any]:
     """Whoever signs a charter that names our key has still none of our signatures under it."""
-    key = Key.make()
+    key = SigningKey.make()
     charter = replace(kept.opened, operator_pub=key.pub)
-    return {"charter": seal(charter, key, charter).decode()}
+    return {"charter": sign_document(charter, key, charter).decode()}
 
 
 REFUSED: dict[str, tuple[Change, int, str]] = {
     "a newer version, signed by a node": (
-        lambda kept: {"manifest": forged(kept, Key.make(), version=7)},
+        lambda kept: {"manifest": forged(kept, SigningKey.make(), version=7)},
         409,
         "trust.signature",
     ),
@@ -151,16 +153,16 @@ def test_what_is_not_the_jobs_own_is_refused(kept: Kept, empty: Inside, what: st
     change, status, code = REFUSED[what]
     problem(go_on(empty, kept, **change(kept)), status, code)
     assert empty.get("/jobs")["jobs"] == []
-    assert empty.rows("SELECT count(*) FROM papers") == [(0,)]
+    assert empty.rows("SELECT count(*) FROM trust_documents") == [(0,)]
     assert go_on(empty, kept).status_code == 201, "and the true one is still taken"
 
 
 def test_a_job_that_is_over_does_not_go_on(kept: Kept, empty: Inside) -> None:
-    charter, key = kept.opened, load_or_make(kept.key)
-    true = unseal(kept.manifest.encode(), Manifest, charter)
-    last = seal(replace(true, version=3), key, charter).decode()
+    charter, key = kept.opened, load_or_create(kept.key)
+    true = verify_document(kept.manifest.encode(), Manifest, charter)
+    last = sign_document(replace(true, version=3), key, charter).decode()
     problem(go_on(empty, kept, manifest=last), 409, "restore.over")
-    told = {"spec": kept.spec, "goes_on": kept.texts()}
+    told = {"spec": kept.spec, "restore": kept.texts()}
     problem(empty.request("POST", "/api/v1/jobs", json=told), 422, "job.invalid")
     assert go_on(empty, kept).status_code == 201
     problem(go_on(empty, kept), 409, "job.exists")
@@ -168,6 +170,6 @@ def test_a_job_that_is_over_does_not_go_on(kept: Kept, empty: Inside) -> None:
 
 def test_jobs_that_allow_no_gossip_have_no_manifest(empty: Inside) -> None:
     stage = set_up(empty, "plain")
-    problem(stage.send("n0", "GET", "/jobs/plain/manifest"), 404, "papers.none")
-    assert isinstance(stage.orders["n0"], Order)
+    problem(stage.send("n0", "GET", "/jobs/plain/manifest"), 404, "trust.none")
+    assert isinstance(stage.tasks["n0"], Task)
     stage.close()

@@ -13,18 +13,18 @@ import httpx
 import pytest
 
 from shoal.core.errors import NotAllowed, Refused, Unreachable
-from shoal.runtime.node_link import NodeLink
-from shoal.runtime.readmission import Readmitted, opened, seal
-from shoal.runtime.relay import Carried, Said
+from shoal.runtime.http.node_client import NodeClient
+from shoal.runtime.http.reenrolment import Reenrolled, opened, seal
+from shoal.runtime.http.relay import RelayedAnswer, RelayedRequest, send
+from shoal.trust.documents import Roster, verify_document
+from shoal.trust.documents import sign_document as seal_paper
 from shoal.trust.envelope import Signer
-from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import Roster, unseal
-from shoal.trust.papers import seal as seal_paper
-from shoal_coordinator.papers import LEAP
-from tests.coordinator.peers import KEYS, OPEN, shown
-from tests.coordinator.rebuilding import Kept, go_on
-from tests.coordinator.server import Api, Inside, Server, inside, until
-from tests.coordinator.stage import by_hand, problem
+from shoal.trust.keys import SigningKey, load_or_create
+from shoal_coordinator.peers.trust_documents import LEAP
+from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.lost_coordinator import Kept, go_on
+from tests.support.peers import KEYS, OPEN, peer_info
+from tests.support.scenario import by_hand, problem
 
 TERM = 1 + LEAP + 1
 
@@ -32,18 +32,18 @@ TERM = 1 + LEAP + 1
 class Back:
     """n0 (or who says so) comes back."""
 
-    def __init__(self, kept: Kept, url: str, key: Key = KEYS["n0"], boot: int = 5) -> None:
+    def __init__(self, kept: Kept, url: str, key: SigningKey = KEYS["n0"], boot: int = 5) -> None:
         self.signer = Signer(key, kept.opened, boot)
         self.url, self.credential = url, f"shn_{token_urlsafe(32)}"
 
-    def ask(self, term: int = TERM, *, carried: Carried | None = None) -> Readmitted:
+    def ask(self, term: int = TERM, *, carried: RelayedRequest | None = None) -> Reenrolled:
         carried = carried or seal(self.signer, term, self.credential)
-        with NodeLink(self.url) as link:
-            return opened(carried, link.come_back(carried), self.signer)
+        with NodeClient(self.url) as client:
+            return opened(carried, send(client.link, carried, "application/json"), self.signer)
 
     def hello(self, name: str = "n0", credential: str = "") -> httpx.Response:
         headers = {"Authorization": f"Bearer {credential or self.credential}"}
-        return httpx.post(f"{self.url}/api/v1/hello", json={"peer": shown(name)}, headers=headers)
+        return httpx.post(f"{self.url}/api/v1/hello", json={"peer": peer_info(name)}, headers=headers)
 
 
 @pytest.fixture
@@ -55,37 +55,37 @@ def back(kept: Kept, empty: Inside) -> Back:
 def test_a_node_comes_back_by_its_key(back: Back, kept: Kept, empty: Inside) -> None:
     before = back.hello()
     assert before.status_code == 401
-    assert back.ask(term=0) == Readmitted("", TERM), "what was meant for another term is not done"
+    assert back.ask(term=0) == Reenrolled("", TERM), "what was meant for another term is not done"
     assert back.hello().status_code == 401
-    assert back.ask() == Readmitted("n0", TERM)
+    assert back.ask() == Reenrolled("n0", TERM)
     welcome = back.hello()
     assert (welcome.status_code, welcome.json()["name"]) == (200, "n0")
-    assert back.ask() == Readmitted("n0", TERM), "again is no harm"
+    assert back.ask() == Reenrolled("n0", TERM), "again is no harm"
     assert back.hello().status_code == 200
 
 
 def test_those_who_have_not_come_back_yet_stay_in_the_roster(back: Back, kept: Kept, empty: Inside) -> None:
     back.ask()
     headers = {"Authorization": f"Bearer {back.credential}"}
-    found = until("the papers", lambda: empty.request("GET", "/api/v1/jobs/main/papers", headers=headers).json())
-    roster = unseal(found["roster"].encode(), Roster, kept.opened)
+    found = until("the papers", lambda: empty.request("GET", "/api/v1/jobs/main/trust", headers=headers).json())
+    roster = verify_document(found["roster"].encode(), Roster, kept.opened)
     assert [peer.node for peer in roster.peers] == ["n0", "n1"]
-    assert roster.version > unseal(kept.roster.encode(), Roster, kept.opened).version + LEAP
+    assert roster.version > verify_document(kept.roster.encode(), Roster, kept.opened).version + LEAP
     assert {node["name"]: node["state"] for node in empty.get("/nodes")["nodes"]}["n1"] == "gone"
 
 
 def test_the_job_says_that_it_was_rebuilt(back: Back, empty: Inside) -> None:
     job = empty.job("main")
-    assert job["rebuilt"] == {"node": "n0", "version": 1, "term": TERM}
+    assert job["restored_from"] == {"node": "n0", "version": 1, "term": TERM}
     notes = [note["text"] for note in empty.notes("main", "state")]
-    assert any(text.startswith("rebuilt from what n0 had kept at version 1, term 1002; earlier") for text in notes)
+    assert any(text.startswith("restored from what n0 had kept at version 1, term 1002; earlier") for text in notes)
 
 
 def test_when_the_job_was_begun_and_terms_that_nodes_have_seen(kept: Kept, empty: Inside) -> None:
     begun = "2026-01-02T03:04:05.678Z"
     assert go_on(empty, kept, created_at=begun, term=4000).status_code == 201
     assert empty.job("main")["created_at"] == begun
-    assert empty.driver("main").hub.boot == 4000 + LEAP + 1
+    assert empty.runner("main").hub.tasks.term == 4000 + LEAP + 1
 
 
 def test_a_term_that_cannot_be_is_refused(kept: Kept, empty: Inside) -> None:
@@ -104,22 +104,22 @@ def test_a_request_is_taken_once(back: Back, kept: Kept) -> None:
     assert newer.hello().status_code == 200, "nobody sets a node's credential back"
 
 
-def _forged(back: Back) -> Carried:
+def _forged(back: Back) -> RelayedRequest:
     """Somebody else says that he is n0."""
     carried = seal(Signer(KEYS["other"], back.signer.charter, 1), TERM, back.credential)
     return replace(carried, request=replace(carried.request, sender=KEYS["n0"].peer_id))
 
 
-def _changed(back: Back) -> Carried:
+def _changed(back: Back) -> RelayedRequest:
     carried = seal(back.signer, TERM, back.credential)
     return replace(carried, content=carried.content[:-1] + b" }")
 
 
-def _of_a_stranger(back: Back) -> Carried:
+def _of_a_stranger(back: Back) -> RelayedRequest:
     return seal(Signer(KEYS["other"], back.signer.charter, 1), TERM, back.credential)
 
 
-WRONG: dict[str, tuple[Callable[[Back], Carried], str]] = {
+WRONG: dict[str, tuple[Callable[[Back], RelayedRequest], str]] = {
     "another's name": (_forged, "trust.signature"),
     "a stranger": (_of_a_stranger, "trust.stranger"),
     "another body": (_changed, "trust.digest"),
@@ -130,21 +130,21 @@ WRONG: dict[str, tuple[Callable[[Back], Carried], str]] = {
 def test_who_is_not_who_he_says_does_not_come_in(back: Back, what: str) -> None:
     make, code = WRONG[what]
     carried = make(back)
-    with NodeLink(back.url) as link:
-        said = link.come_back(carried)
+    with NodeClient(back.url) as client:
+        said = send(client.link, carried, "application/json")
     problem(_as_response(said), 409, code)
     assert back.hello().status_code == 401
 
 
-def _as_response(said: Said) -> httpx.Response:
+def _as_response(said: RelayedAnswer) -> httpx.Response:
     return httpx.Response(said.status, headers=dict(said.headers), content=said.content)
 
 
 def test_the_answer_is_the_coordinators_own(back: Back) -> None:
     """Who answers in its place, or changes what it says, is found out."""
     carried = seal(back.signer, TERM, back.credential)
-    with NodeLink(back.url) as link:
-        said = link.come_back(carried)
+    with NodeClient(back.url) as client:
+        said = send(client.link, carried, "application/json")
     with pytest.raises(NotAllowed) as refused:
         opened(seal(back.signer, TERM, back.credential), said, back.signer)
     assert refused.value.code == "trust.signature", "an answer to another request"
@@ -171,8 +171,8 @@ def _code(back: Back) -> str:
 
 def test_who_was_removed_before_the_disk_was_lost_stays_out(kept: Kept, empty: Inside, tmp_path: Path) -> None:
     """Whatever token it shows: the key is out, and the roster says so."""
-    key = load_or_make(kept.key)
-    roster = unseal(kept.roster.encode(), Roster, kept.opened)
+    key = load_or_create(kept.key)
+    roster = verify_document(kept.roster.encode(), Roster, kept.opened)
     peers = tuple(peer for peer in roster.peers if peer.node != "n0")
     newer = seal_paper(replace(roster, version=9, peers=peers, revoked=(KEYS["n0"].peer_id,)), key, kept.opened)
     assert go_on(empty, kept, roster=newer.decode()).status_code == 201
@@ -181,7 +181,7 @@ def test_who_was_removed_before_the_disk_was_lost_stays_out(kept: Kept, empty: I
         back.ask()
     assert refused.value.code == "trust.revoked"
     node = by_hand(empty, "n0")
-    answer = node.ask("POST", "/hello", json={"peer": shown("n0")})
+    answer = node.ask("POST", "/hello", json={"peer": peer_info("n0")})
     problem(answer, 409, "peer.revoked")
     node.client.close()
     assert empty.rows("SELECT peer_id FROM revoked_keys") == [(KEYS["n0"].peer_id,)]
@@ -189,15 +189,15 @@ def test_who_was_removed_before_the_disk_was_lost_stays_out(kept: Kept, empty: I
 
 def test_a_token_lets_a_node_in_that_has_not_come_back(back: Back, empty: Inside) -> None:
     node = by_hand(empty, "n0")
-    assert node.ask("POST", "/hello", json={"peer": shown("n0")}).status_code == 200
+    assert node.ask("POST", "/hello", json={"peer": peer_info("n0")}).status_code == 200
     node.client.close()
 
 
 def test_a_job_that_is_not_here_takes_nobody_in(kept: Kept, empty: Inside) -> None:
     back = Back(kept, empty.url)
     carried = seal(back.signer, TERM, back.credential)
-    with NodeLink(back.url) as link:
-        problem(_as_response(link.come_back(carried)), 404, "job.unknown")
+    with NodeClient(back.url) as client:
+        problem(_as_response(send(client.link, carried, "application/json")), 404, "job.unknown")
 
 
 def test_a_rebuilt_coordinator_tells_nobody_to_forget_a_job(back: Back, empty: Inside) -> None:
@@ -224,7 +224,7 @@ def test_killed_when_the_job_was_written_down(kept: Kept, rebuilt: Server) -> No
     until("the death", lambda: rebuilt.ended() is not None)
     rebuilt.start()
     job = rebuilt.job("main")
-    assert (job["version"], job["model"]["digest"], job["rebuilt"]["node"]) == (1, kept.digest, "n0")
+    assert (job["version"], job["model"]["digest"], job["restored_from"]["node"]) == (1, kept.digest, "n0")
     assert _rebuilt_notes(rebuilt) == 1
     back = Back(kept, rebuilt.url)
     assert back.ask().name == "n0"
@@ -232,12 +232,12 @@ def test_killed_when_the_job_was_written_down(kept: Kept, rebuilt: Server) -> No
 
 
 def _rebuilt_notes(running: Api) -> int:
-    return sum(note["text"].startswith("rebuilt from") for note in running.notes("main", "state"))
+    return sum(note["text"].startswith("restored from") for note in running.notes("main", "state"))
 
 
 def test_killed_when_a_node_was_taken_in(kept: Kept, rebuilt: Server) -> None:
     """The answer was lost: the node asks again, with the credential that it has made."""
-    rebuilt.start(crash="readmission.committed")
+    rebuilt.start(crash="re-enrolment.committed")
     assert go_on(cast("Inside", rebuilt), kept, node="n0").status_code == 201
     back = Back(kept, rebuilt.url)
     with pytest.raises(Unreachable):
@@ -257,5 +257,5 @@ def test_a_coordinator_that_was_rebuilt_twice_is_of_a_new_term(kept: Kept, tmp_p
         shutil.copy2(kept.key, tmp_path / name / "coordinator.pem")
         with inside(tmp_path / name, **OPEN) as running:
             assert go_on(running, kept, term=term).status_code == 201
-            boot = running.driver("main").hub.boot
+            boot = running.runner("main").hub.tasks.term
     assert boot > TERM + LEAP

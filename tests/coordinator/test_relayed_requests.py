@@ -14,33 +14,33 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from shoal import peer_wire, wire
 from shoal.core.errors import NotAllowed, Refused, ShoalError
-from shoal.core.message import (
+from shoal.core.protocol.message import (
     Ack,
-    Fail,
-    Idle,
+    BlobRef,
+    CoordinatorAlive,
+    CoordinatorPing,
     Join,
-    Knock,
-    Lease,
     Leave,
     Message,
-    Order,
+    NoTask,
     Pause,
     Poll,
-    Ref,
     Report,
-    Status,
+    Task,
+    TaskFailed,
+    TaskStatus,
 )
-from shoal.core.peer_message import Relay, Relayed
-from shoal.peer_wire import Letter
-from shoal.runtime.node_link import NodeLink
-from shoal.runtime.relay import Carried, Said, opened, seal, seal_body
+from shoal.core.protocol.peer_message import RelayRequest, RelayResponse
+from shoal.runtime.http.node_client import NodeClient
+from shoal.runtime.http.relay import RelayedAnswer, RelayedRequest, opened, seal, seal_body, send
 from shoal.trust.envelope import Signer, sha256
-from tests.coordinator.node import advance, body, displacement, initial, weight
-from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, papers, poll
-from tests.coordinator.server import Inside, Server, inside, until
-from tests.coordinator.stage import SIZE, Stage, problem, set_up
+from shoal.wire import codec, peer_codec
+from shoal.wire.peer_codec import Letter
+from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.node import advance, body, displacement, initial, weight
+from tests.support.peers import GOSSIP, KEYS, OPEN, documents, join_as_peers, poll
+from tests.support.scenario import SIZE, Stage, problem, set_up
 
 
 @pytest.fixture
@@ -53,39 +53,39 @@ class Lost:
     """n1, which reaches the coordinator through n0 alone."""
 
     def __init__(self, stage: Stage) -> None:
-        enter(stage, "n0", "n1")
-        self.stage, (self.charter, self.roster) = stage, papers(stage)
+        join_as_peers(stage, "n0", "n1")
+        self.stage, (self.charter, self.roster) = stage, documents(stage)
         self.signer = Signer(KEYS["n1"], self.charter, boot=3)
         self.term = 1
 
-    def seal(self, message: Message, payload: bytes = b"", **changes: Any) -> Carried:
+    def seal(self, message: Message, payload: bytes = b"", **changes: Any) -> RelayedRequest:
         made = seal(self.signer, "n1", changes.pop("term", self.term), message, payload)
         return replace(made, **changes)
 
-    def carry(self, carried: Carried, by: str = "n0", **changed: str) -> httpx.Response:
+    def carry(self, carried: RelayedRequest, by: str = "n0", **changed: str) -> httpx.Response:
         """What the carrier gets for it."""
         request = carried.request
-        headers = {**request.headers(), "Content-Type": peer_wire.MEDIA_TYPE, **changed}
+        headers = {**request.headers(), "Content-Type": peer_codec.MEDIA_TYPE, **changed}
         path = f"{request.path.removeprefix('/api/v1')}?{request.query}"
         return self.stage.send(by, request.method, path, content=carried.content, headers=headers)
 
-    def say(self, message: Message, payload: bytes = b"") -> wire.Frame | None:
+    def say(self, message: Message, payload: bytes = b"") -> codec.Frame | None:
         """Say it through n0, and read the answer as n1 does."""
         carried = self.seal(message, payload)
         found = self.carry(carried)
-        return opened(carried, Said(found.status_code, dict(found.headers), found.content), self.signer)
+        return opened(carried, RelayedAnswer(found.status_code, dict(found.headers), found.content), self.signer)
 
-    def asked(self) -> tuple[Order, bytes]:
-        """The order that stands for n1."""
+    def asked(self) -> tuple[Task, bytes]:
+        """The task that stands for n1."""
         frame = self.say(Poll("n1"))
         assert frame is not None
-        assert isinstance(frame.message, Order)
+        assert isinstance(frame.message, Task)
         return frame.message, frame.payload
 
-    def report(self, order: Order, size: int = SIZE) -> tuple[Report, bytes]:
-        data = body(displacement("n1", order.version, size))
-        ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
-        return Report("n1", order.id, order.version, weight("n1"), ref), data
+    def report(self, task: Task, size: int = SIZE) -> tuple[Report, bytes]:
+        data = body(displacement("n1", task.version, size))
+        ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
+        return Report("n1", task.id, task.version, weight("n1"), ref), data
 
 
 @pytest.fixture
@@ -95,52 +95,52 @@ def lost(coordinator: Inside) -> Iterator[Lost]:
     stage.close()
 
 
-def test_a_round_with_a_node_that_only_another_hears(lost: Lost) -> None:
-    order, payload = lost.asked()
-    assert (order.node, order.kind, payload) == ("n1", "train", body(initial(SIZE)))
-    assert lost.say(Status("n1", order.id, 1, {"drift": 0.5})) is None
+def test_a_relayed_node_takes_part_in_a_round(lost: Lost) -> None:
+    task, payload = lost.asked()
+    assert (task.node, task.kind, payload) == ("n1", "train", body(initial(SIZE)))
+    assert lost.say(TaskStatus("n1", task.id, 1, {"drift": 0.5})) is None
     assert lost.stage.report(node="n0", weight=weight("n0")).status_code == 200
-    said, data = lost.report(order)
+    said, data = lost.report(task)
     for _ in range(2):  # the first answer may be lost
         frame = lost.say(said, data)
         assert frame is not None
-        assert frame.message == Ack(order.id, True)
+        assert frame.message == Ack(task.id, True)
     running = lost.stage.running
     until("version 1", lambda: running.get("/jobs/main/versions", after=0)["versions"])
     found = load(running.request("GET", "/api/v1/jobs/main/models/1").content)["w"]
     assert np.array_equal(found, advance(initial(SIZE), 0, ("n0", "n1")))
-    assert running.driver("main").hub.mode == "server", "nobody was switched"
+    assert running.runner("main").hub.progress.mode == "server", "nobody was switched"
     kinds = {(row["node"], row["kind"]) for row in running.get("/jobs/main/traffic", by=["node", "kind"])["rows"]}
     assert ("n1", "relay") in kinds, "whose word it is"
     assert ("n0", "relay") not in kinds
 
 
 def test_everything_that_a_node_says_is_answered(lost: Lost) -> None:
-    order, _ = lost.asked()
-    frame = lost.say(Knock("n1", 4))
+    task, _ = lost.asked()
+    frame = lost.say(CoordinatorPing("n1", 4))
     assert frame is not None
-    assert frame.message == Lease(5)
+    assert frame.message == CoordinatorAlive(5)
     lost.term = 5
     frame = lost.say(Join("n1"))
     assert frame is not None
-    assert isinstance(frame.message, Order)
-    frame = lost.say(Fail("n1", order.id, "no luck"))
+    assert isinstance(frame.message, Task)
+    frame = lost.say(TaskFailed("n1", task.id, "no luck"))
     assert frame is not None
     assert isinstance(frame.message, Ack)
-    assert frame.message.order == order.id
+    assert frame.message.task == task.id
     assert lost.say(Leave("n1")) is None
-    assert not lost.stage.running.driver("main").hub.roster["n1"].here
+    assert not lost.stage.running.runner("main").hub.roster["n1"].is_present
     stands = lost.say(Poll("n1"))
     assert stands is not None
-    assert isinstance(stands.message, Idle | Order)
-    assert lost.stage.running.driver("main").hub.roster["n1"].here
+    assert isinstance(stands.message, NoTask | Task)
+    assert lost.stage.running.runner("main").hub.roster["n1"].is_present
 
 
-def test_what_is_carried_is_a_sign_of_life(lost: Lost) -> None:
-    leases = lost.stage.running.coordinator.presence.leases
-    order, _ = lost.asked()
-    said, data = lost.report(order)
-    status, failure = Status("n1", order.id, 1), Fail("n1", order.id, "no luck")
+def test_a_relayed_request_counts_as_a_sign_of_life(lost: Lost) -> None:
+    leases = lost.stage.running.coordinator.nodes.presence.leases
+    task, _ = lost.asked()
+    said, data = lost.report(task)
+    status, failure = TaskStatus("n1", task.id, 1), TaskFailed("n1", task.id, "no luck")
     for message, payload in ((Poll("n1"), b""), (Join("n1"), b""), (status, b""), (said, data), (failure, b"")):
         leases.forget("n1")
         lost.say(message, payload)
@@ -148,15 +148,15 @@ def test_what_is_carried_is_a_sign_of_life(lost: Lost) -> None:
 
 
 @pytest.mark.parametrize("size", [66_000])
-def test_long_models_are_carried_as_well(coordinator: Inside, size: int) -> None:
+def test_large_models_are_relayed(coordinator: Inside, size: int) -> None:
     stage = set_up(coordinator, size=size, gossip=GOSSIP)
     lost = Lost(stage)
-    order, payload = lost.asked()
+    task, payload = lost.asked()
     assert payload == b""
-    assert order.body is not None
-    got = lost.carry(seal_body(lost.signer, "GET", order.body.digest))
-    assert (got.status_code, sha256(got.content)) == (200, order.body.digest)
-    said, data = lost.report(order, size)
+    assert task.body is not None
+    got = lost.carry(seal_body(lost.signer, "GET", task.body.digest))
+    assert (got.status_code, sha256(got.content)) == (200, task.body.digest)
+    said, data = lost.report(task, size)
     assert said.body is not None
     sent = replace(seal_body(lost.signer, "PUT", said.body.digest), content=data)
     problem(lost.carry(sent, **{"Shoal-Digest": sha256(b"another")}), 409, "trust.signature")
@@ -164,23 +164,23 @@ def test_long_models_are_carried_as_well(coordinator: Inside, size: int) -> None
     problem(lost.carry(sent), 409, "trust.replayed")
     frame = lost.say(said)
     assert frame is not None
-    assert frame.message == Ack(order.id, True)
+    assert frame.message == Ack(task.id, True)
     stage.close()
 
 
 # What a carrier, or anybody, may try
 
 
-def test_a_carrier_gets_no_order_of_its_own_kind_for_another(lost: Lost) -> None:
+def test_a_relay_cannot_fetch_the_blob_of_the_node_that_it_relays(lost: Lost) -> None:
     """An unsigned request for a body is the carrier's own."""
-    order, _ = lost.asked()
-    assert order.body is not None
+    task, _ = lost.asked()
+    assert task.body is not None
     lost.stage.dismiss("n0")
-    problem(lost.stage.send("n0", "GET", f"/jobs/main/bodies/{order.body.digest}"), 409, "order.none")
-    assert lost.carry(seal_body(lost.signer, "GET", order.body.digest)).status_code == 200
+    problem(lost.stage.send("n0", "GET", f"/jobs/main/blobs/{task.body.digest}"), 409, "task.none")
+    assert lost.carry(seal_body(lost.signer, "GET", task.body.digest)).status_code == 200
 
 
-Try = Callable[[Lost, Carried], httpx.Response]
+Try = Callable[[Lost, RelayedRequest], httpx.Response]
 TRIES: dict[str, tuple[Try, str]] = {
     "another version": (
         lambda lost, c: lost.carry(replace(c, content=c.content.replace(b'"version":0', b'"version":7'))),
@@ -207,9 +207,9 @@ TRIES: dict[str, tuple[Try, str]] = {
 
 
 @pytest.mark.parametrize("what", TRIES)
-def test_a_word_cannot_be_changed_on_its_way(lost: Lost, what: str) -> None:
-    order, _ = lost.asked()
-    carried = lost.seal(*lost.report(order))
+def test_a_relay_cannot_change_a_request(lost: Lost, what: str) -> None:
+    task, _ = lost.asked()
+    carried = lost.seal(*lost.report(task))
     before = lost.stage.picture()
     attempt, code = TRIES[what]
     found = attempt(lost, carried)
@@ -219,7 +219,7 @@ def test_a_word_cannot_be_changed_on_its_way(lost: Lost, what: str) -> None:
     assert lost.carry(carried).status_code == 200, "and its number was not used up"
 
 
-def test_a_word_is_taken_once(lost: Lost) -> None:
+def test_a_relayed_request_is_accepted_once(lost: Lost) -> None:
     carried = lost.seal(Poll("n1"))
     assert lost.carry(carried).status_code == 200
     problem(lost.carry(carried), 409, "trust.replayed")
@@ -229,7 +229,7 @@ def test_a_word_is_taken_once(lost: Lost) -> None:
 
 def test_what_is_meant_for_another_life_of_the_same_term_is_refused(lost: Lost) -> None:
     """Else a copy of the coordinator could take what nodes say to the first one."""
-    life = lost.stage.running.driver("main").life
+    life = lost.stage.running.runner("main").gate.incarnation
     before = lost.stage.picture()
     for said, status in ((life, 200), (0, 200), (life + 1, 409)):
         carried = seal(lost.signer, "n1", lost.term, Poll("n1"), query=f"life={said}")
@@ -251,28 +251,31 @@ def test_no_node_speaks_for_another(lost: Lost) -> None:
 
 def test_what_only_others_say_is_refused(lost: Lost) -> None:
     before = lost.stage.picture()
-    order = lost.stage.orders["n1"]
-    for message, code in ((order, "head.type"), (Pause(), "head.type"), (Lease(4), "head.type")):
+    task = lost.stage.tasks["n1"]
+    for message, code in ((task, "head.type"), (Pause(), "head.type"), (CoordinatorAlive(4), "head.type")):
         with pytest.raises(ShoalError) as error:
             lost.say(message)
         assert error.value.code == code
     with pytest.raises(ShoalError) as error:
         lost.say(Poll("n1"), b"xyz")
     assert error.value.code == "payload.unwanted"
-    for letter in (Letter("main", (Relayed("n1", Poll("n1")),)), Letter("main", (Relay("n1", Poll("n1")),) * 2)):
-        head = peer_wire.encode(letter)
+    for letter in (
+        Letter("main", (RelayResponse("n1", Poll("n1")),)),
+        Letter("main", (RelayRequest("n1", Poll("n1")),) * 2),
+    ):
+        head = peer_codec.encode(letter)
         request = lost.signer.request(
             lost.seal(Poll("n1")).request.to, "POST", "/api/v1/jobs/main/relay", "term=1", sha256(head)
         )
-        problem(lost.carry(Carried(request, head)), 422, "head.type")
+        problem(lost.carry(RelayedRequest(request, head)), 422, "head.type")
     assert lost.stage.picture() == before
 
 
 def test_a_report_that_must_not_count_is_refused_in_the_coordinators_own_name(lost: Lost) -> None:
-    order, _ = lost.asked()
-    said, _ = lost.report(order)
+    task, _ = lost.asked()
+    said, _ = lost.report(task)
     wrong = body(np.full(SIZE, np.nan, np.float32))
-    ref = Ref(hashlib.sha256(wrong).hexdigest(), len(wrong))
+    ref = BlobRef(hashlib.sha256(wrong).hexdigest(), len(wrong))
     with pytest.raises(Refused) as error:
         lost.say(replace(said, body=ref), wrong)
     assert error.value.code == "payload.not-finite"
@@ -282,9 +285,9 @@ def test_a_report_that_must_not_count_is_refused_in_the_coordinators_own_name(lo
 def test_an_answer_cannot_be_forged(lost: Lost) -> None:
     carried, other = lost.seal(Poll("n1")), lost.seal(Poll("n1"))
     found = lost.carry(carried)
-    true = Said(found.status_code, dict(found.headers), found.content)
+    true = RelayedAnswer(found.status_code, dict(found.headers), found.content)
     assert opened(carried, true, lost.signer) is not None
-    stop = wire.encode(wire.Frame("main", Idle((9, 9))))
+    stop = codec.encode(codec.Frame("main", NoTask((9, 9))))
     with pytest.raises(Refused, match="SHA-256"):
         opened(carried, replace(true, content=stop), lost.signer)
     with pytest.raises(NotAllowed):
@@ -293,13 +296,13 @@ def test_an_answer_cannot_be_forged(lost: Lost) -> None:
         opened(carried, replace(true, status=409), lost.signer)
     own = Signer(KEYS["n0"], lost.charter, boot=1).answer(carried.request, 200, sha256(stop))
     with pytest.raises(NotAllowed):
-        opened(carried, Said(200, own.headers(), stop), lost.signer)
+        opened(carried, RelayedAnswer(200, own.headers(), stop), lost.signer)
 
 
 def test_a_revoked_node_is_not_heard_through_others(lost: Lost) -> None:
     carried = lost.seal(Poll("n1"))
     assert lost.stage.running.request("DELETE", "/api/v1/nodes/n1").status_code == 204
-    papers(lost.stage)
+    documents(lost.stage)
     problem(lost.carry(carried), 409, "trust.revoked")
 
 
@@ -311,11 +314,11 @@ def test_what_was_said_to_an_earlier_life_is_past(server: Callable[..., Server])
     carried = lost.seal(Join("n1", (1, 4)))
     running.kill()
     running.start()
-    papers(stage)
+    documents(stage)
     found = lost.carry(carried)
-    frame = opened(carried, Said(found.status_code, dict(found.headers), found.content), lost.signer)
+    frame = opened(carried, RelayedAnswer(found.status_code, dict(found.headers), found.content), lost.signer)
     assert frame is not None
-    assert frame.message == Lease(2)
+    assert frame.message == CoordinatorAlive(2)
     assert running.job("main")["mode"] == "server"
     lost.term = 2
     assert lost.asked()[0].node == "n1"
@@ -336,61 +339,61 @@ def test_jobs_that_allow_no_gossip_relay_nothing(coordinator: Inside) -> None:
 
 def test_over_the_clients_link(lost: Lost) -> None:
     credential = lost.stage.nodes[0].client.headers["Authorization"].split()[1]
-    with NodeLink(lost.stage.running.url, credential=credential) as link:
+    with NodeClient(lost.stage.running.url, credential=credential) as client:
         carried = lost.seal(Poll("n1"))
-        frame = opened(carried, link.carry(carried), lost.signer)
+        frame = opened(carried, send(client.link, carried), lost.signer)
         assert frame is not None
-        assert isinstance(frame.message, Order)
-        again = link.carry(carried)
+        assert isinstance(frame.message, Task)
+        again = send(client.link, carried)
         assert (again.status, b"trust.replayed" in again.content) == (409, True)
 
 
 # A poll that is held open
 
 
-def asks(lost: Lost, wait_s: float, held: str = "") -> wire.Frame | None:
+def asks(lost: Lost, wait_s: float, held: str = "") -> codec.Frame | None:
     query = f"wait_s={wait_s:g}" + (f"&held={held}" if held else "")
     carried = seal(lost.signer, "n1", lost.term, Poll("n1"), query=query)
     found = lost.carry(carried)
-    return opened(carried, Said(found.status_code, dict(found.headers), found.content), lost.signer)
+    return opened(carried, RelayedAnswer(found.status_code, dict(found.headers), found.content), lost.signer)
 
 
 def test_a_poll_waits_for_what_the_node_does_not_hold(lost: Lost) -> None:
-    order, _ = lost.asked()
-    held = f"{order.id[0]}.{order.id[1]}.{order.rev}"
+    task, _ = lost.asked()
+    held = f"{task.id[0]}.{task.id[1]}.{task.rev}"
     frame = asks(lost, 0.2, held)
     assert frame is not None
-    assert (frame.message, frame.payload) == (Lease(1), b""), "nothing is new, and nothing is sent twice"
+    assert (frame.message, frame.payload) == (CoordinatorAlive(1), b""), "nothing is new, and nothing is sent twice"
     frame = asks(lost, 60.0, "1.0.0")
     assert frame is not None
-    assert frame.message == order, "at once"
+    assert frame.message == task, "at once"
 
 
 def test_a_waiting_poll_is_answered_as_soon_as_something_stands(lost: Lost) -> None:
-    order, _ = lost.asked()
-    said, data = lost.report(order)
+    task, _ = lost.asked()
+    said, data = lost.report(task)
     lost.say(said, data)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(asks, lost, 60.0, f"{order.id[0]}.{order.id[1]}.{2**31}")
-        presence = lost.stage.running.coordinator.presence
-        until("the poll to be open", lambda: presence._open["n1"])
+        waiting = pool.submit(asks, lost, 60.0, f"{task.id[0]}.{task.id[1]}.{2**31}")
+        presence = lost.stage.running.coordinator.nodes.presence
+        until("the poll to be open", lambda: presence._open_polls["n1"])
         assert lost.stage.report(node="n0", weight=weight("n0")).status_code == 200
         frame = waiting.result(30)
     assert frame is not None
-    assert isinstance(frame.message, Order)
-    assert frame.message.version == order.version + 1
+    assert isinstance(frame.message, Task)
+    assert frame.message.version == task.version + 1
 
 
-def test_who_carries_is_shown_until_the_node_comes_by_itself(lost: Lost) -> None:
-    def shown() -> dict[str, str | None]:
+def test_the_relay_is_shown_until_the_node_returns_directly(lost: Lost) -> None:
+    def relays() -> dict[str, str | None]:
         rows = lost.stage.running.get("/jobs/main/peers")["peers"]
         return {row["name"]: row["relayed_by"] for row in rows}
 
-    assert shown() == {"n0": None, "n1": None}
+    assert relays() == {"n0": None, "n1": None}
     lost.asked()
-    assert shown() == {"n0": None, "n1": "n0"}
+    assert relays() == {"n0": None, "n1": "n0"}
     poll(lost.stage, "n1")
-    assert shown() == {"n0": None, "n1": None}
+    assert relays() == {"n0": None, "n1": None}
 
 
 @pytest.mark.parametrize("held", ["x", "1", "1.2.3.4", "1.-2"])

@@ -17,12 +17,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shoal_coordinator.forwarding import fingerprint
-from tests.coordinator.node import body, initial
-from tests.coordinator.postgres import Cluster
-from tests.coordinator.replicas import lease, owners, settings
-from tests.coordinator.server import OPERATOR, Inside, until
-from tests.runtime.servers import CERTIFICATE, Asked, Said, answering
+from shoal_coordinator.cluster.reverse_proxy import fingerprint
+from tests.support.cluster import lease, owners, settings
+from tests.support.coordinator import OPERATOR, Inside, until
+from tests.support.http_servers import CERTIFICATE, Asked, Said, answering
+from tests.support.node import body, initial
+from tests.support.postgres import Cluster
 
 SKEW = dt.timedelta(hours=1)
 
@@ -83,11 +83,11 @@ def test_they_pass_on_to_each_other_over_https(
     with pair(tmp_path, url, tls) as (owner, standby):
         assert owner.url.startswith("https://")
         assert lease(url)[1] == f"{owner.url}#{pinned}"
-        until("the lead to know the other", owner.coordinator.deputies.live)
-        told = [asks.get(f"{one.url}/api/v1/owner").json() for one in (owner, standby)]
+        until("the leader to know the other", owner.coordinator.cluster.routes.live)
+        told = [asks.get(f"{one.url}/api/v1/leader").json() for one in (owner, standby)]
         assert told[0] == told[1]
         assert told[0]["address"] == owner.url
-        path = f"/api/v1/bodies/{hashlib.sha256(data).hexdigest()}"
+        path = f"/api/v1/blobs/{hashlib.sha256(data).hexdigest()}"
         assert asks.put(f"{standby.url}{path}", content=data).status_code == 201
         made = asks.post(f"{standby.url}/api/v1/tokens", json={"role": "viewer"})
         assert made.status_code == 201
@@ -126,5 +126,5 @@ def test_a_request_goes_to_nobody_else(
     if told == "its own":
         assert (found.status_code, "/api/v1/jobs" in heard) == (418, True)
         return
-    assert (found.status_code, found.json()["code"], heard) == (503, "replica.no-owner", [])
+    assert (found.status_code, found.json()["code"], heard) == (503, "replica.no-leader", [])
     assert int(found.headers["retry-after"]) >= 1

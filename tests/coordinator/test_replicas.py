@@ -14,15 +14,15 @@ import httpx
 import psycopg
 import pytest
 
+from shoal.core.cluster.leader_lease import RemoteLeader
 from shoal.core.errors import NotAllowed, StorageFailed
-from shoal.core.tenure import Elsewhere
-from shoal_coordinator import forwarding
-from tests.coordinator.clients import client
-from tests.coordinator.history import check
-from tests.coordinator.node import History, Node, body, initial
-from tests.coordinator.postgres import Cluster, rows
-from tests.coordinator.replicas import Fleet, lease, nodes_of, settings, signal_of
-from tests.coordinator.server import OPERATOR, Inside, until
+from shoal_coordinator.cluster import reverse_proxy
+from tests.support.clients import client
+from tests.support.cluster import Fleet, lease, nodes_of, settings, signal_of
+from tests.support.coordinator import OPERATOR, Inside, until
+from tests.support.history import check
+from tests.support.node import History, Node, body, initial
+from tests.support.postgres import Cluster, rows
 
 Swarm = Callable[..., list[Node]]
 
@@ -73,7 +73,7 @@ def test_bytes_are_counted_once_and_as_they_came(pair: tuple[Inside, Inside]) ->
     owner, standby = pair
     for where in (owner, standby):
         where.get("/jobs")
-    ledger = owner.coordinator.ledger
+    ledger = owner.coordinator.telemetry.traffic
     counts = []
     for where in pair:
         before = sum(ledger.totals.values())
@@ -105,19 +105,19 @@ def test_events_come_as_they_happen(pair: tuple[Inside, Inside]) -> None:
 
 def test_who_hangs_up_at_the_standby_hangs_up_at_the_owner(pair: tuple[Inside, Inside]) -> None:
     owner, standby = pair
-    until("a deputy", lambda: owner.coordinator.deputies._met)  # until it is there, readers may be sent away
+    until("a follower", lambda: owner.coordinator.cluster.event_relay.followers)  # else readers may be sent away
     with events(standby) as stream:
         assert stream.status_code == 200
         next(stream.iter_lines())
-        until("the owner to know it", lambda: owner.coordinator.broadcast.has_readers, patience_s=5.0)
-    until("the owner to see it", lambda: not owner.coordinator.broadcast.has_readers)
+        until("the owner to know it", lambda: owner.coordinator.telemetry.event_bus.has_readers, patience_s=5.0)
+    until("the owner to see it", lambda: not owner.coordinator.telemetry.event_bus.has_readers)
 
 
 def test_bodies_ranges_heads_and_refusals_are_the_owner_s(pair: tuple[Inside, Inside]) -> None:
     owner, standby = pair
     data = body(initial(66_000))
     digest = hashlib.sha256(data).hexdigest()
-    put = standby.request("PUT", f"/api/v1/bodies/{digest}", content=data, headers={"Expect": "100-continue"})
+    put = standby.request("PUT", f"/api/v1/blobs/{digest}", content=data, headers={"Expect": "100-continue"})
     assert put.status_code in (200, 201), put.text
     standby.begin("main", nodes=1, start=digest)
     path = "/api/v1/jobs/main/models/0"
@@ -144,7 +144,7 @@ def test_bodies_ranges_heads_and_refusals_are_the_owner_s(pair: tuple[Inside, In
 def test_a_stranger_s_upload_is_refused_before_it_comes(pair: tuple[Inside, Inside]) -> None:
     _, standby = pair
     with client(timeout=30) as asks:
-        found = asks.put(f"{standby.url}/api/v1/bodies/{'0' * 64}", content=b"x" * 3_000_000)
+        found = asks.put(f"{standby.url}/api/v1/blobs/{'0' * 64}", content=b"x" * 3_000_000)
     assert found.status_code == 401
 
 
@@ -167,7 +167,7 @@ def test_nothing_goes_in_circles(pair: tuple[Inside, Inside]) -> None:
     for where in pair:
         found = where.request("GET", "/api/v1/jobs", headers={"Shoal-Forwarded": "1 10.0.0.1 7 http 00"})
         assert found.status_code == 503
-        assert found.json()["code"] == "replica.no-owner"
+        assert found.json()["code"] == "replica.no-leader"
 
 
 SCOPE: dict[str, Any] = {
@@ -178,12 +178,12 @@ SCOPE: dict[str, Any] = {
     "client": ("2001:db8::7", 4711),
     "headers": [(b"host", b"shoal.example"), (b"x-forwarded-for", b"6.6.6.6"), (b"te", b"trailers")],
 }
-OWNER = Elsewhere(3, "http://owner", "secret")
+OWNER = RemoteLeader(3, "http://owner", "secret")
 
 
 def arrived(**changes: Any) -> dict[str, Any]:
     """What the owner's server makes of a request that was passed on."""
-    head, *lines = forwarding.head_of({**SCOPE, **changes}, OWNER).rstrip().split(b"\r\n")
+    head, *lines = reverse_proxy.head_of({**SCOPE, **changes}, OWNER).rstrip().split(b"\r\n")
     assert head == b"POST /api/v1/x%2Fy?a=1 HTTP/1.1"
     headers = [tuple(line.split(b": ", 1)) for line in lines]
     return {**SCOPE, "client": ("10.0.0.2", 1), "scheme": "http", "headers": headers}
@@ -191,14 +191,14 @@ def arrived(**changes: Any) -> dict[str, Any]:
 
 def test_the_owner_sees_who_asked() -> None:
     scope = arrived()
-    assert forwarding.is_forwarded(scope)
-    assert forwarding.accept(scope, 3, "secret")
+    assert reverse_proxy.is_forwarded(scope)
+    assert reverse_proxy.accept(scope, 3, "secret")
     assert (scope["client"], scope["scheme"]) == (("2001:db8::7", 4711), "https")
     assert [name for name, _ in scope["headers"]] == [b"host", b"x-forwarded-for", b"connection"]
 
 
 @pytest.mark.parametrize(
-    ("epoch", "secret", "changes"),
+    ("term", "secret", "changes"),
     [
         (4, "secret", {}),
         (3, "other", {}),
@@ -208,9 +208,9 @@ def test_the_owner_sees_who_asked() -> None:
         (3, "secret", {"query_string": b"a=2"}),
     ],
 )
-def test_what_was_not_passed_on_to_this_owner_is_not_believed(epoch: int, secret: str, changes: dict[str, Any]) -> None:
+def test_what_was_not_passed_on_to_this_owner_is_not_believed(term: int, secret: str, changes: dict[str, Any]) -> None:
     scope = {**arrived(), **changes}
-    assert not forwarding.accept(scope, epoch, secret)
+    assert not reverse_proxy.accept(scope, term, secret)
     assert scope["client"] == ("10.0.0.2", 1)
 
 
@@ -226,11 +226,11 @@ def test_each_says_how_it_is(pair: tuple[Inside, Inside]) -> None:
     assert "shoal_replica_leader 1.0" in owner.request("GET", "/metrics").text
     told = standby.request("GET", "/metrics").text
     assert "shoal_replica_leader 0.0" in told
-    assert "shoal_replica_epoch 1.0" in told
+    assert "shoal_replica_term 1.0" in told
     assert "shoal_replica_forwards_total 1.0" in told
-    until("the deputy", owner.coordinator.deputies.live)
-    wanted = {"address": owner.url, "epoch": 1, "deputies": [{"address": standby.url, "jobs": 0}]}
-    assert [where.get("/owner") for where in pair] == [wanted, wanted], "whoever is asked"
+    until("the follower", owner.coordinator.cluster.routes.live)
+    wanted = {"address": owner.url, "term": 1, "followers": [{"address": standby.url, "jobs": 0}]}
+    assert [where.get("/leader") for where in pair] == [wanted, wanted], "whoever is asked"
 
 
 def test_they_sign_with_one_key(url: str, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_they_sign_with_one_key(url: str, tmp_path: Path) -> None:
     key = (tmp_path / "one" / "coordinator.pem").read_bytes()
     (tmp_path / "two" / "coordinator.pem").write_bytes(b"another")
     first.stop()
-    until("the other to own", lambda: second.server.house.coordinator is not None)
+    until("the other to own", lambda: second.server.host.coordinator is not None)
     second.stop()
     assert (tmp_path / "two" / "coordinator.pem").read_bytes() == key
     assert (tmp_path / "two" / "coordinator.pem.replaced").read_bytes() == b"another"
@@ -256,7 +256,6 @@ def test_one_folder_one_coordinator(url: str, tmp_path: Path) -> None:
 # When the owner goes
 
 
-@pytest.mark.slow
 def test_an_owner_that_ends_in_good_order_hands_over_at_once(fleet: Callable[..., Fleet]) -> None:
     """Its lease would last for ten minutes; nobody waits for that."""
     both = fleet(2, 600.0)
@@ -269,7 +268,6 @@ def test_an_owner_that_ends_in_good_order_hands_over_at_once(fleet: Callable[...
     assert both.owner() is not first
 
 
-@pytest.mark.slow
 def test_an_owner_that_was_stopped_for_too_long_says_nothing_of_what_it_knew(fleet: Callable[..., Fleet]) -> None:
     """Neither what it is asked before it knows, nor afterwards: it becomes a standby, in the same process."""
     both = fleet(2, 1.5)
@@ -299,7 +297,6 @@ def test_an_owner_that_was_stopped_for_too_long_says_nothing_of_what_it_knew(fle
     assert zombie.ended() is None
 
 
-@pytest.mark.slow
 def test_while_nobody_owns_it_everybody_is_asked_to_come_again(fleet: Callable[..., Fleet]) -> None:
     both = fleet(2, 600.0)
     both.begin("main", nodes=1)
@@ -310,14 +307,13 @@ def test_while_nobody_owns_it_everybody_is_asked_to_come_again(fleet: Callable[.
     found = until(
         "the standby to notice", lambda: (f := standby.request("GET", "/api/v1/jobs")).status_code == 503 and f
     )
-    assert found.json()["code"] == "replica.no-owner"
+    assert found.json()["code"] == "replica.no-leader"
     assert found.headers["retry-after"] == "2"
     assert found.headers["shoal-protocol"]
     until("the standby to say so", lambda: standby.request("GET", "/readyz").status_code == 503)
     assert standby.request("GET", "/healthz").status_code == 200
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_when_the_database_restarts_in_mid_round(fleet: Callable[..., Fleet], cluster: Cluster) -> None:
     both, history, sizes = fleet(2, 2.0), History(), {"main": 10}
     both.begin("main", nodes=3, rounds=40)

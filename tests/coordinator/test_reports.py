@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from sqlalchemy import insert
 
-from shoal.core.roster import GIVEN_KEPT
-from shoal_coordinator import reports
-from shoal_coordinator.stopwatch import Phases, Stopwatches, Watch
-from shoal_coordinator.tables import reports as table
-from tests.coordinator.node import History
-from tests.coordinator.server import Inside, Server, inside, until
-from tests.coordinator.stage import Stage, problem, set_up
+from shoal.core.server.roster import GIVEN_KEPT
+from shoal_coordinator.storage.tables import reports as table
+from shoal_coordinator.telemetry import report_store
+from shoal_coordinator.telemetry.task_timing import Phases, TaskTimer, TaskTimers
+from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.node import History
+from tests.support.scenario import Stage, problem, set_up
 
 PHASES = ("wait_s", "download_s", "train_s", "upload_s", "fold_s")
 
@@ -53,7 +53,7 @@ def test_a_report_is_kept_with_its_numbers_and_phases(stage: Stage) -> None:
         assert one["weight"] == 5.0
         assert all(one["phases"][name] >= 0 for name in PHASES)
         assert sum(one["phases"].values()) == pytest.approx(one["seconds"])
-        assert one["order"] == ".".join(map(str, stage.orders[one["node"]].id))
+        assert one["task"] == ".".join(map(str, stage.tasks[one["node"]].id))
 
 
 def test_the_model_that_starts_a_job_is_no_report_of_a_round(stage: Stage) -> None:
@@ -73,23 +73,23 @@ def both_of(stage: Stage) -> bool:
 
 
 def test_an_order_that_is_overtaken_keeps_its_phases(stage: Stage) -> None:
-    """The last report of a round makes the next order stand, which an open poll brings before the acknowledgement."""
-    running, mine = stage.running, stage.orders["n1"].id
-    doing = running.coordinator.presence.doing["main", "n1"]
+    """The last report of a round makes the next task stand, which an open poll brings before the acknowledgement."""
+    running, mine = stage.running, stage.tasks["n1"].id
+    doing = running.coordinator.nodes.presence.activity["main", "n1"]
     answers: list[int] = []
     held = {"wait_s": 20, "held": f"main:{mine[0]}.{mine[1]}"}
     poll = threading.Thread(target=lambda: answers.append(stage.send("n1", "GET", "/work", params=held).status_code))
-    finish, overtaken = type(doing).finish, threading.Event()
+    finish, overtaken = type(doing).finish_task, threading.Event()
 
     def late(self: Any, *said: Any) -> None:  # on the coordinator's loop: by then the poll has been answered
-        if self is doing and self.order != mine:
+        if self is doing and self.task != mine:
             overtaken.set()
         finish(self, *said)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(doing), "finish", late)
+        patch.setattr(type(doing), "finish_task", late)
         poll.start()
-        until("the poll to be open", lambda: running.coordinator.presence._open["n1"])
+        until("the poll to be open", lambda: running.coordinator.nodes.presence._open_polls["n1"])
         assert stage.report(node="n0").status_code == 200
         assert stage.report(node="n1").status_code == 200
         poll.join(20)
@@ -100,7 +100,7 @@ def test_an_order_that_is_overtaken_keeps_its_phases(stage: Stage) -> None:
     (row,) = [node for node in running.get("/jobs/main/nodes")["nodes"] if node["name"] == "n1"]
     assert row["seconds"] is not None
     if overtaken.is_set():
-        assert row["progress"] == 0.0, "the next order is not done because the last one is"
+        assert row["progress"] == 0.0, "the next task is not done because the last one is"
 
 
 def test_a_restart_writes_nothing_twice_and_loses_no_phase(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_restart_writes_nothing_twice_and_loses_no_phase(tmp_path: Path) -> No
 
 def test_a_crash_loses_no_report_only_how_long_it_took(server: Callable[..., Server], swarm: Any) -> None:
     """Killed between the journal and what people read: the replay writes the row, but has not taken its time."""
-    running = server().start(crash="driver.fed#14")
+    running = server().start(crash="runner.fed#14")
     running.begin("main", nodes=2, rounds=12)
     history = History()
     nodes = swarm(running, 2, {"main": 10}, history)
@@ -126,8 +126,8 @@ def test_a_crash_loses_no_report_only_how_long_it_took(server: Callable[..., Ser
     until("the end", lambda: running.job("main")["ended_at"])
     trained = [one for one in kept(running) if one["kind"] == "train"]
     assert [(one["version"], one["round"]) for one in trained] == [(n, n + 1) for n in range(12) for _ in range(2)]
-    told = {(node, order) for _, node, order, _, counted in history.acks if counted}
-    assert {(one["node"], tuple(map(int, one["order"].split(".")))) for one in trained} >= told
+    told = {(node, task) for _, node, task, _, counted in history.acks if counted}
+    assert {(one["node"], tuple(map(int, one["task"].split(".")))) for one in trained} >= told
     assert [one["round"] for one in kept(running) if one["kind"] == "evaluate"] == [None, None]
     untimed = [one for one in trained if one["seconds"] is None]
     assert 1 <= len(untimed) <= 2
@@ -138,7 +138,7 @@ def test_only_the_newest_are_kept(stage: Stage) -> None:
     both(stage)
 
     async def trim() -> None:
-        await stage.running.coordinator.database.write(lambda c: reports.trim_reports(c, "main", 1))
+        await stage.running.coordinator.database.write(lambda c: report_store.trim_reports(c, "main", 1))
 
     stage.running.call(trim())
     assert [one["node"] for one in kept(stage.running)] == ["n1"]
@@ -148,15 +148,15 @@ def test_only_the_newest_are_kept(stage: Stage) -> None:
 
 
 def test_moments_make_phases() -> None:
-    phases = Watch(given=1.0, sent=2.0, have=4.0, begun=8.0, came=16.0).phases(32.0)
+    phases = TaskTimer(given=1.0, sent=2.0, have=4.0, begun=8.0, came=16.0).phases(32.0)
     assert phases == Phases(31.0, 1.0, 2.0, 4.0, 8.0, 16.0)
-    assert Watch(sent=2.0, have=2.0).so_far(7.0) == Phases(5.0, None, 0.0, 5.0, None, None)
-    assert Watch(begun=3.0, came=4.0).phases(6.0) == Phases(3.0, None, None, None, 1.0, 2.0), "after a restart"
+    assert TaskTimer(sent=2.0, have=2.0).so_far(7.0) == Phases(5.0, None, 0.0, 5.0, None, None)
+    assert TaskTimer(begun=3.0, came=4.0).phases(6.0) == Phases(3.0, None, None, None, 1.0, 2.0), "after a restart"
 
 
 def test_orders_are_watched_apart_and_a_few_of_each_node() -> None:
     clock = iter(range(1000))
-    watches = Stopwatches(lambda: float(next(clock)))
+    watches = TaskTimers(lambda: float(next(clock)))
     watches.given("a", (1, 1))
     watches.sent("a", (1, 1))
     watches.given("a", (1, 2))
@@ -183,7 +183,7 @@ def fill(running: Inside, values: dict[str, list[float]], name: str = "train/los
             "job": "main",
             "seq": next(_seq),
             "node": node,
-            "order": f"1.{number}",
+            "task": f"1.{number}",
             "kind": "train",
             "version": number,
             "round": number + 1,
@@ -215,40 +215,49 @@ def filled(coordinator: Inside) -> Inside:
 
 
 def test_the_heat_map(filled: Inside) -> None:
-    found = filled.get("/jobs/main/heat", metric="train/loss")
+    found = filled.get("/jobs/main/reports/heatmap", metric="train/loss")
     assert (found["rounds"], found["step"], found["nodes"], found["next"]) == (list(range(20)), 1, 11, None)
     assert {row["node"]: row["values"] for row in found["rows"]} == VALUES
     assert {"train/loss", "seconds", "up_bytes", "norm", "staleness"} <= set(found["metrics"])
-    assert filled.get("/jobs/main/heat", metric="norm")["rounds"] == list(range(1, 21)), "the rounds that they made"
-    assert filled.get("/jobs/main/heat", metric="nobody/knows")["rows"][0]["values"] == [None] * 20
+    assert filled.get("/jobs/main/reports/heatmap", metric="norm")["rounds"] == list(range(1, 21)), (
+        "the rounds that they made"
+    )
+    assert filled.get("/jobs/main/reports/heatmap", metric="nobody/knows")["rows"][0]["values"] == [None] * 20
 
 
 def test_the_heat_map_is_thinned_and_paged(filled: Inside) -> None:
-    found = filled.get("/jobs/main/heat", metric="train/loss", points=7, limit=2)
+    found = filled.get("/jobs/main/reports/heatmap", metric="train/loss", points=7, limit=2)
     assert (found["rounds"], found["step"]) == (list(range(0, 20, 3)), 3)
     assert [row["node"] for row in found["rows"]] == ["c0", "c1"]
     assert found["rows"][0]["values"] == [1.0, 4.0, 7.0, 10.0, 13.0, 16.0, 18.5]
     assert found["next"] == "c1"
-    rest = filled.get("/jobs/main/heat", metric="train/loss", points=7, after="c1", limit=500)
+    rest = filled.get("/jobs/main/reports/heatmap", metric="train/loss", points=7, after="c1", limit=500)
     assert [row["node"] for row in rest["rows"]] == sorted(set(VALUES) - {"c0", "c1"})
     assert rest["next"] is None
-    late = filled.get("/jobs/main/heat", metric="train/loss", since=18)
+    late = filled.get("/jobs/main/reports/heatmap", metric="train/loss", since=18)
     assert (late["rounds"], late["rows"][0]["values"]) == ([18, 19], [18.0, 19.0])
 
 
 def test_what_diverged_is_told_whatever_is_thinned(filled: Inside) -> None:
     fill(filled, {"x": [1.0, 2.0, math.nan, 4.0]})
-    found = filled.get("/jobs/main/heat", metric="train/loss", points=10, after="c9")
+    found = filled.get("/jobs/main/reports/heatmap", metric="train/loss", points=10, after="c9")
     assert found["rows"] == [{"node": "x", "values": [1.5, "NaN", *[None] * 8]}]
-    bands = filled.get("/jobs/main/bands", metric="train/loss")
+    bands = filled.get("/jobs/main/reports/quantiles", metric="train/loss")
     assert bands["diverged"][:4] == [0, 0, 1, 0]
     assert bands["clients"][:5] == [12, 12, 12, 12, 11]
     assert bands["mean"][2] == pytest.approx(np.mean([of[2] for of in VALUES.values()]))
-    assert filled.get("/jobs/main/nodes/x/line", metric="train/loss")["values"][:5] == [1.0, 2.0, "NaN", 4.0, None]
+    series = filled.get("/jobs/main/nodes/x/reports/series", metric="train/loss")
+    assert series["values"][:5] == [
+        1.0,
+        2.0,
+        "NaN",
+        4.0,
+        None,
+    ]
 
 
 def test_the_bands(filled: Inside) -> None:
-    found = filled.get("/jobs/main/bands", metric="train/loss")
+    found = filled.get("/jobs/main/reports/quantiles", metric="train/loss")
     of = np.array(list(VALUES.values()))
     assert found["mean"] == pytest.approx(of.mean(0).tolist())
     assert found["low"] == pytest.approx(np.percentile(of, 10, axis=0).tolist())
@@ -257,14 +266,14 @@ def test_the_bands(filled: Inside) -> None:
 
 
 def test_one_clients_line(filled: Inside) -> None:
-    found = filled.get("/jobs/main/nodes/c3/line", metric="staleness", points=10)
+    found = filled.get("/jobs/main/nodes/c3/reports/series", metric="staleness", points=10)
     assert found["rounds"] == list(range(1, 21, 2))
     assert found["values"] == [np.mean([n % 3, (n + 1) % 3]) for n in range(0, 20, 2)]
 
 
-def test_bytes_are_those_of_the_ledger(stage: Stage) -> None:
+def test_report_bytes_equal_the_counted_traffic(stage: Stage) -> None:
     both(stage)
-    found = stage.running.get("/jobs/main/heat", metric="up_bytes")
+    found = stage.running.get("/jobs/main/reports/heatmap", metric="up_bytes")
     told = stage.running.get("/jobs/main/traffic", by=["version", "node"])["rows"]
     known = {row["node"]: row["bytes"] for row in told if row["version"] == 0 and row["direction"] == "up"}
     assert found["rounds"] == [1]
@@ -275,10 +284,10 @@ def test_bytes_are_those_of_the_ledger(stage: Stage) -> None:
 
 def test_a_job_without_reports_has_empty_charts(coordinator: Inside) -> None:
     coordinator.begin("main", nodes=2)
-    for kind in ("heat", "bands", "nodes/x/line"):
+    for kind in ("reports/heatmap", "reports/quantiles", "nodes/x/reports/series"):
         assert coordinator.get(f"/jobs/main/{kind}")["rounds"] == []
     assert coordinator.get("/nodes/x/reports") == {"reports": [], "next": None}
-    problem(coordinator.request("GET", "/api/v1/jobs/none/heat"), 404, "job.unknown")
+    problem(coordinator.request("GET", "/api/v1/jobs/none/reports/heatmap"), 404, "job.unknown")
 
 
 def test_reports_are_paged_both_ways(filled: Inside) -> None:

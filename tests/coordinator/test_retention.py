@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from shoal import wire
-from shoal.core.message import Order
-from tests.coordinator.history import check, final, predicted
-from tests.coordinator.node import History, Node, advance, body, displacement, initial
-from tests.coordinator.server import Inside, Server, inside, until
-from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
+from shoal.core.protocol.message import Task
+from shoal.wire import codec
+from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.history import check, final, predicted
+from tests.support.node import History, Node, advance, body, displacement, initial
+from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
 
 Swarm = Callable[..., list[Node]]
 
@@ -26,9 +26,9 @@ Swarm = Callable[..., list[Node]]
 class Idle(Node):
     """A node whose training changes nothing: all its updates are the same body."""
 
-    def result(self, job: str, order: Order) -> tuple[bytes, float, dict[str, float]]:
-        data, share, metrics = super().result(job, order)
-        return (body(np.zeros(self.sizes[job], np.float32)) if order.kind == "train" else data), share, metrics
+    def result(self, job: str, task: Task) -> tuple[bytes, float, dict[str, float]]:
+        data, share, metrics = super().result(job, task)
+        return (body(np.zeros(self.sizes[job], np.float32)) if task.kind == "train" else data), share, metrics
 
 
 def idle_swarm(running: Inside | Server, count: int, sizes: dict[str, int]) -> list[Node]:
@@ -141,7 +141,7 @@ def test_a_refused_report_takes_no_model_with_it(coordinator: Inside) -> None:
     for name in ("n0", "n1"):
         assert stage.report(node=name).status_code == 200
     until("the version", lambda: len(models(coordinator, "main")) == 2)
-    stage.orders["n0"], _ = order_of(stage.nodes[0], "main")
+    stage.tasks["n0"], _ = task_of(stage.nodes[0], "main")
     for named in (initial(10), advance(initial(10), 0, ("n0", "n1"))):
         problem(stage.report(named, weight=2e9), 422, "update.weight")
     for number in (0, 1):
@@ -168,18 +168,18 @@ def test_what_was_uploaded_stays_until_its_report_comes(coordinator: Inside) -> 
     digest = hashlib.sha256(data).hexdigest()
     for _ in range(3):
         for name in ("n0", "n1"):
-            put = stage.send(name, "PUT", f"/jobs/main/bodies/{digest}", content=data)
+            put = stage.send(name, "PUT", f"/jobs/main/blobs/{digest}", content=data)
             assert put.status_code in (200, 201)
         for name in ("n0", "n1"):
             answer = named(stage, name, digest, len(data))
             if answer.status_code == 409:
-                problem(answer, 409, "body.missing")
-                assert stage.send(name, "PUT", f"/jobs/main/bodies/{digest}", content=data).status_code == 201
+                problem(answer, 409, "blob.missing")
+                assert stage.send(name, "PUT", f"/jobs/main/blobs/{digest}", content=data).status_code == 201
                 answer = named(stage, name, digest, len(data))
             assert answer.status_code == 200
         if coordinator.job("main")["state"] == "running":
             for node in stage.nodes[:2]:
-                stage.orders[node.node], _ = order_of(node, "main")
+                stage.tasks[node.node], _ = task_of(node, "main")
     stage.close()
 
 
@@ -224,15 +224,15 @@ def test_leftovers_of_a_crash_go_at_the_next_start(tmp_path: Path) -> None:
 
 def test_late_updates_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With over-selection the last to upload are not counted; their files must not stay until the next restart."""
-    monkeypatch.setattr("shoal_coordinator.retention.ORPHAN_AGE_S", 0.0)
-    monkeypatch.setattr("shoal_coordinator.retention.TIDY_S", 0.1)
+    monkeypatch.setattr("shoal_coordinator.models.retention.ORPHAN_AGE_S", 0.0)
+    monkeypatch.setattr("shoal_coordinator.models.retention.TIDY_S", 0.1)
     with inside(tmp_path / "data") as running:
-        stage = set_up(running, schedule={"cohort": 1, "over": 1})
+        stage = set_up(running, schedule={"cohort": 1, "over_select": 1})
         late = body(displacement("late", 0, 10))
         digest = hashlib.sha256(late).hexdigest()
-        assert stage.send("n1", "PUT", f"/jobs/main/bodies/{digest}", content=late).status_code == 201
+        assert stage.send("n1", "PUT", f"/jobs/main/blobs/{digest}", content=late).status_code == 201
         assert stage.report(node="n0").status_code == 200
-        answer = wire.decode(stage.report(late, node="n1").content).message
+        answer = codec.decode(stage.report(late, node="n1").content).message
         assert not answer.counted  # type: ignore[union-attr]
         until("the late update to go", lambda: digest not in bodies(running, "main"))
         assert set(models(running, "main")) <= bodies(running, "main")
@@ -240,16 +240,16 @@ def test_late_updates_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_start_models_do_not_pile_up_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_coordinator.retention.ORPHAN_AGE_S", 0.0)
+    monkeypatch.setattr("shoal_coordinator.models.retention.ORPHAN_AGE_S", 0.0)
     with inside(tmp_path / "data") as running:
         data = body(initial(10))
         digest = hashlib.sha256(data).hexdigest()
-        assert running.request("PUT", f"/api/v1/bodies/{digest}", content=data).status_code == 201
+        assert running.request("PUT", f"/api/v1/blobs/{digest}", content=data).status_code == 201
         running.begin("a", nodes=1, start=digest)
     with inside(tmp_path / "data") as running:
         assert bodies(running, ".start") == set()
         assert bodies(running, "a") == {digest}
         node = by_hand(running, "n0", {"a": 10})
-        order, _ = order_of(node, "a")
-        assert order.kind == "train"
+        task, _ = task_of(node, "a")
+        assert task.kind == "train"
         node.client.close()

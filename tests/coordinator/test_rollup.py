@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, create_engine, func, select
 
-from shoal.record import of_job
-from shoal_coordinator import history
-from shoal_coordinator.ledger import Ledger
-from shoal_coordinator.rolling import OVERLAP, RollUp
-from shoal_coordinator.tables import jobs, metadata, traffic, versions
-from tests.coordinator.node import Node
-from tests.coordinator.postgres import Cluster
-from tests.coordinator.server import inside, until
-from tests.coordinator.sse import listening
+from shoal.results.run_record import record_of_job
+from shoal_coordinator.models import version_history
+from shoal_coordinator.models.rollup import OVERLAP, VersionRollup
+from shoal_coordinator.storage.tables import jobs, metadata, traffic, versions
+from shoal_coordinator.telemetry.traffic import TrafficCounter
+from tests.support.coordinator import inside, until
+from tests.support.node import Node
+from tests.support.postgres import Cluster
+from tests.support.sse import listening
 
 Swarm = Callable[..., list[Node]]
 
@@ -64,17 +64,23 @@ class Job:
                 "opened": 0.0,
                 "closed": float(number),
             }
-            more = {"closed_at": 0.0, "weight": 1.0, "asked": 1, "reports": [], **history.columns(metrics, True)}
+            more = {
+                "closed_at": 0.0,
+                "weight": 1.0,
+                "asked": 1,
+                "reports": [],
+                **version_history.columns(metrics, True),
+            }
             rows.append({"job": "a", "number": number, **common, **more})
             for node in NODES:
                 late = number - self.rng.randrange(3) if number > 3 else number
                 for way in ("up", "down"):
-                    self.pending[late if node else -1, node, "order", way] += self.rng.randrange(1, 1000)
+                    self.pending[late if node else -1, node, "task", way] += self.rng.randrange(1, 1000)
         self.connection.execute(versions.insert(), rows)
         self.next += count
 
     def flush(self) -> None:
-        """Write the counts down, as `Books` does."""
+        """Write the counts down, as `TelemetryWriter` does."""
         for (version, node, kind, way), size in self.pending.items():
             key = {"job": "a", "version": version, "node": node, "kind": kind, "direction": way}
             here = [traffic.c[name] == value for name, value in key.items()]
@@ -105,7 +111,7 @@ def by(connection: Connection, *names: str) -> dict[Any, int]:
 
 
 def test_rows_stop_growing_and_sums_stay_exact(connection: Connection) -> None:
-    job, rolling = Job(connection), RollUp(KEPT)
+    job, rolling = Job(connection), VersionRollup(KEPT)
     connection.execute(jobs.update().values(labels={"production": {"version": 77, "at": 0.0, "why": ""}}))
     most = 0
     for _ in range(40):
@@ -123,16 +129,16 @@ def test_rows_stop_growing_and_sums_stay_exact(connection: Connection) -> None:
     for (_, *key), size in job.booked.items():
         told[tuple(key)] += size  # type: ignore[index]
     assert by(connection, "node", "kind", "direction") == told
-    loaded = Ledger()
+    loaded = TrafficCounter()
     loaded.load(connection)
     spent = job.spent()
     assert [sum(one) for one in loaded.spent("a", numbers)] == [spent[number] for number in numbers]
     assert [sum(one) for one in loaded.spent("a", numbers[-3:])] == [spent[number] for number in numbers[-3:]]
 
 
-def test_the_ledger_in_memory_is_rolled_up_like_the_tables(connection: Connection) -> None:
-    job, rolling = Job(connection), RollUp(KEPT)
-    ledger = Ledger()
+def test_counters_in_memory_are_rolled_up_like_the_tables(connection: Connection) -> None:
+    job, rolling = Job(connection), VersionRollup(KEPT)
+    ledger = TrafficCounter()
     for _ in range(20):
         job.close(25)
         rows = [
@@ -140,7 +146,7 @@ def test_the_ledger_in_memory_is_rolled_up_like_the_tables(connection: Connectio
             | {"requests": 1, "head_bytes": size, "body_bytes": 0}
             for (version, node, kind, way), size in job.pending.items()
         ]
-        ledger.take_in(rows)
+        ledger.add_rows_of_follower(rows)
         job.flush()
         ledger.roll_up("a", rolling.run(connection, "a"))
     numbers, spent = job.numbers(), job.spent()
@@ -150,7 +156,7 @@ def test_the_ledger_in_memory_is_rolled_up_like_the_tables(connection: Connectio
 
 def test_a_pass_looks_only_at_what_has_become_old(connection: Connection) -> None:
     """Each begins where the last has ended, but for bytes that come late."""
-    job, rolling = Job(connection), RollUp(KEPT)
+    job, rolling = Job(connection), VersionRollup(KEPT)
     job.close(2000)
     assert rolling.run(connection, "a")[0] == 0
     job.close(10)
@@ -158,14 +164,14 @@ def test_a_pass_looks_only_at_what_has_become_old(connection: Connection) -> Non
 
 
 def test_nothing_is_rolled_up_while_there_are_few(connection: Connection) -> None:
-    job, rolling = Job(connection), RollUp(KEPT)
+    job, rolling = Job(connection), VersionRollup(KEPT)
     job.close(2 * KEPT)
     assert rolling.run(connection, "a") == []
     assert job.numbers() == list(range(2 * KEPT))
 
 
 def test_a_job_that_goes_on_from_a_later_version(connection: Connection) -> None:
-    job, rolling = Job(connection, first=1_000_003), RollUp(KEPT)
+    job, rolling = Job(connection, first=1_000_003), VersionRollup(KEPT)
     job.close(500)
     job.flush()
     rolling.run(connection, "a")
@@ -174,9 +180,8 @@ def test_a_job_that_goes_on_from_a_later_version(connection: Connection) -> None
     assert sum(by(connection, "node").values()) == job.booked.total()
 
 
-@pytest.mark.slow
 def test_all_who_read_a_long_run_find_it_whole(tmp_path: Path, swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_coordinator.retention.TRIM_EVERY", 8)
+    monkeypatch.setattr("shoal_coordinator.models.retention.TRIM_EVERY", 8)
     with inside(tmp_path / "data", rounds_kept=10) as running:
         running.begin("a", nodes=1, rounds=99)
         with listening(running.url, None, "a") as live:
@@ -205,9 +210,9 @@ def test_all_who_read_a_long_run_find_it_whole(tmp_path: Path, swarm: Swarm, mon
         run = [json.loads(line) for line in running.request("GET", "/api/v1/jobs/a/export").text.splitlines()]
         assert [line["number"] for line in run if line["type"] == "version"] == numbers
         assert run[-1]["type"] == "end"
-        record = of_job(job, shown, whole)
+        record = record_of_job(job, shown, whole)
         assert [one.bytes for one in record.versions[1:]] == [one["total_bytes"] for one in shown[1:]]
-        last = running.rows("SELECT max(id) FROM feed")[0][0]
+        last = running.rows("SELECT max(id) FROM job_events")[0][0]
         replayed = []
         with listening(running.url, 0, "a") as missed:
             for event in missed:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from shoal.compare import compare
-from shoal.record import of_job
-from shoal_coordinator.tables import versions
-from tests.coordinator.ended import keep_run
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import problem
+from shoal.results.compare import compare
+from shoal.results.run_record import record_of_job
+from shoal_coordinator.storage.tables import versions
+from tests.coordinator.ended_runs import keep_run
+from tests.support.coordinator import Inside, inside
+from tests.support.scenario import problem
 
 WAVY = [math.sin(number / 7) / 4 + number / 2000 + 0.3 for number in range(600)]
 RUNS: dict[str, list[Any]] = {
@@ -50,7 +50,7 @@ def test_figures_are_those_of_the_command(running: Inside, target: float | None)
     for name in RUNS:
         rows = running.get(f"/jobs/{name}/versions", points=0)["versions"]
         traffic = running.get(f"/jobs/{name}/traffic", by=["version", "node", "kind"])
-        records[name] = of_job(running.job(name), rows, traffic)
+        records[name] = record_of_job(running.job(name), rows, traffic)
     known = compare(records, target=target)
     assert (table["judged"], table["target"]) == (known.metric, pytest.approx(known.target))
     for run, row in zip(table["runs"], known.rows, strict=True):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shoal_coordinator import run_lines
-from tests.coordinator.node import Node
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import problem
+from shoal_coordinator.analytics import run_export
+from tests.support.coordinator import Inside, inside, until
+from tests.support.node import Node
+from tests.support.scenario import problem
 
 Swarm = Callable[..., list[Node]]
 
@@ -36,7 +36,7 @@ def lasting(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_run_has_what_the_other_routes_tell(tmp_path: Path, swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
     """With pages of three rows, so that each kind has several."""
-    monkeypatch.setattr(run_lines, "PAGE", 3)
+    monkeypatch.setattr(run_export, "PAGE", 3)
     with inside(tmp_path / "data") as running:
         running.begin("a", nodes=2, rounds=5)
         running.begin("b", nodes=2, rounds=5)
@@ -53,21 +53,21 @@ def test_a_run_has_what_the_other_routes_tell(tmp_path: Path, swarm: Swarm, monk
         assert totals == sorted(totals)
         assert totals[-1] > 0
         assert of(lines, "report") == running.get("/jobs/a/reports")["reports"]
-        assert of(lines, "note") == running.notes("a")
+        assert of(lines, "job_event") == running.notes("a")
         traffic = running.get("/jobs/a/traffic", by=["version", "node", "kind"])["rows"]
         assert [row for row in of(lines, "traffic") if row["kind"] != "export"] == [
             row for row in traffic if row["kind"] != "export"
         ], "but for this file itself"
-        kinds = ("job", "version", "traffic", "report", "note", "failure")
+        kinds = ("job", "version", "traffic", "report", "job_event", "failure")
         assert lines[-1] == {"type": "end", "lines": {kind: len(of(lines, kind)) for kind in kinds}}
         assert len(lines) > 30
 
 
 def test_less_may_be_asked_for(coordinator: Inside) -> None:
     coordinator.begin("a", nodes=1, title="größer <b>")
-    lines = exported(coordinator, "a", "note", "job", "job")
-    assert [line["type"] for line in lines] == ["job", *["note"] * len(coordinator.notes("a")), "end"]
+    lines = exported(coordinator, "a", "job_event", "job", "job")
+    assert [line["type"] for line in lines] == ["job", *["job_event"] * len(coordinator.notes("a")), "end"]
     assert lines[0]["title"] == "größer <b>"
-    assert set(lines[-1]["lines"]) == {"note", "job"}
+    assert set(lines[-1]["lines"]) == {"job_event", "job"}
     problem(coordinator.request("GET", "/api/v1/jobs/a/export?what=secrets"), 422, "request.invalid")
     problem(coordinator.request("GET", "/api/v1/jobs/z/export"), 404, "job.unknown")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from shoal.core.parts import Part
-from shoal.core.shards import Shard
-from shoal.core.tree import Slots
-from tests.coordinator.node import Node
-from tests.coordinator.server import Inside, Server
-from tests.coordinator.stage import by_hand, problem
+from shoal.core.algorithm.sharding import Shard
+from shoal.core.model.tree import Slots
+from shoal.core.model.vector_parts import Part
+from tests.support.coordinator import Inside, Server
+from tests.support.node import Node
+from tests.support.scenario import by_hand, problem
 
 SIZE = 10
 
@@ -88,8 +88,10 @@ def test_a_model_split_over_shards_comes_to_the_same_bytes(
         return run()
 
     monkeypatch.setattr(Shard, "step", watched)
-    coordinator.begin("whole", nodes=2, rounds=3, sums="fixed", algorithm={"name": "fedadam"})
-    coordinator.begin("split", nodes=2, rounds=3, sums="fixed", algorithm={"name": "fedadam"}, shards=3)
+    coordinator.begin("whole", nodes=2, rounds=3, aggregation_precision="fixed", algorithm={"name": "fedadam"})
+    coordinator.begin(
+        "split", nodes=2, rounds=3, aggregation_precision="fixed", algorithm={"name": "fedadam"}, shards=3
+    )
     for node in swarm(coordinator, 2, {"whole": SIZE, "split": SIZE}):
         node.finish()
     found = dict(coordinator.rows("SELECT job || number, digest FROM versions"))

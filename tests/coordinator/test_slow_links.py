@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shoal_coordinator import presence
-from shoal_coordinator.delivery import Delivery
-from tests.coordinator import clients
-from tests.coordinator.node import body, displacement
-from tests.coordinator.postgres import Cluster
-from tests.coordinator.raw import head
-from tests.coordinator.replicas import owners
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, order_of, set_up
-from tests.coordinator.test_deputies import at_deputy, two
-from tests.runtime.servers import CERTIFICATE
+from shoal.runtime.http.server.slow_responses import Delivery
+from shoal_coordinator.nodes import presence
+from tests.coordinator.test_followers import at_follower, two
+from tests.support import clients
+from tests.support.cluster import owners
+from tests.support.coordinator import Inside, inside, until
+from tests.support.http_servers import CERTIFICATE
+from tests.support.node import body, displacement
+from tests.support.postgres import Cluster
+from tests.support.raw_http import head
+from tests.support.scenario import Stage, set_up, task_of
 
 LEASE_S = 1.0
 STEP_S = 0.8
@@ -32,7 +32,7 @@ STEP_S = 0.8
 STEPS = 4
 PIECE_BYTES = 20_000
 INLINE, LARGE = 60_000, 120_000
-"""Models that go along with orders and reports, and that do not. Both fit into the kernel's buffers as a whole."""
+"""Models that go along with tasks and reports, and that do not. Both fit into the kernel's buffers as a whole."""
 
 
 class Clock:
@@ -90,7 +90,7 @@ def crawl(stage: Stage, clock: Clock, step: Callable[[], object]) -> None:
     for _ in range(STEPS):
         clock.now += STEP_S
         step()
-        until("n0 to be heard", lambda: stage.running.coordinator.presence.silent_s("n0") == 0.0, 5.0)
+        until("n0 to be heard", lambda: stage.running.coordinator.nodes.presence.silent_s("n0") == 0.0, 5.0)
 
 
 def lost(stage: Stage) -> list[str]:
@@ -123,7 +123,7 @@ def requests(stage: Stage) -> dict[str, tuple[bytes, bytes]]:
     start, payload = stage.frame(displacement("n0", 0, INLINE))
     said = start + payload
     return {
-        "body": (asks(stage, "PUT", f"/jobs/main/bodies/{digest}", Content_Length=len(data)), data),
+        "body": (asks(stage, "PUT", f"/jobs/main/blobs/{digest}", Content_Length=len(data)), data),
         "report": (asks(stage, "POST", "/jobs/main/reports", Content_Length=len(said)), said),
     }
 
@@ -135,7 +135,7 @@ def test_who_sends_slowly_is_there(running: Inside, clock: Clock, what: str, siz
     pieces = iter([data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)])
     with link(running) as raw:
         raw.sendall(start)
-        order_of(stage.nodes[0], "main")
+        task_of(stage.nodes[0], "main")
         crawl(stage, clock, lambda: raw.sendall(next(pieces)))
         assert not lost(stage)
         raw.sendall(b"".join(pieces))
@@ -149,18 +149,18 @@ def test_who_stops_sending_is_lost(running: Inside, clock: Clock) -> None:
     start, data = requests(stage)["body"]
     with link(running) as raw:
         raw.sendall(start)
-        order_of(stage.nodes[0], "main")
+        task_of(stage.nodes[0], "main")
         crawl(stage, clock, lambda: raw.sendall(data[:PIECE_BYTES]))
         check_that_silence_counts(stage, clock)
     stage.close()
 
 
-@pytest.mark.parametrize(("what", "size"), [("body", LARGE), ("order", INLINE)])
+@pytest.mark.parametrize(("what", "size"), [("body", LARGE), ("task", INLINE)])
 def test_who_receives_slowly_is_there_until_it_stops(running: Inside, clock: Clock, what: str, size: int) -> None:
     stage = set_up(running, size=size)
-    ref = stage.orders["n0"].body
+    ref = stage.tasks["n0"].body
     assert ref is not None
-    path = f"/jobs/main/bodies/{ref.digest}" if what == "body" else "/work?wait_s=1"
+    path = f"/jobs/main/blobs/{ref.digest}" if what == "body" else "/work?wait_s=1"
     with link(running) as raw:
         raw.sendall(asks(stage, "GET", path))
         assert receive(raw, 12) == b"HTTP/1.1 200"
@@ -171,10 +171,10 @@ def test_who_receives_slowly_is_there_until_it_stops(running: Inside, clock: Clo
 
 def test_who_hangs_up_in_the_middle_is_lost(running: Inside, clock: Clock) -> None:
     stage = set_up(running, size=LARGE)
-    ref = stage.orders["n0"].body
+    ref = stage.tasks["n0"].body
     assert ref is not None
     with link(running) as raw:
-        raw.sendall(asks(stage, "GET", f"/jobs/main/bodies/{ref.digest}"))
+        raw.sendall(asks(stage, "GET", f"/jobs/main/blobs/{ref.digest}"))
         crawl(stage, clock, lambda: receive(raw, PIECE_BYTES))
     check_that_silence_counts(stage, clock)
     stage.close()
@@ -210,27 +210,29 @@ def test_where_the_kernel_tells_nothing_the_transport_is_asked() -> None:
     held, heard = Held(), list[int]()
     held.nbytes = 100
     delivery = Delivery(held, held, 15.0)  # type: ignore[arg-type]
-    delivery.watch(lambda: heard.append(held.nbytes))
+    delivery.monitor(lambda: heard.append(held.nbytes))
     for nbytes in (100, 60, 60, 0):
         held.look(nbytes)
     assert heard == [60, 0]
     assert held.tick is None, "nothing is left"
 
 
-def test_who_crawls_through_the_lead_is_there_for_a_deputy(cluster: Cluster, tmp_path: Path, clock: Clock) -> None:
-    """The lead takes the whole answer of the deputy at once, and tells it that the node is there."""
+def test_a_slow_download_through_the_leader_keeps_a_node_alive_for_the_follower(
+    cluster: Cluster, tmp_path: Path, clock: Clock
+) -> None:
+    """The leader takes the whole answer of the follower at once, and tells it that the node is there."""
     with two(cluster.database(), tmp_path, lease_s=LEASE_S) as pair:
         pair[0].begin("first", nodes=9)
         stage = set_up(pair[0], "second", size=LARGE)
         assert owners(pair[0].database_url)["second"] == pair[1].url
-        ref = stage.orders["n0"].body
+        ref = stage.tasks["n0"].body
         assert ref is not None
-        houses = pair[0].coordinator, at_deputy(pair)
+        houses = pair[0].coordinator, at_follower(pair)
         with link(pair[0]) as raw:
-            raw.sendall(asks(stage, "GET", f"/jobs/second/bodies/{ref.digest}"))
+            raw.sendall(asks(stage, "GET", f"/jobs/second/blobs/{ref.digest}"))
             for _ in range(STEPS):
                 clock.now += STEP_S
                 receive(raw, PIECE_BYTES)
-                until("n0 to be heard", lambda: all(one.presence.silent_s("n0") == 0.0 for one in houses), 5.0)
+                until("n0 to be heard", lambda: all(one.nodes.presence.silent_s("n0") == 0.0 for one in houses), 5.0)
         assert not lost(stage)
         stage.close()

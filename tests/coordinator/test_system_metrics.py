@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_coordinator import system_metrics
-from shoal_coordinator.system_metrics import FIELDS, Sample, SystemMetrics, thinned
-from tests.coordinator.node import Node
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import by_hand, problem
+from shoal_coordinator.telemetry import system_metrics
+from shoal_coordinator.telemetry.system_metrics import FIELDS, Sample, SystemMetrics, thinned
+from tests.support.coordinator import Inside, until
+from tests.support.node import Node
+from tests.support.scenario import by_hand, problem
 
 SAMPLE = {"cpu": 0.25, "memory_bytes": 2e9, "memory_total_bytes": 8e9, "battery": 0.5, "charging": True}
 
@@ -48,7 +48,7 @@ def test_samples_that_come_too_fast_are_dropped(coordinator: Inside, node: Node)
     for _ in range(3):
         assert send(coordinator, node, SAMPLE).status_code == 204
     until("one of them", lambda: history(coordinator)["at"])
-    coordinator.call(coordinator.coordinator.books.flush_logs())
+    coordinator.call(coordinator.coordinator.parts.telemetry_writer.flush_logs())
     assert len(history(coordinator)["at"]) == 1
 
 
@@ -57,7 +57,7 @@ def test_samples_that_come_too_fast_are_dropped(coordinator: Inside, node: Node)
 )
 def test_what_no_machine_can_be_is_refused(coordinator: Inside, node: Node, wrong: dict[str, Any]) -> None:
     assert send(coordinator, node, {**SAMPLE, **wrong}).status_code == 422
-    coordinator.call(coordinator.coordinator.books.flush_logs())
+    coordinator.call(coordinator.coordinator.parts.telemetry_writer.flush_logs())
     assert history(coordinator)["at"] == []
 
 
@@ -68,7 +68,7 @@ def test_only_a_node_tells(coordinator: Inside, node: Node) -> None:
 
 def test_old_samples_are_forgotten(coordinator: Inside, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_metrics, "CLEAR_S", -1.0)
-    system = coordinator.coordinator.system_metrics
+    system = coordinator.coordinator.telemetry.system_metrics
     rows = [{"node": "n0", "at": time.time() - age, **Sample(**SAMPLE).model_dump()} for age in (90_000.0, 60.0)]
 
     async def write() -> None:

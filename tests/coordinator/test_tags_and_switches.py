@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import StorageFailed
-from shoal.trust.keys import Key
-from shoal_coordinator.service import Coordinator
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.sse import listening
-from tests.coordinator.stage import Stage, by_hand, order_of, problem, set_up
+from shoal.trust.keys import SigningKey
+from shoal_coordinator.composition.job_lifecycle import JobLifecycle
+from tests.support.coordinator import Inside, inside
+from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
+from tests.support.sse import listening
 
 
 def tag(running: Inside, job: str, *tags: str) -> Any:
@@ -67,7 +67,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     with inside(tmp_path / "data", lease_s=86_400.0) as running:
         made = set_up(running, gossip={"allowed": True})
         for name in ("n0", "n2"):
-            peer = {"pub": Key.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
+            peer = {"pub": SigningKey.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
             assert made.send(name, "POST", "/hello", json={"peer": peer}).status_code == 200
         yield made
         made.close()
@@ -102,14 +102,14 @@ def test_why_it_cannot_be_made_now(stage: Stage) -> None:
 
 def test_a_job_that_is_held_asks_nobody_before_it_is_started(coordinator: Inside) -> None:
     spec = {"name": "held", "rounds": 1, "schedule": {"name": "rounds", "min_nodes": 1}}
-    made = coordinator.post("/jobs", {"spec": spec, "hold": True})
+    made = coordinator.post("/jobs", {"spec": spec, "paused": True})
     assert (made["state"], made["state_why"], made["started_at"]) == ("paused", "it waits to be started", None)
     node = by_hand(coordinator, "n0", {"held": 10})
     poll = {"wait_s": 0, "job": "held"}
     assert node.ask("GET", "/work", params=poll).status_code == 204
     coordinator.post("/jobs/held/resume", {})
-    order, _ = order_of(node, "held")
-    assert order.kind == "init"
+    task, _ = task_of(node, "held")
+    assert task.kind == "init"
     node.client.close()
 
 
@@ -124,13 +124,13 @@ def test_a_job_that_is_held_stays_so_whenever_its_coordinator_dies(
             raise StorageFailed("the process ended here")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Coordinator, "_drive", dies)
-            found = running.request("POST", "/api/v1/jobs", json={"spec": spec, "hold": True})
+            patch.setattr(JobLifecycle, "_start_runner", dies)
+            found = running.request("POST", "/api/v1/jobs", json={"spec": spec, "paused": True})
         problem(found, 503, "storage.failed")
     with inside(tmp_path / "data") as running:
         job = running.job("held")
         assert (job["state"], job["state_why"]) == ("paused", "it waits to be started")
-        assert [note["text"] for note in running.get("/jobs/held/notes")["notes"]] == [
+        assert [note["text"] for note in running.get("/jobs/held/events")["events"]] == [
             "paused: it waits to be started",
             "coordinator started (boot 1)",
         ]

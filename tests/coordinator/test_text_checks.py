@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_coordinator.openapi import document
-from tests.coordinator.server import OPERATOR, inside
-from tests.coordinator.stage import Stage, problem, set_up
+from shoal_coordinator.api.openapi import document
+from tests.support.coordinator import OPERATOR, inside
+from tests.support.scenario import Stage, problem, set_up
 
 HALF, NUL = "\\udce9", "\\u0000"
 PATHS: dict[str, dict[str, Any]] = json.loads(document())["paths"]
@@ -100,7 +100,7 @@ def test_a_stranger_meets_no_bug(ask: Any) -> None:
 
 def test_a_pause_with_a_broken_reason_breaks_nothing(ask: Any) -> None:
     problem(ask("POST", "/api/v1/jobs/main/pause", b'{"why": "caf\\udce9"}'), 422, "text.invalid")
-    for path in ("/api/v1/jobs", "/api/v1/jobs/main", "/api/v1/jobs/main/notes"):
+    for path in ("/api/v1/jobs", "/api/v1/jobs/main", "/api/v1/jobs/main/events"):
         assert ask("GET", path).status_code == 200
     whole = b'{"why": "caf\\u00e9 \\ud83d\\ude00"}'
     assert ask("POST", "/api/v1/jobs/main/pause", whole).json()["state_why"] == "café 😀"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.clients import client
-from tests.coordinator.node import History, Node
-from tests.coordinator.server import OPERATOR, Inside, inside
-from tests.coordinator.stage import by_hand, problem
+from tests.support.clients import client
+from tests.support.coordinator import OPERATOR, Inside, inside
+from tests.support.node import History, Node
+from tests.support.scenario import by_hand, problem
 
 
 def sign_in(running: Inside, token: str) -> str:
@@ -27,7 +27,7 @@ def reads(running: Inside, **headers: str) -> bool:
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with inside(tmp_path_factory.mktemp("tokens") / "data", open_reading=False) as made:
+    with inside(tmp_path_factory.mktemp("tokens") / "data", anonymous_read=False) as made:
         yield made
 
 
@@ -90,14 +90,14 @@ def test_the_operators_own_token_is_not_revoked_but_changed(closed: Inside) -> N
 
 def test_another_operators_token_ends_the_old_one_and_its_sessions_alone(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with inside(folder, open_reading=False) as running:
+    with inside(folder, anonymous_read=False) as running:
         viewer = running.post("/tokens", {"role": "viewer"})["token"]
         join = running.token()
         of_operator, of_viewer = sign_in(running, OPERATOR), sign_in(running, viewer)
         node = by_hand(running, "stays")
     credential = node.client.headers["Authorization"]
     node.client.close()
-    with inside(folder, open_reading=False, operator_token="sho_another") as running:
+    with inside(folder, anonymous_read=False, operator_token="sho_another") as running:
         assert not reads(running, Authorization=f"Bearer {OPERATOR}")
         assert not reads(running, Cookie=f"shoal_session={of_operator}")
         assert reads(running, Authorization="Bearer sho_another")

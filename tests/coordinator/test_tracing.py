@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shoal.runtime import tracing
+from shoal.runtime.observability import tracing
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
-from tests.coordinator.server import Inside, until
-from tests.edge_client.learners import VectorLearner
+from tests.support.coordinator import Inside, until
+from tests.support.learners import VectorLearner
 
 LARGE = 100_000
 
@@ -36,7 +36,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
 def take_part(coordinator: Inside, folder: Path, size: int) -> None:
     """One node's whole job."""
     coordinator.begin("a", nodes=1, rounds=2)
-    given = {"url": coordinator.url, "token": coordinator.token(), "name": "n0", "state": folder, "jobs": ["a"]}
+    given = {"url": coordinator.url, "token": coordinator.token(), "name": "n0", "state_dir": folder, "jobs": ["a"]}
     agent = Agent(EdgeSettings.model_validate({**given, "wait_s": 5.0}), VectorLearner(size))
     asyncio.run(asyncio.wait_for(agent.run(), 60))
     until("the job to end", lambda: coordinator.job("a")["ended_at"])
@@ -106,16 +106,16 @@ def test_a_parent_has_one_form(text: str) -> None:
 
 
 def test_what_is_remembered_is_bounded(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "NOTED_MAX", 2)
+    monkeypatch.setattr(tracing, "PARENTS_MAX", 2)
     for number in range(3):
-        tracing.current.note(number, f"parent {number}")
-    assert [tracing.current.noted(number) for number in range(3)] == ["", "parent 1", "parent 2"]
-    assert tracing.current.noted(2) == ""
+        tracing.current.remember_parent(number, f"parent {number}")
+    assert [tracing.current.recall_parent(number) for number in range(3)] == ["", "parent 1", "parent 2"]
+    assert tracing.current.recall_parent(2) == ""
 
 
 UNTRACED = """
 import sys
-from shoal.runtime import tracing
+from shoal.runtime.observability import tracing
 tracing.configure("edge")
 import shoal_edge_client.agent
 print(tracing.current.on, tracing.header() == "", any(name.startswith("opentelemetry") for name in sys.modules))

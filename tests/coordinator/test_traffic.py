@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.node import Node
-from tests.coordinator.proxy import Fate, Proxy
-from tests.coordinator.server import Inside, until
+from tests.support.coordinator import Inside, until
+from tests.support.node import Node
+from tests.support.proxy import Fate, Proxy
 
 SIZES = {"inline": 10, "large": 66_000}
 
@@ -30,7 +30,7 @@ def through(proxy: Proxy, running: Inside, swarm: Callable[..., list[Node]], **m
     for job in SIZES:
         until("the job to be done", lambda job=job: running.job(job)["state"] == "done")
         running.get(f"/jobs/{job}/versions")
-        running.get(f"/jobs/{job}/notes")
+        running.get(f"/jobs/{job}/events")
     running.request("GET", "/api/v1/jobs/large/models/3")
     running.request("GET", "/nowhere")
     assert running.request("GET", "/openapi.json").headers["content-encoding"] == "gzip"  # counted as it crosses
@@ -84,8 +84,8 @@ def test_the_parts_make_the_whole(coordinator: Inside, swarm: Callable[..., list
     rows = coordinator.get("/jobs/large/traffic", by="kind")["rows"]
     kinds = {(row["kind"], row["direction"]): row for row in rows}
     model, bodies = 66_000 * 4, 7  # six updates and the initial model
-    assert bodies * model < kinds["body", "up"]["body_bytes"] < bodies * (model + 200)
-    assert kinds["body", "up"]["requests"] == bodies
+    assert bodies * model < kinds["blob", "up"]["body_bytes"] < bodies * (model + 200)
+    assert kinds["blob", "up"]["requests"] == bodies
     versions = coordinator.get("/jobs/large/versions")["versions"]
     assert all(version["up_bytes"] > 2 * model for version in versions[1:])
     assert versions[-1]["total_bytes"] <= sum(whole["total"].values())

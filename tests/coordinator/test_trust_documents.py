@@ -15,17 +15,28 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, text
 
-from shoal.core.algorithm import tree_slot
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import NotAllowed, Refused
-from shoal.runtime.node_link import Contact, JobLease, NodeLink, SealedPapers
-from shoal.trust.gatekeeper import Gatekeeper
-from shoal.trust.keys import load_or_make
-from shoal.trust.papers import JoinCert, Peer, Roster, config_sha, open_charter, schema_sha, unseal
-from shoal_coordinator.ledger import GOSSIP_BYTES_MAX
-from shoal_coordinator.papers import CERTIFICATE_S
-from tests.coordinator.peers import GOSSIP, KEYS, OPEN, enter, hello, papers, poll, shown, tell, word
-from tests.coordinator.server import Inside, Server, inside, until
-from tests.coordinator.stage import Stage, by_hand, problem, set_up
+from shoal.runtime.http.node_client import JobDocuments, JobLease, NodeClient, NodeContact
+from shoal.trust.documents import JoinCert, Roster, RosterEntry, config_sha, open_charter, schema_sha, verify_document
+from shoal.trust.keys import load_or_create
+from shoal.trust.request_verifier import RequestVerifier
+from shoal_coordinator.peers.trust_documents import CERTIFICATE_S
+from shoal_coordinator.telemetry.traffic import GOSSIP_BYTES_MAX
+from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.peers import (
+    GOSSIP,
+    KEYS,
+    OPEN,
+    documents,
+    hello,
+    join_as_peers,
+    peer_info,
+    poll,
+    send_status,
+    status_report,
+)
+from tests.support.scenario import Stage, by_hand, problem, set_up
 
 
 @pytest.fixture
@@ -41,87 +52,87 @@ def stage(coordinator: Inside) -> Iterator[Stage]:
     made.close()
 
 
-# Papers
+# Documents
 
 
-def test_a_node_is_given_a_certificate_before_anybody_knows_it(stage: Stage) -> None:
+def test_a_new_node_gets_a_join_certificate(stage: Stage) -> None:
     """It has shown its key, and never polled: it is in no roster."""
-    enter(stage, "n0")
-    charter, _ = papers(stage)
-    roster = stage.send("n0", "GET", "/jobs/main/papers").json()["roster"].encode()
-    assert stage.send("n1", "GET", "/jobs/main/papers").json()["certificate"] == "", "it has shown no key"
-    assert hello(stage, "n1", shown("n1")).status_code == 200
-    text = stage.send("n1", "GET", "/jobs/main/papers").json()["certificate"].encode()
-    cert = unseal(text, JoinCert, charter)
+    join_as_peers(stage, "n0")
+    charter, _ = documents(stage)
+    roster = stage.send("n0", "GET", "/jobs/main/trust").json()["roster"].encode()
+    assert stage.send("n1", "GET", "/jobs/main/trust").json()["certificate"] == "", "it has shown no key"
+    assert hello(stage, "n1", peer_info("n1")).status_code == 200
+    text = stage.send("n1", "GET", "/jobs/main/trust").json()["certificate"].encode()
+    cert = verify_document(text, JoinCert, charter)
     assert (cert.job, cert.node, cert.pub) == ("main", "n1", KEYS["n1"].pub)
     assert 0 < cert.not_after - time.time() <= CERTIFICATE_S
-    door = Gatekeeper(charter, KEYS["n0"].peer_id)
-    door.take_roster(roster)
-    assert "n1" not in {peer.node for peer in door.members()}
-    assert door.introduce(text, int(time.time())) == "n1"
+    verifier = RequestVerifier(charter, KEYS["n0"].peer_id)
+    verifier.update_roster(roster)
+    assert "n1" not in {peer.node for peer in verifier.members()}
+    assert verifier.introduce(text, int(time.time())) == "n1"
 
 
-def test_whose_key_is_revoked_is_kept_out_though_no_roster_has_named_it(stage: Stage) -> None:
-    enter(stage, "n0")
-    papers(stage)
-    assert hello(stage, "n1", shown("n1")).status_code == 200
-    text = stage.send("n1", "GET", "/jobs/main/papers").json()["certificate"].encode()
+def test_a_revoked_key_is_refused_even_if_no_roster_had_it(stage: Stage) -> None:
+    join_as_peers(stage, "n0")
+    documents(stage)
+    assert hello(stage, "n1", peer_info("n1")).status_code == 200
+    text = stage.send("n1", "GET", "/jobs/main/trust").json()["certificate"].encode()
     assert stage.running.request("DELETE", "/api/v1/nodes/n1").status_code == 204
-    charter, roster = papers(stage)
+    charter, roster = documents(stage)
     assert roster.revoked == (KEYS["n1"].peer_id,)
-    door = Gatekeeper(charter, KEYS["n0"].peer_id)
-    door.take_roster(stage.send("n0", "GET", "/jobs/main/papers").json()["roster"].encode())
+    verifier = RequestVerifier(charter, KEYS["n0"].peer_id)
+    verifier.update_roster(stage.send("n0", "GET", "/jobs/main/trust").json()["roster"].encode())
     with pytest.raises(NotAllowed, match="revoked"):
-        door.introduce(text, int(time.time()))
+        verifier.introduce(text, int(time.time()))
 
 
-def test_the_papers_of_a_job_hold_what_nodes_have_shown(stage: Stage) -> None:
-    enter(stage, "n0", "n1")
-    assert hello(stage, "n2", shown("n2", port=0)).status_code == 200
+def test_trust_documents_hold_the_keys_and_addresses_of_nodes(stage: Stage) -> None:
+    join_as_peers(stage, "n0", "n1")
+    assert hello(stage, "n2", peer_info("n2", port=0)).status_code == 200
     poll(stage, "n2")
-    charter, roster = papers(stage)
-    key = load_or_make(stage.running.folder / "coordinator.pem")
+    charter, roster = documents(stage)
+    key = load_or_create(stage.running.folder / "coordinator.pem")
     assert stat.S_IMODE((stage.running.folder / "coordinator.pem").stat().st_mode) == 0o600
     assert (charter.job, charter.coordinator_pub, charter.operator_pub) == ("main", key.pub, key.pub)
     assert charter.config_sha == config_sha(stage.send("n0", "GET", "/jobs/main").json()["spec"])
-    assert charter.schema_sha == schema_sha(tree_slot(stage.running.driver("main").hub.slots, "model"))
+    assert charter.schema_sha == schema_sha(tree_slot(stage.running.runner("main").hub.store.slots, "model"))
     assert roster.revoked == ()
     assert roster.peers == tuple(
-        Peer(name, KEYS[name].peer_id, KEYS[name].pub, urls, bool(urls), 0)
+        RosterEntry(name, KEYS[name].peer_id, KEYS[name].pub, urls, bool(urls), 0)
         for name, urls in (("n0", ("http://10.0.0.0:9001",)), ("n1", ("http://10.0.0.1:9001",)), ("n2", ()))
     )
 
 
-def test_papers_are_asked_for_only_when_they_are_new(stage: Stage) -> None:
-    enter(stage, "n0")
-    _, roster = papers(stage)
+def test_trust_documents_are_fetched_only_when_they_changed(stage: Stage) -> None:
+    join_as_peers(stage, "n0")
+    _, roster = documents(stage)
     same = {"If-None-Match": f'"{roster.version}"'}
-    again = stage.send("n0", "GET", "/jobs/main/papers", headers=same)
+    again = stage.send("n0", "GET", "/jobs/main/trust", headers=same)
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", same["If-None-Match"])
-    enter(stage, "n1")
-    assert stage.send("n0", "GET", "/jobs/main/papers", headers=same).status_code == 200
+    join_as_peers(stage, "n1")
+    assert stage.send("n0", "GET", "/jobs/main/trust", headers=same).status_code == 200
 
 
-def test_a_job_without_papers(coordinator: Inside) -> None:
+def test_a_job_without_gossip_has_no_trust_documents(coordinator: Inside) -> None:
     stage = set_up(coordinator, "plain")
-    hello(stage, "n0", shown("n0"))
+    hello(stage, "n0", peer_info("n0"))
     assert poll(stage, "n0") == ""
-    problem(stage.send("n0", "GET", "/jobs/plain/papers"), 404, "papers.none")
-    problem(stage.send("n0", "GET", "/jobs/nothing/papers"), 404, "job.unknown")
+    problem(stage.send("n0", "GET", "/jobs/plain/trust"), 404, "trust.none")
+    problem(stage.send("n0", "GET", "/jobs/nothing/trust"), 404, "job.unknown")
     coordinator.begin("early", nodes=2, gossip=GOSSIP)
-    problem(stage.send("n0", "GET", "/jobs/early/papers"), 409, "papers.early")
+    problem(stage.send("n0", "GET", "/jobs/early/trust"), 409, "trust.early")
     assert not (coordinator.folder / "coordinator.pem").exists(), "no key before there is need of one"
     coordinator.post("/jobs/early/stop")
-    problem(stage.send("n0", "GET", "/jobs/early/papers"), 409, "job.ended")
-    problem(coordinator.request("GET", "/api/v1/jobs/plain/papers"), 403, "auth.forbidden")
+    problem(stage.send("n0", "GET", "/jobs/early/trust"), 409, "job.ended")
+    problem(coordinator.request("GET", "/api/v1/jobs/plain/trust"), 403, "auth.forbidden")
     stage.close()
 
 
 CHANGES: dict[str, Callable[[Stage], Any]] = {
-    "a key": lambda stage: hello(stage, "n1", shown("n1", key="other")),
-    "an address": lambda stage: hello(stage, "n1", shown("n1", port=9002)),
-    "no inbound": lambda stage: hello(stage, "n1", shown("n1", port=0)),
-    "another peer": lambda stage: enter(stage, "n2"),
+    "a key": lambda stage: hello(stage, "n1", peer_info("n1", key="other")),
+    "an address": lambda stage: hello(stage, "n1", peer_info("n1", port=9002)),
+    "no inbound": lambda stage: hello(stage, "n1", peer_info("n1", port=0)),
+    "another peer": lambda stage: join_as_peers(stage, "n2"),
     "no peer any more": lambda stage: hello(stage, "n1", None),
     "other jobs only": lambda stage: poll(stage, "n1", job="elsewhere"),
     "removed": lambda stage: stage.running.request("DELETE", "/api/v1/nodes/n1"),
@@ -130,10 +141,10 @@ CHANGES: dict[str, Callable[[Stage], Any]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_changes_makes_a_new_roster(stage: Stage, what: str) -> None:
-    enter(stage, "n0", "n1")
-    charter, before = papers(stage)
+    join_as_peers(stage, "n0", "n1")
+    charter, before = documents(stage)
     CHANGES[what](stage)
-    same, after = papers(stage)
+    same, after = documents(stage)
     assert same == charter
     assert after.version == before.version + 1
     there = {peer.node: peer for peer in after.peers}
@@ -147,37 +158,37 @@ def test_what_changes_makes_a_new_roster(stage: Stage, what: str) -> None:
     assert there.get("n1") == expected.get(what)
     assert ("n2" in there) == (what == "another peer")
     assert after.revoked == ((KEYS["n1"].peer_id,) if what == "removed" else ())
-    assert papers(stage) == (same, after), "and nothing more happens"
+    assert documents(stage) == (same, after), "and nothing more happens"
 
 
 def test_a_roster_is_renewed_without_anybody_asking(stage: Stage) -> None:
     """The lease names the new one, so that peers fetch it."""
-    enter(stage, "n0")
+    join_as_peers(stage, "n0")
     until("a lease", lambda: poll(stage, "n0"))
-    boot, first = stage.running.driver("main").hub.boot, papers(stage)[1].version
+    boot, first = stage.running.runner("main").hub.tasks.term, documents(stage)[1].version
     until("the roster that it is in", lambda: poll(stage, "n0") == f"main={boot}.{first}")
-    enter(stage, "n1")
+    join_as_peers(stage, "n1")
     until("the next roster", lambda: poll(stage, "n0") == f"main={boot}.{first + 1}")
 
 
 def test_a_node_may_claim_twice_what_it_reported_last(stage: Stage) -> None:
-    enter(stage, "n0", "n1")
+    join_as_peers(stage, "n0", "n1")
     assert stage.report(node="n0", weight=5.3).status_code == 200
-    most = {peer.node: peer.examples for peer in papers(stage)[1].peers}
+    most = {peer.node: peer.examples for peer in documents(stage)[1].peers}
     assert most == {"n0": 11, "n1": 0}
-    doing = stage.running.coordinator.presence.doing["main", "n0"]
-    version = papers(stage)[1].version
+    doing = stage.running.coordinator.nodes.presence.activity["main", "n0"]
+    version = documents(stage)[1].version
     doing.weight = 4.0
-    assert papers(stage)[1].version == version, "less is within what it may claim"
+    assert documents(stage)[1].version == version, "less is within what it may claim"
     doing.weight = 11.5
-    assert {peer.node: peer.examples for peer in papers(stage)[1].peers} == {"n0": 23, "n1": 0}
+    assert {peer.node: peer.examples for peer in documents(stage)[1].peers} == {"n0": 23, "n1": 0}
 
 
 def test_where_peers_pass_mass_on_there_is_no_greatest_weight(coordinator: Inside) -> None:
     stage = set_up(coordinator, gossip={"allowed": True, "mixing": {"name": "push_sum"}})
-    enter(stage, "n0")
+    join_as_peers(stage, "n0")
     assert stage.report(node="n0", weight=5.0).status_code == 200
-    assert [peer.examples for peer in papers(stage)[1].peers] == [0]
+    assert [peer.examples for peer in documents(stage)[1].peers] == [0]
     stage.close()
 
 
@@ -185,47 +196,47 @@ def test_where_peers_pass_mass_on_there_is_no_greatest_weight(coordinator: Insid
 
 WRONG: dict[str, dict[str, Any]] = {
     "no key": {"urls": [], "inbound": False},
-    "a short key": {**shown("n0"), "pub": "ed25519:ab"},
-    "another kind of key": {**shown("n0"), "pub": "rsa:" + "ab" * 32},
-    "capitals": {**shown("n0"), "pub": "ed25519:" + "AB" * 32},
-    "no such scheme": {**shown("n0"), "urls": ["ftp://10.0.0.1"]},
-    "a line break": {**shown("n0"), "urls": ["http://10.0.0.1/\r\nHost: x"]},
-    "a long address": {**shown("n0"), "urls": ["http://" + "a" * 300]},
-    "five addresses": {**shown("n0"), "urls": [f"http://10.0.0.{i}" for i in range(5)]},
-    "called at no address": {**shown("n0"), "urls": []},
-    "not called at an address": {**shown("n0"), "inbound": False},
+    "a short key": {**peer_info("n0"), "pub": "ed25519:ab"},
+    "another kind of key": {**peer_info("n0"), "pub": "rsa:" + "ab" * 32},
+    "capitals": {**peer_info("n0"), "pub": "ed25519:" + "AB" * 32},
+    "no such scheme": {**peer_info("n0"), "urls": ["ftp://10.0.0.1"]},
+    "a line break": {**peer_info("n0"), "urls": ["http://10.0.0.1/\r\nHost: x"]},
+    "a long address": {**peer_info("n0"), "urls": ["http://" + "a" * 300]},
+    "five addresses": {**peer_info("n0"), "urls": [f"http://10.0.0.{i}" for i in range(5)]},
+    "called at no address": {**peer_info("n0"), "urls": []},
+    "not called at an address": {**peer_info("n0"), "inbound": False},
     "no object": [],  # type: ignore[dict-item]
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_no_peer_is_refused(stage: Stage, what: str) -> None:
-    enter(stage, "n0")
-    _, before = papers(stage)
+    join_as_peers(stage, "n0")
+    _, before = documents(stage)
     problem(hello(stage, "n0", WRONG[what]), 422, "request.invalid")
-    assert papers(stage)[1] == before
+    assert documents(stage)[1] == before
 
 
 def test_a_key_belongs_to_one_node(stage: Stage) -> None:
-    enter(stage, "n0", "n1")
-    before = papers(stage)
-    problem(hello(stage, "n1", shown("n1", key="n0")), 409, "peer.key-taken")
-    assert papers(stage) == before
+    join_as_peers(stage, "n0", "n1")
+    before = documents(stage)
+    problem(hello(stage, "n1", peer_info("n1", key="n0")), 409, "peer.key-taken")
+    assert documents(stage) == before
 
 
 def test_a_revoked_key_never_comes_back(stage: Stage) -> None:
-    enter(stage, "n0", "n1")
-    papers(stage)
+    join_as_peers(stage, "n0", "n1")
+    documents(stage)
     stage.running.request("DELETE", "/api/v1/nodes/n1")
-    papers(stage)
+    documents(stage)
     stage.nodes[1].client.close()
     again = by_hand(stage.running, "n1", {"main": 10})
     stage.nodes = [node for node in stage.nodes if node.node != "n1"] + [again]
-    problem(hello(stage, "n1", shown("n1")), 409, "peer.revoked")
-    assert "n1" not in stage.running.coordinator.papers.peers("main")
-    assert hello(stage, "n1", shown("n1", key="other")).status_code == 200
+    problem(hello(stage, "n1", peer_info("n1")), 409, "peer.revoked")
+    assert "n1" not in stage.running.coordinator.peers.trust_documents.peers("main")
+    assert hello(stage, "n1", peer_info("n1", key="other")).status_code == 200
     poll(stage, "n1")
-    _, roster = papers(stage)
+    _, roster = documents(stage)
     assert [peer.pub for peer in roster.peers] == [KEYS["n0"].pub, KEYS["other"].pub]
     assert roster.revoked == (KEYS["n1"].peer_id,)
 
@@ -233,14 +244,14 @@ def test_a_revoked_key_never_comes_back(stage: Stage) -> None:
 # Across deaths
 
 
-def test_papers_outlive_the_coordinator(server: Callable[..., Server]) -> None:
+def test_trust_documents_survive_a_restart(server: Callable[..., Server]) -> None:
     running = server(**OPEN).start()
     stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
-    enter(stage, "n0", "n1")
-    before = stage.send("n0", "GET", "/jobs/main/papers").json()
+    join_as_peers(stage, "n0", "n1")
+    before = stage.send("n0", "GET", "/jobs/main/trust").json()
     running.kill()
     running.start()
-    after = stage.send("n1", "GET", "/jobs/main/papers").json()
+    after = stage.send("n1", "GET", "/jobs/main/trust").json()
     assert {**after, "certificate": ""} == {**before, "certificate": ""}, "to the letter"
     until("the lease of the next life", lambda: poll(stage, "n0") == f"main=2.{before['version']}")
     running.kill()
@@ -248,7 +259,7 @@ def test_papers_outlive_the_coordinator(server: Callable[..., Server]) -> None:
     assert running.request("DELETE", "/api/v1/nodes/n1").status_code == 204
     running.kill()
     running.start()
-    _, roster = papers(stage)
+    _, roster = documents(stage)
     assert ([peer.node for peer in roster.peers], roster.revoked) == (["n0"], (KEYS["n1"].peer_id,))
     assert roster.version == before["version"] + 1
     stage.close()
@@ -260,19 +271,19 @@ def ask_until_killed(stage: Stage) -> None:
         until("the death", lambda: poll(stage, "n1") and None)
 
 
-def test_a_roster_that_nobody_has_seen_stays(server: Callable[..., Server]) -> None:
+def test_a_roster_survives_a_crash_before_it_was_sent(server: Callable[..., Server]) -> None:
     """Killed when it is written and before it is handed out: the next life hands out the same."""
     running = server(**OPEN).start()
     stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
-    enter(stage, "n0")
-    first = papers(stage)[1]
+    join_as_peers(stage, "n0")
+    first = documents(stage)[1]
     running.kill()
-    running.start(crash="papers.kept")
-    assert hello(stage, "n1", shown("n1")).status_code == 200
+    running.start(crash="trust-documents.stored")
+    assert hello(stage, "n1", peer_info("n1")).status_code == 200
     ask_until_killed(stage)
     until("the end", lambda: running.ended() is not None)
     running.start()
-    kept = until("the roster with n1", lambda: len(papers(stage)[1].peers) == 2 and papers(stage)[1])
+    kept = until("the roster with n1", lambda: len(documents(stage)[1].peers) == 2 and documents(stage)[1])
     assert kept.version == first.version + 1
     stage.close()
 
@@ -281,8 +292,8 @@ def test_another_key_of_the_coordinator_makes_another_charter(tmp_path: Path) ->
     """Lost keys, and releases that show more of a job, must not end gossip for ever."""
     with inside(tmp_path / "data", **OPEN) as running:
         stage = set_up(running, gossip=GOSSIP)
-        enter(stage, "n0")
-        charter, roster = papers(stage)
+        join_as_peers(stage, "n0")
+        charter, roster = documents(stage)
         credentials = {node.node: node.client.headers["Authorization"] for node in stage.nodes}
         stage.close()
     (tmp_path / "data" / "coordinator.pem").unlink()
@@ -292,57 +303,60 @@ def test_another_key_of_the_coordinator_makes_another_charter(tmp_path: Path) ->
 
             def lease() -> str:
                 found = client.get(f"{running.url}/api/v1/work", params={"wait_s": 0})
-                return str(found.headers.get("shoal-lease", ""))
+                return str(found.headers.get("shoal-term", ""))
 
             until("word of new papers", lambda: lease().endswith(f".{roster.version + 1}"))
-            found = client.get(f"{running.url}/api/v1/jobs/main/papers").json()
+            found = client.get(f"{running.url}/api/v1/jobs/main/trust").json()
         other = open_charter(found["charter"].encode())
         assert other.coordinator_pub != charter.coordinator_pub
-        assert unseal(found["roster"].encode(), Roster, other).peers == roster.peers
+        assert verify_document(found["roster"].encode(), Roster, other).peers == roster.peers
 
 
-def test_papers_that_cannot_be_read_are_made_anew(tmp_path: Path) -> None:
+def test_unreadable_trust_documents_are_signed_anew(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with inside(folder, **OPEN) as running:
         stage = set_up(running, gossip=GOSSIP)
-        enter(stage, "n0")
-        _, roster = papers(stage)
+        join_as_peers(stage, "n0")
+        _, roster = documents(stage)
         credential = stage.nodes[0].client.headers["Authorization"]
         stage.close()
     engine = create_engine(f"sqlite:///{folder / 'shoal.db'}")
     with engine.begin() as connection:
-        connection.execute(text("UPDATE papers SET roster = 'garbage'"))
+        connection.execute(text("UPDATE trust_documents SET roster = 'garbage'"))
     engine.dispose()
     with inside(folder, **OPEN) as running, httpx.Client(headers={"Authorization": credential}) as client:
         client.get(f"{running.url}/api/v1/work", params={"wait_s": 0})
-        found = client.get(f"{running.url}/api/v1/jobs/main/papers").json()
+        found = client.get(f"{running.url}/api/v1/jobs/main/trust").json()
         assert found["version"] == roster.version + 1
-        assert unseal(found["roster"].encode(), Roster, open_charter(found["charter"].encode())).peers == roster.peers
+        assert (
+            verify_document(found["roster"].encode(), Roster, open_charter(found["charter"].encode())).peers
+            == roster.peers
+        )
 
 
 # Over the client's link
 
 
 def test_the_client_reads_all_of_it(stage: Stage) -> None:
-    link = NodeLink(stage.running.url, credential=stage.nodes[0].client.headers["Authorization"].split()[1])
-    with link:
-        assert link.hello({}, Contact(KEYS["n0"].pub, ("http://10.0.0.0:9001",), True)).name == "n0"
-        leased = partial(link.work, 0.0, {"main": (9, 9)})
+    client = NodeClient(stage.running.url, credential=stage.nodes[0].client.headers["Authorization"].split()[1])
+    with client:
+        assert client.hello({}, NodeContact(KEYS["n0"].pub, ("http://10.0.0.0:9001",), True)).name == "n0"
+        leased = partial(client.poll_work, 0.0, {"main": (9, 9)})
         until("a lease", lambda: leased().leases)
-        found = link.papers("main")
-        assert isinstance(found, SealedPapers)
-        roster = unseal(found.roster, Roster, open_charter(found.charter))
+        found = client.trust_documents("main")
+        assert isinstance(found, JobDocuments)
+        roster = verify_document(found.roster, Roster, open_charter(found.charter))
         assert [peer.node for peer in roster.peers] == ["n0"]
         assert roster.version == found.version  # 1, or 2 where a tick came before the hello
         assert leased().leases == (JobLease("main", 1, found.version),)
-        assert link.papers("main", found.version) is None
-        link.peering("main", word())
-        assert link.knock("main", 0).term == 1
-        assert link.knock("main", 7).term == 8
-        assert link.join("main", None).job == "main"
+        assert client.trust_documents("main", found.version) is None
+        client.report_peer_status("main", status_report())
+        assert client.ping("main", 0).term == 1
+        assert client.ping("main", 7).term == 8
+        assert client.join("main", None).job == "main"
         stage.running.post("/jobs/main/stop")
         with pytest.raises(Refused) as error:
-            link.knock("main", 8)
+            client.ping("main", 8)
         assert error.value.code == "job.over"
 
 
@@ -355,38 +369,45 @@ def gossip_bytes(running: Any) -> dict[tuple[str, str], int]:
     return {(row["node"], row["direction"]): row["bytes"] for row in rows if row["kind"] == "gossip"}
 
 
-def test_bytes_that_nodes_tell_of_are_booked_once(stage: Stage) -> None:
-    enter(stage, "n0", "n1")
-    papers(stage)
+def test_bytes_that_nodes_report_are_counted_once(stage: Stage) -> None:
+    join_as_peers(stage, "n0", "n1")
+    documents(stage)
     before = stage.running.job("main")["up_bytes"]
-    edge = word()["peers"]["n1"]
-    for told in (word(), word(), word(peers={"n1": {**edge, "sent": 1500}}), word()):
-        assert tell(stage, **told).status_code == 204
+    edge = status_report()["peers"]["n1"]
+    for told in (
+        status_report(),
+        status_report(),
+        status_report(peers={"n1": {**edge, "sent": 1500}}),
+        status_report(),
+    ):
+        assert send_status(stage, **told).status_code == 204
     assert gossip_bytes(stage.running) == {("n0", "up"): 1500, ("n0", "down"): 900}
-    assert tell(stage, **word(boot=2)).status_code == 204, "a new process counts from nothing"
-    assert tell(stage, **word(boot=1, peers={"n1": {**edge, "sent": 9000}})).status_code == 204, "and that is past"
+    assert send_status(stage, **status_report(boot=2)).status_code == 204, "a new process counts from nothing"
+    assert send_status(stage, **status_report(boot=1, peers={"n1": {**edge, "sent": 9000}})).status_code == 204, (
+        "and that is past"
+    )
     assert gossip_bytes(stage.running) == {("n0", "up"): 2500, ("n0", "down"): 1800}
-    assert tell(stage, "n1", **word()).status_code == 204
+    assert send_status(stage, "n1", **status_report()).status_code == 204
     assert stage.running.job("main")["up_bytes"] >= before + 3500, "in all sums"
     found = {row["name"]: row for row in stage.running.get("/jobs/main/nodes")["nodes"]}
     assert found["n1"]["up_bytes"] >= 1000
 
 
-def test_what_was_booked_is_known_after_a_death(server: Callable[..., Server]) -> None:
+def test_counted_bytes_survive_a_crash(server: Callable[..., Server]) -> None:
     running = server(**OPEN).start()
     stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
-    enter(stage, "n0")
-    papers(stage)
-    assert tell(stage, **word()).status_code == 204
+    join_as_peers(stage, "n0")
+    documents(stage)
+    assert send_status(stage, **status_report()).status_code == 204
     assert gossip_bytes(running) == {("n0", "up"): 1000, ("n0", "down"): 900}
     running.kill()
     running.start()
-    assert tell(stage, **word()).status_code == 204
+    assert send_status(stage, **status_report()).status_code == 204
     assert gossip_bytes(running) == {("n0", "up"): 1000, ("n0", "down"): 900}
-    assert hello(stage, "n0", shown("n0", key="other")).status_code == 200
+    assert hello(stage, "n0", peer_info("n0", key="other")).status_code == 200
     poll(stage, "n0")
-    papers(stage)
-    assert tell(stage, **word()).status_code == 204, "a new folder counts its starts from one"
+    documents(stage)
+    assert send_status(stage, **status_report()).status_code == 204, "a new folder counts its starts from one"
     assert gossip_bytes(running) == {("n0", "up"): 2000, ("n0", "down"): 1800}
     stage.close()
 
@@ -405,10 +426,10 @@ def check_sums(running: Any) -> None:
 def test_what_nodes_have_sent_each_other_counts_once(server: Callable[..., Server]) -> None:
     running = server(**OPEN).start()
     stage = set_up(running, gossip=GOSSIP)  # type: ignore[arg-type]
-    enter(stage, "n0", "n1")
-    papers(stage)
-    edge = {**word()["peers"]["n1"], "received": 10**9}
-    assert tell(stage, **word(peers={"n1": edge})).status_code == 204
+    join_as_peers(stage, "n0", "n1")
+    documents(stage)
+    edge = {**status_report()["peers"]["n1"], "received": 10**9}
+    assert send_status(stage, **status_report(peers={"n1": edge})).status_code == 204
     check_sums(running)
     running.kill()
     running.start()
@@ -434,43 +455,43 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_what_is_malformed_is_not_booked(stage: Stage, what: str) -> None:
-    enter(stage, "n0")
-    papers(stage)
-    problem(tell(stage, **word(**MALFORMED[what])), 422, "request.invalid")
+def test_malformed_status_reports_are_not_counted(stage: Stage, what: str) -> None:
+    join_as_peers(stage, "n0")
+    documents(stage)
+    problem(send_status(stage, **status_report(**MALFORMED[what])), 422, "request.invalid")
     assert gossip_bytes(stage.running) == {}
-    assert stage.running.coordinator.peers.told("main") == {}
+    assert stage.running.coordinator.peers.statuses.statuses("main") == {}
 
 
 def test_numbers_that_are_not_finite_are_refused(stage: Stage) -> None:
-    enter(stage, "n0")
-    papers(stage)
+    join_as_peers(stage, "n0")
+    documents(stage)
     for number in ("NaN", "Infinity", "1e999"):
         content = '{"boot":1,"state":"away","term":0,"round":0,"weight":' + number + "}"
         headers = {"Content-Type": "application/json"}
         problem(
-            stage.send("n0", "POST", "/jobs/main/peering", content=content, headers=headers), 422, "request.invalid"
+            stage.send("n0", "POST", "/jobs/main/peer-status", content=content, headers=headers), 422, "request.invalid"
         )
-    assert stage.running.coordinator.peers.told("main") == {}
+    assert stage.running.coordinator.peers.statuses.statuses("main") == {}
 
 
-def test_more_bytes_than_can_be_are_not_booked(stage: Stage) -> None:
+def test_implausibly_many_bytes_are_not_counted(stage: Stage) -> None:
     """Else sums would grow beyond the database's whole numbers, and no byte could be booked any more."""
-    enter(stage, "n0")
-    papers(stage)
+    join_as_peers(stage, "n0")
+    documents(stage)
     edge = {"state": "alive", "exchanges": 1, "sent": GOSSIP_BYTES_MAX - 10, "received": 0}
-    assert tell(stage, **word(peers={"n1": edge})).status_code == 204
-    problem(tell(stage, **word(boot=2, peers={"n1": {**edge, "sent": 11}})), 422, "peering.bytes")
+    assert send_status(stage, **status_report(peers={"n1": edge})).status_code == 204
+    problem(send_status(stage, **status_report(boot=2, peers={"n1": {**edge, "sent": 11}})), 422, "peering.bytes")
     assert gossip_bytes(stage.running) == {("n0", "up"): GOSSIP_BYTES_MAX - 10, ("n0", "down"): 0}
 
 
-def test_only_peers_tell(stage: Stage) -> None:
-    problem(tell(stage, **word()), 409, "peering.stranger")
-    problem(stage.send("n0", "POST", "/jobs/nothing/peering", json=word()), 404, "job.unknown")
+def test_only_peers_may_report_their_status(stage: Stage) -> None:
+    problem(send_status(stage, **status_report()), 409, "peering.stranger")
+    problem(stage.send("n0", "POST", "/jobs/nothing/peer-status", json=status_report()), 404, "job.unknown")
 
 
-def test_a_long_word_is_not_read(stage: Stage) -> None:
-    enter(stage, "n0")
-    papers(stage)
-    long = word(seen={f"n{i}": 2**50 for i in range(20_000)})
-    problem(tell(stage, **long), 413, "body.too-large")
+def test_an_overlong_status_report_is_not_read(stage: Stage) -> None:
+    join_as_peers(stage, "n0")
+    documents(stage)
+    long = status_report(seen={f"n{i}": 2**50 for i in range(20_000)})
+    problem(send_status(stage, **long), 413, "body.too-large")

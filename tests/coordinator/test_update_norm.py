@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import wire
-from shoal.core.tree import BLOCK_ELEMENTS, Slots, Tree
-from shoal_coordinator.meter import Meter
+from shoal.core.model.tree import BLOCK_ELEMENTS, Slots, Tree
+from shoal.wire.payload import layouts_of, measure, payload_layout, payload_pieces
+from shoal_coordinator.updates.update_norm import StreamingNorm
 
 
 def body(slots: Slots) -> bytes:
-    return b"".join(bytes(piece) for piece in wire.payload_pieces(slots))
+    return b"".join(bytes(piece) for piece in payload_pieces(slots))
 
 
 def metered(slots: Slots, cuts: list[int]) -> float | None:
     """What a meter says of the body when it comes in pieces that end at these places."""
     data = body(slots)
-    meter = Meter(wire.payload_layout(wire.layouts_of(slots)))
+    meter = StreamingNorm(payload_layout(layouts_of(slots)))
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     for start, stop in pairwise(edges):
         meter.feed(data[start:stop])
@@ -45,24 +45,24 @@ def mixed(seed: int, elements: int) -> Slots:
 
 
 @given(st.integers(0, 99), st.integers(1, 200), st.lists(st.integers(0, 10_000), max_size=12))
-def test_the_cuts_do_not_matter(seed: int, elements: int, cuts: list[int]) -> None:
+def test_the_norm_does_not_depend_on_the_chunks(seed: int, elements: int, cuts: list[int]) -> None:
     slots = mixed(seed, elements)
-    assert metered(slots, cuts) == wire.measure(slots)
+    assert metered(slots, cuts) == measure(slots)
     del slots["step"]
-    assert metered(slots, cuts) == wire.measure(slots)
+    assert metered(slots, cuts) == measure(slots)
 
 
 @pytest.mark.parametrize("step", [1, 4093, 65_536, 256_000, 10**9])
-def test_large_bodies_are_cut_as_sums_are(step: int) -> None:
+def test_large_updates_are_measured_in_the_blocks_of_aggregation(step: int) -> None:
     draw = np.random.default_rng(0)
     size = 50 if step == 1 else 3 * BLOCK_ELEMENTS + 17
     slots: Slots = {"model": Tree.of({"w": draw.standard_normal(size).astype(np.float32), "v": draw.normal(size=size)})}
-    assert metered(slots, list(range(0, 13 * size, step))) == wire.measure(slots)
+    assert metered(slots, list(range(0, 13 * size, step))) == measure(slots)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
 @pytest.mark.parametrize("place", ["model", "c", "step"])
-def test_what_is_not_finite_is_left_to_measure(value: float, place: str) -> None:
+def test_non_finite_values_are_left_to_the_full_check(value: float, place: str) -> None:
     slots = mixed(1, 20)
     slots["step"] = 1.0
     if place == "step":
@@ -74,14 +74,14 @@ def test_what_is_not_finite_is_left_to_measure(value: float, place: str) -> None
 
 
 @pytest.mark.parametrize("cuts", [[], [1], list(range(0, 2000, 97))])
-def test_a_boolean_that_is_none_is_left_to_measure(cuts: list[int]) -> None:
+def test_invalid_booleans_are_left_to_the_full_check(cuts: list[int]) -> None:
     for value in (0, 1, 2, 255):
         mask = np.ones(1000, np.uint8)
         mask[700] = value
         slots: Slots = {"model": Tree.of({"mask": mask.view(bool), "w": np.ones(3)})}
-        assert metered(slots, cuts) == (None if value > 1 else wire.measure(slots))
+        assert metered(slots, cuts) == (None if value > 1 else measure(slots))
 
 
-def test_numbers_alone() -> None:
+def test_an_update_of_numbers_without_tensors_has_a_norm() -> None:
     assert metered({"step": -2.5}, []) == 2.5
     assert metered({"model": Tree.of({"n": np.arange(5)})}, []) == 0.0

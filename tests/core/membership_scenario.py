@@ -3,25 +3,25 @@
 from collections.abc import Iterable
 from random import Random
 
-from shoal.core.machine import Effect, Note, Tell, Timer
-from shoal.core.membership import Membership
-from shoal.core.pace import Pace
-from shoal.core.peer_message import MembershipMessage, News, Ping, Pong, Rumour
+from shoal.core.membership.membership import Membership
+from shoal.core.membership.swim_config import SwimConfig
+from shoal.core.protocol.machine import Effect, JobEvent, Tell, Timer
+from shoal.core.protocol.peer_message import MembershipMessage, MemberUpdate, Ping, PingAck, StateSync
 
 ROSTER = frozenset("abcdef")
-QUIET = Pace(reprobe=0.0)
+QUIET = SwimConfig(reprobe=0.0)
 
 
 def begun(
-    live: Iterable[str] = "bcde", pace: Pace = QUIET, roster: frozenset[str] = ROSTER, seed: int = 1
+    live: Iterable[str] = "bcde", pace: SwimConfig = QUIET, roster: frozenset[str] = ROSTER, seed: int = 1
 ) -> Membership:
     """Peer `a` at second 0 of its clock, which knows these to live."""
     peer = Membership("a", rng=Random(seed), pace=pace)
     peer.admit(roster)
     peer.start(0.0)
     for node in live:
-        peer.on(News("f", 0, (Rumour(node, "alive", 0),)), 0.0)
-    peer.on(News("f", 0, (Rumour("f", "left", 0),)), 0.0)
+        peer.on(StateSync("f", 0, (MemberUpdate(node, "alive", 0),)), 0.0)
+    peer.on(StateSync("f", 0, (MemberUpdate("f", "left", 0),)), 0.0)
     return peer
 
 
@@ -30,7 +30,7 @@ def told(effects: Iterable[Effect], *kinds: type[MembershipMessage]) -> list[Tel
 
 
 def notes(effects: Iterable[Effect]) -> list[str]:
-    return [e.text for e in effects if isinstance(e, Note)]
+    return [e.text for e in effects if isinstance(e, JobEvent)]
 
 
 def turn(peer: Membership) -> tuple[str, int, float]:
@@ -44,7 +44,7 @@ def turn(peer: Membership) -> tuple[str, int, float]:
 
 
 def answer(peer: Membership, node: str, seq: int, now: float, incarnation: int = 0) -> list[Effect]:
-    return peer.on(Pong(node, incarnation, seq, node), now)
+    return peer.on(PingAck(node, incarnation, seq, node), now)
 
 
 def silence(peer: Membership) -> str:

@@ -4,18 +4,22 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shoal.core.tree import DTYPES, FLOATS, Array, Layout, Tree
+from shoal.core.model.tree import DTYPES, FLOATS, Array, Layout, Tree
 
 WHOLE = tuple(name for name in DTYPES if name not in FLOATS)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(lambda n: n != "__metadata__")
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 
+BASE_MODELS = st.sampled_from(["", "ba5e" * 16, "0dd0" * 16])
+
+
 @st.composite
 def layouts(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(DTYPES), most: int = 6) -> Layout:
-    """Up to `most` tensors, also empty ones and ones without dimensions."""
+    """Up to `most` tensors, also empty ones and ones without dimensions; of a base model or of none."""
     names = draw(st.lists(NAMES, max_size=most, unique=True))
-    return Layout.of((name, draw(st.sampled_from(dtypes)), draw(SHAPES)) for name in names)
+    entries = [(name, draw(st.sampled_from(dtypes)), draw(SHAPES)) for name in names]
+    return Layout.of(entries, draw(BASE_MODELS))
 
 
 def values(dtype: str, shape: tuple[int, ...], bound: float | None) -> st.SearchStrategy[Array]:
@@ -36,7 +40,7 @@ def values(dtype: str, shape: tuple[int, ...], bound: float | None) -> st.Search
 def trees_of(draw: st.DrawFn, layout: Layout, bound: float | None = None) -> Tree:
     """A tree of that layout."""
     arrays = {leaf.name: draw(values(leaf.dtype, leaf.shape, bound)) for leaf in layout.leaves}
-    return Tree.of(arrays, {leaf.name: leaf.dtype for leaf in layout.leaves})
+    return Tree(layout, Tree.of(arrays, {leaf.name: leaf.dtype for leaf in layout.leaves}).buffer)
 
 
 @st.composite

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core import sums, tree
 from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.sums import FIXED_LIMIT, FIXED_STEP, Totals, TreeSum
-from shoal.core.tree import DTYPES, FLOATS, Layout, Tree, norm
+from shoal.core.model import aggregation, tree
+from shoal.core.model.aggregation import FIXED_LIMIT, FIXED_STEP, Totals, TreeSum
+from shoal.core.model.tree import DTYPES, FLOATS, Layout, Tree, norm
 from tests.core.strategies import layouts, rounded, trees_of, wide
 from tests.core.test_tree import OnDisk
 
@@ -33,7 +33,7 @@ def reports(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(DTYPES), most: int 
     return [(draw(trees_of(layout, bound=100.0)), weight) for weight in weights]
 
 
-def summed(parts, kind: sums.SumKind) -> TreeSum:
+def summed(parts, kind: aggregation.SumKind) -> TreeSum:
     total = TreeSum(parts[0][0].layout, kind)
     for part, weight in parts:
         total.add(part, weight, norm(part))
@@ -50,7 +50,7 @@ def exact_mean(parts, name: str) -> np.ndarray:
 
 
 @given(reports(), st.sampled_from(["float64", "fixed"]), st.booleans(), st.sampled_from([1.0, 0.5]))
-def test_mean_onto_is_the_mean(parts, kind: sums.SumKind, onto: bool, rate: float) -> None:
+def test_mean_onto_is_the_mean(parts, kind: aggregation.SumKind, onto: bool, rate: float) -> None:
     """In place, with all types mixed: the same as without tricks, up to the rounding of sum and result."""
     base = parts[0][0] if onto else None
     weight = float(sum(Fraction(weight) for _, weight in parts))
@@ -121,7 +121,7 @@ def test_a_sum_holds_eight_bytes_for_each_number() -> None:
 
 
 @pytest.mark.parametrize("kind", ["float64", "fixed"])
-def test_what_lies_on_disk_is_added_piece_by_piece(kind: sums.SumKind, monkeypatch) -> None:
+def test_what_lies_on_disk_is_added_piece_by_piece(kind: aggregation.SumKind, monkeypatch) -> None:
     monkeypatch.setattr(tree, "BLOCK_ELEMENTS", 1000)
     here = Tree.of({"a": np.linspace(-1, 1, 50_000), "b": np.ones(7_000, np.float16), "n": np.arange(9_000)})
     disk, base = OnDisk(here.buffer.tobytes()), OnDisk(here.buffer.tobytes())
@@ -153,7 +153,9 @@ def state_of(totals: Totals) -> tuple:
         ("float64", 1.0, np.nan),
     ],
 )
-def test_what_could_overflow_is_refused_and_changes_nothing(kind: sums.SumKind, weight: float, size: float) -> None:
+def test_what_could_overflow_is_refused_and_changes_nothing(
+    kind: aggregation.SumKind, weight: float, size: float
+) -> None:
     totals = Totals(kind)
     totals.add({"model": Tree.of({"a": np.ones(3)}), "turn": 2.0}, 5.0, 2.0)
     before = state_of(totals)

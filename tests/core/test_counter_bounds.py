@@ -6,28 +6,46 @@ from random import Random
 
 import pytest
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.drain import Drain
-from shoal.core.gossip import Decline, Gossip, Holding, Live, PeerEffect
-from shoal.core.machine import Tell, Timer
-from shoal.core.message import Lease
-from shoal.core.peer_message import Bulletin, Declare, News, Offer, Part, Ping, Push, Rumour
-from shoal.core.plan import Plan
-from shoal.core.plausible import INCARNATION_LEAP, ROUND_LEAP, SEEN_SPARE, STRANGERS_MAX, TERM_LEAP, VERSION_LEAP, Lie
-from shoal.core.rumours import INCARNATION_MAX
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.gossip.counter_bounds import (
+    INCARNATION_LEAP,
+    ROUND_LEAP,
+    SEEN_SPARE,
+    STRANGERS_MAX,
+    TERM_LEAP,
+    VERSION_LEAP,
+    ImplausibleCount,
+)
+from shoal.core.gossip.gossip import GossipPeer, ModelRejected, PeerEffect
+from shoal.core.gossip.gossip_state import GossipState, LivePeers
+from shoal.core.gossip.termination import TerminationRule
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.membership.dissemination import INCARNATION_MAX
+from shoal.core.protocol.machine import Tell, Timer
+from shoal.core.protocol.message import CoordinatorAlive
+from shoal.core.protocol.peer_message import (
+    CoordinatorStatus,
+    DeclareFailover,
+    MemberUpdate,
+    ModelOffer,
+    Ping,
+    Push,
+    RingChunk,
+    StateSync,
+)
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import Neighbours
 from shoal.mixing.push_sum import PushSum
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.toys import toy_tree
-from tests.core.membership_stage import begun
-from tests.core.test_peer import Bench
+from shoal.sim.hosts.toy_models import toy_tree
+from shoal.sim.network.blobs import MemoryBlobs
+from tests.core.membership_scenario import begun
+from tests.core.test_failover_peer import Bench
 
 TREE = toy_tree((1.0, 2.0, 3.0), 0)
 
 
 def blamed(effects: list[PeerEffect]) -> set[str]:
-    return {one.node for one in effects if isinstance(one, Lie)}
+    return {one.node for one in effects if isinstance(one, ImplausibleCount)}
 
 
 # Terms and versions: a word about the hub
@@ -36,8 +54,8 @@ def blamed(effects: list[PeerEffect]) -> set[str]:
 def lonely(term: int = 3) -> Bench:
     """A node that has heard the hub in this term, and hears it no more."""
     bench = Bench()
-    bench.feed(bench.order(term), 0.0)
-    bench.feed(Lease(term), 0.5)
+    bench.feed(bench.task(term), 0.0)
+    bench.feed(CoordinatorAlive(term), 0.5)
     bench.feed(Timer(), 16.0)
     return bench
 
@@ -47,12 +65,12 @@ def lonely(term: int = 3) -> Bench:
 def test_a_term_out_of_reach_is_refused_and_its_sender_blamed(term: int, kind: str) -> None:
     bench = lonely()
     if kind == "declare":
-        bench.feed(Declare("b", term, 0, bench.model, "x"), 17.0)
+        bench.feed(DeclareFailover("b", term, 0, bench.model, "x"), 17.0)
     else:
-        bench.feed(Bulletin("b", term, False, False, 0, None), 17.0)
+        bench.feed(CoordinatorStatus("b", term, False, False, 0, None), 17.0)
     assert blamed(bench.effects) == {"b"}
     bench.feed(Timer(), 40.0)
-    bench.feed(Bulletin("c", 3, False, False, 0, None), 40.5)
+    bench.feed(CoordinatorStatus("c", 3, False, False, 0, None), 40.5)
     bench.feed(Timer(), 41.0)
     assert bench.peer.gossip is not None, "it goes away with those that are right"
     assert bench.peer.term == 4
@@ -60,26 +78,26 @@ def test_a_term_out_of_reach_is_refused_and_its_sender_blamed(term: int, kind: s
 
 def test_a_term_between_one_and_two_leaps_is_refused_and_nobody_blamed() -> None:
     bench = lonely()
-    bench.feed(Declare("b", 3 + TERM_LEAP + 1, 0, bench.model, "x"), 17.0)
+    bench.feed(DeclareFailover("b", 3 + TERM_LEAP + 1, 0, bench.model, "x"), 17.0)
     assert blamed(bench.effects) == set()
     assert bench.peer.gossip is None
-    bench.feed(Declare("b", 3 + TERM_LEAP, 0, bench.model, "x"), 18.0)
+    bench.feed(DeclareFailover("b", 3 + TERM_LEAP, 0, bench.model, "x"), 18.0)
     assert bench.peer.term == 3 + TERM_LEAP
 
 
 def test_leaps_do_not_add_up() -> None:
     """What is accepted from hearsay is no ground for the next leap, not in the next process either."""
     bench = lonely()
-    bench.feed(Declare("b", 3 + TERM_LEAP, 0, bench.model, "x"), 17.0)
-    bench.feed(Declare("b", 3 + 2 * TERM_LEAP, 0, bench.model, "x"), 18.0)
+    bench.feed(DeclareFailover("b", 3 + TERM_LEAP, 0, bench.model, "x"), 17.0)
+    bench.feed(DeclareFailover("b", 3 + 2 * TERM_LEAP, 0, bench.model, "x"), 18.0)
     assert bench.peer.term == 3 + TERM_LEAP
-    assert bench.peer.kept()["heard"] == 3
+    assert bench.peer.snapshot()["heard"] == 3
 
 
 def test_a_version_out_of_reach_is_refused() -> None:
     bench = lonely()
     held = bench.peer.base.version
-    bench.feed(Declare("b", 4, held + 2 * VERSION_LEAP + 2, bench.model, "x"), 17.0)
+    bench.feed(DeclareFailover("b", 4, held + 2 * VERSION_LEAP + 2, bench.model, "x"), 17.0)
     assert blamed(bench.effects) == {"b"}
     assert (bench.peer.base.version, bench.peer.gossip) == (held, None)
 
@@ -90,17 +108,17 @@ def test_a_version_out_of_reach_is_refused() -> None:
 class Mixing:
     """Peer `a` of a, b and c, which has made no round yet."""
 
-    def __init__(self, mixer, drain: Drain | None = Drain(10)) -> None:  # noqa: B008 - frozen
-        self.bodies = MemoryBodies()
+    def __init__(self, mixer, drain: TerminationRule | None = TerminationRule(10)) -> None:  # noqa: B008 - frozen
+        self.bodies = MemoryBlobs()
         self.body = self.bodies.put({"model": TREE})
-        me = Holding("a", 1, 5.0, {"model": TREE}, self.bodies, Random(1))
-        self.gossip = Gossip(Plan(1), Algorithm(), me, mixer, drain=drain)
+        me = GossipState("a", 1, 5.0, {"model": TREE}, self.bodies, Random(1))
+        self.gossip = GossipPeer(JobPlan(1), Algorithm(), me, mixer, termination=drain)
         self.gossip.start(0.0)
-        self.gossip.on(Live(frozenset("abc"), roster=frozenset("abc")), 0.0)
+        self.gossip.on(LivePeers(frozenset("abc"), roster=frozenset("abc")), 0.0)
 
     @property
     def seen(self) -> dict[str, int]:
-        return self.gossip.me.seen
+        return self.gossip.me.counts.seen
 
     def push(self, number: int, seen: dict[str, int]) -> list[PeerEffect]:
         return self.gossip.on(Push("b", ("b", 1, number), 1.0, self.body, seen), 1.0)
@@ -112,7 +130,7 @@ def test_a_count_that_cannot_be_is_not_taken_over_and_its_sender_is_blamed(count
     effects = bench.push(1, {"a": count, "b": 4, "c": 2})
     assert blamed(effects) == {"b"}
     assert bench.seen == {"b": 4, "c": 2}, "the step itself is taken: both sides must agree on that"
-    assert bench.gossip.mixer.tallies()["refused"] == 0
+    assert bench.gossip.mixer.counters()["refused"] == 0
 
 
 def test_names_that_the_roster_does_not_have_are_not_taken_over() -> None:
@@ -125,7 +143,7 @@ def test_names_that_the_roster_does_not_have_are_not_taken_over() -> None:
 
 def test_a_newer_roster_lets_names_in() -> None:
     bench = Mixing(PushSum().mixer())
-    bench.gossip.on(Live(frozenset("abc"), roster=frozenset(["a", "b", "c", "new"])), 1.0)
+    bench.gossip.on(LivePeers(frozenset("abc"), roster=frozenset(["a", "b", "c", "new"])), 1.0)
     bench.push(1, {"b": 1, "new": 3})
     assert bench.seen == {"b": 1, "new": 3}
 
@@ -133,29 +151,29 @@ def test_a_newer_roster_lets_names_in() -> None:
 def test_what_is_declined_is_looked_at_as_well() -> None:
     bench = Mixing(PushSum().mixer())
     push = Push("b", ("b", 1, 1), 1.0, bench.body, {"a": 2**63 - 1})
-    assert blamed(bench.gossip.on(Decline(push, "quarantine"), 1.0)) == {"b"}
+    assert blamed(bench.gossip.on(ModelRejected(push, "quarantine"), 1.0)) == {"b"}
 
 
 def test_the_own_count_never_leaves_what_others_believe() -> None:
     """A liar that says the highest count that can be has nobody muted by the next one."""
     bench = Mixing(PushSum().mixer())
     bench.push(1, {"a": 10 + SEEN_SPARE})
-    bench.gossip.me.learn_of({"a": 10 + SEEN_SPARE + 1})
+    bench.gossip.me.counts.merge({"a": 10 + SEEN_SPARE + 1})
     assert bench.seen["a"] == 10 + SEEN_SPARE
 
 
 @pytest.mark.parametrize("round_", [2**63 - 1, ROUND_LEAP + 1])
 def test_a_round_of_mixing_out_of_reach_is_not_followed(round_: int) -> None:
     bench = Mixing(Neighbours("complete").mixer())
-    effects = bench.gossip.on(Offer("b", round_, bench.body), 1.0)
+    effects = bench.gossip.on(ModelOffer("b", round_, bench.body), 1.0)
     assert blamed(effects) == {"b"}
-    bench.gossip.mixer.turn(bench.gossip.me, 2.0)
-    assert bench.gossip.mixer.tallies()["round"] == 1
+    bench.gossip.mixer.begin_turn(bench.gossip.me, 2.0)
+    assert bench.gossip.mixer.counters()["round"] == 1
     ring = Mixing(AllReduce().mixer())
     piece = ring.bodies.put({"piece": TREE})
-    assert blamed(ring.gossip.on(Part("b", round_, 0, 0, 1.0, piece, ring="x"), 1.0)) == {"b"}
-    ring.gossip.mixer.turn(ring.gossip.me, 2.0)
-    assert ring.gossip.mixer.tallies()["round"] == 1
+    assert blamed(ring.gossip.on(RingChunk("b", round_, 0, 0, 1.0, piece, ring="x"), 1.0)) == {"b"}
+    ring.gossip.mixer.begin_turn(ring.gossip.me, 2.0)
+    assert ring.gossip.mixer.counters()["round"] == 1
 
 
 # How often a peer had to overrule others
@@ -166,7 +184,7 @@ def test_a_round_of_mixing_out_of_reach_is_not_followed(round_: int) -> None:
 def test_an_incarnation_that_its_peer_never_said_is_not_believed(state, incarnation: int) -> None:
     peer = begun("bcd")
     peer.on(Ping("c", 0, 1), 0.1)
-    effects = peer.on(News("b", 0, (Rumour("c", state, incarnation),)), 0.2)
+    effects = peer.on(StateSync("b", 0, (MemberUpdate("c", state, incarnation),)), 0.2)
     assert blamed(effects) == {"b"}
     assert peer.state_of("c") == "alive"
 
@@ -174,9 +192,9 @@ def test_an_incarnation_that_its_peer_never_said_is_not_believed(state, incarnat
 def test_within_a_few_leaps_it_is_passed_over_and_nobody_is_blamed() -> None:
     peer = begun("bcd")
     peer.on(Ping("c", 0, 1), 0.1)
-    assert blamed(peer.on(News("b", 0, (Rumour("c", "left", INCARNATION_LEAP + 1),)), 0.2)) == set()
+    assert blamed(peer.on(StateSync("b", 0, (MemberUpdate("c", "left", INCARNATION_LEAP + 1),)), 0.2)) == set()
     assert peer.state_of("c") == "alive"
-    peer.on(News("b", 0, (Rumour("c", "left", INCARNATION_LEAP),)), 0.2)
+    peer.on(StateSync("b", 0, (MemberUpdate("c", "left", INCARNATION_LEAP),)), 0.2)
     assert peer.state_of("c") == "left", "so far it can be true"
     peer.on(Ping("c", INCARNATION_LEAP + 1, 2), 0.3)
     assert peer.state_of("c") == "alive"
@@ -184,28 +202,30 @@ def test_within_a_few_leaps_it_is_passed_over_and_nobody_is_blamed() -> None:
 
 def test_a_leap_that_came_first_is_given_up_when_its_peer_speaks_and_never_told_on() -> None:
     peer = begun("b")
-    peer.on(News("b", 0, (Rumour("c", "left", 2**50),)), 0.1)
+    peer.on(StateSync("b", 0, (MemberUpdate("c", "left", 2**50),)), 0.1)
     assert peer.state_of("c") == "left", "it never spoke here: nothing is known better"
     told = [one.body.news for one in peer.on(Ping("d", 0, 1), 0.2) if isinstance(one, Tell)]
-    assert all(rumour.node != "c" for news in told for rumour in news)
+    assert all(update.node != "c" for news in told for update in news)
     effects = peer.on(Ping("c", 0, 1), 0.3)
     assert peer.state_of("c") == "alive"
     told = [one.body.news for one in effects if isinstance(one, Tell) and one.to == "c"]
-    assert all(rumour.incarnation < 2**50 for news in told for rumour in news)
+    assert all(update.incarnation < 2**50 for news in told for update in news)
 
 
 def test_it_overrules_by_a_leap_at_most_and_once_in_a_period() -> None:
     peer = begun("bcd")
-    peer.on(News("b", 0, (Rumour("a", "left", 2**50),)), 1.0)
+    peer.on(StateSync("b", 0, (MemberUpdate("a", "left", 2**50),)), 1.0)
     assert peer.incarnation == INCARNATION_LEAP
-    peer.on(News("b", 0, (Rumour("a", "left", 2**50),)), 1.5)
+    peer.on(StateSync("b", 0, (MemberUpdate("a", "left", 2**50),)), 1.5)
     assert peer.incarnation == INCARNATION_LEAP
-    peer.on(News("b", 0, (Rumour("a", "dead", INCARNATION_LEAP),)), 1.6)
+    peer.on(StateSync("b", 0, (MemberUpdate("a", "dead", INCARNATION_LEAP),)), 1.6)
     assert peer.incarnation == INCARNATION_LEAP + 1, "what is of its own time is overruled at once"
-    peer.on(News("b", 0, (Rumour("a", "left", 2**50),)), 2.1)
+    peer.on(StateSync("b", 0, (MemberUpdate("a", "left", 2**50),)), 2.1)
     assert peer.incarnation == 2 * INCARNATION_LEAP + 1
 
 
-def test_two_rumours_about_one_peer_in_one_message_are_a_lie() -> None:
+def test_two_updates_about_one_peer_in_one_message_are_a_lie() -> None:
     peer = begun("bcd")
-    assert blamed(peer.on(News("b", 0, (Rumour("c", "left", 1), Rumour("c", "alive", 2))), 0.1)) == {"b"}
+    assert blamed(peer.on(StateSync("b", 0, (MemberUpdate("c", "left", 1), MemberUpdate("c", "alive", 2))), 0.1)) == {
+        "b"
+    }

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from shoal.core.message import Metrics
-from shoal.core.schedule import FULL, VIOLATIONS, Close, View
-from shoal.schedules.drift import STREAK_MAX, Drift
+from shoal.core.protocol.message import Metrics
+from shoal.core.scheduling.schedule import FULL, VIOLATIONS, Close, View
+from shoal.schedules.divergence import STREAK_MAX, Divergence
+from tests.schedules.views import make_view
 
 CREW = ("a", "b", "c")
 FULLY, PARTLY = Close("full", CREW, rebase=True), Close("balanced", ("a", "b"), keep=True)
@@ -29,12 +30,12 @@ def view(numbers: Metrics, **changes: Any) -> View:
         "seed": 0,
         "numbers": numbers,
     }
-    return View(**plain | changes)
+    return make_view(**plain | changes)
 
 
 @pytest.mark.parametrize(("close", "full"), [(FULLY, 1), (PARTLY, 0)])
 def test_violations_and_full_synchronisations_are_counted(close: Close, full: int) -> None:
-    drift = Drift(delta=0.5)
+    drift = Divergence(delta=0.5)
     begun = drift.numbers(view({}), None)
     assert (begun[VIOLATIONS], begun[FULL]) == (0, 0)
     first = drift.numbers(view(begun, recalled=frozenset("b")), close)  # b was asked, so only a has violated
@@ -44,19 +45,19 @@ def test_violations_and_full_synchronisations_are_counted(close: Close, full: in
 
 
 def test_reports_of_the_first_window_and_of_those_who_are_done_violate_nothing() -> None:
-    measured = Drift().numbers(view(Drift().numbers(view({}), None), norms={"a": 0.5, "b": 1.0}), FULLY)
+    measured = Divergence().numbers(view(Divergence().numbers(view({}), None), norms={"a": 0.5, "b": 1.0}), FULLY)
     assert (measured[VIOLATIONS], measured[FULL]) == (0, 1)
-    later = Drift().numbers(view(measured, finished=frozenset("a"), norms={"a": 0.0, "b": 1.0}), FULLY)
+    later = Divergence().numbers(view(measured, finished=frozenset("a"), norms={"a": 0.0, "b": 1.0}), FULLY)
     assert later[VIOLATIONS] == 1
 
 
 def test_a_node_rests_until_its_time() -> None:
-    drift, alone = Drift(delta=0.5), {"reports": CREW, "recalled": frozenset("bc")}
+    drift, alone = Divergence(delta=0.5), {"reports": CREW, "recalled": frozenset("bc")}
     numbers = drift.numbers(view({}), None)
     for _ in range(STREAK_MAX):
-        assert not drift.rests(numbers, "a", 10.0)
+        assert not drift.is_backed_off(numbers, "a", 10.0)
         numbers = drift.numbers(view(numbers, **alone), FULLY)
-    assert drift.rests(numbers, "a", 10.0)  # it was open for 2 s, so it rests for 4
-    assert drift.rests(numbers, "a", 13.9)
-    assert not drift.rests(numbers, "a", 14.0)
-    assert not drift.rests(numbers, "b", 10.0)
+    assert drift.is_backed_off(numbers, "a", 10.0)  # it was open for 2 s, so it rests for 4
+    assert drift.is_backed_off(numbers, "a", 13.9)
+    assert not drift.is_backed_off(numbers, "a", 14.0)
+    assert not drift.is_backed_off(numbers, "b", 10.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.core.failover import MIXED_ROUNDS, Base, unsaid
-from shoal.core.message import Fail, Ref, Report
+from shoal.core.failover.failover import MIXED_ROUNDS, HeldVersion, unacknowledged_report
+from shoal.core.protocol.message import BlobRef, Report, TaskFailed
 
-BODY = Ref("ab" * 32, 20)
+BODY = BlobRef("ab" * 32, 20)
 
 
 def report(version: int = 3, weight: float = 2.0, metrics: dict[str, float] | None = None) -> Report:
@@ -23,7 +23,7 @@ def report(version: int = 3, weight: float = 2.0, metrics: dict[str, float] | No
         (report(version=2), 3, 3, False),
         (report(version=0, weight=0.0, metrics={}), 0, 0, False),
         (report(metrics={MIXED_ROUNDS: 5.0}), 3, 3, False),
-        (Fail("a", (1, 7), "no data"), 3, 3, False),
+        (TaskFailed("a", (1, 7), "no data"), 3, 3, False),
         (None, 3, 3, False),
     ],
     ids=[
@@ -37,6 +37,6 @@ def report(version: int = 3, weight: float = 2.0, metrics: dict[str, float] | No
         "nothing",
     ],
 )
-def test_only_work_that_no_version_holds(said: Report | Fail | None, held: int, base: int, counts: bool) -> None:
-    found = unsaid(said, Base(held, BODY), Base(base, BODY))
+def test_only_work_that_no_version_holds(said: Report | TaskFailed | None, held: int, base: int, counts: bool) -> None:
+    found = unacknowledged_report(said, HeldVersion(held, BODY), HeldVersion(base, BODY))
     assert found == (said if counts else None)

@@ -1,4 +1,4 @@
-"""From which model a node carries on without its hub, and with which work: see `shoal.core.failover`."""
+"""From which model a node carries on without its hub, and with which work: see `shoal.core.failover.failover`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.dynamic import DynamicAveraging
-from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.anchor import SYNC, Anchor
-from shoal.core.failover import carried_on
-from shoal.core.filter import Filter, pack
-from shoal.core.message import Order, Ref, Report
-from shoal.core.tree import Slots, Tree
+from shoal.core.algorithm.algorithm import Algorithm, tree_slot
+from shoal.core.algorithm.filter import Filter, pack
+from shoal.core.algorithm.reference_model import SYNC, ReferenceModel
+from shoal.core.failover.failover import starting_state
+from shoal.core.model.tree import Slots, Tree
+from shoal.core.protocol.message import BlobRef, Report, Task
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
-from shoal.sim.bodies import MemoryBodies
+from shoal.sim.network.blobs import MemoryBlobs
 
 ALGORITHM = DynamicAveraging()
 
@@ -29,55 +29,55 @@ def numbers(slots: Slots) -> list[float]:
     return [float(value) for value in tree_slot(slots, "model")["w"]]
 
 
-def order_of(body: Ref, base: Ref | None, **told: float) -> Order:
-    return Order((1, 1), "a", "train", 3, 7, body, base=base, numbers=told)
+def task_of(body: BlobRef, base: BlobRef | None, **told: float) -> Task:
+    return Task((1, 1), "a", "train", 3, 7, body, reference=base, numbers=told)
 
 
 def test_work_against_a_base_is_carried_on_from_that_base() -> None:
     """The version holds a part of what the node has learned since: it would count twice."""
-    bodies = MemoryBodies()
+    bodies = MemoryBlobs()
     base, version = bodies.put(model(1.0, 2.0)), bodies.put(model(4.0, 4.0))
-    order = order_of(version, base, **{SYNC: 0.0})
-    slots, in_hand = carried_on(ALGORITHM, (), bodies, version, order)
-    assert (numbers(slots), in_hand) == ([1.0, 2.0], order)
+    task = task_of(version, base, **{SYNC: 0.0})
+    slots, in_hand = starting_state(ALGORITHM, (), bodies, version, task)
+    assert (numbers(slots), in_hand) == ([1.0, 2.0], task)
 
 
 @pytest.mark.parametrize("filters", [(Quantize(bits=4, bucket=2),), (Half(),)])
 def test_a_new_base_that_came_as_a_difference_is_carried_on_from(filters: tuple[Filter, ...]) -> None:
-    bodies, anchor = MemoryBodies(), Anchor(filters)
+    bodies, anchor = MemoryBlobs(), ReferenceModel(filters)
     anchor.rebase(bodies, model(1.0, 2.0))
-    slots = anchor.moved(bodies, model(3.3, -7.7), True, 5)
-    sent = bodies.put(anchor.sent(slots))
+    slots = anchor.pack_version(bodies, model(3.3, -7.7), True, 5)
+    sent = bodies.put(anchor.packed_slots(slots))
     anchor.rebase(bodies, slots)
-    order = order_of(sent, anchor.base, **anchor.numbers)
-    assert order.base is not None
+    task = task_of(sent, anchor.task_reference, **anchor.task_numbers)
+    assert task.reference is not None
     newest = bodies.put(model(9.0, 9.0))
-    found, in_hand = carried_on(ALGORITHM, filters, bodies, newest, order)
-    assert (numbers(found), in_hand) == (numbers(slots), order)
+    found, in_hand = starting_state(ALGORITHM, filters, bodies, newest, task)
+    assert (numbers(found), in_hand) == (numbers(slots), task)
 
 
 def test_work_that_cannot_have_been_begun_is_dropped() -> None:
     """Its base was still to be fetched."""
-    bodies = MemoryBodies()
-    version, missing = bodies.put(model(4.0, 4.0)), Ref("0" * 64, 8)
-    order = order_of(version, missing, **{SYNC: 0.0})
-    slots, in_hand = carried_on(ALGORITHM, (), bodies, version, order)
+    bodies = MemoryBlobs()
+    version, missing = bodies.put(model(4.0, 4.0)), BlobRef("0" * 64, 8)
+    task = task_of(version, missing, **{SYNC: 0.0})
+    slots, in_hand = starting_state(ALGORITHM, (), bodies, version, task)
     assert (numbers(slots), in_hand) == ([4.0, 4.0], None)
 
 
 def test_without_a_base_work_joins_the_version() -> None:
-    bodies = MemoryBodies()
+    bodies = MemoryBlobs()
     older, version = bodies.put(model(1.0, 2.0)), bodies.put(model(4.0, 4.0))
-    order = order_of(older, None)
-    slots, in_hand = carried_on(Algorithm(), (), bodies, version, order)
-    assert (numbers(slots), in_hand) == ([4.0, 4.0], order)
-    assert numbers(carried_on(Algorithm(), (), bodies, version, None)[0]) == [4.0, 4.0]
+    task = task_of(older, None)
+    slots, in_hand = starting_state(Algorithm(), (), bodies, version, task)
+    assert (numbers(slots), in_hand) == ([4.0, 4.0], task)
+    assert numbers(starting_state(Algorithm(), (), bodies, version, None)[0]) == [4.0, 4.0]
 
 
 def test_a_report_that_nobody_has_acknowledged_is_added_at_once() -> None:
-    bodies, filters = MemoryBodies(), (Half(),)
+    bodies, filters = MemoryBlobs(), (Half(),)
     base = bodies.put(model(1.0, 2.0))
     said = Report("a", (1, 1), 3, 5.0, bodies.put(pack(filters, model(0.5, -1.0), 1)))
-    slots, in_hand = carried_on(ALGORITHM, filters, bodies, base, said)
+    slots, in_hand = starting_state(ALGORITHM, filters, bodies, base, said)
     assert (numbers(slots), in_hand) == ([1.5, 1.0], None)
-    assert numbers(carried_on(ALGORITHM, filters, bodies, base, replace(said, body=None))[0]) == [1.0, 2.0]
+    assert numbers(starting_state(ALGORITHM, filters, bodies, base, replace(said, body=None))[0]) == [1.0, 2.0]

@@ -9,20 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.bounds import Bounds
+from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.errors import InvalidPayload
-from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Done, Effect, Lost, Measured, Note, Save, Send, Timer, Version
-from shoal.core.message import Ack, Fail, Join, Leave, Order, Poll, Ref, Report
-from shoal.core.plan import Plan
-from shoal.core.schedule import Ask, Close, Decision, View, Wait
-from shoal.core.sums import SumKind
-from shoal.core.tree import Slots, Tree, digest, norm
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.job.update_bounds import UpdateBounds
+from shoal.core.model.aggregation import SumKind
+from shoal.core.model.tree import Slots, Tree, digest, norm
+from shoal.core.protocol.machine import (
+    Effect,
+    JobEvent,
+    Measured,
+    ModelVersion,
+    NodeLost,
+    Restarted,
+    Save,
+    Send,
+    TaskDone,
+    Timer,
+)
+from shoal.core.protocol.message import Ack, BlobRef, Join, Leave, Poll, Report, Task, TaskFailed
+from shoal.core.scheduling.schedule import Ask, Close, Decision, View, Wait
+from shoal.core.server.hub import Hub
 from shoal.schedules.buffer import Buffer
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.toys import Ledger, toy_tree
+from shoal.sim.hosts.toy_models import CountingAlgorithm, toy_tree
+from shoal.sim.network.blobs import MemoryBlobs
 
 NODES = ("a", "b", "c", "d", "e")
 
@@ -31,23 +42,29 @@ def model(*numbers: float) -> Tree:
     return Tree.of({"w": np.array(numbers)})
 
 
-def hub_of(bodies: MemoryBodies, sums: SumKind = "float64", **how) -> Hub:
+def restored(hub: Hub) -> Hub:
+    """Return the hub of its snapshot, after JSON."""
+    settings, snapshot = hub.settings, json.loads(json.dumps(hub.snapshot()))
+    return Hub.restore(settings.plan, settings.algorithm, settings.schedule, hub.store.blobs, snapshot)
+
+
+def hub_of(bodies: MemoryBlobs, sums: SumKind = "float64", **how) -> Hub:
     """A hub at the beginning of its first round, with five nodes."""
     start = bodies.put({"model": how.pop("model", model(1.0, 2.0))})
-    more = {name: how.pop(name) for name in ("filters", "gate", "bounds") if name in how}
-    plan = Plan(how.pop("versions", 3), 7, sums, start, **more)
+    more = {name: how.pop(name) for name in ("filters", "accuracy_drop_max", "bounds") if name in how}
+    plan = JobPlan(how.pop("versions", 3), 7, sums, start, **more)
     algorithm = how.pop("algorithm", Algorithm())
     hub = Hub(plan, algorithm, how.pop("schedule", Rounds(min_nodes=5, quorum=5)), bodies)
-    for event in (Boot(), *map(Join, NODES)):
+    for event in (Restarted(), *map(Join, NODES)):
         hub.on(event, 0.0)
     return hub
 
 
 def report(hub: Hub, node: str, slots: Slots, weight: float) -> Report:
-    order = hub.standing(node)
-    assert isinstance(order, Order)
+    task = hub.poll_reply(node)
+    assert isinstance(task, Task)
     size = max(norm(value) if isinstance(value, Tree) else abs(value) for value in slots.values())
-    return Report(node, order.id, order.version, weight, hub.bodies.put(slots), {}, size)
+    return Report(node, task.id, task.version, weight, hub.store.blobs.put(slots), {}, size)
 
 
 def acks(effects: list[Effect]) -> list[Ack]:
@@ -62,16 +79,16 @@ UPDATES = st.lists(
 
 
 @given(UPDATES, st.permutations(NODES))
-def test_the_model_does_not_depend_on_who_reports_first(updates, order) -> None:
+def test_the_model_does_not_depend_on_who_reports_first(updates, task) -> None:
     results: dict[str, list[Tree]] = {"float64": [], "fixed": []}
     for sums, models in results.items():
-        for nodes in (NODES, order):
-            hub = hub_of(MemoryBodies(), sums, bounds=Bounds(0.0, 1.0))  # type: ignore[arg-type]
+        for nodes in (NODES, task):
+            hub = hub_of(MemoryBlobs(), sums, bounds=UpdateBounds(0.0, 1.0))  # type: ignore[arg-type]
             for node in nodes:
                 x, y, weight = updates[NODES.index(node)]
                 hub.on(report(hub, node, {"model": model(x, y)}, weight), 1.0)
-            assert hub.version == 1
-            models.append(tree_slot(hub.slots, "model"))
+            assert hub.progress.version == 1
+            models.append(tree_slot(hub.store.slots, "model"))
     one, two = results["float64"]
     assert np.allclose(one["w"], two["w"], rtol=1e-12, atol=1e-12 * 1e3)
     one, two = results["fixed"]
@@ -79,25 +96,25 @@ def test_the_model_does_not_depend_on_who_reports_first(updates, order) -> None:
 
 
 def test_a_snapshot_is_json_and_gives_the_same_hub() -> None:
-    bodies = MemoryBodies()
-    hub = hub_of(bodies, algorithm=Ledger(), model=toy_tree((1.0, 2.0, 3.0), 0))
-    hub.on(Fail("e", (1, 5), "no"), 1.0)
+    bodies = MemoryBlobs()
+    hub = hub_of(bodies, algorithm=CountingAlgorithm(), model=toy_tree((1.0, 2.0, 3.0), 0))
+    hub.on(TaskFailed("e", (1, 5), "no"), 1.0)
     for node in NODES:
         for _ in range(2):
-            order = hub.standing(node)
-            if isinstance(order, Order) and order.version == 0:
+            task = hub.poll_reply(node)
+            if isinstance(task, Task) and task.version == 0:
                 slots: Slots = {
                     "model": toy_tree((0.1, 0.2, 0.3), 1),
                     "turn": 1.0,
                     "mark": toy_tree((0.0, 0.0, 1.0), 1),
                 }
                 hub.on(report(hub, node, slots, 2.0), 2.0)
-    assert hub.version == 1
-    state = hub.state()
-    twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, bodies, json.loads(json.dumps(state)))
-    assert twin.state() == state
+    assert hub.progress.version == 1
+    state = hub.snapshot()
+    twin = restored(hub)
+    assert twin.snapshot() == state
     for node in NODES:
-        assert twin.standing(node) == hub.standing(node)
+        assert twin.poll_reply(node) == hub.poll_reply(node)
         given_back = twin.roster[node]
         assert given_back == hub.roster[node]
     event = report(hub, "c", {"model": toy_tree((0.0, 0.0, 0.0), 2), "turn": 2.0, "mark": toy_tree((0, 0, 1), 1)}, 1.0)
@@ -105,11 +122,11 @@ def test_a_snapshot_is_json_and_gives_the_same_hub() -> None:
 
 
 def test_the_snapshot_of_a_new_hub_is_a_new_hub() -> None:
-    bodies = MemoryBodies()
-    plan = Plan(1)
+    bodies = MemoryBlobs()
+    plan = JobPlan(1)
     hub = Hub(plan, Algorithm(), Rounds(), bodies)
-    twin = Hub.restore(plan, Algorithm(), Rounds(), bodies, json.loads(json.dumps(hub.state())))
-    assert twin.on(Boot(), 0.0) == hub.on(Boot(), 0.0)
+    twin = Hub.restore(plan, Algorithm(), Rounds(), bodies, json.loads(json.dumps(hub.snapshot())))
+    assert twin.on(Restarted(), 0.0) == hub.on(Restarted(), 0.0)
     assert twin.on(Join("a"), 0.0) == hub.on(Join("a"), 0.0)
 
 
@@ -124,57 +141,57 @@ def test_the_snapshot_of_a_new_hub_is_a_new_hub() -> None:
     ],
 )
 def test_a_foreign_payload_is_refused_and_changes_nothing(slots: Slots, why: str) -> None:
-    bodies = MemoryBodies()
+    bodies = MemoryBlobs()
     hub = hub_of(bodies)
     effects = hub.on(Report("a", (1, 1), 0, 1.0, bodies.put(slots), {"eval/loss": 1.0}, 1.0), 1.0)
     (ack,) = acks(effects)
     assert not ack.counted
     assert re.search(why, ack.why)
-    assert any(isinstance(effect, Note) and effect.kind == "refusal" and effect.node == "a" for effect in effects)
-    assert not hub.gathered.reports
-    assert not hub.gathered.means
-    assert not hub.gathered.totals.trees
-    assert hub.gathered.totals.weight == 0
+    assert any(isinstance(effect, JobEvent) and effect.kind == "refusal" and effect.node == "a" for effect in effects)
+    assert not hub.state.round.reports
+    assert not hub.state.sum.means
+    assert not hub.state.sum.totals.trees
+    assert hub.state.sum.totals.weight == 0
 
 
 def test_what_a_report_must_carry() -> None:
-    hub = hub_of(MemoryBodies())
-    assert hub.expects("train") == {"model": model(1.0, 2.0).layout}
-    assert hub.expects("init") == hub.expects("evaluate") == {}
+    hub = hub_of(MemoryBlobs())
+    assert hub.reports.layouts("train") == {"model": model(1.0, 2.0).layout}
+    assert hub.reports.layouts("init") == hub.reports.layouts("evaluate") == {}
 
 
 def test_what_a_poll_would_change() -> None:
-    hub = hub_of(MemoryBodies())
-    assert hub.knows("a")
-    assert not hub.knows("x")
+    hub = hub_of(MemoryBlobs())
+    assert hub.is_poll_repeated("a")
+    assert not hub.is_poll_repeated("x")
     hub.on(Poll("x"), 1.0)
-    assert hub.knows("x")
+    assert hub.is_poll_repeated("x")
 
 
 def test_an_initial_model_without_a_model_is_refused() -> None:
-    bodies = MemoryBodies()
-    hub = Hub(Plan(1), Algorithm(), Rounds(), bodies)
-    for event in (Boot(), Join("a")):
+    bodies = MemoryBlobs()
+    hub = Hub(JobPlan(1), Algorithm(), Rounds(), bodies)
+    for event in (Restarted(), Join("a")):
         hub.on(event, 0.0)
     (ack,) = acks(hub.on(Report("a", (1, 1), 0, 1.0, bodies.put({"weights": model(1.0)})), 1.0))
     assert ack == Ack((1, 1), False, "slot 'model' should hold a tree")
-    assert hub.phase == "waiting"
+    assert hub.progress.phase == "waiting"
 
 
 def test_orders_that_carry_the_same_are_stored_once() -> None:
     """Storing means hashing: with a hundred megabytes and fifty nodes that would take seconds."""
 
-    class Counting(MemoryBodies):
+    class Counting(MemoryBlobs):
         puts = 0
 
-        def put(self, slots: Slots) -> Ref:
+        def put(self, slots: Slots) -> BlobRef:
             self.puts += 1
             return super().put(slots)
 
     bodies = Counting()
     hub = hub_of(bodies)
-    orders = [hub.standing(node) for node in NODES]
-    assert len({order.body for order in orders if isinstance(order, Order)}) == 1
+    tasks = [hub.poll_reply(node) for node in NODES]
+    assert len({task.body for task in tasks if isinstance(task, Task)}) == 1
     assert bodies.puts == 2  # the initial model, and version 0
 
 
@@ -187,31 +204,31 @@ class Reserved(Algorithm):
 
 
 def test_a_choice_of_the_slots_is_stored_as_such() -> None:
-    bodies = MemoryBodies()
+    bodies = MemoryBlobs()
     hub = hub_of(bodies, algorithm=Reserved())
-    refs = {order.body for order in map(hub.standing, NODES) if isinstance(order, Order)}
+    refs = {task.body for task in map(hub.poll_reply, NODES) if isinstance(task, Task)}
     assert refs == {bodies.put({"model": model(1.0, 2.0)})}
-    assert hub.model not in refs
+    assert hub.store.model not in refs
 
 
 def test_orders_of_their_own_are_not_mixed_up() -> None:
     """Trees made for one node must not be taken for those of another, wherever they lie in memory."""
-    bodies = MemoryBodies()
-    hub = hub_of(bodies, algorithm=Ledger(), model=toy_tree((1.0, 2.0, 3.0), 0))
+    bodies = MemoryBlobs()
+    hub = hub_of(bodies, algorithm=CountingAlgorithm(), model=toy_tree((1.0, 2.0, 3.0), 0))
     for node in NODES:
-        order = hub.standing(node)
-        assert isinstance(order, Order)
-        assert order.body == bodies.put(Ledger().order(hub.slots, node, "train"))
+        task = hub.poll_reply(node)
+        assert isinstance(task, Task)
+        assert task.body == bodies.put(CountingAlgorithm().task_slots(hub.store.slots, node, "train"))
 
 
 def test_seeds_differ_by_node_and_version_and_stay() -> None:
-    hub = hub_of(MemoryBodies(), schedule=Rounds(min_nodes=5))
+    hub = hub_of(MemoryBlobs(), schedule=Rounds(min_nodes=5))
     seen = set()
     for _ in range(2):
         for node in NODES:
-            order = hub.standing(node)
-            assert isinstance(order, Order)
-            seen.add(order.seed)
+            task = hub.poll_reply(node)
+            assert isinstance(task, Task)
+            seen.add(task.seed)
         for node in NODES:
             hub.on(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), 1.0)
     assert len(seen) == 10
@@ -223,25 +240,25 @@ class Restless(Rounds):
     """Opens rounds and closes them at once, without a report."""
 
     def decide(self, view: View) -> list[Decision]:
-        return [Ask(view.members, "train", "again")]
+        return [Ask(view.nodes.members, "train", "again")]
 
 
 def test_a_schedule_that_does_not_settle_is_an_error() -> None:
     with pytest.raises(AssertionError, match="does not settle at version 0"):
-        hub_of(MemoryBodies(), schedule=Restless())
+        hub_of(MemoryBlobs(), schedule=Restless())
 
 
 @dataclass(frozen=True)
 class Lenient(Rounds):
     """Closes at every report, and counts late ones too."""
 
-    def admits(self, staleness: int) -> bool:
+    def accepts_staleness(self, staleness: int) -> bool:
         return staleness <= 1
 
     def decide(self, view: View) -> list[Decision]:
-        if view.reports:
+        if view.round.reporters:
             return [Close("a report", keep=True)]
-        nodes = tuple(node for node in view.idle if node not in view.asked)
+        nodes = tuple(node for node in view.idle if node not in view.round.asked)
         return [Ask(nodes, "train", "go on")] if nodes else [Wait("reports")]
 
 
@@ -249,34 +266,36 @@ class Lenient(Rounds):
 class Halving(Algorithm):
     """A late report has half the weight."""
 
-    def discount(self, staleness: int) -> float:
+    def staleness_weight(self, staleness: int) -> float:
         return 0.5**staleness
 
 
 def test_a_schedule_may_admit_late_reports() -> None:
-    hub = hub_of(MemoryBodies(), schedule=Lenient(), algorithm=Halving(), versions=9)
-    made: list[Version] = []
+    hub = hub_of(MemoryBlobs(), schedule=Lenient(), algorithm=Halving(), versions=9)
+    made: list[ModelVersion] = []
     for node, value in (("a", 1.0), ("b", 2.0), ("c", 4.0)):
         effects = hub.on(report(hub, node, {"model": model(value, 0.0)}, 4.0), 1.0)
-        made += [effect.what for effect in effects if isinstance(effect, Save) and isinstance(effect.what, Version)]
+        made += [
+            effect.what for effect in effects if isinstance(effect, Save) and isinstance(effect.what, ModelVersion)
+        ]
     assert [(version.number, version.weight) for version in made] == [(1, 4.0), (2, 2.0)]
-    assert tree_slot(hub.slots, "model")["w"][0] == 1.0 + 1.0 + 2.0
+    assert tree_slot(hub.store.slots, "model")["w"][0] == 1.0 + 1.0 + 2.0
     assert acks(hub.on(report(hub, "d", {"model": model(0.0, 0.0)}, 4.0), 1.0))[0].why == "2 versions too late"
 
 
 def test_events_that_are_not_for_a_hub_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(KeyError):
-        hub_of(MemoryBodies()).on(Done((1, 1)), 1.0)
+        hub_of(MemoryBlobs()).on(TaskDone((1, 1)), 1.0)
 
 
 def test_replacing_a_report_is_no_way_to_count_twice() -> None:
-    hub = hub_of(MemoryBodies())
+    hub = hub_of(MemoryBlobs())
     first = report(hub, "a", {"model": model(1.0, 1.0)}, 1.0)
     assert acks(hub.on(first, 1.0))[0].counted
-    second = replace(first, body=hub.bodies.put({"model": model(9.0, 9.0)}), weight=9.0)
+    second = replace(first, body=hub.store.blobs.put({"model": model(9.0, 9.0)}), weight=9.0)
     assert acks(hub.on(second, 1.0))[0].counted  # the answer of the first
-    assert hub.gathered.totals.weight == 1
-    assert len(hub.gathered.reports) == 1
+    assert hub.state.sum.totals.weight == 1
+    assert len(hub.state.round.reports) == 1
 
 
 def test_invalid_payload_is_what_a_missing_slot_raises() -> None:
@@ -286,41 +305,41 @@ def test_invalid_payload_is_what_a_missing_slot_raises() -> None:
 
 def test_a_report_on_an_older_version_may_be_the_first_thing_that_happens_to_the_next() -> None:
     """One may train at a time. It is lost, another is asked, both report: nobody is asked in between."""
-    hub = hub_of(MemoryBodies(), schedule=Buffer(concurrency=1, min_nodes=5))
-    (first,) = (node for node in NODES if isinstance(hub.standing(node), Order))
+    hub = hub_of(MemoryBlobs(), schedule=Buffer(concurrency=1, min_nodes=5))
+    (first,) = (node for node in NODES if isinstance(hub.poll_reply(node), Task))
     late = report(hub, first, {"model": model(1.0, 0.0)}, 1.0)
-    hub.on(Lost(first, "its lease ran out"), 1.0)
-    (second,) = (node for node in NODES if isinstance(hub.standing(node), Order) and node != first)
+    hub.on(NodeLost(first, "its lease ran out"), 1.0)
+    (second,) = (node for node in NODES if isinstance(hub.poll_reply(node), Task) and node != first)
     other = report(hub, second, {"model": model(0.0, 1.0)}, 1.0)
     hub.on(late, 2.0)
-    assert (hub.version, hub.gathered.opened) == (1, 2.0)
+    assert (hub.progress.version, hub.state.round.opened) == (1, 2.0)
     hub.on(other, 3.0)
-    assert hub.version == 2
-    assert tree_slot(hub.slots, "model")["w"].tolist() == [2.0, 3.0]
+    assert hub.progress.version == 2
+    assert tree_slot(hub.store.slots, "model")["w"].tolist() == [2.0, 3.0]
 
 
 def test_a_node_that_hangs_across_a_version_does_not_stop_the_next_one() -> None:
     """Two may train at a time; both hang, one of them after a report has made a version. Its deadline brings others."""
-    hub = hub_of(MemoryBodies(), versions=9, schedule=Buffer(concurrency=1, min_nodes=5, deadline_s=10.0))
-    (first,) = (node for node in NODES if isinstance(hub.standing(node), Order))
+    hub = hub_of(MemoryBlobs(), versions=9, schedule=Buffer(concurrency=1, min_nodes=5, deadline_s=10.0))
+    (first,) = (node for node in NODES if isinstance(hub.poll_reply(node), Task))
     hub.on(Timer(), 10.0)  # it hangs: another one is asked
-    (second,) = (node for node in NODES if isinstance(hub.standing(node), Order) and node != first)
+    (second,) = (node for node in NODES if isinstance(hub.poll_reply(node), Task) and node != first)
     hub.on(report(hub, second, {"model": model(0.0, 1.0)}, 1.0), 11.0)
-    assert hub.version == 1
+    assert hub.progress.version == 1
     for now in (21.0, 41.0, 81.0):
         hub.on(Timer(), now)
-    assert sum(isinstance(hub.standing(node), Order) for node in NODES) > 1
+    assert sum(isinstance(hub.poll_reply(node), Task) for node in NODES) > 1
 
 
 def test_a_report_that_is_too_old_is_no_failure() -> None:
     """Slow is not broken: its node is asked again, however often."""
-    hub = hub_of(MemoryBodies(), versions=100, schedule=Buffer(staleness_max=0, min_nodes=5))
+    hub = hub_of(MemoryBlobs(), versions=100, schedule=Buffer(staleness_max=0, min_nodes=5))
     for turn in range(10):
         late = report(hub, "a", {"model": model(0.0, 0.0)}, 1.0)
         hub.on(report(hub, "b", {"model": model(0.0, 0.0)}, 1.0), turn)
         (ack,) = acks(hub.on(late, turn))
         assert (ack.counted, ack.why) == (False, "1 versions too late")
-        assert isinstance(hub.standing("a"), Order)
+        assert isinstance(hub.poll_reply("a"), Task)
     assert hub.roster["a"].failures == 0
 
 
@@ -329,49 +348,51 @@ def measured(hub: Hub, node: str, accuracy: float, examples: float = 10.0) -> di
     metrics = {"eval/accuracy": accuracy, "eval/examples": examples, "train/loss": 1.0}
     said = replace(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), metrics=metrics)
     (found,) = [effect for effect in hub.on(said, 1.0) if isinstance(effect, Measured)]
-    assert found.number == hub.version - (len(hub.gathered.reports) == 0)  # the version that it closed came after it
+    assert found.number == hub.progress.version - (
+        len(hub.state.round.reports) == 0
+    )  # the version that it closed came after it
     return found.metrics
 
 
 def test_a_version_of_a_few_reports_is_as_good_as_every_nodes_last_report_says() -> None:
     """Not as good as the two say that happened to report for it; one that has left says nothing any more."""
-    hub = hub_of(MemoryBodies(), schedule=Buffer(size=2, min_nodes=5), versions=9)
+    hub = hub_of(MemoryBlobs(), schedule=Buffer(size=2, min_nodes=5), versions=9)
     for node, accuracy in zip(NODES, (0.5, 0.5, 0.9, 0.9, 0.5), strict=True):
         known = measured(hub, node, accuracy)
     assert (known["eval/nodes"], known["eval/asked"], known["eval/examples"]) == (5, 5, 50)
     assert known["eval/accuracy"] == pytest.approx(0.66)
     assert measured(hub, "c", 0.4, examples=30.0)["eval/accuracy"] == pytest.approx((0.5 * 3 + 0.4 * 3 + 0.9) / 7)
-    again = Hub.restore(hub.plan, hub.algorithm, hub.schedule, hub.bodies, hub.state())
+    again = restored(hub)
     again.on(Leave("d"), 1.0)
     assert measured(again, "a", 0.5)["eval/accuracy"] == pytest.approx((0.5 * 3 + 0.4 * 3) / 6)
 
 
 def test_the_first_reports_of_a_buffer_are_known_to_be_a_part() -> None:
-    hub = hub_of(MemoryBodies(), schedule=Buffer(size=2, min_nodes=5))
+    hub = hub_of(MemoryBlobs(), schedule=Buffer(size=2, min_nodes=5))
     known = measured(hub, "a", 0.98)
     assert (known["eval/nodes"], known["eval/asked"]) == (1, 5)
 
 
 def test_who_misses_deadlines_is_remembered() -> None:
     """Over a restart as well. Who was asked beyond the cohort, and came last in a round that was full, missed none."""
-    hub = hub_of(MemoryBodies(), schedule=Rounds(min_nodes=5, deadline_s=10.0), versions=20)
+    hub = hub_of(MemoryBlobs(), schedule=Rounds(min_nodes=5, deadline_s=10.0), versions=20)
     for start in range(0, 12 * 11, 11):
         for node in NODES[:4]:
             hub.on(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), start + 1.0)
         hub.on(Timer(), start + 11.0)
-    again = Hub.restore(hub.plan, hub.algorithm, hub.schedule, hub.bodies, hub.state())
-    assert [again.roster[node].deadlines for node in NODES] == ["+" * 10] * 4 + ["-" * 10]
-    full = hub_of(MemoryBodies(), schedule=Rounds(min_nodes=5, cohort=4, over=1), versions=20)
+    again = restored(hub)
+    assert [again.roster[node].history.deadlines for node in NODES] == ["+" * 10] * 4 + ["-" * 10]
+    full = hub_of(MemoryBlobs(), schedule=Rounds(min_nodes=5, cohort=4, over_select=1), versions=20)
     for node in NODES[:4]:
         full.on(report(full, node, {"model": model(0.0, 0.0)}, 1.0), 1.0)
-    assert [full.roster[node].deadlines for node in NODES] == ["+"] * 4 + [""]
+    assert [full.roster[node].history.deadlines for node in NODES] == ["+"] * 4 + [""]
 
 
 def test_the_last_model_of_a_buffer_is_measured() -> None:
-    """By all who are here, those as well whose orders of earlier versions stood when it was made."""
-    hub = hub_of(MemoryBodies(), schedule=Buffer(size=2, min_nodes=5), versions=1)
+    """By all who are here, those as well whose tasks of earlier versions stood when it was made."""
+    hub = hub_of(MemoryBlobs(), schedule=Buffer(size=2, min_nodes=5), versions=1)
     for node in ("a", "b"):
         hub.on(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), 1.0)
-    assert hub.phase == "evaluating"
-    orders = [hub.standing(node) for node in NODES]
-    assert [order.kind for order in orders if isinstance(order, Order)] == ["evaluate"] * 5
+    assert hub.progress.phase == "evaluating"
+    tasks = [hub.poll_reply(node) for node in NODES]
+    assert [task.kind for task in tasks if isinstance(task, Task)] == ["evaluate"] * 5

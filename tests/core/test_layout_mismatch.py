@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import pytest
 
-from shoal.core.algorithm import Algorithm, tree_slot
+from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.errors import Refused
-from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Effect, Lost, Note, Timer
-from shoal.core.message import About, Ack, Change, Idle, Join, Order, Report, Stop
-from shoal.core.plan import Plan
-from shoal.core.selection import Selection, of_info
-from shoal.core.tree import Layout, ModelForm, differences
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.model_form import ModelForm, differences
+from shoal.core.model.tree import Layout
+from shoal.core.protocol.machine import Effect, JobEvent, NodeLost, Restarted, Timer
+from shoal.core.protocol.message import Ack, ChangeSettings, Join, NodeInfo, NoTask, Report, Stop, Task
+from shoal.core.scheduling.selection import Selection, parse_node_info
+from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
-from tests.core.test_hub import acks, model, report
+from shoal.sim.network.blobs import MemoryBlobs
+from tests.core.test_hub import acks, model, report, restored
 
 RIGHT = Layout.of([("w", "F64", (2,))])
 WRONG = Layout.of([("w", "F64", (2,)), ("bias", "F32", (3,))])
@@ -24,105 +25,114 @@ TEXT = "its model differs from the job's (2 tensors, not 1): was it started with
 TEXT += "the right --model?"
 
 
-def says(layout: Layout | None) -> About:
-    return About(model=layout.form if layout is not None else None)
+def says(layout: Layout | None) -> NodeInfo:
+    return NodeInfo(model=layout.form if layout is not None else None)
 
 
 def hub_of(*layouts: Layout | None, start: bool = True, min_nodes: int = 1, tags: tuple[str, ...] = ()) -> Hub:
     """Nodes a, b, … with models of these layouts have joined, one after the other."""
-    bodies = MemoryBodies()
+    bodies = MemoryBlobs()
     body = bodies.put({"model": model(1.0, 2.0)}) if start else None
-    plan = Plan(9, 7, "float64", body, selection=Selection(tags=tags))
+    plan = JobPlan(9, 7, "float64", body, selection=Selection(tags=tags))
     hub = Hub(plan, Algorithm(), Rounds(min_nodes=min_nodes), bodies)
-    hub.on(Boot(), 0.0)
+    hub.on(Restarted(), 0.0)
     for node, layout in zip("abcde", layouts, strict=False):
         hub.on(Join(node, about=says(layout)), 0.0)
     return hub
 
 
 def warnings(effects: list[Effect]) -> list[str]:
-    return [effect.text for effect in effects if isinstance(effect, Note) and effect.kind == "warning"]
+    return [effect.text for effect in effects if isinstance(effect, JobEvent) and effect.kind == "warning"]
 
 
 def test_it_takes_no_part_and_is_told_why_and_people_are_once() -> None:
     hub = hub_of(RIGHT, RIGHT)
     assert warnings(hub.on(Join("late", about=says(WRONG)), 1.0)) == [f"late takes no part: {TEXT}"]
-    assert hub.standing("late") == Stop(TEXT, foreign=True)
-    assert hub.foreign == {"late": TEXT}
-    assert "late" not in hub.members()
+    assert hub.poll_reply("late") == Stop(TEXT, foreign=True)
+    assert hub.eligibility.foreign_models == {"late": TEXT}
+    assert "late" not in hub.eligibility.counted_nodes()
     for node in "ab":
         hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 2.0)
-    assert hub.version == 1, "nobody waits for it"
-    twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, hub.bodies, json.loads(json.dumps(hub.state())))
-    assert twin.standing("late") == hub.standing("late")
+    assert hub.progress.version == 1, "nobody waits for it"
+    twin = restored(hub)
+    assert twin.poll_reply("late") == hub.poll_reply("late")
     for one in (hub, twin):
         assert warnings(one.on(Join("late", about=says(WRONG)), 3.0)) == []
         assert warnings(one.on(Join("later", about=says(WRONG)), 3.0)) == [f"later takes no part: {TEXT}"]
         one.on(Join("late", about=says(RIGHT)), 4.0)
         one.on(Join("later", about=says(None)), 4.0)
-        assert one.foreign == {}
-        assert not isinstance(one.standing("later"), Stop), "one that says nothing is asked"
+        assert one.eligibility.foreign_models == {}
+        assert not isinstance(one.poll_reply("later"), Stop), "one that says nothing is asked"
+
+
+def test_another_base_model_is_another_model() -> None:
+    hub = hub_of(RIGHT)
+    based = replace(RIGHT, base_model="ba5e" * 16)
+    (text,) = warnings(hub.on(Join("late", about=says(based)), 1.0))
+    assert "late takes no part: its model differs from the job's (base model ba5eba5eba5e, not no base model)" in text
 
 
 def test_of_whom_the_job_does_not_want_it_does_not_matter() -> None:
     hub = hub_of(RIGHT, WRONG, WRONG, tags=("ship",))
-    hub.on(Join("d", about=About(("ship",), model=WRONG.form)), 1.0)
-    hub.on(Join("e", about=About(("ship",), model=RIGHT.form)), 1.0)
-    assert hub.foreign.keys() == {"d"}, "several projects share a coordinator: nobody is to be alarmed of the others"
-    assert not isinstance(hub.standing("b"), Stop)
+    hub.on(Join("d", about=NodeInfo(("ship",), model=WRONG.form)), 1.0)
+    hub.on(Join("e", about=NodeInfo(("ship",), model=RIGHT.form)), 1.0)
+    assert hub.eligibility.foreign_models.keys() == {"d"}, (
+        "several projects share a coordinator: nobody is to be alarmed of the others"
+    )
+    assert not isinstance(hub.poll_reply("b"), Stop)
 
 
 def test_all_of_them_are_what_the_job_waits_for() -> None:
     hub = hub_of(WRONG, WRONG)
-    assert hub.idle
-    assert hub.waits == f"0 of 1 node ready; not asked: a, b: {TEXT}"
-    hub.on(Lost("a"), 1.0)
-    assert hub.foreign.keys() == {"b"}
+    assert hub.state.is_idle
+    assert hub.progress.waiting_for == f"0 of 1 node ready; not asked: a, b: {TEXT}"
+    hub.on(NodeLost("a"), 1.0)
+    assert hub.eligibility.foreign_models.keys() == {"b"}
 
 
 def test_it_gives_no_initial_model_where_others_are_more() -> None:
     hub = hub_of(WRONG, RIGHT, RIGHT, start=False, min_nodes=3)
-    assert isinstance(hub.standing("a"), Idle), "though it is the first by name"
-    assert hub.foreign == {}, "it may be the job's yet"
-    order = hub.standing("b")
-    assert isinstance(order, Order)
-    assert order.kind == "init"
-    hub.on(Report("b", order.id, 0, 1.0, hub.bodies.put({"model": model(1.0, 1.0)})), 2.0)
-    assert hub.foreign.keys() == {"a"}
-    assert hub.waits.startswith("2 of 3 nodes ready; not asked: a: its model differs")
+    assert isinstance(hub.poll_reply("a"), NoTask), "though it is the first by name"
+    assert hub.eligibility.foreign_models == {}, "it may be the job's yet"
+    task = hub.poll_reply("b")
+    assert isinstance(task, Task)
+    assert task.kind == "init"
+    hub.on(Report("b", task.id, 0, 1.0, hub.store.blobs.put({"model": model(1.0, 1.0)})), 2.0)
+    assert hub.eligibility.foreign_models.keys() == {"a"}
+    assert hub.progress.waiting_for.startswith("2 of 3 nodes ready; not asked: a: its model differs")
     hub.on(Join("d", about=says(RIGHT)), 3.0)
-    assert hub.gathered.asked == {"b", "c", "d"}
+    assert hub.state.round.asked == {"b", "c", "d"}
 
 
 def test_it_may_where_there_is_nobody_else() -> None:
     hub = hub_of(WRONG, RIGHT, RIGHT, start=False, min_nodes=3)
     for now in (300.0, 600.0, 900.0):
         hub.on(Timer(), now)
-    order = hub.standing("a")
-    assert isinstance(order, Order), "the others have been asked, and say nothing"
-    assert isinstance(hub_of(WRONG, RIGHT, start=False).standing("a"), Order), "one against one is no majority"
+    task = hub.poll_reply("a")
+    assert isinstance(task, Task), "the others have been asked, and say nothing"
+    assert isinstance(hub_of(WRONG, RIGHT, start=False).poll_reply("a"), Task), "one against one is no majority"
 
 
 def test_who_was_asked_for_the_model_is_not_any_more_when_most_have_another() -> None:
     hub = hub_of(WRONG, start=False)
-    order = hub.standing("a")
-    assert isinstance(order, Order)
+    task = hub.poll_reply("a")
+    assert isinstance(task, Task)
     for node in "bc":
         hub.on(Join(node, about=says(RIGHT)), 1.0)
-    assert isinstance(hub.standing("a"), Idle)
-    effects = hub.on(Report("a", order.id, 0, 1.0, hub.bodies.put({"model": model(1.0, 1.0)})), 2.0)
-    assert acks(effects) == [Ack(order.id, False, "order 1.1 was superseded; version is 0")]
-    assert hub.model is None
-    assert {node for node in "bc" if isinstance(hub.standing(node), Order)} == {"b"}
+    assert isinstance(hub.poll_reply("a"), NoTask)
+    effects = hub.on(Report("a", task.id, 0, 1.0, hub.store.blobs.put({"model": model(1.0, 1.0)})), 2.0)
+    assert acks(effects) == [Ack(task.id, False, "task 1.1 was superseded; version is 0")]
+    assert hub.store.model is None
+    assert {node for node in "bc" if isinstance(hub.poll_reply(node), Task)} == {"b"}
 
 
 def test_a_process_that_comes_back_with_another_learner_loses_its_order() -> None:
     hub = hub_of(RIGHT, RIGHT)
-    assert isinstance(hub.standing("a"), Order)
+    assert isinstance(hub.poll_reply("a"), Task)
     hub.on(Join("a", about=says(WRONG)), 1.0)
-    assert hub.standing("a") == Stop(TEXT, foreign=True)
+    assert hub.poll_reply("a") == Stop(TEXT, foreign=True)
     hub.on(report(hub, "b", {"model": model(1.0, 1.0)}, 1.0), 2.0)
-    assert hub.version == 1
+    assert hub.progress.version == 1
 
 
 def test_what_differs_is_named() -> None:
@@ -140,11 +150,11 @@ def test_what_differs_is_named() -> None:
 
 def test_a_node_tells_it_at_its_hello() -> None:
     said = {"digest": "a" * 64, "tensors": 2, "elements": 5}
-    assert of_info({"model": said}).model == ModelForm("a" * 64, 2, 5)
-    assert of_info({}).model is None
+    assert parse_node_info({"model": said}).model == ModelForm("a" * 64, 2, 5)
+    assert parse_node_info({}).model is None
     for wrong in ([], "x", {}, said | {"digest": "A"}, said | {"tensors": True}, said | {"elements": -1}):
         with pytest.raises(Refused, match="model has a digest"):
-            of_info({"model": wrong})
+            parse_node_info({"model": wrong})
 
 
 def test_in_the_end_it_is_said_who_never_counted() -> None:
@@ -152,18 +162,18 @@ def test_in_the_end_it_is_said_who_never_counted() -> None:
     hub.on(Join("late", about=says(WRONG)), 1.0)
     for node in "ab":
         hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 2.0)
-    hub.on(Lost("c"), 3.0)
-    assert hub.version == 1
+    hub.on(NodeLost("c"), 3.0)
+    assert hub.progress.version == 1
     hub.on(Join("e", about=says(RIGHT)), 3.0)
     hub.on(Join("d", about=says(RIGHT)), 3.0)
-    assert hub.uncounted() == (["c", "e", "late"], 5), "d came when nobody was asked any more"
-    hub.on(Change({"rounds": 2.0}), 3.0)
+    assert hub.eligibility.never_counted() == (["c", "e", "late"], 5), "d came when nobody was asked any more"
+    hub.on(ChangeSettings({"rounds": 2.0}), 3.0)
     for node in "abe":
         hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 4.0)
-    assert hub.phase == "evaluating"
-    hub = Hub.restore(hub.plan, hub.algorithm, hub.schedule, hub.bodies, json.loads(json.dumps(hub.state())))
+    assert hub.progress.phase == "evaluating"
+    hub = restored(hub)
     for node in "abde":
-        order = hub.standing(node)
-        assert isinstance(order, Order)
-        hub.on(Report(node, order.id, order.version, 1.0), 5.0)
-    assert hub.ends_after_round == "2 versions, measured by 4 nodes; 2 of 5 nodes never counted: c, late"
+        task = hub.poll_reply(node)
+        assert isinstance(task, Task)
+        hub.on(Report(node, task.id, task.version, 1.0), 5.0)
+    assert hub.progress.ends_after_round == "2 versions, measured by 4 nodes; 2 of 5 nodes never counted: c, late"

@@ -7,10 +7,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from shoal.core.cluster.leader_lease import (
+    LeaderLease,
+    LeaseRow,
+    LocalLeader,
+    NoLeader,
+    ReadLease,
+    RemoteLeader,
+    StepDown,
+    TakeLease,
+)
 from shoal.core.errors import InvalidJob
-from shoal.core.tenure import Drop, Elsewhere, Here, Lease, Look, Nobody, Take, Tenure
-from shoal.sim.clock import Clock
-from tests.nightly import at_night
+from shoal.sim.network.clock import VirtualClock
+from tests.support.nightly import at_night
 
 LEASE_S, LOOK_S, RENEW_S = 3.0, 0.4, 1.0
 SKEW = 0.02
@@ -21,7 +30,7 @@ SKEW = 0.02
 class Row:
     """The lease, and what was written under it."""
 
-    epoch: int = 0
+    term: int = 0
     holder: str = ""
     until: float = 0.0
     address: str = ""
@@ -35,7 +44,7 @@ class Process:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.rng = world.rng
-        self.tenure = Tenure(name, LEASE_S, LOOK_S)
+        self.tenure = LeaderLease(name, LEASE_S, LOOK_S)
         self.rate, self.offset = 1.0 + self.rng.uniform(-SKEW, SKEW), self.rng.uniform(0, 1e6)
         self.alive, self.held_up = True, []  # type: ignore[var-annotated]
         self.paused = False
@@ -67,11 +76,11 @@ class Process:
     def turn(self) -> None:
         """What the machine says, one thing after the other."""
         match self.tenure.next(self.now()):
-            case Look():
+            case ReadLease():
                 self.later(self.look, self.now())
-            case Take():
+            case TakeLease():
                 self.later(self.take, self.now())
-            case Drop():
+            case StepDown():
                 self.mine = 0
                 self.tenure.dropped(self.now())
                 self.later(self.turn)
@@ -83,21 +92,21 @@ class Process:
         if not row.reached:
             self.tenure.missed(self.now())
         else:
-            seen = Lease(row.epoch, row.holder, row.until - self.world.clock.now, row.address, "s")
+            seen = LeaseRow(row.term, row.holder, row.until - self.world.clock.now, row.address, "s")
             self.later(self.looked, begun, seen)
             return
         self.later(self.turn)
 
-    def looked(self, begun: float, seen: Lease) -> None:
+    def looked(self, begun: float, seen: LeaseRow) -> None:
         self.tenure.looked(begun, self.now(), seen)
         self.turn()
 
     def take(self, begun: float) -> None:
         row = self.world.row
         if row.reached and (row.until < self.world.clock.now or row.holder == self.name):
-            row.epoch, row.holder, row.until = row.epoch + 1, self.name, self.world.clock.now + LEASE_S
+            row.term, row.holder, row.until = row.term + 1, self.name, self.world.clock.now + LEASE_S
             row.address = ""
-            self.later(self.taken, begun, row.epoch)
+            self.later(self.taken, begun, row.term)
         else:
             self.later(self.refused)
 
@@ -105,16 +114,16 @@ class Process:
         self.tenure.refused(self.now())
         self.turn()
 
-    def taken(self, begun: float, epoch: int) -> None:
-        self.mine = epoch
+    def taken(self, begun: float, term: int) -> None:
+        self.mine = term
         self.tenure.renewed(begun)
         self.renew()
-        self.world.clock.after(self.rng.choice((0.05, 0.5, 5.0)), self.come, self.ready, epoch)  # the journal's replay
+        self.world.clock.after(self.rng.choice((0.05, 0.5, 5.0)), self.come, self.ready, term)  # the journal's replay
 
-    def ready(self, epoch: int) -> None:
-        if self.world.row.epoch == epoch:
+    def ready(self, term: int) -> None:
+        if self.world.row.term == term:
             self.world.row.address = self.name
-        self.tenure.took(epoch)
+        self.tenure.took(term)
         self.turn()
 
     def renew(self) -> None:
@@ -122,15 +131,15 @@ class Process:
         if self.mine:
             self.later(self.commit, self.now(), self.mine)
 
-    def commit(self, begun: float, epoch: int) -> None:
+    def commit(self, begun: float, term: int) -> None:
         row = self.world.row
         if not row.reached:
             self.later(self.renew)
-        elif row.epoch != epoch:
+        elif row.term != term:
             self.later(self.tenure.fenced)
         else:
             row.until = self.world.clock.now + LEASE_S
-            row.written.append(epoch)
+            row.written.append(term)
             self.later(self.tenure.renewed, begun)
             self.world.clock.after(RENEW_S, self.come, self.renew)
 
@@ -139,7 +148,7 @@ class World:
     """A few of them, and what befalls them."""
 
     def __init__(self, seed: int, count: int = 3) -> None:
-        self.rng, self.clock, self.row = random.Random(seed), Clock(), Row()
+        self.rng, self.clock, self.row = random.Random(seed), VirtualClock(), Row()
         self.processes = {f"c{i}": Process(self, f"c{i}") for i in range(count)}
 
     def run(self, seconds: float) -> None:
@@ -149,13 +158,13 @@ class World:
             self.check()
 
     def answering(self) -> list[Process]:
-        return [one for one in self.processes.values() if isinstance(one.tenure.way(one.now()), Here)]
+        return [one for one in self.processes.values() if isinstance(one.tenure.way(one.now()), LocalLeader)]
 
     def check(self) -> None:
-        """Whoever would answer now, were it woken this instant: one at most, and of the newest epoch."""
+        """Whoever would answer now, were it woken this instant: one at most, and of the newest term."""
         found = self.answering()
         assert len(found) <= 1, [(one.name, one.mine) for one in found]
-        assert all(one.mine == self.row.epoch for one in found)
+        assert all(one.mine == self.row.term for one in found)
         assert self.row.written == sorted(self.row.written)
 
     def mischief(self) -> None:
@@ -187,10 +196,10 @@ def test_never_two_and_in_the_end_one(seed: int) -> None:
     world.run(3 * LEASE_S + 10)  # replaying may take five seconds, and the first may be killed before it is ready
     owner = world.answering()
     assert len(owner) == 1
-    assert world.row.epoch > 1
+    assert world.row.term > 1
     for one in world.processes.values():
         if one is not owner[0]:
-            assert one.tenure.way(one.now()) == Elsewhere(world.row.epoch, owner[0].name, "s")
+            assert one.tenure.way(one.now()) == RemoteLeader(world.row.term, owner[0].name, "s")
 
 
 def test_after_a_death_another_answers_soon() -> None:
@@ -203,44 +212,44 @@ def test_after_a_death_another_answers_soon() -> None:
     assert [one.name for one in world.answering()] != []
 
 
-def standby(me: str = "a") -> Tenure:
-    tenure = Tenure(me, LEASE_S, LOOK_S)
-    assert tenure.next(0.0) == Look()
+def standby(me: str = "a") -> LeaderLease:
+    tenure = LeaderLease(me, LEASE_S, LOOK_S)
+    assert tenure.next(0.0) == ReadLease()
     return tenure
 
 
 def test_a_lease_that_is_held_is_looked_at_again_and_followed_while_it_lasts() -> None:
     tenure = standby()
-    tenure.looked(0.0, 0.1, Lease(7, "b", 1.0, "http://b", "s"))
+    tenure.looked(0.0, 0.1, LeaseRow(7, "b", 1.0, "http://b", "s"))
     assert tenure.next(0.1) == 0.1 + LOOK_S
-    assert tenure.way(0.9) == Elsewhere(7, "http://b", "s")
-    assert tenure.way(1.0) == Nobody(LOOK_S)  # counted from when it was asked, not from when it was told
+    assert tenure.way(0.9) == RemoteLeader(7, "http://b", "s")
+    assert tenure.way(1.0) == NoLeader(LOOK_S)  # counted from when it was asked, not from when it was told
 
 
 def test_an_owner_that_is_not_ready_yet_gets_nothing() -> None:
     tenure = standby()
-    tenure.looked(0.0, 0.1, Lease(7, "b", 1.0))
-    assert tenure.way(0.2) == Nobody(LOOK_S)
+    tenure.looked(0.0, 0.1, LeaseRow(7, "b", 1.0))
+    assert tenure.way(0.2) == NoLeader(LOOK_S)
 
 
 def test_what_ends_before_the_next_look_is_looked_at_when_it_ends() -> None:
     tenure = standby()
-    tenure.looked(0.0, 0.0, Lease(7, "b", 0.1, "http://b", "s"))
+    tenure.looked(0.0, 0.0, LeaseRow(7, "b", 0.1, "http://b", "s"))
     assert tenure.next(0.0) == 0.1
 
 
-@pytest.mark.parametrize("seen", [Lease(7, "b", -0.1), Lease(7, "a", 9.0), Lease(0, "", 9.0)])
-def test_what_has_ended_or_was_its_own_is_taken(seen: Lease) -> None:
+@pytest.mark.parametrize("seen", [LeaseRow(7, "b", -0.1), LeaseRow(7, "a", 9.0), LeaseRow(0, "", 9.0)])
+def test_what_has_ended_or_was_its_own_is_taken(seen: LeaseRow) -> None:
     tenure = standby()
     tenure.looked(0.0, 0.0, seen)
-    assert tenure.next(0.0) == Take()
-    assert tenure.way(0.0) == Nobody(LOOK_S)
+    assert tenure.next(0.0) == TakeLease()
+    assert tenure.way(0.0) == NoLeader(LOOK_S)
 
 
-def owner() -> Tenure:
+def owner() -> LeaderLease:
     tenure = standby()
-    tenure.looked(0.0, 0.0, Lease(7, "b", -0.1))
-    assert tenure.next(0.0) == Take()
+    tenure.looked(0.0, 0.0, LeaseRow(7, "b", -0.1))
+    assert tenure.next(0.0) == TakeLease()
     tenure.renewed(0.0)
     tenure.took(8)
     return tenure
@@ -248,58 +257,58 @@ def owner() -> Tenure:
 
 def test_an_owner_answers_while_nobody_else_can_own() -> None:
     tenure = owner()
-    assert tenure.way(0.9 * LEASE_S) == Here(8)
-    assert tenure.way(LEASE_S) == Nobody(LOOK_S)
+    assert tenure.way(0.9 * LEASE_S) == LocalLeader(8)
+    assert tenure.way(LEASE_S) == NoLeader(LOOK_S)
     tenure.renewed(LEASE_S)  # late, but nobody has taken it
-    assert tenure.way(LEASE_S + 0.1) == Here(8)
+    assert tenure.way(LEASE_S + 0.1) == LocalLeader(8)
     assert tenure.takeovers == 1
 
 
 def test_a_fenced_owner_drops_everything_and_stands_by() -> None:
     tenure = owner()
     tenure.fenced()
-    assert tenure.way(0.1) == Nobody(LOOK_S)
-    assert tenure.next(0.1) == Drop()
+    assert tenure.way(0.1) == NoLeader(LOOK_S)
+    assert tenure.next(0.1) == StepDown()
     tenure.dropped(0.2)
-    assert tenure.next(0.2) == Look()
-    tenure.looked(0.2, 0.3, Lease(9, "b", 1.0, "http://b", "s"))
-    assert tenure.way(0.3) == Elsewhere(9, "http://b", "s")
+    assert tenure.next(0.2) == ReadLease()
+    tenure.looked(0.2, 0.3, LeaseRow(9, "b", 1.0, "http://b", "s"))
+    assert tenure.way(0.3) == RemoteLeader(9, "http://b", "s")
 
 
 def test_one_that_is_fenced_while_it_restores_does_not_begin_to_own() -> None:
     tenure = standby()
-    tenure.looked(0.0, 0.0, Lease(7, "b", -0.1))
-    assert tenure.next(0.0) == Take()
+    tenure.looked(0.0, 0.0, LeaseRow(7, "b", -0.1))
+    assert tenure.next(0.0) == TakeLease()
     tenure.renewed(0.0)
     tenure.fenced()
     tenure.took(8)
-    assert tenure.next(0.1) == Drop()
+    assert tenure.next(0.1) == StepDown()
 
 
 def test_one_that_could_not_begin_lets_the_others_have_a_turn() -> None:
     tenure = standby()
-    tenure.looked(0.0, 0.0, Lease(7, "b", -0.1))
-    assert tenure.next(0.0) == Take()
+    tenure.looked(0.0, 0.0, LeaseRow(7, "b", -0.1))
+    assert tenure.next(0.0) == TakeLease()
     tenure.refused(1.0)
     assert tenure.next(1.0) == 1.0 + LOOK_S
-    assert tenure.next(1.0 + LOOK_S) == Look()
+    assert tenure.next(1.0 + LOOK_S) == ReadLease()
 
 
 def test_old_news_does_not_count() -> None:
     tenure = standby()
-    tenure.looked(0.0, 0.0, Lease(7, "b", 1.0, "http://b", "s"))
-    tenure.looked(0.0, 0.1, Lease(6, "c", -1.0))
-    assert tenure.way(0.1) == Elsewhere(7, "http://b", "s")
+    tenure.looked(0.0, 0.0, LeaseRow(7, "b", 1.0, "http://b", "s"))
+    tenure.looked(0.0, 0.1, LeaseRow(6, "c", -1.0))
+    assert tenure.way(0.1) == RemoteLeader(7, "http://b", "s")
 
 
 def test_an_owner_that_is_not_to_be_reached_is_left_alone_until_the_next_look() -> None:
     tenure = standby()
-    tenure.looked(0.0, 0.0, Lease(7, "b", 1.0, "http://b", "s"))
+    tenure.looked(0.0, 0.0, LeaseRow(7, "b", 1.0, "http://b", "s"))
     tenure.shun(0.1)
-    assert tenure.way(0.1) == Nobody(LOOK_S)
+    assert tenure.way(0.1) == NoLeader(LOOK_S)
     assert tenure.next(0.1) == LOOK_S
-    tenure.looked(LOOK_S, LOOK_S, Lease(7, "b", 1.0, "http://b", "s"))
-    assert tenure.way(LOOK_S) == Elsewhere(7, "http://b", "s")
+    tenure.looked(LOOK_S, LOOK_S, LeaseRow(7, "b", 1.0, "http://b", "s"))
+    assert tenure.way(LOOK_S) == RemoteLeader(7, "http://b", "s")
 
 
 def test_a_database_that_does_not_answer_is_asked_again() -> None:
@@ -310,4 +319,4 @@ def test_a_database_that_does_not_answer_is_asked_again() -> None:
 
 def test_a_lease_is_longer_than_a_look() -> None:
     with pytest.raises(InvalidJob, match="longer"):
-        Tenure("a", 1.0, 1.0)
+        LeaderLease("a", 1.0, 1.0)

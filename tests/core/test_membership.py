@@ -5,12 +5,12 @@ from math import inf
 
 import pytest
 
-from shoal.core.machine import Timer
-from shoal.core.membership import Membership
-from shoal.core.pace import Pace
-from shoal.core.peer_message import News, Ping, Pong, Probe, Rumour, Silent
-from shoal.core.rumours import INCARNATION_MAX
-from tests.core.membership_stage import answer, begun, notes, silence, told, turn
+from shoal.core.membership.dissemination import INCARNATION_MAX
+from shoal.core.membership.membership import Membership
+from shoal.core.membership.swim_config import SwimConfig
+from shoal.core.protocol.machine import Timer
+from shoal.core.protocol.peer_message import MemberUpdate, Ping, PingAck, PingNack, PingRequest, StateSync
+from tests.core.membership_scenario import answer, begun, notes, silence, told, turn
 
 
 # ------------------------------------------------------------------------------------------------------------ turns
@@ -42,9 +42,9 @@ def test_three_others_are_asked_when_one_does_not_answer() -> None:
     assert peer.alarm == pytest.approx(now + 0.4)
     probes = told(peer.on(Timer(), now + 0.4))
     assert {probe.to for probe in probes} == set("bcde") - {target}
-    assert all(isinstance(p.body, Probe) and (p.body.seq, p.body.target) == (seq, target) for p in probes)
+    assert all(isinstance(p.body, PingRequest) and (p.body.seq, p.body.target) == (seq, target) for p in probes)
     helper = probes[0].to
-    peer.on(Pong(helper, 0, seq, target), now + 0.8)
+    peer.on(PingAck(helper, 0, seq, target), now + 0.8)
     turn(peer)
     assert peer.state_of(target) == "alive"
     assert peer.health == 0
@@ -52,14 +52,14 @@ def test_three_others_are_asked_when_one_does_not_answer() -> None:
 
 @pytest.mark.parametrize("wrong", ["seq", "of", "by"])
 def test_other_answers_do_not_count(wrong: str) -> None:
-    peer = begun("bcde", Pace(reprobe=0.0, helpers=1))
+    peer = begun("bcde", SwimConfig(reprobe=0.0, helpers=1))
     target, seq, now = turn(peer)
-    (probe,) = told(peer.on(Timer(), peer.alarm), Probe)
+    (probe,) = told(peer.on(Timer(), peer.alarm), PingRequest)
     other = next(node for node in "bcde" if node not in {target, probe.to})
     pong = {
-        "seq": Pong(target, 0, seq + 1, target),
-        "of": Pong(probe.to, 0, seq, other),
-        "by": Pong(other, 0, seq, target),
+        "seq": PingAck(target, 0, seq + 1, target),
+        "of": PingAck(probe.to, 0, seq, other),
+        "by": PingAck(other, 0, seq, target),
     }[wrong]
     peer.on(pong, now + 0.5)
     turn(peer)
@@ -75,7 +75,7 @@ def test_an_accusation_is_told_to_the_accused_first_and_again_each_period() -> N
             effects = peer.on(Timer(), peer.alarm)
         reminders = [tell.body for tell in told(effects, Ping) if tell.to == target]
         assert reminders
-        assert all(body.news[0] == Rumour(target, "suspect", 0, ("a",)) for body in reminders)
+        assert all(body.news[0] == MemberUpdate(target, "suspect", 0, ("a",)) for body in reminders)
 
 
 # ----------------------------------------------------------------------------------------------------------- health
@@ -92,15 +92,15 @@ def test_a_peer_that_hears_nobody_doubts_itself() -> None:
 def test_a_peer_whose_helpers_are_there_does_not() -> None:
     peer = begun()
     target, seq, now = turn(peer)
-    for probe in told(peer.on(Timer(), peer.alarm), Probe):
-        peer.on(Silent(probe.to, 0, seq, target), now + 0.9)
+    for probe in told(peer.on(Timer(), peer.alarm), PingRequest):
+        peer.on(PingNack(probe.to, 0, seq, target), now + 0.9)
     turn(peer)
     assert peer.state_of(target) == "suspect"
     assert peer.health == 0
 
 
 def test_health_has_bounds_and_recovers_turn_by_turn() -> None:
-    peer = begun(pace=Pace(reprobe=0.0, health_most=2, suspicion=1000.0))
+    peer = begun(pace=SwimConfig(reprobe=0.0, health_max=2, suspicion=1000.0))
     for _ in range(3):
         peer.on(Timer(), peer.alarm)
         peer.on(Timer(), peer.alarm)
@@ -139,7 +139,7 @@ def test_a_suspicion_lasts_the_longer_the_fewer_share_it() -> None:
     ends = []
     for accusers in ("b", "bc", "bce", "bcef"):
         peer = begun("bcdef")
-        peer.on(Ping("b", 0, 1, (Rumour("d", "suspect", 0, tuple(accusers)),)), 0.25)
+        peer.on(Ping("b", 0, 1, (MemberUpdate("d", "suspect", 0, tuple(accusers)),)), 0.25)
         end, said = dies_at(peer, "d")
         ends.append(end - 0.25)
         assert said == [f"d is dead: suspected by {', '.join(accusers)}"]
@@ -151,30 +151,30 @@ def test_a_suspicion_lasts_the_longer_the_fewer_share_it() -> None:
 def test_accusers_that_come_later_shorten_it_too() -> None:
     peer = begun("bcdef")
     for i, accuser in enumerate("bcef"):
-        peer.on(Ping(accuser, 0, 1, (Rumour("d", "suspect", 0, (accuser,)),)), 0.1 + i / 10)
+        peer.on(Ping(accuser, 0, 1, (MemberUpdate("d", "suspect", 0, (accuser,)),)), 0.1 + i / 10)
     assert dies_at(peer, "d")[0] == pytest.approx(0.1 + 2.0)
 
 
 def test_a_higher_incarnation_ends_it() -> None:
     peer = begun("bcde")
-    peer.on(Ping("b", 0, 1, (Rumour("d", "suspect", 4, ("b",)),)), 0.1)
+    peer.on(Ping("b", 0, 1, (MemberUpdate("d", "suspect", 4, ("b",)),)), 0.1)
     peer.on(Ping("d", 4, 1), 0.2)
     assert peer.state_of("d") == "suspect"  # it may not have heard of it when it said this
     peer.on(Ping("d", 5, 2), 0.3)
     assert peer.state_of("d") == "alive"
-    peer.on(Ping("b", 0, 2, (Rumour("d", "dead", 4),)), 0.4)
+    peer.on(Ping("b", 0, 2, (MemberUpdate("d", "dead", 4),)), 0.4)
     assert peer.state_of("d") == "alive"
 
 
 def test_the_dead_come_back_by_a_single_word() -> None:
     peer = begun("bcde")
-    assert notes(peer.on(Ping("b", 0, 1, (Rumour("d", "dead", 4),)), 0.1)) == ["d is dead"]
+    assert notes(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "dead", 4),)), 0.1)) == ["d is dead"]
     assert peer.live() == frozenset("bce")
     (pong,) = told(peer.on(Ping("d", 4, 1), 0.2))
-    assert pong.body.news[0] == Rumour("d", "dead", 4)  # so that it can answer
+    assert pong.body.news[0] == MemberUpdate("d", "dead", 4)  # so that it can answer
     effects = peer.on(Ping("d", 5, 2), 0.3)
     assert notes(effects) == ["d is back"]
-    assert [type(tell.body) for tell in told(effects)] == [Pong, News]  # it may have missed much
+    assert [type(tell.body) for tell in told(effects)] == [PingAck, StateSync]  # it may have missed much
     assert peer.live() == frozenset("bcde")
 
 
@@ -183,40 +183,40 @@ def test_who_is_behind_is_told() -> None:
     peer.on(Ping("d", 7, 1), 0.1)
     while told(peer.on(Ping("c", 0, 1), 0.1))[0].body.news:
         pass  # until it has nothing new to tell
-    (pong,) = told(peer.on(Ping("b", 0, 1, (Rumour("d", "suspect", 3, ("b",)),)), 0.2))
-    assert pong.body.news[0] == Rumour("d", "alive", 7)
+    (pong,) = told(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "suspect", 3, ("b",)),)), 0.2))
+    assert pong.body.news[0] == MemberUpdate("d", "alive", 7)
 
 
 def test_an_accused_peer_defends_itself_once() -> None:
     peer = begun("bcde")
     for _ in range(2):
-        (pong,) = told(peer.on(Ping("b", 0, 1, (Rumour("a", "suspect", 0, ("b",)),)), 0.1))
+        (pong,) = told(peer.on(Ping("b", 0, 1, (MemberUpdate("a", "suspect", 0, ("b",)),)), 0.1))
         assert (pong.body.incarnation, peer.incarnation, peer.health) == (1, 1, 1)
     (pong,) = told(peer.on(Ping("c", 0, 1), 0.2))
-    assert Rumour("a", "alive", 1) in pong.body.news
+    assert MemberUpdate("a", "alive", 1) in pong.body.news
 
 
 def test_a_peer_whose_disk_is_lost_outdoes_its_former_self() -> None:
     peer = begun("bcde")
-    peer.on(Ping("b", 0, 1, (Rumour("a", "alive", 41),)), 0.1)
+    peer.on(Ping("b", 0, 1, (MemberUpdate("a", "alive", 41),)), 0.1)
     assert (peer.incarnation, peer.health) == (42, 0)  # nobody has doubted that it lives
-    peer.on(Ping("b", 0, 1, (Rumour("a", "alive", 41),)), 0.1)
+    peer.on(Ping("b", 0, 1, (MemberUpdate("a", "alive", 41),)), 0.1)
     assert peer.incarnation == 42
 
 
 def test_an_incarnation_that_cannot_be_outdone_does_no_harm() -> None:
     peer = begun("bcde")
-    peer.on(Ping("b", 0, 1, (Rumour("a", "dead", INCARNATION_MAX),)), 0.1)
+    peer.on(Ping("b", 0, 1, (MemberUpdate("a", "dead", INCARNATION_MAX),)), 0.1)
     assert peer.incarnation == 0
 
 
 # ------------------------------------------------------------------------------------------------------- being held up
 def test_a_process_that_was_held_up_accuses_nobody() -> None:
     peer = begun()
-    peer.on(Ping("b", 0, 1, (Rumour("d", "suspect", 0, ("b", "c", "e")),)), 0.0)
+    peer.on(Ping("b", 0, 1, (MemberUpdate("d", "suspect", 0, ("b", "c", "e")),)), 0.0)
     _, _, now = turn(peer)
     assert told(peer.on(Timer(), now + 30.0)) == []
-    assert [held.state for held in peer.beliefs() if held.node != "f"].count("suspect") == 1
+    assert [held.state for held in peer.members() if held.node != "f"].count("suspect") == 1
     assert peer.state_of("d") == "suspect"  # but it had no chance to speak
     assert peer.health == 1
     peer.on(Ping("d", 1, 1), now + 30.1)
@@ -225,7 +225,7 @@ def test_a_process_that_was_held_up_accuses_nobody() -> None:
 
 def test_nor_does_it_say_that_another_is_silent() -> None:
     peer = begun()
-    peer.on(Probe("b", 0, 77, "c"), 0.0)
+    peer.on(PingRequest("b", 0, 77, "c"), 0.0)
     late = peer.alarm + 30.0
     assert told(peer.on(Timer(), late)) == []
     assert told(peer.on(Timer(), late + 0.5)) == []
@@ -233,7 +233,7 @@ def test_nor_does_it_say_that_another_is_silent() -> None:
 
 def test_a_suspicion_goes_on_after_a_hold_up() -> None:
     peer = begun("bcdef")
-    peer.on(Ping("b", 0, 1, (Rumour("d", "suspect", 0, ("b", "c", "e", "f")),)), 0.0)
+    peer.on(Ping("b", 0, 1, (MemberUpdate("d", "suspect", 0, ("b", "c", "e", "f")),)), 0.0)
     late = peer.alarm + 30.0
     peer.on(Timer(), late)
     end, _ = dies_at(peer, "d")
@@ -267,9 +267,9 @@ def test_needless_alarms_do_nothing() -> None:
 # ---------------------------------------------------------------------------------------------------------- favours
 def test_one_is_probed_for_another() -> None:
     peer = begun()
-    (ping,) = told(peer.on(Probe("b", 0, 77, "c"), 0.01))
+    (ping,) = told(peer.on(PingRequest("b", 0, 77, "c"), 0.01))
     assert (ping.to, type(ping.body)) == ("c", Ping)
-    assert told(peer.on(Probe("b", 0, 77, "c"), 0.02)) == []  # the same, doubled on its way
+    assert told(peer.on(PingRequest("b", 0, 77, "c"), 0.02)) == []  # the same, doubled on its way
     (pong,) = told(answer(peer, "c", ping.body.seq, 0.03))
     assert (pong.to, pong.body.seq, pong.body.of) == ("b", 77, "c")
     assert told(answer(peer, "c", ping.body.seq, 0.04)) == []
@@ -279,15 +279,15 @@ def test_who_finds_nobody_says_that_it_is_there_itself() -> None:
     peer = begun(seed=3)
     turn(peer)
     now = peer.alarm - 0.3
-    (ping,) = told(peer.on(Probe("b", 0, 77, "c"), now))
+    (ping,) = told(peer.on(PingRequest("b", 0, 77, "c"), now))
     said = []
     while not said:
         assert peer.alarm <= now + 0.4 + 1e-9
-        said = [tell for tell in told(peer.on(Timer(), peer.alarm), Silent) if tell.to == "b"]
+        said = [tell for tell in told(peer.on(Timer(), peer.alarm), PingNack) if tell.to == "b"]
     assert (said[0].body.seq, said[0].body.target) == (77, "c")
     assert told(answer(peer, "c", ping.body.seq, now + 0.5)) == []
 
 
 def test_a_probe_of_oneself_is_a_ping() -> None:
-    (pong,) = told(begun().on(Probe("b", 0, 77, "a"), 0.01))
+    (pong,) = told(begun().on(PingRequest("b", 0, 77, "a"), 0.01))
     assert (pong.to, pong.body.seq, pong.body.of) == ("b", 77, "a")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.metric import LatestMeans, Means
+from shoal.core.protocol.metrics import LatestMeans, Means
 
 
 def means(*reports: tuple[dict[str, float], float]) -> dict[str, float]:
@@ -92,9 +92,9 @@ def test_the_means_over_last_reports_are_those_of_the_last_reports_alone(steps) 
             last.pop(node, None)
         elif said and examples:
             last[node] = {"eval/examples": examples, **said}
-            made.take(node, last[node] | {"train/loss": 9.0})
+            made.put(node, last[node] | {"train/loss": 9.0})
         else:
-            made.take(node, {"eval/examples": 0.0, **said})
+            made.put(node, {"eval/examples": 0.0, **said})
     plain = Means()
     for node, said in last.items():
         plain.add({n: v if abs(v) < 1e100 else math.nan for n, v in said.items()}, 1.0, node)

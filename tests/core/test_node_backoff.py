@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import json
-
-from shoal.core.algorithm import Algorithm
-from shoal.core.hub import Hub
-from shoal.core.machine import Effect, Note, Timer, Wake
-from shoal.core.message import Fail, Join, Order
-from shoal.core.plan import Plan
-from shoal.core.roster import FAILURES_MAX, PAUSE_S, PAUSE_S_MAX
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.protocol.machine import Effect, JobEvent, Timer, Wake
+from shoal.core.protocol.message import Join, Task, TaskFailed
+from shoal.core.server.hub import Hub
+from shoal.core.server.roster import FAILURES_MAX, PAUSE_S, PAUSE_S_MAX
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
-from tests.core.test_hub import model, report
+from shoal.sim.network.blobs import MemoryBlobs
+from tests.core.test_hub import model, report, restored
 
 
 def begun() -> Hub:
-    bodies = MemoryBodies()
-    plan = Plan(9, 7, "float64", bodies.put({"model": model(1.0, 2.0)}))
+    bodies = MemoryBlobs()
+    plan = JobPlan(9, 7, "float64", bodies.put({"model": model(1.0, 2.0)}))
     hub = Hub(plan, Algorithm(), Rounds(min_nodes=1, quorum=1, deadline_s=1e6), bodies)
     hub.on(Join("a"), 0.0)
     return hub
 
 
 def fail(hub: Hub, now: float) -> list[Effect]:
-    order = hub.standing("a")
-    assert isinstance(order, Order), order
-    return hub.on(Fail("a", order.id, "the disk is full"), now)
+    task = hub.poll_reply("a")
+    assert isinstance(task, Task), task
+    return hub.on(TaskFailed("a", task.id, "the disk is full"), now)
 
 
 def failed(hub: Hub, now: float = 1.0) -> list[Effect]:
@@ -35,7 +33,7 @@ def failed(hub: Hub, now: float = 1.0) -> list[Effect]:
 
 
 def texts(effects: list[Effect]) -> list[str]:
-    return [effect.text for effect in effects if isinstance(effect, Note)]
+    return [effect.text for effect in effects if isinstance(effect, JobEvent)]
 
 
 def wakes(effects: list[Effect]) -> list[float]:
@@ -46,13 +44,13 @@ def test_a_disk_that_was_full_for_a_moment_costs_a_minute() -> None:
     hub = begun()
     effects = failed(hub)
     assert "a failed 3 times in a row and is not asked for 60 s, or until it restarts" in texts(effects)
-    assert not isinstance(hub.standing("a"), Order)
+    assert not isinstance(hub.poll_reply("a"), Task)
     assert min(wakes(effects)) == 1.0 + PAUSE_S, "the hub looks again by itself"
-    assert not isinstance(hub.standing("a"), Order)
+    assert not isinstance(hub.poll_reply("a"), Task)
     told = texts(hub.on(Timer(), 1.0 + PAUSE_S))
     assert "a is asked again, after 3 failures in a row" in told
     hub.on(report(hub, "a", {"model": model(0.0, 1.0)}, 1.0), 62.0)
-    assert hub.version == 1
+    assert hub.progress.version == 1
     assert hub.roster["a"].failures == 0
 
 
@@ -67,14 +65,14 @@ def test_each_failure_doubles_the_pause_up_to_an_hour() -> None:
         effects = fail(hub, now)
     assert pauses == [min(PAUSE_S_MAX, PAUSE_S * 2**n) for n in range(9)]
     hub.on(Join("a"), now + 1.0)
-    assert isinstance(hub.standing("a"), Order), "a restart ends it"
+    assert isinstance(hub.poll_reply("a"), Task), "a restart ends it"
     assert hub.roster["a"].failures == 0
 
 
 def test_a_pause_outlives_the_coordinator() -> None:
     hub = begun()
     failed(hub)
-    twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, hub.bodies, json.loads(json.dumps(hub.state())))
-    assert twin.roster["a"].suspended
+    twin = restored(hub)
+    assert twin.roster["a"].is_suspended
     twin.on(Timer(), 1.0 + PAUSE_S)
-    assert isinstance(twin.standing("a"), Order)
+    assert isinstance(twin.poll_reply("a"), Task)

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from shoal.core.steering import BUSY, SHARE_MIN, WINDOW_S_MAX, Burden
-from shoal.runtime.backoff import RETRY_AFTER_S_MAX, Backoff
+from shoal.core.scheduling.pace_steering import BUSY, SHARE_MIN, WINDOW_S_MAX, LoadEstimate
+from shoal.runtime.http.retry import RETRY_AFTER_S_MAX, Backoff
 
 NODES, RATE, WAIT_S = 10_000, 1000.0, 25.0
 SLACK = 1.15
@@ -40,12 +40,12 @@ def at_once(rng: Random) -> float:
 
 
 def held_open(rng: Random) -> tuple[float, float]:
-    return WAIT_S, Burden(NODES, 0.2, RATE).pause_s(WAIT_S, rng)
+    return WAIT_S, LoadEstimate(NODES, 0.2, RATE).pause_s(WAIT_S, rng)
 
 
 def asked_at_once(rng: Random) -> tuple[float, float]:
     """Clients that hold no poll open, or are refused."""
-    return 0.05, Burden(NODES, 0.2, RATE).pause_s(0.05, rng)
+    return 0.05, LoadEstimate(NODES, 0.2, RATE).pause_s(0.05, rng)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -80,7 +80,7 @@ def test_a_herd_comes_back_after_an_outage(seed: int) -> None:
 
 
 def test_no_turn_is_shorter_than_a_window_or_longer_than_two_and_the_wait() -> None:
-    burden, rng = Burden(100_000, 0.0, RATE), Random(1)
+    burden, rng = LoadEstimate(100_000, 0.0, RATE), Random(1)
     for held_s in (0.0, WAIT_S, 3 * burden.window_s):
         turns = [held_s + burden.pause_s(held_s, rng) for _ in range(20_000)]
         least = max(burden.window_s, held_s)
@@ -90,17 +90,17 @@ def test_no_turn_is_shorter_than_a_window_or_longer_than_two_and_the_wait() -> N
 
 def test_few_nodes_are_not_paused_and_none_for_longer_than_clients_obey() -> None:
     rng = Random(1)
-    assert {Burden(nodes, 0.0, RATE).pause_s(0.0, rng) for nodes in (0, 1, 999)} == {0.0}
-    many = Burden(10**9, 1.0, RATE)
+    assert {LoadEstimate(nodes, 0.0, RATE).pause_s(0.0, rng) for nodes in (0, 1, 999)} == {0.0}
+    many = LoadEstimate(10**9, 1.0, RATE)
     assert many.window_s == WINDOW_S_MAX
     assert max(many.pause_s(0.0, rng) for _ in range(10_000)) <= many.pause_s_max <= RETRY_AFTER_S_MAX
 
 
 def test_a_busy_coordinator_takes_on_less() -> None:
-    rates = [Burden(1, load, RATE).rate for load in (0.0, BUSY, (1 + BUSY) / 2, 1.0, 7.0)]
+    rates = [LoadEstimate(1, load, RATE).rate for load in (0.0, BUSY, (1 + BUSY) / 2, 1.0, 7.0)]
     assert rates == pytest.approx([RATE, RATE, RATE / 2, SHARE_MIN * RATE, SHARE_MIN * RATE])
 
 
 def test_a_seed_says_it_all() -> None:
-    burden = Burden(NODES, 0.9, RATE)
+    burden = LoadEstimate(NODES, 0.9, RATE)
     assert [burden.pause_s(1.0, Random(7)) for _ in range(3)] == [burden.pause_s(1.0, Random(7))] * 3

@@ -1,15 +1,15 @@
 """What the schedule decides, and every reason that it gives."""
 
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
 from shoal.core.errors import InvalidJob
-from shoal.core.schedule import Ask, Close, Schedule, View, Wait
-from shoal.core.selection import Candidate
+from shoal.core.scheduling.schedule import Ask, Close, Schedule, View, Wait
+from shoal.core.scheduling.selection import Candidate
 from shoal.schedules.rounds import Rounds
 from shoal.selection.power_of_choice import PowerOfChoice
+from tests.schedules.views import change, make_view
 
 FOUR = ("a", "b", "c", "d")
 NONE = frozenset[str]()
@@ -32,7 +32,7 @@ def view(**what) -> View:
     }
     busy = dict.fromkeys(what.pop("busy", ()), "train")
     asked = frozenset({*busy, *what.get("reports", ()), *what.get("failed", ()), *what.pop("gone", ())})
-    return View(**{**known, "busy": busy, "asked": asked, **what, "failed": frozenset(what.get("failed", ()))})
+    return make_view(**{**known, "busy": busy, "asked": asked, **what, "failed": frozenset(what.get("failed", ()))})
 
 
 def told(schedule: Schedule, seen: View) -> str:
@@ -53,7 +53,7 @@ def told(schedule: Schedule, seen: View) -> str:
 
 ALL = Rounds(deadline_s=10.0)
 HALF = Rounds(fraction=0.5, deadline_s=10.0)
-OVER = Rounds(cohort=2, over=1, deadline_s=10.0)
+OVER = Rounds(cohort=2, over_select=1, deadline_s=10.0)
 QUORUM = Rounds(quorum=2, deadline_s=10.0)
 
 
@@ -68,7 +68,7 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (ALL, view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
         (HALF, view(), "ask b c: round 3 opens with 2 of 4 nodes, drawn at random"),
         (OVER, view(), "ask a b c: round 3 opens with 2 + 1 over of 4 nodes, drawn at random"),
-        (Rounds(cohort=3, over=5), view(), "ask a b c d: round 3 opens with 3 + 1 over of 4 nodes"),
+        (Rounds(cohort=3, over_select=5), view(), "ask a b c d: round 3 opens with 3 + 1 over of 4 nodes"),
         (Rounds(cohort=9), view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
         # In time
         (ALL, view(opened=99.0, busy=FOUR), "wait until 109: 0 of 4 reports"),
@@ -209,27 +209,27 @@ def test_no_deadline_rings_in_the_past_or_at_once() -> None:
                 assert isinstance(decision, Wait)
                 longest = 2 * max(1, passed) * schedule.deadline_s
                 assert now < (decision.until or 0.0) <= opened + longest * (1 + 1e-9) + 1e-6
-                (then,) = schedule.decide(replace(seen, now=decision.until or 0.0, reports=("a", "b"), busy={}))
+                (then,) = schedule.decide(change(seen, now=decision.until or 0.0, reports=("a", "b"), busy={}))
                 assert isinstance(then, Close)
 
 
 def test_only_the_present_version_counts() -> None:
-    assert [Rounds().admits(staleness) for staleness in range(3)] == [True, False, False]
+    assert [Rounds().accepts_staleness(staleness) for staleness in range(3)] == [True, False, False]
 
 
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"cohort": -1}, "must not be negative"),
-        ({"over": -1}, "must not be negative"),
+        ({"cohort": -1}, "must be at least 0"),
+        ({"over_select": -1}, "must be at least 0"),
         ({"deadline_s": -1.0}, "not between"),
         ({"deadline_s": float("nan")}, "not between"),
         ({"deadline_s": float("inf")}, "not between"),
         ({"deadline_s": 1e-9}, "not between"),
-        ({"fraction": 0.0}, r"lies in \(0, 1\]"),
-        ({"fraction": 1.1}, r"lies in \(0, 1\]"),
-        ({"fraction": float("nan")}, r"lies in \(0, 1\]"),
-        ({"quorum": -1}, "not be negative"),
+        ({"fraction": 0.0}, r"must be in \(0, 1\]"),
+        ({"fraction": 1.1}, r"must be in \(0, 1\]"),
+        ({"fraction": float("nan")}, r"must be in \(0, 1\]"),
+        ({"quorum": -1}, "must be at least 0"),
         ({"min_nodes": 0}, "at least 1"),
         ({"cohort": 2, "quorum": 3}, "never met by a cohort of 2"),
     ],
@@ -242,8 +242,8 @@ def test_nonsense_is_refused(fields: dict[str, float], why: str) -> None:
 def test_a_schedule_must_decide() -> None:
     with pytest.raises(TypeError, match="does not say when"):
         Schedule().decide(view())
-    assert Schedule().admits(0)
-    assert not Schedule().admits(1)
+    assert Schedule().accepts_staleness(0)
+    assert not Schedule().accepts_staleness(1)
 
 
 # pow-d: candidates measure the newest model before some of them are asked
@@ -264,7 +264,7 @@ def test_candidates_measure_first() -> None:
     (ask,) = Chosen().decide()
     assert (len(ask.nodes), ask.kind, ask.why) == (4, "evaluate", "round 3 opens: 4 candidates measure version 2")
     busy = {"busy": (), "opened": 99.0}
-    (wait,) = Rounds(cohort=2, deadline_s=10.0).decide(replace(Chosen().view(**busy), busy={"a": "evaluate"}))
+    (wait,) = Rounds(cohort=2, deadline_s=10.0).decide(change(Chosen().view(**busy), busy={"a": "evaluate"}))
     assert wait == Wait("1 candidates have not measured yet", 109.0)
 
 
@@ -275,7 +275,7 @@ def test_the_highest_of_those_who_have_measured_are_asked() -> None:
 
 
 def test_who_has_not_measured_by_the_deadline_is_not_waited_for() -> None:
-    late = replace(Chosen().view(opened=90.0, measured=frozenset("aef")), busy={"c": "evaluate"})
+    late = change(Chosen().view(opened=90.0, measured=frozenset("aef")), busy={"c": "evaluate"})
     (ask,) = Rounds(cohort=2, deadline_s=10.0).decide(late)
     assert ask.nodes == ("e", "f")
     (none,) = Chosen().decide(opened=90.0)

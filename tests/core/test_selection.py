@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from random import Random
 from typing import Any
@@ -10,22 +9,23 @@ from typing import Any
 import pytest
 
 from shoal.algorithms.dynamic import DynamicAveraging
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.errors import InvalidJob, Refused
-from shoal.core.hours import is_open, next_opening, span
-from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Effect, Note, Send, Timer, Wake
-from shoal.core.message import About, Ack, Drain, Idle, Join, Order, Report
-from shoal.core.plan import Plan
-from shoal.core.selection import Candidate, Selection, draw, of_info
-from shoal.schedules.drift import Drift
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.protocol.machine import Effect, JobEvent, Restarted, Send, Timer, Wake
+from shoal.core.protocol.message import Ack, DrainNode, Join, NodeInfo, NoTask, Report, Task
+from shoal.core.scheduling.availability_windows import is_open, next_opening, parse_hours
+from shoal.core.scheduling.selection import Candidate, Selection, draw_by_examples, parse_node_info
+from shoal.core.server.hub import Hub
+from shoal.jobs.spec import check_job, parse_job
+from shoal.schedules.divergence import Divergence
 from shoal.schedules.rounds import Rounds
 from shoal.selection.examples import ByExamples
 from shoal.selection.power_of_choice import PowerOfChoice
 from shoal.selection.uniform import Uniform
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.toys import toy_tree
-from shoal.spec import check_job, parse_job
+from shoal.sim.hosts.toy_models import toy_tree
+from shoal.sim.network.blobs import MemoryBlobs
+from tests.core.test_hub import restored
 
 HOUR = 3600.0
 FOUR = [Candidate(node, examples=100.0, loss=loss) for node, loss in zip("abcd", (0.1, 0.4, 0.2, 0.3), strict=True)]
@@ -64,7 +64,7 @@ def test_when_hours_begin_again() -> None:
 @pytest.mark.parametrize("text", ["", "22-6", "24:00-06:00", "22:60-06:00", "22:00-24:01", "08:00-08:00", "always"])
 def test_what_are_no_hours(text: str) -> None:
     with pytest.raises(InvalidJob) as caught:
-        span(text)
+        parse_hours(text)
     assert caught.value.hint
 
 
@@ -83,19 +83,19 @@ def test_what_are_no_hours(text: str) -> None:
     ],
 )
 def test_whom_a_job_leaves_out(selection: Selection, one: Candidate, why: str) -> None:
-    assert selection.excludes(one) == why
+    assert selection.describe_exclusion(one) == why
 
 
 def test_hours_of_the_node_the_job_and_each_tag_must_all_be_open() -> None:
     selection = Selection(hours=("00:00-12:00", "phone 03:00-04:00", "phone 05:00-06:00"))
     phone, other = Candidate("a", ("phone",)), Candidate("b", hours=("02:00-24:00",))
-    assert selection.closed(phone, 3.5 * HOUR) == ""
-    assert selection.closed(phone, 4.5 * HOUR) == "only 03:00-04:00, 05:00-06:00 UTC"
-    assert selection.opens(phone, 4.5 * HOUR) == 5 * HOUR
-    assert selection.closed(other, 4.5 * HOUR) == ""
-    assert selection.closed(other, HOUR) == "only 02:00-24:00 UTC"
-    assert selection.closed(other, 13 * HOUR) == "only 00:00-12:00 UTC"
-    assert selection.opens(other, 13 * HOUR) == 24 * HOUR
+    assert selection.describe_closed(phone, 3.5 * HOUR) == ""
+    assert selection.describe_closed(phone, 4.5 * HOUR) == "only 03:00-04:00, 05:00-06:00 UTC"
+    assert selection.next_opening(phone, 4.5 * HOUR) == 5 * HOUR
+    assert selection.describe_closed(other, 4.5 * HOUR) == ""
+    assert selection.describe_closed(other, HOUR) == "only 02:00-24:00 UTC"
+    assert selection.describe_closed(other, 13 * HOUR) == "only 00:00-12:00 UTC"
+    assert selection.next_opening(other, 13 * HOUR) == 24 * HOUR
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_hours_of_the_node_the_job_and_each_tag_must_all_be_open() -> None:
 )
 def test_what_a_node_may_not_say_of_itself(info: dict[str, Any], text: str) -> None:
     with pytest.raises(Refused, match=text):
-        of_info(info)
+        parse_node_info(info)
 
 
 def test_what_a_node_says_of_itself() -> None:
-    assert of_info({"device": "cpu"}) == About()
+    assert parse_node_info({"device": "cpu"}) == NodeInfo()
     info = {"tags": ["phone", "eu", "phone"], "hours": ["22:00-06:00"]}
-    assert of_info(info) == About(("phone", "eu"), ("22:00-06:00",))
+    assert parse_node_info(info) == NodeInfo(("phone", "eu"), ("22:00-06:00",))
 
 
 # Which of them
@@ -144,7 +144,7 @@ def test_where_there_is_no_choice_there_is_no_reason() -> None:
 def test_a_draw_by_examples() -> None:
     sizes = {"a": 100.0, "b": 200.0, "c": 700.0}
     candidates = [Candidate(node, examples=count) for node, count in sizes.items()]
-    counts = Counter(one.node for seed in range(4000) for one in draw(candidates, 1, Random(seed)))
+    counts = Counter(one.node for seed in range(4000) for one in draw_by_examples(candidates, 1, Random(seed)))
     for node, count in sizes.items():
         assert counts[node] / 4000 == pytest.approx(count / 1000, abs=0.03)
     picked = ByExamples().pick(candidates, 2, Random(5))
@@ -154,7 +154,7 @@ def test_a_draw_by_examples() -> None:
 
 def test_who_has_told_no_examples_counts_as_the_mean_of_the_others() -> None:
     candidates = [Candidate("a", examples=1.0), Candidate("b", examples=3.0), Candidate("c")]
-    counts = Counter(one.node for seed in range(4000) for one in draw(candidates, 1, Random(seed)))
+    counts = Counter(one.node for seed in range(4000) for one in draw_by_examples(candidates, 1, Random(seed)))
     assert counts["c"] / 4000 == pytest.approx(2 / 6, abs=0.03)
 
 
@@ -163,14 +163,14 @@ def test_power_of_choice_takes_the_highest_losses_of_its_candidates() -> None:
     assert picked.nodes == ("b", "d")
     assert picked.why == "highest loss of 4 candidates (b 0.4, d 0.3)"
     for seed in range(50):
-        drawn = {one.node for one in draw(FOUR, 3, Random(seed))}
+        drawn = {one.node for one in draw_by_examples(FOUR, 3, Random(seed))}
         worst = max(drawn, key=lambda node: next(one.loss or 0.0 for one in FOUR if one.node == node))
         assert PowerOfChoice(candidates=3).pick(FOUR, 1, Random(seed)).nodes == (worst,)
 
 
 def test_power_of_choice_with_as_many_candidates_as_are_asked_goes_by_examples_alone() -> None:
     for seed in range(50):
-        drawn = sorted(one.node for one in draw(FOUR, 2, Random(seed)))
+        drawn = sorted(one.node for one in draw_by_examples(FOUR, 2, Random(seed)))
         assert list(PowerOfChoice(candidates=2).pick(FOUR, 2, Random(seed)).nodes) == drawn
 
 
@@ -184,45 +184,47 @@ def test_who_has_told_no_loss_comes_first() -> None:
 # In a hub
 
 
-def hub_of(selection: Selection, nodes: dict[str, About], **rounds: Any) -> tuple[Hub, MemoryBodies]:
+def hub_of(selection: Selection, nodes: dict[str, NodeInfo], **rounds: Any) -> tuple[Hub, MemoryBlobs]:
     """A hub that began at noon, whose nodes have joined and which has a model."""
-    bodies = MemoryBodies()
+    bodies = MemoryBlobs()
     start = bodies.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
-    hub = Hub(Plan(9, 7, start=start, selection=selection), Algorithm(), Rounds(**rounds), bodies)
-    hub.on(Boot(12 * HOUR), 0.0)
+    hub = Hub(JobPlan(9, 7, initial_model=start, selection=selection), Algorithm(), Rounds(**rounds), bodies)
+    hub.on(Restarted(12 * HOUR), 0.0)
     for node, about in nodes.items():
         hub.on(Join(node, about=about), 0.0)
     return hub, bodies
 
 
 def asked(hub: Hub) -> list[str]:
-    return [member.node for member in hub.roster.all() if member.order is not None]
+    return [member.node for member in hub.roster.all_members() if member.task is not None]
 
 
 def texts(effects: list[Effect]) -> list[str]:
-    return [effect.text for effect in effects if isinstance(effect, Note) and effect.kind == "decision"]
+    return [effect.text for effect in effects if isinstance(effect, JobEvent) and effect.kind == "decision"]
 
 
-def report(hub: Hub, bodies: MemoryBodies, node: str, loss: float, now: float, weight: float = 10.0) -> list[Effect]:
-    order = hub.roster[node].order
-    assert order is not None
+def report(hub: Hub, bodies: MemoryBlobs, node: str, loss: float, now: float, weight: float = 10.0) -> list[Effect]:
+    task = hub.roster[node].task
+    assert task is not None
     body = bodies.put({"model": toy_tree((1.0, 0.0, 0.0), 0)})
-    return hub.on(Report(node, order.id, order.version, weight, body, {"train/loss": loss}, 1.0), now)
+    return hub.on(Report(node, task.id, task.version, weight, body, {"train/loss": loss}, 1.0), now)
 
 
 def test_a_job_by_tag_waits_for_nodes_of_that_tag_and_says_whom_it_leaves_out() -> None:
-    hub, _ = hub_of(Selection(tags=("phone",)), {"a": About(), "b": About(("phone",))}, min_nodes=2)
+    hub, _ = hub_of(Selection(tags=("phone",)), {"a": NodeInfo(), "b": NodeInfo(("phone",))}, min_nodes=2)
     assert asked(hub) == []
-    effects = hub.on(Join("c", about=About(("phone",))), 1.0)
+    effects = hub.on(Join("c", about=NodeInfo(("phone",))), 1.0)
     assert asked(hub) == ["b", "c"]
     assert texts(effects) == ["round 1 opens with 2 of 2 nodes"]
     assert texts(hub.on(Join("d"), 1.0)) == ["not asked: a, d: without the tag phone"]
     assert texts(hub.on(Join("d"), 1.0)) == [], "said once"
-    assert texts(hub.on(Join("d", about=About(("phone",))), 2.0)) == ["not asked: a: without the tag phone"]
+    assert texts(hub.on(Join("d", about=NodeInfo(("phone",))), 2.0)) == ["not asked: a: without the tag phone"]
 
 
 def test_a_round_begins_when_the_hours_do() -> None:
-    hub, _ = hub_of(Uniform(), {"a": About(hours=("22:00-06:00",)), "b": About(hours=("13:00-14:00",))}, min_nodes=1)
+    hub, _ = hub_of(
+        Uniform(), {"a": NodeInfo(hours=("22:00-06:00",)), "b": NodeInfo(hours=("13:00-14:00",))}, min_nodes=1
+    )
     assert asked(hub) == []
     wakes = [effect.at for effect in hub.on(Timer(), 1.0) if isinstance(effect, Wake)]
     assert wakes == [pytest.approx(HOUR, abs=0.1)], "b's, an hour after noon"
@@ -231,14 +233,14 @@ def test_a_round_begins_when_the_hours_do() -> None:
 
 
 def test_the_day_goes_on_by_the_walls_clock_after_a_restart() -> None:
-    hub, bodies = hub_of(Uniform(), {"a": About(hours=("13:00-14:00",))})
-    twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, bodies, json.loads(json.dumps(hub.state())))
-    twin.on(Boot(13.5 * HOUR), 2.0)  # the machine was off for an hour and a half
+    hub, _ = hub_of(Uniform(), {"a": NodeInfo(hours=("13:00-14:00",))})
+    twin = restored(hub)
+    twin.on(Restarted(13.5 * HOUR), 2.0)  # the machine was off for an hour and a half
     assert asked(twin) == ["a"]
 
 
 def test_what_nodes_tell_survives_a_snapshot_and_chooses_the_same_again() -> None:
-    nodes = dict.fromkeys("abcd", About(("phone",), ("00:00-24:00",)))
+    nodes = dict.fromkeys("abcd", NodeInfo(("phone",), ("00:00-24:00",)))
     hub, bodies = hub_of(PowerOfChoice(candidates=4), nodes, cohort=2, min_nodes=4)
     for step in range(6):
         for node in asked(hub):
@@ -247,78 +249,78 @@ def test_what_nodes_tell_survives_a_snapshot_and_chooses_the_same_again() -> Non
         assert closed.endswith("2 of 2 reports")
         opened = texts(effects)[-1]
         assert f"round {step + 2} opens with 2 of 4 nodes, highest loss of 4 candidates (" in opened
-        twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, bodies, json.loads(json.dumps(hub.state())))
-        assert twin.state() == hub.state()
-        assert [m.candidate for m in twin.roster.all()] == [m.candidate for m in hub.roster.all()]
+        twin = restored(hub)
+        assert twin.snapshot() == hub.snapshot()
+        assert [m.candidate for m in twin.roster.all_members()] == [m.candidate for m in hub.roster.all_members()]
     assert asked(hub) == ["c", "d"], "whose losses are the highest, once all have told one"
     assert hub.roster["d"].candidate == Candidate("d", ("phone",), ("00:00-24:00",), 10.0, 1.0)
 
 
 def test_a_drained_node_finishes_what_it_does_and_is_asked_nothing_more() -> None:
-    hub, bodies = hub_of(Uniform(), {"a": About(), "b": About(), "c": About()}, min_nodes=2)
-    said = hub.on(Drain("a", "drained by an operator"), 1.0)
+    hub, bodies = hub_of(Uniform(), {"a": NodeInfo(), "b": NodeInfo(), "c": NodeInfo()}, min_nodes=2)
+    said = hub.on(DrainNode("a", "drained by an operator"), 1.0)
     assert texts(said) == ["not asked: a: drained by an operator"]
     assert asked(hub) == ["a", "b"], "it finishes"
     report(hub, bodies, "a", 0.5, 2.0)
     assert any("version 1: 2 of 2 reports" in text for text in texts(report(hub, bodies, "b", 0.5, 2.0)))
     assert asked(hub) == ["b", "c"]
-    assert hub.members() == {"b", "c"}
-    twin = Hub.restore(hub.plan, hub.algorithm, hub.schedule, bodies, json.loads(json.dumps(hub.state())))
-    assert twin.state() == hub.state()
+    assert hub.eligibility.counted_nodes() == {"b", "c"}
+    twin = restored(hub)
+    assert twin.snapshot() == hub.snapshot()
     for one in (hub, twin):
-        assert "nobody is left out any more" in texts(one.on(Drain("a"), 3.0))
+        assert "nobody is left out any more" in texts(one.on(DrainNode("a"), 3.0))
         for node in "bc":
             report(one, bodies, node, 0.5, 4.0)
         assert asked(one) == ["a", "b", "c"]
 
 
 def test_a_blocked_nodes_order_is_withdrawn_and_its_report_does_not_count() -> None:
-    hub, bodies = hub_of(Uniform(), {"a": About(), "b": About(), "c": About()}, min_nodes=2)
-    order = hub.roster["a"].order
-    assert order is not None
-    sent = [effect for effect in hub.on(Drain("a", "blocked", withdraw=True), 1.0) if isinstance(effect, Send)]
-    assert [(effect.to, type(effect.body)) for effect in sent] == [("a", Idle), ("c", Order)], "c in its place"
+    hub, bodies = hub_of(Uniform(), {"a": NodeInfo(), "b": NodeInfo(), "c": NodeInfo()}, min_nodes=2)
+    task = hub.roster["a"].task
+    assert task is not None
+    sent = [effect for effect in hub.on(DrainNode("a", "blocked", withdraw=True), 1.0) if isinstance(effect, Send)]
+    assert [(effect.to, type(effect.body)) for effect in sent] == [("a", NoTask), ("c", Task)], "c in its place"
     body = bodies.put({"model": toy_tree((1.0, 0.0, 0.0), 0)})
-    (answer,) = [e.body for e in hub.on(Report("a", order.id, 0, 10.0, body, {}, 1.0), 2.0) if isinstance(e, Send)]
+    (answer,) = [e.body for e in hub.on(Report("a", task.id, 0, 10.0, body, {}, 1.0), 2.0) if isinstance(e, Send)]
     assert isinstance(answer, Ack)
     assert not answer.counted
-    again = hub.on(Drain("a", "blocked", withdraw=True), 3.0)
-    assert not [effect for effect in again if isinstance(effect, Note | Send)], "said once"
+    again = hub.on(DrainNode("a", "blocked", withdraw=True), 3.0)
+    assert not [effect for effect in again if isinstance(effect, JobEvent | Send)], "said once"
     report(hub, bodies, "c", 0.5, 4.0)
     assert any("version 1: 2 of " in text for text in texts(report(hub, bodies, "b", 0.5, 4.0)))
 
 
 def test_a_node_that_joins_later_is_held_by_what_is_told_of_it() -> None:
-    hub, _ = hub_of(Uniform(), {"a": About()}, min_nodes=1)
-    assert texts(hub.on(Join("b", about=About(held="blocked")), 1.0)) == ["not asked: b: blocked"]
+    hub, _ = hub_of(Uniform(), {"a": NodeInfo()}, min_nodes=1)
+    assert texts(hub.on(Join("b", about=NodeInfo(drain_reason="blocked")), 1.0)) == ["not asked: b: blocked"]
     assert asked(hub) == ["a"]
 
 
 def test_a_node_that_is_drained_while_its_order_has_no_end_is_relieved() -> None:
-    """Dynamic averaging: an order stands until the models have drifted apart, perhaps for ever."""
-    bodies = MemoryBodies()
+    """Dynamic averaging: a task stands until the models have drifted apart, perhaps for ever."""
+    bodies = MemoryBlobs()
     start = bodies.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
-    hub = Hub(Plan(9, 7, start=start), DynamicAveraging(), Drift(delta=1.0), bodies)
-    hub.on(Boot(), 0.0)
+    hub = Hub(JobPlan(9, 7, initial_model=start), DynamicAveraging(), Divergence(delta=1.0), bodies)
+    hub.on(Restarted(), 0.0)
     for node in "ab":
         hub.on(Join(node), 0.0)
-    hub.on(Drain("a", "drained"), 1.0)
+    hub.on(DrainNode("a", "drained"), 1.0)
     assert asked(hub) == ["b"]
 
 
 def test_a_loss_that_is_no_number_says_nothing() -> None:
-    hub, bodies = hub_of(PowerOfChoice(), {"a": About(), "b": About()}, min_nodes=2)
+    hub, bodies = hub_of(PowerOfChoice(), {"a": NodeInfo(), "b": NodeInfo()}, min_nodes=2)
     report(hub, bodies, "a", 0.5, 1.0)
     report(hub, bodies, "b", 0.5, 1.0)
     report(hub, bodies, "a", float("nan"), 2.0)
-    assert hub.roster["a"].loss == 0.5
+    assert hub.roster["a"].history.loss == 0.5
 
 
 def test_an_order_that_was_given_in_time_still_counts() -> None:
-    hub, bodies = hub_of(Uniform(), {"a": About(hours=("11:00-13:00",))})
+    hub, bodies = hub_of(Uniform(), {"a": NodeInfo(hours=("11:00-13:00",))})
     effects = report(hub, bodies, "a", 0.5, 2 * HOUR)
-    assert hub.version == 1
-    assert not [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Order)]
+    assert hub.progress.version == 1
+    assert not [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Task)]
     assert "not asked: a: only 11:00-13:00 UTC" in texts(effects)
 
 
@@ -340,7 +342,12 @@ def test_an_order_that_was_given_in_time_still_counts() -> None:
             "no field 'candidate'",
             "did you mean 'candidates'?",
         ),
-        ({"selection": {"name": "power_of_choice", "candidates": -1}}, ["selection", "candidates"], "-1", "twice"),
+        (
+            {"selection": {"name": "power_of_choice", "candidates": -1}},
+            ["selection", "candidates"],
+            "greater than or equal to 0",
+            "",
+        ),
         ({"selection": {"name": "uniform", "tags": ["A b"]}}, ["selection", "tags"], "is no name", "a-z"),
         ({"selection": {"name": "uniform", "nodes": "a"}}, ["selection", "nodes"], "tuple", ""),
         ({"selection": {"name": "uniform", "hours": ["phone 9-17"]}}, ["selection", "hours"], "no hours", "22:00"),
@@ -353,7 +360,7 @@ def test_an_order_that_was_given_in_time_still_counts() -> None:
         (
             {
                 "selection": {"name": "power_of_choice", "candidates": 3},
-                "schedule": {"name": "rounds", "cohort": 3, "over": 1},
+                "schedule": {"name": "rounds", "cohort": 3, "over_select": 1},
             },
             ["selection", "candidates"],
             "asks 4 nodes, but selection draws 3 candidates",
@@ -382,7 +389,7 @@ def test_an_order_that_was_given_in_time_still_counts() -> None:
         (
             {
                 "selection": {"name": "uniform", "hours": ["22:00-06:00"]},
-                "schedule": {"name": "drift"},
+                "schedule": {"name": "divergence"},
                 "algorithm": {"name": "dynamic"},
             },
             ["selection", "hours"],

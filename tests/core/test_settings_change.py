@@ -8,27 +8,27 @@ from typing import Any
 import pytest
 
 from shoal.algorithms.lbfgs import LBFGS
-from shoal.core.algorithm import Algorithm, Local
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult
+from shoal.core.client.task_runner import TaskRunner
+from shoal.core.client.worker import Worker
 from shoal.core.errors import InvalidJob
-from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Effect, Note
-from shoal.core.message import Change, Order, Switch
-from shoal.core.piecework import Piecework
-from shoal.core.plan import Plan
-from shoal.core.settings_change import adjusted, configured
-from shoal.core.tree import Tree
-from shoal.core.worker import Worker
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.job.settings_change import apply_changes, apply_node_settings
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.machine import Effect, JobEvent, Restarted
+from shoal.core.protocol.message import ChangeSettings, Switch, Task
+from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
+from shoal.sim.network.blobs import MemoryBlobs
 from tests.core.test_hub import NODES, hub_of, model, report
 
-HALF = Change({"algorithm.lr": 0.05, "algorithm.batch_size": 64.0}, "the loss stands still")
+HALF = ChangeSettings({"algorithm.lr": 0.05, "algorithm.batch_size": 64.0}, "the loss stands still")
 
 
-def orders(hub: Hub) -> list[dict[str, float]]:
-    """What each node is told with its order."""
-    found = [hub.standing(node) for node in NODES]
-    return [order.numbers for order in found if isinstance(order, Order)]
+def tasks(hub: Hub) -> list[dict[str, float]]:
+    """What each node is told with its task."""
+    found = [hub.poll_reply(node) for node in NODES]
+    return [task.numbers for task in found if isinstance(task, Task)]
 
 
 def close(hub: Hub, now: float = 1.0) -> list[Effect]:
@@ -36,60 +36,60 @@ def close(hub: Hub, now: float = 1.0) -> list[Effect]:
 
 
 def notes(effects: list[Effect]) -> list[str]:
-    return [effect.text for effect in effects if isinstance(effect, Note)]
+    return [effect.text for effect in effects if isinstance(effect, JobEvent)]
 
 
 def test_a_change_begins_with_the_next_version() -> None:
-    hub = hub_of(MemoryBodies())
-    before = orders(hub)
+    hub = hub_of(MemoryBlobs())
+    before = tasks(hub)
     said = notes(hub.on(HALF, 1.0))
     assert said == ["from version 2 on: algorithm.batch_size 32 → 64, algorithm.lr 0.1 → 0.05 (the loss stands still)"]
-    assert orders(hub) == before, "orders that stand keep their values"
-    assert (hub.changed, hub.awaited) == ({}, HALF.values)
+    assert tasks(hub) == before, "tasks that stand keep their values"
+    assert (hub.settings.changed, hub.settings.pending) == ({}, HALF.values)
     close(hub)
-    assert orders(hub) == [HALF.values] * len(NODES)
-    assert (hub.algorithm.lr, hub.algorithm.batch_size, hub.awaited) == (0.05, 64, {})
+    assert tasks(hub) == [HALF.values] * len(NODES)
+    assert (hub.settings.algorithm.lr, hub.settings.algorithm.batch_size, hub.settings.pending) == (0.05, 64, {})
 
 
 def test_before_the_first_order_it_begins_at_once() -> None:
-    hub = Hub(Plan(3, 7), Algorithm(), Rounds(min_nodes=2), MemoryBodies())
-    hub.on(Boot(), 0.0)
-    assert notes(hub.on(Change({"schedule.min_nodes": 1.0, "rounds": 9.0}), 0.0)) == [
+    hub = Hub(JobPlan(3, 7), Algorithm(), Rounds(min_nodes=2), MemoryBlobs())
+    hub.on(Restarted(), 0.0)
+    assert notes(hub.on(ChangeSettings({"schedule.min_nodes": 1.0, "rounds": 9.0}), 0.0)) == [
         "from version 1 on: rounds 3 → 9, schedule.min_nodes 2 → 1 (by an operator)"
     ]
-    assert (hub.schedule.least, hub.plan.versions) == (1, 9)
+    assert (hub.settings.schedule.required_nodes, hub.settings.plan.versions) == (1, 9)
 
 
 @pytest.mark.parametrize(("rounds", "ends_at"), [(1.0, 1), (2.0, 2)])
 def test_the_round_in_hand_may_become_the_last(rounds: float, ends_at: int) -> None:
-    hub = hub_of(MemoryBodies(), versions=3)
-    hub.on(Change({"rounds": rounds}), 0.5)
-    while hub.phase == "running":
+    hub = hub_of(MemoryBlobs(), versions=3)
+    hub.on(ChangeSettings({"rounds": rounds}), 0.5)
+    while hub.progress.phase == "running":
         close(hub)
-    assert hub.version == ends_at
+    assert hub.progress.version == ends_at
 
 
 def test_more_rounds_are_made_though_the_last_was_open() -> None:
-    hub = hub_of(MemoryBodies(), versions=1)
-    hub.on(Change({"rounds": 2.0}), 0.5)
+    hub = hub_of(MemoryBlobs(), versions=1)
+    hub.on(ChangeSettings({"rounds": 2.0}), 0.5)
     close(hub)
-    assert (hub.phase, hub.version) == ("running", 1)
+    assert (hub.progress.phase, hub.progress.version) == ("running", 1)
 
 
 @pytest.mark.parametrize("when", ["awaited", "changed"])
 def test_a_snapshot_keeps_changes(when: str) -> None:
-    bodies = MemoryBodies()
+    bodies = MemoryBlobs()
     hub = hub_of(bodies)
     hub.on(HALF, 0.5)
     if when == "changed":
         close(hub)
-    state: dict[str, Any] = json.loads(json.dumps(hub.state()))
-    again = Hub.restore(hub_of(bodies).plan, Algorithm(), Rounds(min_nodes=5, quorum=5), bodies, state)
-    assert json.loads(json.dumps(again.state())) == state
+    state: dict[str, Any] = json.loads(json.dumps(hub.snapshot()))
+    again = Hub.restore(hub_of(bodies).settings.plan, Algorithm(), Rounds(min_nodes=5, quorum=5), bodies, state)
+    assert json.loads(json.dumps(again.snapshot())) == state
     if when == "awaited":
         close(again)
-    assert orders(again) == [HALF.values] * len(NODES)
-    assert again.algorithm.lr == 0.05
+    assert tasks(again) == [HALF.values] * len(NODES)
+    assert again.settings.algorithm.lr == 0.05
 
 
 @pytest.mark.parametrize(
@@ -103,26 +103,26 @@ def test_a_snapshot_keeps_changes(when: str) -> None:
     ],
 )
 def test_what_may_not_change_changes_nothing(values: dict[str, float], why: str) -> None:
-    hub = hub_of(MemoryBodies())
-    before = json.dumps(hub.state())
-    said = notes(hub.on(Change(values), 1.0))
+    hub = hub_of(MemoryBlobs())
+    before = json.dumps(hub.snapshot())
+    said = notes(hub.on(ChangeSettings(values), 1.0))
     assert len(said) == 1
     assert why in said[0]
-    assert json.dumps(hub.state()) == before
+    assert json.dumps(hub.snapshot()) == before
 
 
 def test_nodes_that_carry_on_keep_what_they_were_told() -> None:
-    """Among themselves nothing can be changed; the order to carry on names what was changed before, open or not."""
-    hub = hub_of(MemoryBodies())
+    """Among themselves nothing can be changed; the task to carry on names what was changed before, open or not."""
+    hub = hub_of(MemoryBlobs())
     hub.on(HALF, 0.5)
     hub.on(Switch("gossip"), 1.0)
-    assert orders(hub) == [HALF.values] * len(NODES)
-    assert "is with its nodes" in notes(hub.on(Change({"algorithm.lr": 1.0}), 2.0))[0]
-    assert hub.changed == HALF.values
+    assert tasks(hub) == [HALF.values] * len(NODES)
+    assert "is with its nodes" in notes(hub.on(ChangeSettings({"algorithm.lr": 1.0}), 2.0))[0]
+    assert hub.settings.changed == HALF.values
     worker = Worker("a")
-    order = hub.standing("a")
-    assert isinstance(order, Order)
-    worker.on(order, 1.0)
+    task = hub.poll_reply("a")
+    assert isinstance(task, Task)
+    worker.on(task, 1.0)
     assert worker.settings == HALF.values
 
 
@@ -143,29 +143,29 @@ class Learner:
 
     def train(self, budget: Any, **_: Any) -> Any:
         self.told.append((budget.lr, budget.batch_size))
-        return Local(1.0)
+        return LocalResult(1.0)
 
 
 def test_a_node_trains_as_its_order_says() -> None:
     learner = Learner()
     for numbers in ({}, HALF.values, {}):
-        order = Order((1, 1), "a", "train", 0, 7, numbers=numbers)
-        Piecework(Algorithm(), learner, {"model": model(1.0)}).piece(order)  # type: ignore[arg-type]
+        task = Task((1, 1), "a", "train", 0, 7, numbers=numbers)
+        TaskRunner(Algorithm(), learner, {"model": model(1.0)}).run_piece(task)  # type: ignore[arg-type]
     assert learner.told == [(0.1, 32), (0.05, 64), (0.1, 32)]
 
 
 def test_no_order_can_change_what_an_algorithm_does_not_allow() -> None:
-    assert adjusted(LBFGS(), {"share": 1.0}) == LBFGS()
+    assert apply_node_settings(LBFGS(), {"share": 1.0}) == LBFGS()
     with pytest.raises(InvalidJob, match="lbfgs does not allow"):
-        adjusted(LBFGS(), {"algorithm.lr": 0.5})
+        apply_node_settings(LBFGS(), {"algorithm.lr": 0.5})
 
 
 def test_every_changeable_field_is_one() -> None:
-    from shoal.core.settings_change import changeable, current
+    from shoal.core.job.settings_change import changeable, current_value
     from shoal.plugins import algorithms, schedules
 
     for algorithm in algorithms().values():
         for schedule in schedules().values():
-            made = Plan(3), algorithm(), schedule()
-            values = {key: current(made, key) for key in changeable(*made[1:])}
-            assert configured(made, values) == made
+            made = JobPlan(3), algorithm(), schedule()
+            values = {key: current_value(made, key) for key in changeable(*made[1:])}
+            assert apply_changes(made, values) == made

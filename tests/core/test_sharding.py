@@ -13,20 +13,20 @@ import pytest
 import shoal
 from shoal.algorithms.largebatch import LargeBatch
 from shoal.algorithms.lbfgs import LBFGS
-from shoal.core.algorithm import Algorithm, Update, tree_slot
+from shoal.core.algorithm.algorithm import Algorithm, Update, tree_slot
+from shoal.core.algorithm.server_optimizer import Adagrad, Adam, Momentum, UpdateRule, Yogi, optimizer_slots, take_step
+from shoal.core.algorithm.sharding import ShardedTotals, cut_tree, join_parts, split_layout
 from shoal.core.errors import Refused
-from shoal.core.message import About
-from shoal.core.parts import Part, together, whole
-from shoal.core.server_optimizer import Adagrad, Adam, Momentum, Rule, Yogi, advance, slots_for
-from shoal.core.shards import Sharded, cut, joined, split
-from shoal.core.sums import SumKind, Totals
-from shoal.core.tree import Slots, Tree, digest, norm, scale
+from shoal.core.model.aggregation import SumKind, Totals
+from shoal.core.model.tree import Slots, Tree, digest, norm, scale
+from shoal.core.model.vector_parts import Part, together, whole
+from shoal.core.protocol.message import NodeInfo
+from shoal.jobs.spec import check_job, parse_job
 from shoal.plugins import algorithms
-from shoal.sim.faults import Faults
-from shoal.spec import check_job, parse_job
+from shoal.sim.network.faults import Faults
 from tests.algorithms.softmax import unbalanced
 
-ABLE = sorted(name for name, kind in algorithms().items() if kind.divides == "weights")
+ABLE = sorted(name for name, kind in algorithms().items() if kind.shardable == "weights")
 
 
 def model(seed: int, wide: int = 70_001) -> Tree:
@@ -54,9 +54,9 @@ def model(seed: int, wide: int = 70_001) -> Tree:
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
 def test_parts_make_the_whole_again_and_are_about_equal(count: int) -> None:
     tree = model(1)
-    spans = split(tree.layout, count)
-    parts = [cut(tree, one) for one in spans]
-    assert digest(joined(tree.layout, parts, spans)) == digest(tree)
+    spans = split_layout(tree.layout, count)
+    parts = [cut_tree(tree, one) for one in spans]
+    assert digest(join_parts(tree.layout, parts, spans)) == digest(tree)
     assert sum(part.layout.elements for part in parts) == tree.layout.elements
     sizes = [part.layout.elements for part in parts]
     assert max(sizes) - min(sizes) <= len(tree.layout.segments), "one number for each type"
@@ -75,18 +75,18 @@ class Stepped(Algorithm):
     kind: str = "adam"
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> UpdateRule:
         return {"momentum": Momentum(0.7), "adam": Adam(0.03), "yogi": Yogi(0.03), "adagrad": Adagrad(0.1)}[self.kind]
 
     def init(self, model: Tree) -> Slots:
-        return {**slots_for(self.rule, model), "turn": 0.0}
+        return {**optimizer_slots(self.rule, model), "turn": 0.0}
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         turn = slots["turn"]
         assert isinstance(turn, float)
         base = slots["model"]
         assert isinstance(base, Tree)
-        return {**advance(self.rule, slots, totals.mean_onto("model", base)), "turn": turn + totals.count}
+        return {**take_step(self.rule, slots, totals.mean_onto("model", base)), "turn": turn + totals.count}
 
 
 @pytest.fixture
@@ -101,14 +101,14 @@ def three_versions(algorithm: Algorithm, sums: SumKind, count: int, each: Any = 
     for version in range(3):
         base = slots["model"]
         assert isinstance(base, Tree)
-        totals = Sharded(sums, base.layout, count, each) if count > 1 else Totals(sums)
+        totals = ShardedTotals(sums, base.layout, count, each) if count > 1 else Totals(sums)
         for node in range(2):
             update = model(10 * version + node)
             told = Update(f"n{node}", version, 3.0 + node, {"model": update}, norm(update))
             totals = algorithm.fold(totals, told, 1.0)  # type: ignore[assignment]
         assert totals.weight == 7
         assert totals.count == 2
-        slots = totals.step(algorithm, slots) if isinstance(totals, Sharded) else algorithm.step(slots, totals)
+        slots = totals.step(algorithm, slots) if isinstance(totals, ShardedTotals) else algorithm.step(slots, totals)
     return slots
 
 
@@ -128,7 +128,7 @@ def test_optimizers_come_to_the_same_bits(kind: str, sums: SumKind, pool: Thread
 
 def test_what_is_refused_leaves_all_shards_as_they_were() -> None:
     tree = model(1)
-    sharded = Sharded("fixed", tree.layout, 4)
+    sharded = ShardedTotals("fixed", tree.layout, 4)
     sharded.add({"model": tree}, 1.0, norm(tree))
     with pytest.raises(Refused, match="holds magnitudes"):
         sharded.add({"model": tree}, 1.0, 2.0**30)
@@ -136,7 +136,7 @@ def test_what_is_refused_leaves_all_shards_as_they_were() -> None:
         sharded.add({"model": tree, "turn": float("nan")}, 1.0, norm(tree))
     assert (sharded.weight, sharded.count) == (1, 1)
     assert [(shard.totals.weight, shard.totals.count) for shard in sharded.shards] == [(1, 1)] * 4
-    assert sharded.gap("model") == pytest.approx(sum(norm_of_floats(tree)))
+    assert sharded.squared_mean_norm("model") == pytest.approx(sum(norm_of_floats(tree)))
 
 
 def norm_of_floats(tree: Tree) -> list[float]:
@@ -159,7 +159,7 @@ def test_a_job_comes_to_the_same_bits(name: str) -> None:
         job = parse_job(
             {"name": "s", "rounds": 4, "seed": 2, "algorithm": {"name": name}, "schedule": schedule, "shards": shards}
         )
-        result = shoal.simulate(job, unbalanced(), faults=faults, about={"node-0": About(("phone",))})
+        result = shoal.simulate(job, unbalanced(), faults=faults, about={"node-0": NodeInfo(("phone",))})
         made.append((digest(result.model), [version.why for version in result.versions]))
     assert made[0] == made[1]
 
@@ -189,15 +189,15 @@ def descended(algorithm: LBFGS | LargeBatch, count: int, each: Any = map) -> Tre
     """The model after five versions; the loss is the sum of sqrt(1 + w^2)."""
     slots = algorithm.init(matrices(0))
     for version in range(5):
-        at = tree_slot(algorithm.order(slots, "a", "train"), "model")
+        at = tree_slot(algorithm.task_slots(slots, "a", "train"), "model")
         gradient = Tree.of({name: at[name] / np.sqrt(1 + at[name] ** 2) for name in at})
         loss = sum(float(np.sqrt(1 + at[name] ** 2).sum()) for name in at)
         told: Slots = {"gradient": gradient, "loss": loss}
         if isinstance(algorithm, LargeBatch):
             told = {"model": scale(gradient, -1.0)}
-        totals = Sharded("float64", at.layout, count, each) if count > 1 else Totals()
+        totals = ShardedTotals("float64", at.layout, count, each) if count > 1 else Totals()
         algorithm.fold(totals, Update("a", version, 1.0, told, norm(gradient)), 1.0)
-        slots = totals.step(algorithm, slots) if isinstance(totals, Sharded) else algorithm.step(slots, totals)
+        slots = totals.step(algorithm, slots) if isinstance(totals, ShardedTotals) else algorithm.step(slots, totals)
     return tree_slot(slots, "model")
 
 
@@ -221,14 +221,18 @@ def test_who_can_be_split() -> None:
         *("admm", "asgd", "downpour", "fedadagrad", "fedadam", "fedasync", "fedavg", "fedavgm", "fedbuff", "fedprox"),
         *("fedsgd", "fedyogi", "periodic", "scaffold"),
     ] == ABLE
-    assert [name for name, kind in algorithms().items() if kind.divides == "sums"] == ["largebatch", "lbfgs"]
+    assert [name for name, kind in algorithms().items() if kind.shardable == "sums"] == ["largebatch", "lbfgs"]
 
 
 @pytest.mark.parametrize(
     ("job", "text", "hint"),
     [
         ({"algorithm": {"name": "codistillation"}}, "does not say that it can work on parts of a model", "lbfgs"),
-        ({"algorithm": {"name": "dynamic"}, "schedule": {"name": "drift"}}, "dynamic does not say", "leave shards out"),
+        (
+            {"algorithm": {"name": "dynamic"}, "schedule": {"name": "divergence"}},
+            "dynamic does not say",
+            "leave shards out",
+        ),
         ({"algorithm": {"name": "periodic"}, "schedule": {"name": "periodic"}}, "measures the model as a", "buffer"),
     ],
 )

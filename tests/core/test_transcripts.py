@@ -23,6 +23,6 @@ def test_a_change_is_seen_and_can_be_taken_over(tmp_path: Path, monkeypatch, cap
     assert main([]) == 0
     copy.write_text(right.replace("counted=True", "counted=False"), encoding="utf-8")
     assert main([]) == 1
-    assert "+-> a: Ack order=1.1 counted=True" in capsys.readouterr().out
+    assert "+-> a: Ack task=1.1 counted=True" in capsys.readouterr().out
     assert main(["--rewrite"]) == 0
     assert copy.read_text(encoding="utf-8") == right

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core import tree as core
 from shoal.core.errors import InvalidPayload
-from shoal.core.tree import DTYPES, FLOATS, Layout, Tree
+from shoal.core.model import tree as core
+from shoal.core.model.tree import DTYPES, FLOATS, Layout, Tree
 from tests.core.strategies import layouts, rounded, trees, trees_of, wide
 
 
@@ -40,7 +40,8 @@ def test_header_and_buffer_are_what_safetensors_writes(made: tuple[Tree]) -> Non
             tree.stored(leaf.name).view(np.int16 if leaf.dtype == "BF16" else DTYPES[leaf.dtype]).copy()
         )
         told[leaf.name] = tensor.view(torch.bfloat16) if leaf.dtype == "BF16" else tensor
-    assert file_of(tree) == safetensors.torch.save(told)
+    metadata = {"base_model": tree.layout.base_model} if tree.layout.base_model else None
+    assert file_of(tree) == safetensors.torch.save(told, metadata)
 
 
 @given(trees(dtypes=tuple(set(DTYPES) - {"BF16"})))
@@ -69,7 +70,7 @@ def test_the_digest_of_a_large_tree_is_read_in_pieces() -> None:
 def test_a_layout_does_not_depend_on_the_order_given(layout: Layout, random) -> None:
     entries = [(leaf.name, leaf.dtype, leaf.shape) for leaf in layout.leaves]
     random.shuffle(entries)
-    assert Layout.of(entries) == layout
+    assert Layout.of(entries, layout.base_model) == layout
 
 
 @given(layouts())
@@ -160,6 +161,17 @@ def test_combine(made: tuple[Tree, Tree], alpha: float, beta: float) -> None:
             assert np.array_equal(wide(result, leaf.name), wanted, equal_nan=True)
         else:
             assert np.array_equal(result[leaf.name], np.maximum(left, right))
+
+
+def test_a_difference_of_float32_has_the_bits_of_one_by_float64() -> None:
+    draw = np.random.default_rng(0)
+    left, right = (draw.integers(0, 2**32, 100_000, np.uint32).view(np.float32) for _ in range(2))
+    with np.errstate(all="ignore"):
+        right[:1000] = left[:1000] * np.float32(1 + 2**-20)  # nearly equal
+        expected = (left.astype(np.float64) - right.astype(np.float64)).astype(np.float32)
+    made = core.sub(Tree.of({"w": left}), Tree.of({"w": right}))["w"]
+    assert np.array_equal(made, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(made[made == 0]), np.signbit(expected[made == 0]))
 
 
 @given(trees(count=2, bound=1e4))

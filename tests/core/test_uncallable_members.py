@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shoal.core.machine import Timer
-from shoal.core.membership import Membership
-from shoal.core.peer_message import Hello, News, Ping, Probe, Rumour
-from shoal.core.ways import Ways
-from tests.core.membership_stage import QUIET, ROSTER, begun, told
+from shoal.core.membership.failure_detector import Reachability
+from shoal.core.membership.membership import Membership
+from shoal.core.protocol.machine import Timer
+from shoal.core.protocol.peer_message import MemberUpdate, PeerHello, Ping, PingRequest, StateSync
+from tests.core.membership_scenario import QUIET, ROSTER, begun, told
 
 
-def apart(ways: Ways) -> Membership:
+def apart(ways: Reachability) -> Membership:
     peer = begun()
     peer.admit(ROSTER, ways)
     return peer
@@ -21,23 +21,23 @@ def spoken_to(peer: Membership, until_s: float) -> set[str]:
     """Whom it pings, or asks anything, on its own account."""
     found = set()
     while (now := peer.alarm) < until_s:
-        found |= {tell.to for tell in told(peer.on(Timer(), now), Ping, Probe, Hello)}
+        found |= {tell.to for tell in told(peer.on(Timer(), now), Ping, PingRequest, PeerHello)}
     return found
 
 
 def test_who_cannot_be_called_is_not() -> None:
-    peer = apart(Ways(callers=frozenset("b"), hidden=frozenset("c")))
+    peer = apart(Reachability(callers=frozenset("b"), unreachable=frozenset("c")))
     assert spoken_to(peer, 30.0) == set("de")
 
 
 def test_a_caller_is_given_up_when_it_does_not_call_any_more() -> None:
-    peer = apart(Ways(callers=frozenset("b")))
+    peer = apart(Reachability(callers=frozenset("b")))
     now = 0.0
     while now < 20.0:
         now = min(peer.alarm, now + 0.5)
         peer.on(Ping("b", 0, 1), now)
         for tell in told(peer.on(Timer(), now), Ping):
-            peer.on(News(tell.to, 0, ()), now)
+            peer.on(StateSync(tell.to, 0, ()), now)
     assert peer.state_of("b") == "alive"
     while peer.alarm < 200.0:
         peer.on(Timer(), peer.alarm)
@@ -45,38 +45,38 @@ def test_a_caller_is_given_up_when_it_does_not_call_any_more() -> None:
 
 
 def test_of_those_that_never_call_others_know_more() -> None:
-    peer = apart(Ways(callers=frozenset("b"), hidden=frozenset("c")))
+    peer = apart(Reachability(callers=frozenset("b"), unreachable=frozenset("c")))
     spoken_to(peer, 200.0)
     assert peer.state_of("b") == peer.state_of("c") == "alive"
-    assert peer.within_reach() == peer.live() - {"c"}
-    peer.on(News("d", 0, (Rumour("c", "dead", 0),)), 200.0)
+    assert peer.reachable() == peer.live() - {"c"}
+    peer.on(StateSync("d", 0, (MemberUpdate("c", "dead", 0),)), 200.0)
     assert peer.state_of("c") == "dead"
 
 
 def test_of_those_out_of_reach_others_are_asked_again_and_again() -> None:
     peer = begun(pace=replace(QUIET, reprobe=0.5))
-    peer.admit(ROSTER, Ways(hidden=frozenset("c"), collect=8))
+    peer.admit(ROSTER, Reachability(unreachable=frozenset("c"), poll_count=8))
     asked = 0
     while peer.alarm < 60.0:
-        asked += len(told(peer.on(Timer(), peer.alarm), Hello))
+        asked += len(told(peer.on(Timer(), peer.alarm), PeerHello))
     assert asked > 3
 
 
 def test_who_cannot_be_called_calls_all_others_in_turn() -> None:
     peer = Membership("a", rng=begun()._rng, pace=QUIET)
     roster = frozenset(f"n{number:02}" for number in range(20))
-    peer.admit(roster | {"a"}, Ways(collect=8))
+    peer.admit(roster | {"a"}, Reachability(poll_count=8))
     peer.start(0.0)
     for node in roster:
-        peer.on(News(node, 0, ()), 0.0)
+        peer.on(StateSync(node, 0, ()), 0.0)
     assert spoken_to(peer, 30.0) == roster
 
 
 def test_a_goodbye_is_left_for_all_that_must_come_for_it() -> None:
     peer = Membership("a", rng=begun()._rng, pace=QUIET)
     callers = frozenset(f"n{number:02}" for number in range(20))
-    peer.admit(callers | {"a"}, Ways(callers=callers))
+    peer.admit(callers | {"a"}, Reachability(callers=callers))
     peer.start(0.0)
     for node in callers:
-        peer.on(News(node, 0, ()), 0.0)
-    assert {tell.to for tell in told(peer.leave(), News)} == callers
+        peer.on(StateSync(node, 0, ()), 0.0)
+    assert {tell.to for tell in told(peer.leave(), StateSync)} == callers

@@ -2,15 +2,15 @@
 
 import pytest
 
-from shoal.core.machine import HUB, Send, Timer
-from shoal.core.message import Idle, Join, Order, Poll, Ref
-from shoal.core.worker import Worker
+from shoal.core.client.worker import Worker
+from shoal.core.protocol.machine import HUB, Send, Timer
+from shoal.core.protocol.message import BlobRef, Join, NoTask, Poll, Task
 
 
 @pytest.mark.parametrize(
-    "answer", [Idle("a"), Order((1, 1), "a", "train", 0, 1, Ref("a" * 64, 10))], ids=["idle", "order"]
+    "answer", [NoTask("a"), Task((1, 1), "a", "train", 0, 1, BlobRef("a" * 64, 10))], ids=["idle", "task"]
 )
-def test_a_new_process_says_so_until_the_hub_has_answered(answer: Idle | Order) -> None:
+def test_a_new_process_says_so_until_the_hub_has_answered(answer: NoTask | Task) -> None:
     """Or, if the first word is lost, the failures of the process before are not forgotten."""
     worker = Worker("a")
     assert Send(HUB, Join("a")) in worker.start(0.0)

@@ -18,40 +18,50 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.client.worker import Worker
 from shoal.core.errors import Refused
-from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Done, Effect, Event, Lost, Progress, Rejected, Result, Timer
-from shoal.core.message import (
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.tree import Tree, norm
+from shoal.core.protocol.machine import (
+    Effect,
+    Event,
+    NodeLost,
+    ReportRejected,
+    Restarted,
+    TaskDone,
+    TaskProgress,
+    TaskResult,
+    Timer,
+)
+from shoal.core.protocol.message import (
     Ack,
     Amendment,
-    Fail,
-    Idle,
+    BlobRef,
     Join,
     Leave,
-    Order,
-    OrderId,
+    NoTask,
     Pause,
     Poll,
-    Ref,
     Report,
     Resume,
-    Status,
     Stop,
+    Task,
+    TaskFailed,
+    TaskId,
+    TaskStatus,
 )
-from shoal.core.plan import Plan
-from shoal.core.tree import Tree, norm
-from shoal.core.worker import Worker
-from shoal.schedules.drift import Drift
+from shoal.core.server.hub import Hub
+from shoal.schedules.divergence import Divergence
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.trace import shown
+from shoal.sim.checks.trace import shown
+from shoal.sim.network.blobs import MemoryBlobs
 
 FOLDER = Path(__file__).parent / "transcripts"
 Fields = dict[str, str]
 
 
-def number(text: str) -> OrderId:
+def number(text: str) -> TaskId:
     boot, _, n = text.partition(".")
     return int(boot), int(n)
 
@@ -61,44 +71,44 @@ class HubScript:
 
     def __init__(self, **settings: str) -> None:
         take: Callable[[str, str], str] = settings.pop
-        self._bodies = MemoryBodies()
+        self._bodies = MemoryBlobs()
         start = self._model(take("start")) if "start" in settings else None  # type: ignore[call-arg]
-        plan = Plan(
+        plan = JobPlan(
             int(settings.pop("versions", "2")),
             seed=7,
-            sums="fixed" if settings.pop("sums", "") == "fixed" else "float64",
-            start=start,
-            patience_s=float(settings.pop("patience_s", "60")),
+            aggregation_precision="fixed" if settings.pop("sums", "") == "fixed" else "float64",
+            initial_model=start,
+            init_timeout_s=float(settings.pop("patience_s", "60")),
         )
         kinds: dict[str, Callable[[str], Any]] = {"fraction": float, "deadline_s": float, "delta": float}
         kinds |= {"balancing": str, "in_step": bool}
-        schedule_of = Drift if settings.pop("schedule", "") == "drift" else Rounds
+        schedule_of = Divergence if settings.pop("schedule", "") == "divergence" else Rounds
         schedule = schedule_of(**{name: kinds.get(name, int)(value) for name, value in settings.items()})
         self._parts = plan, Algorithm(), schedule, self._bodies
         self.hub = Hub(*self._parts)
         self._saved = ""
 
-    def _model(self, value: str) -> Ref:
+    def _model(self, value: str) -> BlobRef:
         return self._bodies.put({"model": Tree.of({"w": np.array([float(value)])})})
 
     def say(self, what: str, now: float, words: list[str], fields: Fields) -> Iterator[str]:
         if what == "standing":
-            yield shown(self.hub.standing(words[0]))
+            yield shown(self.hub.poll_reply(words[0]))
         elif what == "verdict":
             yield self._verdict(self._report(words, fields))
         elif what == "save":
-            self._saved = json.dumps(self.hub.state())
+            self._saved = json.dumps(self.hub.snapshot())
         elif what == "restore":
             self.hub = Hub.restore(*self._parts, json.loads(self._saved))
         elif what == "model":
-            yield f"w={self.hub.slots['model']['w'][0]:g}"  # type: ignore[index, call-overload]
+            yield f"w={self.hub.store.slots['model']['w'][0]:g}"  # type: ignore[index, call-overload]
         else:
             yield from told(self.hub.on(self._event(what, words, fields), now))
 
     def _event(self, what: str, words: list[str], fields: Fields) -> Event:
-        nodes: dict[str, Callable[[str], Event]] = {"join": Join, "poll": Poll, "leave": Leave, "lost": Lost}
+        nodes: dict[str, Callable[[str], Event]] = {"join": Join, "poll": Poll, "leave": Leave, "lost": NodeLost}
         plain: dict[str, Event] = {
-            "boot": Boot(),
+            "boot": Restarted(),
             "timer": Timer(),
             "pause": Pause(),
             "resume": Resume(),
@@ -107,64 +117,64 @@ class HubScript:
         if what in nodes:
             return nodes[what](words[0])
         if what == "status":
-            return Status(words[0], number(words[1]), int(fields["check"]))
+            return TaskStatus(words[0], number(words[1]), int(fields["check"]))
         if what == "fail":
-            return Fail(words[0], number(words[1]), " ".join(words[2:]))
+            return TaskFailed(words[0], number(words[1]), " ".join(words[2:]))
         return self._report(words, fields) if what == "report" else plain[what]
 
     def _report(self, words: list[str], fields: Fields) -> Report:
-        order, weight = number(words[1]), float(fields.pop("weight", "1"))
+        task, weight = number(words[1]), float(fields.pop("weight", "1"))
         body, size = None, 0.0
         if "w" in fields:
             body = self._model(fields.pop("w"))
             size = norm(self._bodies.get(body)["model"])  # type: ignore[arg-type]
         metrics = {name: float(value) for name, value in fields.items()}
-        return Report(words[0], order, 0, weight, body, metrics, size)
+        return Report(words[0], task, 0, weight, body, metrics, size)
 
     def _verdict(self, report: Report) -> str:
         try:
-            return shown(self.hub.verdict(report))
+            return shown(self.hub.reports.check(report))
         except Refused as refusal:
             return f"{refusal.code}: {refusal.message} ({refusal.hint})"
 
 
-WITH_ORDER = ("order", "amendment", "progress", "idle", "done", "error", "ack", "reject")
+WITH_TASK = ("task", "amendment", "progress", "idle", "done", "error", "ack", "reject")
 
 
 class WorkerScript:
     """A worker."""
 
     def __init__(self, **settings: str) -> None:
-        self.worker = Worker("a", beat_s=float(settings.get("beat_s", "5")))
+        self.worker = Worker("a", heartbeat_s=float(settings.get("heartbeat_s", "5")))
 
     def say(self, what: str, now: float, words: list[str], fields: Fields) -> Iterator[str]:
         worker = self.worker
         if what == "start":
             yield from told(worker.start(now))
         elif what == "restart":
-            self.worker = Worker("a", beat_s=worker.beat_s, memory=worker.memory)
-            if "spooled" in words and isinstance(worker.said, Report):
-                self.worker.resume(worker.said, worker.pending)
+            self.worker = Worker("a", heartbeat_s=worker.heartbeat_s, memory=worker.memory)
+            if "spooled" in words and isinstance(worker.unacknowledged, Report):
+                self.worker.restore_answer(worker.unacknowledged, worker.pending)
             yield from told(self.worker.start(now))
         elif what == "holds":
-            memory, said = worker.memory, worker.said
-            yield f"order={shown(worker.order)} said={shown(said)} memory={shown(memory)} {worker.stopped or 'running'}"
+            memory, said = worker.memory, worker.unacknowledged
+            yield f"task={shown(worker.task)} said={shown(said)} memory={shown(memory)} {worker.stopped or 'running'}"
         else:
             yield from told(worker.on(self._event(what, words, fields), now))
 
     def _event(self, what: str, words: list[str], fields: Fields) -> Event:
-        order = number(words[0]) if words and what in WITH_ORDER else (0, 0)
+        task = number(words[0]) if words and what in WITH_TASK else (0, 0)
         rest = " ".join(words[1:])
-        memory = Ref(fields["memory"], 1) if "memory" in fields else None
+        memory = BlobRef(fields["memory"], 1) if "memory" in fields else None
         events: dict[str, Event] = {
-            "order": Order(order, "a", "train", int(fields.get("version", "0")), 7, None, **amended(fields)),
-            "amendment": Amendment(order, **{"rev": 0, **amended(fields)}),
-            "progress": Progress(Status("a", order, int(fields.get("check", "0")))),
-            "idle": Idle(order),
-            "done": Done(order, Result(10.0, Ref(f"up-{shown(order)}", 8), {}, memory)),
-            "error": Done(order, None, rest),
-            "ack": Ack(order, "counted" in words, "" if "counted" in words else rest),
-            "reject": Rejected(order, rest),
+            "task": Task(task, "a", "train", int(fields.get("version", "0")), 7, None, **amended(fields)),
+            "amendment": Amendment(task, **{"rev": 0, **amended(fields)}),
+            "progress": TaskProgress(TaskStatus("a", task, int(fields.get("check", "0")))),
+            "idle": NoTask(task),
+            "done": TaskDone(task, TaskResult(10.0, BlobRef(f"up-{shown(task)}", 8), {}, memory)),
+            "error": TaskDone(task, None, rest),
+            "ack": Ack(task, "counted" in words, "" if "counted" in words else rest),
+            "reject": ReportRejected(task, rest),
             "timer": Timer(),
             "stop": Stop("the job is done"),
             "leave": Leave("a"),
@@ -173,7 +183,7 @@ class WorkerScript:
 
 
 def amended(fields: Fields) -> dict[str, Any]:
-    """What an amendment changes in an order."""
+    """What an amendment changes in a task."""
     plain: dict[str, Any] = {name: int(fields[name]) for name in ("rev", "until") if name in fields}
     return plain | ({"recall": True} if "recall" in fields else {})
 

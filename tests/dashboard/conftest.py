@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import shoal_dashboard
-from tests.dashboard.stage import PATIENCE_MS
+from tests.dashboard.scenario import PATIENCE_MS
 
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from shoal_coordinator.tables import reports, versions
-from tests.coordinator.server import Inside
+from shoal_coordinator.storage.tables import reports, versions
+from tests.support.coordinator import Inside
 
 T0 = 1_790_000_000.0
 ROUND_S = 4.0
@@ -81,7 +81,7 @@ def _report(job: str, client: int, number: int, loss: Loss) -> dict[str, Any]:
         "job": job,
         "seq": 20_000_000 + number * 10_000 + client,
         "node": f"client-{client}",
-        "order": f"1.{number * 10_000 + client}",
+        "task": f"1.{number * 10_000 + client}",
         "kind": "train",
         "version": number - 1,
         "round": number,

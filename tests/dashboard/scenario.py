@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.demo import free_port
+from shoal.cli.demos.demo import free_port
 from tests.cli.conftest import process
 
 PATIENCE_MS = 120_000
@@ -46,7 +46,7 @@ class Stage:
         token = self.asked("token", "create", "--uses", nodes)["token"]
         for part in range(nodes):
             given = [f"--option={option}" for option in (f"part={part}", f"parts={nodes}", *options)]
-            name = ("--name", f"node-{part}", "--token", token, "--state", f"state-{part}")
+            name = ("--name", f"node-{part}", "--token", token, "--state-dir", f"state-{part}")
             learner = ("--learner", "shoal.learn.digits:learner", *given)
             self.start("join", self.address, *learner, *name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.nightly import at_night
+from tests.support.nightly import at_night
 
 SCREENS = [("light", 1280), ("dark", 390), ("dark", 1280), ("light", 390)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.coordinator.server import OPERATOR
+from tests.support.coordinator import OPERATOR
 
 
 def sign_in(page: Page, token: str = OPERATOR) -> None:

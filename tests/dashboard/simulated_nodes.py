@@ -9,14 +9,14 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from shoal.trust.keys import Key
-from tests.coordinator.node import Node
-from tests.coordinator.server import Inside
-from tests.coordinator.stage import SIZE, Stage, by_hand, set_up
+from shoal.trust.keys import SigningKey
+from tests.support.coordinator import Inside
+from tests.support.node import Node
+from tests.support.scenario import SIZE, Stage, by_hand, set_up
 
 PARTS = 32
 BYTES = 40_000
-GOSSIP: dict[str, Any] = {"allowed": True, "ttl_s": 7.5, "return_s": 3600.0}
+GOSSIP: dict[str, Any] = {"allowed": True, "coordinator_timeout_s": 7.5, "handback_timeout_s": 3600.0}
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Member:
             "peers": self.edges,
             "refused": self.refused,
             "sketch": list(self.weight * self.model),
-            "books": list(self.weight * self.learned),
+            "audit": list(self.weight * self.learned),
         }
 
     def meet(self, other: Member) -> None:
@@ -63,7 +63,7 @@ class Member:
             edge["received"] += BYTES
 
 
-class Crowd:
+class SimulatedNodes:
     """A job whose nodes, n0 and on, may carry on as peers."""
 
     def __init__(self, running: Inside, count: int, job: str = "main", **spec: Any) -> None:
@@ -81,10 +81,10 @@ class Crowd:
                 for other in self.members
                 if other is not one
             }
-            peer = {"pub": Key.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
+            peer = {"pub": SigningKey.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
             self._send(one, "POST", "/hello", json={"peer": peer})
             self._send(one, "GET", "/work", params={"wait_s": 0, "job": job})
-        self._send(self.members[0], "GET", f"/jobs/{job}/papers")
+        self._send(self.members[0], "GET", f"/jobs/{job}/trust")
 
     def _send(self, one: Member, method: str, path: str, **more: Any) -> httpx.Response:
         answer = self.stage.send(one.name, method, path, **more)
@@ -114,7 +114,7 @@ class Crowd:
         """Everybody's word but theirs."""
         for one in self.members:
             if one.name not in silent:
-                self._send(one, "POST", f"/jobs/{self.job}/peering", json=one.word())
+                self._send(one, "POST", f"/jobs/{self.job}/peer-status", json=one.word())
 
     def close(self) -> None:
         self.stage.close()

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.server import OPERATOR, inside
 from tests.dashboard import axe
-from tests.dashboard.crowd import Crowd
+from tests.dashboard.scenario import PATIENCE_MS
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS
-from tests.dashboard.watch import sign_in
+from tests.dashboard.sign_in import sign_in
+from tests.dashboard.simulated_nodes import SimulatedNodes
+from tests.support.coordinator import OPERATOR, inside
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), each_screen]
+pytestmark = [pytest.mark.timeout(300), each_screen]
 
 
 @pytest.fixture(scope="module")
-def crowd(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+def simulated_nodes(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedNodes]:
     """A job that its nodes carry on, each in another state; they have exchanged and refused something. (The browser is
     there first: without one there is nothing to do.)"""
     axe.script()
     with inside(tmp_path_factory.mktemp("accessible") / "data", lease_s=86_400.0) as running:
-        made = Crowd(running, 5)
+        made = SimulatedNodes(running, 5)
         running.post(f"/jobs/{made.job}/switch", {"to": "gossip"})
         made.go("away")
         made.learn()
@@ -45,38 +45,38 @@ def page(browser: Browser, scheme: Any, width: int) -> Iterator[Page]:
     opened.close()
 
 
-def test_the_list_of_jobs(crowd: Crowd, page: Page) -> None:
-    page.goto(crowd.running.url)
+def test_the_list_of_jobs(simulated_nodes: SimulatedNodes, page: Page) -> None:
+    page.goto(simulated_nodes.running.url)
     expect(page.get_by_test_id("fleet-health")).to_have_text("Ready")
-    expect(page.get_by_test_id(f"job-row-{crowd.job}")).to_be_visible()
+    expect(page.get_by_test_id(f"job-row-{simulated_nodes.job}")).to_be_visible()
     assert axe.violations(page) == []
 
 
-def test_a_job_whose_nodes_are_peers(crowd: Crowd, page: Page) -> None:
-    page.goto(f"{crowd.running.url}/jobs/{crowd.job}")
+def test_a_job_whose_nodes_are_peers(simulated_nodes: SimulatedNodes, page: Page) -> None:
+    page.goto(f"{simulated_nodes.running.url}/jobs/{simulated_nodes.job}")
     expect(page.get_by_test_id("topology-n0")).to_be_visible()
     expect(page.get_by_test_id("refusals").locator("li")).to_have_count(1)
     assert axe.violations(page) == []
     page.get_by_test_id("topology").get_by_role("option").first.focus()
     assert axe.violations(page) == [], "while a node is looked at"
-    for title in ("Who talks to whom", "Whose rounds each model holds"):
+    for title in ("Topology", "Update coverage by model"):
         page.get_by_role("button", name=f"{title}: show as table").click()
     assert axe.violations(page) == [], "as tables"
 
 
-def test_the_configuration(crowd: Crowd, page: Page) -> None:
+def test_the_configuration(simulated_nodes: SimulatedNodes, page: Page) -> None:
     """Reached with the arrow keys, and by its address."""
-    page.goto(f"{crowd.running.url}/jobs/{crowd.job}")
+    page.goto(f"{simulated_nodes.running.url}/jobs/{simulated_nodes.job}")
     page.get_by_role("tab", name="Overview").press("ArrowLeft")
     expect(page.get_by_role("tab", name="Configuration")).to_be_focused()
-    expect(page).to_have_url(f"{crowd.running.url}/jobs/{crowd.job}?view=configuration")
+    expect(page).to_have_url(f"{simulated_nodes.running.url}/jobs/{simulated_nodes.job}?view=configuration")
     page.reload()
     expect(page.get_by_role("region", name="Configuration")).to_contain_text("gossip.allowed")
     assert axe.violations(page) == []
 
 
-def test_a_dialog(crowd: Crowd, page: Page) -> None:
-    page.goto(f"{crowd.running.url}/jobs/{crowd.job}")
+def test_a_dialog(simulated_nodes: SimulatedNodes, page: Page) -> None:
+    page.goto(f"{simulated_nodes.running.url}/jobs/{simulated_nodes.job}")
     page.get_by_test_id("sign-in").click()
     page.get_by_label("Token").fill(OPERATOR)
     assert axe.violations(page) == []
@@ -86,21 +86,21 @@ def test_a_dialog(crowd: Crowd, page: Page) -> None:
     assert axe.violations(page) == []
 
 
-def test_the_comparison(crowd: Crowd, page: Page) -> None:
-    page.goto(f"{crowd.running.url}/compare?runs={crowd.job}")
+def test_the_comparison(simulated_nodes: SimulatedNodes, page: Page) -> None:
+    page.goto(f"{simulated_nodes.running.url}/compare?runs={simulated_nodes.job}")
     expect(page.get_by_test_id("compare-accuracy")).to_be_visible()
     assert axe.violations(page) == []
 
 
-def test_a_new_job(crowd: Crowd, page: Page) -> None:
-    page.goto(f"{crowd.running.url}/")
+def test_a_new_job(simulated_nodes: SimulatedNodes, page: Page) -> None:
+    page.goto(f"{simulated_nodes.running.url}/")
     sign_in(page)
-    page.goto(f"{crowd.running.url}/new?from={crowd.job}")
-    expect(page.get_by_test_id("begin")).to_be_enabled()
+    page.goto(f"{simulated_nodes.running.url}/new?from={simulated_nodes.job}")
+    expect(page.get_by_test_id("start-job")).to_be_enabled()
     for summary in page.locator("summary").all():
         summary.click()
     assert axe.violations(page) == []
     page.get_by_label("lr").fill("fast")
-    expect(page.get_by_test_id("begin")).to_be_disabled()
+    expect(page.get_by_test_id("start-job")).to_be_disabled()
     expect(page.get_by_text("unable to parse string as a number")).to_be_visible()
     assert axe.violations(page) == [], "with a mistake"

@@ -10,13 +10,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import set_up
-from tests.dashboard.recorded import record
-from tests.dashboard.stage import PATIENCE_MS
-from tests.dashboard.watch import sign_in
+from tests.dashboard.recorded_runs import record
+from tests.dashboard.scenario import PATIENCE_MS
+from tests.dashboard.sign_in import sign_in
+from tests.support.coordinator import Inside, inside
+from tests.support.scenario import set_up
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_views_that_nobody_has_opened_yet_open_in_an_outage(running: Inside, pag
     live(page)
     loaded(page, "NodesPage", "ClientsTab", "LogsTab", "Configuration", "PeersPanel")
     page.route("**/*", lambda route: route.abort())
-    for name in ("Configuration", "Clients", "Logs"):
+    for name in ("Configuration", "Node reports", "Logs"):
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tabpanel")).not_to_contain_text("Loading")
         expect(page.get_by_test_id("part-failed")).to_have_count(0)
@@ -85,7 +85,7 @@ def test_a_part_that_cannot_be_loaded_says_so_and_can_be_tried_again(running: In
     expect(failed).to_contain_text("could not be loaded")
     expect(page.get_by_role("tab", name="Overview")).to_be_visible()
     down = False
-    failed.get_by_role("button", name="Again").click()
+    failed.get_by_role("button", name="Retry").click()
     expect(page.get_by_role("tabpanel")).to_contain_text("algorithm")
 
 
@@ -110,7 +110,7 @@ def test_a_session_that_has_ended_says_so_and_begins_anew_where_one_is(running: 
     page.get_by_role("button", name="Pause").click()
     page.get_by_test_id("confirm").click()
     dialog = page.get_by_role("dialog").first
-    expect(dialog).to_contain_text("Your session has ended")
+    expect(dialog).to_contain_text("Your session has expired")
     expect(dialog).not_to_contain_text("Bearer")
     dialog.get_by_role("button", name="Sign in again").click()
     page.get_by_label("Token").fill("sho_test")
@@ -175,8 +175,8 @@ def test_the_list_of_jobs_is_sorted_and_filtered(running: Inside, page: Page) ->
 
 def test_of_a_long_table_only_the_rows_on_the_screen_are_there(running: Inside, page: Page) -> None:
     known = running.get("/nodes")["nodes"][0]
-    crowd = [{**known, "name": f"node-{number:03}"} for number in range(300)]
-    page.route("**/api/v1/nodes?*", lambda route: route.fulfill(json={"nodes": crowd, "next": None}))
+    simulated_nodes = [{**known, "name": f"node-{number:03}"} for number in range(300)]
+    page.route("**/api/v1/nodes?*", lambda route: route.fulfill(json={"nodes": simulated_nodes, "next": None}))
     page.goto(f"{running.url}/nodes")
     rows = page.locator("[data-testid^=fleet-row-]")
     expect(page.get_by_test_id("fleet-row-node-000")).to_be_visible()

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import SIZE, Stage, by_hand, order_of
 from tests.dashboard import axe
-from tests.dashboard.recorded import diverging, record
+from tests.dashboard.recorded_runs import diverging, record
 from tests.dashboard.screens import each_screen
+from tests.support.coordinator import Inside, inside
+from tests.support.scenario import SIZE, Stage, by_hand, task_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 COUNT_DRAWINGS = """
 const clear = CanvasRenderingContext2D.prototype.clearRect;
@@ -96,9 +96,9 @@ def test_a_zoom_is_in_the_address_and_shared(run: Inside, page: Page) -> None:
     expect(page).to_have_url(re.compile(r"\?zoom=15[.\d]*_30[.\d]*$"))
     assert hover(page, "chart-loss", 0) == "round 15"
     page.reload()
-    expect(page.get_by_test_id("show-all")).to_be_visible()
+    expect(page.get_by_test_id("reset-zoom")).to_be_visible()
     assert [hover(page, "chart-loss", 0), hover(page, "chart-accuracy", 1)] == ["round 15", "round 30"]
-    page.get_by_test_id("show-all").click()
+    page.get_by_test_id("reset-zoom").click()
     expect(page).to_have_url(f"{run.url}/jobs/main")
     assert hover(page, "chart-loss", 1) == "round 60"
     drag(page, "chart-accuracy", 0.5, 0.75)
@@ -112,7 +112,7 @@ def test_the_other_charts_keep_their_zooms_in_the_address_as_well(run: Inside, p
     expect(page).to_have_url(re.compile(r"\?zoom\.bytes=15[.\d]*_30[.\d]*$"))
     page.reload()
     assert hover(page, "chart-bytes", 1) == "round 30"
-    page.get_by_test_id("chart-bytes").get_by_test_id("show-all").click()
+    page.get_by_test_id("chart-bytes").get_by_test_id("reset-zoom").click()
     expect(page).to_have_url(f"{run.url}/jobs/main")
     assert hover(page, "chart-bytes", 1) == "round 60"
     page.goto(f"{run.url}/jobs/main?view=clients")
@@ -126,7 +126,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
     page.goto(f"{run.url}/jobs/wide")
     loss = page.get_by_test_id("chart-loss")
     expect(loss.locator(".readout")).to_contain_text("10–90 %")
-    bands = run.get("/jobs/wide/bands", metric="train/loss")
+    bands = run.get("/jobs/wide/reports/quantiles", metric="train/loss")
     low, high = (f"{bands[edge][-1]:.3g}" for edge in ("low", "high"))
     hover(page, "chart-loss", 39 / 40)  # nobody has trained on the last version
     expect(loss.locator(".readout")).to_contain_text(f"{low} – {high}")
@@ -134,7 +134,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
     plot = loss.locator(".u-over")
     box = plot.bounding_box()
     assert box is not None
-    line = run.get("/jobs/wide/nodes/client-5/line", metric="train/loss")
+    line = run.get("/jobs/wide/nodes/client-5/reports/series", metric="train/loss")
     plot.click(position={"x": 2, "y": 0.05 * box["height"]})
     expect(page).to_have_url(re.compile(r"[?&]client=client-5$"))
     hover(page, "chart-loss", 39 / 40)
@@ -156,7 +156,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
 def test_everybody_can_read_them(run: Inside, browser: Browser, scheme: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
     page.goto(f"{run.url}/jobs/main?yscale=log&smooth=medium&zoom=5_50")
-    expect(page.get_by_test_id("show-all")).to_be_visible()
+    expect(page.get_by_test_id("reset-zoom")).to_be_visible()
     expect(page.get_by_test_id("chart-loss")).to_contain_text("diverged")
     assert axe.violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -172,8 +172,8 @@ def stage(browser: Browser, tmp_path: Path) -> Iterator[Stage]:
     with inside(tmp_path / "data", lease_s=86_400.0) as running:
         running.begin("main", nodes=2, rounds=60)
         made = Stage(running, "main", [by_hand(running, name, {"main": SIZE}) for name in ("n0", "n1")])
-        order, _ = order_of(made.nodes[0], "main")
-        assert made.nodes[0].report("main", order).counted
+        task, _ = task_of(made.nodes[0], "main")
+        assert made.nodes[0].report("main", task).counted
         yield made
         made.close()
 
@@ -181,8 +181,8 @@ def stage(browser: Browser, tmp_path: Path) -> Iterator[Stage]:
 def rounds(stage: Stage, number: int) -> None:
     for _ in range(number):
         for node in stage.nodes:
-            stage.orders[node.node], _ = order_of(node, stage.job)
-            version = stage.orders[node.node].version
+            stage.tasks[node.node], _ = task_of(node, stage.job)
+            version = stage.tasks[node.node].version
             found = stage.report(node=node.node, metrics={"eval/accuracy": 1 - 0.9**version})
             assert found.status_code == 200, found.text
 
@@ -199,7 +199,7 @@ def test_the_zoom_stays_when_rounds_come(stage: Stage, page: Page) -> None:
     expect(page.get_by_test_id("version-count")).to_contain_text("8 of 60")
     assert [hover(page, "chart-accuracy", share) for share in (0, 1)] == before
     assert page.url == address
-    page.get_by_test_id("show-all").click()
+    page.get_by_test_id("reset-zoom").click()
     assert hover(page, "chart-accuracy", 1) == "round 8"
 
 

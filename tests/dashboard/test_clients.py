@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demo import free_port
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, order_of, set_up
+from shoal.cli.demos.demo import free_port
 from tests.dashboard import axe
-from tests.dashboard.recorded import diverging, record
+from tests.dashboard.recorded_runs import diverging, record
 from tests.dashboard.screens import each_screen
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import Stage, set_up, task_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 HOSTILE = ["<img src=x onerror=document.body.remove()>", "node-\u202egnp.exe", "x" * 4096]
 
@@ -47,7 +47,7 @@ def clients(running: Inside, job: str = "main", query: str = "") -> str:
 def test_what_diverged_is_said_and_the_keyboard_reaches_it(run: Inside, page: Page) -> None:
     page.goto(clients(run))
     expect(page.get_by_test_id("heat")).to_contain_text("diverged")
-    expect(page.get_by_test_id("heat")).to_contain_text("12 clients × 60 columns")
+    expect(page.get_by_test_id("heat")).to_contain_text("12 nodes × 60 columns")
     cells, here = page.get_by_test_id("heat-cells"), page.get_by_test_id("heat-here")
     cells.focus()
     cells.press("ArrowDown")  # the first key shows where one is
@@ -61,7 +61,7 @@ def test_what_diverged_is_said_and_the_keyboard_reaches_it(run: Inside, page: Pa
     expect(page).to_have_url(clients(run, query="&client=client-1"))
     expect(page.get_by_test_id("client-lines")).to_contain_text("client-1 diverged")
     page.reload()
-    expect(page.get_by_test_id("isolated")).to_have_text("client-1 alone")
+    expect(page.get_by_test_id("selected-client")).to_contain_text("client-1")
     cells.press("Escape")
     expect(page).to_have_url(clients(run))
 
@@ -70,24 +70,24 @@ def test_fairness_and_influence_stand_beside_the_charts(run: Inside, page: Page)
     page.goto(clients(run))
     fairness, influence = page.get_by_test_id("fairness"), page.get_by_test_id("influence")
     expect(fairness).to_contain_text("Worst node")
-    expect(influence).to_contain_text("Updates up to 100 times the typical length count")
-    expect(influence).to_contain_text("No update has counted or been refused yet")
+    expect(influence).to_contain_text("Updates are rejected above 100 times the median norm")
+    expect(influence).to_contain_text("No update has been accepted or rejected yet")
     page.get_by_test_id("metric").select_option("train/loss")
-    expect(fairness).to_contain_text("train/loss: each node counts once")
+    expect(fairness).to_contain_text("train/loss: the last report of each node")
 
 
 def test_a_click_on_a_line_shows_that_client_alone(run: Inside, page: Page) -> None:
     page.goto(clients(run, query="&metric=norm"))
-    expect(page.get_by_test_id("heat")).to_contain_text("Drift")
+    expect(page.get_by_test_id("heat")).to_contain_text("Update norm")
     page.get_by_test_id("metric").select_option("train_s")
     expect(page).to_have_url(clients(run, query="&metric=train_s"))
     plot = page.get_by_test_id("client-lines").locator(".u-over")
     box = plot.bounding_box()
     assert box is not None
     plot.click(position={"x": box["width"] / 2, "y": box["height"] * 0.05 + 6})  # the slowest: clients 4 and 9
-    expect(page.get_by_test_id("isolated")).to_contain_text("client-4")
+    expect(page.get_by_test_id("selected-client")).to_contain_text("client-4")
     plot.click(position={"x": box["width"] / 2, "y": box["height"] / 2 + 12})
-    expect(page.get_by_test_id("isolated")).not_to_contain_text("client-4")
+    expect(page.get_by_test_id("selected-client")).not_to_contain_text("client-4")
 
 
 def test_a_round_with_its_phases_and_marks(run: Inside, page: Page) -> None:
@@ -97,9 +97,9 @@ def test_a_round_with_its_phases_and_marks(run: Inside, page: Page) -> None:
     expect(found).to_contain_text("quorum of 2 at 2 s")
     expect(found).to_contain_text("deadline at 6 s")
     expect(found.get_by_role("listitem")).to_have_count(12)
-    said = "waiting 50.0 ms, download 100 ms, training 1.5 s, upload 200 ms, checking and folding 20.0 ms"
+    said = "waiting 50.0 ms, download 100 ms, training 1.5 s, upload 200 ms, aggregation 20.0 ms"
     expect(found.get_by_role("img").first).to_have_attribute("aria-label", f"reported at 1.9 s: {said}")
-    page.get_by_role("button", name="Later").click()
+    page.get_by_role("button", name="Next").click()
     expect(page).to_have_url(clients(run, query="&round=8"))
 
 
@@ -109,7 +109,7 @@ def test_the_data_can_be_taken_away(run: Inside, page: Page) -> None:
         page.get_by_role("button", name="train/loss: save as CSV").click()
     lines = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
     assert len(lines) == 13
-    assert lines[0].startswith("client,round 0,round 1,")
+    assert lines[0].startswith("node,round 0,round 1,")
     assert lines[2].startswith("client-1,")
     assert lines[2].endswith(",NaN")
 
@@ -136,7 +136,7 @@ def test_a_window_that_becomes_narrow_takes_the_charts_with_it(run: Inside, page
 
 def test_two_hundred_clients(run: Inside, page: Page) -> None:
     page.goto(clients(run, "crowd"))
-    expect(page.get_by_test_id("heat")).to_contain_text("200 clients × 50 columns")
+    expect(page.get_by_test_id("heat")).to_contain_text("200 nodes × 50 columns")
     expect(page.get_by_test_id("round").get_by_role("listitem")).to_have_count(200)
     cells = page.get_by_test_id("heat-cells")
     cells.press("ArrowUp")
@@ -171,9 +171,9 @@ def test_nothing_to_object_to(run: Inside, browser: Browser, scheme: Any, width:
 
 def two_report(stage: Stage) -> None:
     for node in stage.nodes[:2]:
-        order, _ = order_of(node, stage.job)
-        stage.orders[node.node] = order
-        answer = stage.report(node=node.node, metrics={"train/loss": 1.0 / (1 + order.version)})
+        task, _ = task_of(node, stage.job)
+        stage.tasks[node.node] = task
+        answer = stage.report(node=node.node, metrics={"train/loss": 1.0 / (1 + task.version)})
         assert answer.status_code == 200, answer.text
 
 
@@ -183,12 +183,12 @@ def test_a_round_comes_without_a_reload(tmp_path: Path, page: Page) -> None:
         stage.dismiss("n2")  # so that each round is one of the other two
         page.goto(clients(running))
         page.evaluate("window.unchanged = true")
-        expect(page.get_by_test_id("heat")).to_contain_text("No client has reported this yet")
+        expect(page.get_by_test_id("heat")).to_contain_text("No node has reported this yet")
         expect(page.get_by_test_id("round")).to_contain_text("0 of 2")
         for number in (1, 2):
             two_report(stage)
             columns = "1 column" if number == 1 else "2 columns"
-            expect(page.get_by_test_id("heat")).to_contain_text(f"2 clients × {columns}")
+            expect(page.get_by_test_id("heat")).to_contain_text(f"2 nodes × {columns}")
         expect(page.get_by_test_id("round")).to_contain_text("2 of 2 in")
         expect(page.get_by_test_id("influence").locator("tbody tr")).to_have_count(2)
         assert page.evaluate("window.unchanged") is True
@@ -202,14 +202,14 @@ def test_the_coordinator_is_restarted_under_the_page(tmp_path: Path, page: Page,
         stage.dismiss("n2")  # so that each round is one of the other two
         two_report(stage)
         page.goto(clients(running))
-        expect(page.get_by_test_id("heat")).to_contain_text("2 clients × 1 column")
+        expect(page.get_by_test_id("heat")).to_contain_text("2 nodes × 1 column")
     expect(page.get_by_test_id("connection-banner")).not_to_have_attribute("data-state", "live")
-    expect(page.get_by_test_id("heat")).to_contain_text("2 clients × 1 column")
+    expect(page.get_by_test_id("heat")).to_contain_text("2 nodes × 1 column")
     with inside(tmp_path / "data", lease_s=86_400.0, port=port) as running:
         stage.running = running
         until("the job", lambda: running.job("main")["state"] == "running")
         two_report(stage)
-        expect(page.get_by_test_id("heat")).to_contain_text("2 clients × 2 columns")
+        expect(page.get_by_test_id("heat")).to_contain_text("2 nodes × 2 columns")
         expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
     stage.close()
     errors[:] = [said for said in errors if "ERR_" not in said]  # the browser's own word on a connection that broke

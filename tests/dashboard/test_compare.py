@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.dashboard.scenario import PATIENCE_MS, staged
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS, staged
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 JOB = """
 name = "digits"

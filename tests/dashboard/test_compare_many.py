@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.ended import keep_run
-from tests.coordinator.server import Inside, inside
+from tests.coordinator.ended_runs import keep_run
 from tests.dashboard.axe import violations
 from tests.dashboard.screens import each_screen
+from tests.support.coordinator import Inside, inside
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 COUNT = 100
 ROUNDS = 60
@@ -74,14 +74,14 @@ def test_order_target_and_one_run_alone_are_in_the_address(address: str, page: P
     page.get_by_test_id("target").fill("0.7")
     page.get_by_test_id("target").press("Enter")
     expect(page.get_by_role("button", name="Bytes to 70.0%")).to_be_visible()
-    page.get_by_label("Show run-098 alone").click()
+    page.get_by_label("Highlight run-098").click()
     expect(page.get_by_test_id("compare-accuracy").locator(".readout")).to_contain_text("run-098")
     expect(page.get_by_test_id("compare-accuracy").locator(".readout")).not_to_contain_text("run-001")
     for part in ("sort=best", "target=0.7", "run=run-098"):
         assert part in page.url
     page.reload()
     expect(rows(page).first).to_contain_text(BEST)
-    expect(page.get_by_label("Show run-098 alone")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_label("Highlight run-098")).to_have_attribute("aria-pressed", "true")
 
 
 def test_only_what_differs_is_shown(address: str, page: Page) -> None:

@@ -9,23 +9,21 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demo import free_port
-from tests.coordinator.node import Node
-from tests.coordinator.server import Server, Zygote
-from tests.dashboard.stage import PATIENCE_MS
+from shoal.cli.demos.demo import free_port
+from tests.dashboard.scenario import PATIENCE_MS
+from tests.support.coordinator import Server
+from tests.support.node import Node
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture
 def server(browser: Browser, tmp_path: Path) -> Iterator[Server]:
     """In a process of its own, always at one port. (The browser is first: without one there is nothing to do.)"""
-    zygote = Zygote()
-    made = Server(zygote, tmp_path / "data", port=free_port(0)).start()
+    made = Server(tmp_path / "data", port=free_port(0)).start()
     yield made
     made.kill()
     made.close()
-    zygote.close()
 
 
 @pytest.fixture

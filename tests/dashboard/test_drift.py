@@ -12,10 +12,10 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, Error, Page, Route, expect
 
+from tests.dashboard.scenario import PATIENCE_MS, staged
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS, staged
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 NODES, CHECKS = 3, 60
 JOB = f"""
@@ -24,10 +24,10 @@ name = "stream"
 [algorithm]
 name = "dynamic"
 steps = 5
-checks = {CHECKS}
+local_steps = {5 * CHECKS}
 
 [schedule]
-name = "drift"
+name = "divergence"
 delta = 0.5
 balancing = "double"
 in_step = true
@@ -77,10 +77,10 @@ def test_synchronisations_and_violations_are_counted(find: Find, shown: Page) ->
     full, violations = int(last["total.full"]), int(last["total.violations"])
     partial = len(versions) - 1 - full
     assert min(full, partial, violations) > 0, "the job must have made both, or this test sees nothing"
-    drift = shown.get_by_test_id("drift")
+    drift = shown.get_by_test_id("divergence")
     expect(drift).to_contain_text(f"{full} full, {partial} partial")
-    expect(drift).to_contain_text(f"{violations} in all")
-    expect(drift.get_by_test_id("drift-threshold")).to_have_text("0.500")
+    expect(drift).to_contain_text(f"{violations} in total")
+    expect(drift.get_by_test_id("divergence-threshold")).to_have_text("0.500")
     for chart in ("synchronisations", "violations"):
         expect(drift.get_by_test_id(f"chart-{chart}").locator("canvas")).to_be_visible()
 
@@ -90,11 +90,11 @@ def test_what_was_saved_is_computed_from_the_checks(find: Find, shown: Page) -> 
     assert [node["metrics"]["train/checks"] for node in nodes] == [CHECKS] * NODES
     spent, often = job["up_bytes"] + job["down_bytes"], NODES * CHECKS * 2 * job["model"]["bytes"]
     assert 0 < spent < often
-    expect(shown.get_by_test_id("drift-saved")).to_have_text(f"{100 * (1 - spent / often):.1f}%")
+    expect(shown.get_by_test_id("divergence-saved")).to_have_text(f"{100 * (1 - spent / often):.1f}%")
 
 
 def test_each_node_has_its_gap_and_its_losses(find: Find, shown: Page) -> None:
-    gaps = shown.get_by_test_id("drift-gaps").locator("li")
+    gaps = shown.get_by_test_id("reference-distances").locator("li")
     expect(gaps).to_have_count(NODES)
     for node in find("/nodes")["nodes"]:
         share = f"{100 * node['metrics']['train/gap'] / 0.5:.0f}%"
@@ -103,7 +103,7 @@ def test_each_node_has_its_gap_and_its_losses(find: Find, shown: Page) -> None:
         assert 2 < len(node["losses"]) <= node["reports"]
         row = shown.get_by_test_id(f"node-row-{node['name']}")
         expect(row.locator("svg.spark")).to_be_visible()
-        expect(row).not_to_contain_text("Resting")
+        expect(row).not_to_contain_text("Backed off")
 
 
 def test_nothing_speaks_of_rounds(shown: Page) -> None:
@@ -134,7 +134,9 @@ def changed(page: Page) -> Iterator[Change]:
     page.unroute_all(behavior="ignoreErrors")  # else one that is under way fails in the next test
 
 
-def test_a_jump_and_a_node_that_rests_are_named(address: str, page: Page, changed: Change, errors: list[str]) -> None:
+def test_a_divergence_and_a_waiting_node_are_named(
+    address: str, page: Page, changed: Change, errors: list[str]
+) -> None:
     """Whether a jump is found depends on this machine's speed, so the coordinator's word is put into its mouth."""
 
     def jump(body: Any) -> None:
@@ -147,30 +149,30 @@ def test_a_jump_and_a_node_that_rests_are_named(address: str, page: Page, change
     changed(r"/jobs/stream/versions\?", jump)
     changed(r"/jobs/stream/nodes$", rest)
     page.goto(f"{address}/jobs/stream")
-    verdict = page.get_by_test_id("drift-verdict")
+    verdict = page.get_by_test_id("drift-status")
     expect(verdict).to_have_attribute("data-found", "true", timeout=PATIENCE_MS)
-    expect(verdict).to_contain_text("since version 2 models drifted apart 3.2 times as fast")
+    expect(verdict).to_contain_text("since version 2 models diverge 3.2 times as fast")
     image = page.get_by_test_id("chart-violations").get_by_role("img")
-    expect(image).to_have_attribute("aria-label", re.compile("the data seem to have changed at"))
-    expect(page.get_by_text("Resting")).to_have_count(1)
-    expect(page.get_by_test_id("node-row-node-0")).to_contain_text("Resting")
+    expect(image).to_have_attribute("aria-label", re.compile("concept drift detected at"))
+    expect(page.get_by_text("Backed off")).to_have_count(1)
+    expect(page.get_by_test_id("node-row-node-0")).to_contain_text("Backed off")
     assert not errors
 
 
-def test_no_jump_is_said_to_be_none(address: str, page: Page, changed: Change) -> None:
+def test_no_divergence_is_said_to_be_none(address: str, page: Page, changed: Change) -> None:
     def calm(body: Any) -> None:
         for version in body["versions"]:
             version["numbers"].pop("jump", None)
 
     changed(r"/jobs/stream/versions\?", calm)
     page.goto(f"{address}/jobs/stream")
-    expect(page.get_by_test_id("drift-verdict")).to_have_attribute("data-found", "false", timeout=PATIENCE_MS)
+    expect(page.get_by_test_id("drift-status")).to_have_attribute("data-found", "false", timeout=PATIENCE_MS)
 
 
 @each_screen
 def test_nothing_sticks_out(address: str, browser: Browser, scheme: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{address}/jobs/stream")
-    expect(page.get_by_test_id("drift-gaps")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_test_id("reference-distances")).to_be_visible(timeout=PATIENCE_MS)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()

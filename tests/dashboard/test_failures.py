@@ -8,33 +8,33 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal import wire
-from shoal.cli.demo import free_port
-from shoal.core.message import Fail, Phase
-from tests.coordinator.server import inside
-from tests.coordinator.stage import Stage, order_of, set_up
+from shoal.cli.demos.demo import free_port
+from shoal.core.protocol.message import Phase, TaskFailed
+from shoal.wire import codec
 from tests.dashboard import axe
+from tests.dashboard.scenario import PATIENCE_MS
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS
+from tests.support.coordinator import inside
+from tests.support.scenario import Stage, set_up, task_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"> \u202egnp.exe " + "w" * 700
 TRACEBACK = 'Traceback (most recent call last):\n  File "learner.py", line 3, in train\n    <script>alert(1)</script>'
 
 
 def fail(stage: Stage, node: str, error: str, phase: Phase = "train", traceback: str = "") -> None:
-    """The node gives the order up that stands for it."""
+    """The node gives the task up that stands for it."""
     place = next(one for one in stage.nodes if one.node == node)
-    stage.orders[node], _ = order_of(place, stage.job)
-    said = Fail(node, stage.orders[node].id, error, phase, traceback)
-    content = wire.encode(wire.Frame(stage.job, said))
+    stage.tasks[node], _ = task_of(place, stage.job)
+    said = TaskFailed(node, stage.tasks[node].id, error, phase, traceback)
+    content = codec.encode(codec.Frame(stage.job, said))
     assert stage.send(node, "POST", f"/jobs/{stage.job}/failures", content=content).status_code == 200
 
 
 @pytest.fixture
 def stage(browser: Browser, tmp_path: Path) -> Iterator[Stage]:
-    """A job two of whose nodes have orders. (The browser is there first: without one there is nothing to do.)"""
+    """A job two of whose nodes have tasks. (The browser is there first: without one there is nothing to do.)"""
     with inside(tmp_path / "data", lease_s=86_400.0) as running:
         made = set_up(running)
         yield made
@@ -47,13 +47,13 @@ def address(stage: Stage, more: str = "") -> str:
 
 def test_a_failure_appears_as_it_happens_and_is_only_text(stage: Stage, page: Page, errors: list[str]) -> None:
     page.goto(address(stage))
-    expect(page.get_by_text("Nothing has failed.")).to_be_visible()
+    expect(page.get_by_text("No failures")).to_be_visible()
     expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
     title = page.title()
     fail(stage, "n0", HOSTILE, traceback=TRACEBACK)
     row = page.locator(".failure")
     expect(row).to_have_count(1)
-    for part in ("n0", "training", "<img src=x", "⟨202E⟩", "Others asked in its place", "1 of 2 lost"):
+    for part in ("n0", "training", "<img src=x", "⟨202E⟩", "Replaced by other nodes", "1 of 2 lost"):
         expect(row).to_contain_text(part)
     assert page.locator(".failure img").count() == 0
     assert page.title() == title

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal_coordinator.replica_views import Standing
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import Stage, by_hand, set_up
+from shoal_coordinator.schemas.replicas import ReplicaStatus
+from tests.dashboard.scenario import PATIENCE_MS
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS
+from tests.support.coordinator import Inside, inside
+from tests.support.scenario import Stage, by_hand, set_up
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -56,29 +56,29 @@ def test_a_coordinator_in_trouble_says_what_it_is(stage: Stage, page: Page) -> N
     page.goto(stage.running.url, timeout=PATIENCE_MS)
     health = page.get_by_test_id("fleet-health")
     expect(health).to_have_text("Ready")
-    stage.running.driver("main").trouble = "its journal cannot be written"
-    expect(health).to_have_attribute("data-state", "trouble")
+    stage.running.runner("main").gate.trouble = "its journal cannot be written"
+    expect(health).to_have_attribute("data-state", "problem")
     expect(page.get_by_test_id("fleet")).to_contain_text("main: its journal cannot be written")
-    stage.running.driver("main").trouble = ""
+    stage.running.runner("main").gate.trouble = ""
     expect(health).to_have_attribute("data-state", "ready")
 
 
-DEPUTIES = {"http://10.0.0.3:8080": 1, "http://10.0.0.5:8080": 2}
+FOLLOWERS = {"http://10.0.0.3:8080": 1, "http://10.0.0.5:8080": 2}
 
 
 def test_of_several_coordinators_it_says_which_one_leads(stage: Stage, page: Page, errors: list[str]) -> None:
-    standing = Standing("lead", "one", "http://10.0.0.3:8080", 2, "http://10.0.0.3:8080", 1, 0, 0, 1, {})
+    standing = ReplicaStatus("leader", "one", "http://10.0.0.3:8080", 2, "http://10.0.0.3:8080", 1, 0, 0, 1, {})
     page.goto(stage.running.url, timeout=PATIENCE_MS)
     expect(page.get_by_test_id("fleet-health")).to_have_attribute("data-state", "ready")
-    expect(page.get_by_test_id("fleet-owner")).to_have_count(0)
-    stage.running.coordinator.standing = lambda: standing
+    expect(page.get_by_test_id("fleet-leader")).to_have_count(0)
+    stage.running.coordinator.replica_status = lambda: standing
     page.reload()
-    expect(page.get_by_test_id("fleet-owner")).to_have_text("led by http://10.0.0.3:8080, taken 2 times")
-    stage.running.coordinator.standing = lambda: replace(
-        standing, owner="http://10.0.0.4:8080", epoch=3, deputies=DEPUTIES
+    expect(page.get_by_test_id("fleet-leader")).to_have_text("leader: http://10.0.0.3:8080, term 2")
+    stage.running.coordinator.replica_status = lambda: replace(
+        standing, leader="http://10.0.0.4:8080", term=3, followers=FOLLOWERS
     )
-    expect(page.get_by_test_id("fleet-owner")).to_have_text(
-        "led by http://10.0.0.4:8080, taken 3 times; 3 jobs at 2 deputies"
+    expect(page.get_by_test_id("fleet-leader")).to_have_text(
+        "leader: http://10.0.0.4:8080, term 3; 3 jobs on 2 followers"
     )
     assert not errors
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.node import History, Node
-from tests.coordinator.server import Inside, inside
 from tests.dashboard.axe import violations
 from tests.dashboard.screens import each_screen
-from tests.dashboard.watch import sign_in
+from tests.dashboard.sign_in import sign_in
+from tests.support.coordinator import Inside, inside
+from tests.support.node import History, Node
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +44,19 @@ def test_a_node_appears_when_it_connects(running: Inside, page: Page, errors: li
     page.reload()  # both are in the address
     expect(page.get_by_label("Name")).to_have_value("clinic-a")
     expect(page.get_by_label("Learner")).to_have_value("my data.py:learner")
-    page.get_by_test_id("make-token").click()
-    line = page.get_by_test_id("pip-lines").inner_text().splitlines()[1]
+    page.get_by_test_id("create-token").click()
+    line = page.get_by_test_id("pip-commands").inner_text().splitlines()[1]
     found = re.fullmatch(
         rf"shoal join {running.url} --token (\S+) --learner 'my data.py:learner' --name clinic-a", line
     )
     assert found is not None, line
-    expect(page.get_by_test_id("docker-lines")).to_contain_text(found[1])
-    expect(page.get_by_test_id("arrivals")).to_contain_text("Waiting for the node")
+    expect(page.get_by_test_id("docker-commands")).to_contain_text(found[1])
+    expect(page.get_by_test_id("script-lines")).to_contain_text(f'token="{found[1]}", name="clinic-a") as node:')
+    expect(page.get_by_test_id("new-nodes")).to_contain_text("Waiting for the node")
     come(running, "clinic-a", found[1])
-    expect(page.get_by_test_id("arrivals")).to_contain_text("clinic-a has joined.")
-    expect(page.get_by_test_id("arrivals")).not_to_contain_text("old")
-    page.get_by_test_id("arrivals").get_by_role("link", name="clinic-a").click()
+    expect(page.get_by_test_id("new-nodes")).to_contain_text("clinic-a has joined.")
+    expect(page.get_by_test_id("new-nodes")).not_to_contain_text("old")
+    page.get_by_test_id("new-nodes").get_by_role("link", name="clinic-a").click()
     expect(page.get_by_role("heading", name="clinic-a")).to_be_visible()
     assert not errors
 
@@ -63,15 +64,15 @@ def test_a_node_appears_when_it_connects(running: Inside, page: Page, errors: li
 def test_what_is_no_name_makes_no_token(running: Inside, page: Page) -> None:
     page.goto(f"{running.url}/join?name=Clinic%20A")
     sign_in(page)
-    expect(page.get_by_test_id("make-token")).to_be_disabled()
-    expect(page.get_by_text("Small letters, digits")).to_be_visible()
+    expect(page.get_by_test_id("create-token")).to_be_disabled()
+    expect(page.get_by_text("Use lower-case letters")).to_be_visible()
 
 
 def test_viewers_are_told_who_may(running: Inside, page: Page) -> None:
     page.goto(f"{running.url}/join")
     sign_in(page, running.post("/tokens", {"role": "viewer"})["token"])
-    expect(page.get_by_text("Operators let nodes in")).to_be_visible()
-    expect(page.get_by_test_id("make-token")).to_have_count(0)
+    expect(page.get_by_text("Only operators can add nodes")).to_be_visible()
+    expect(page.get_by_test_id("create-token")).to_have_count(0)
     page.goto(f"{running.url}/nodes")
     expect(page.get_by_test_id("join")).to_have_count(0)
 
@@ -79,8 +80,8 @@ def test_viewers_are_told_who_may(running: Inside, page: Page) -> None:
 def test_a_token_can_be_revoked_where_it_was_made(running: Inside, page: Page, errors: list[str]) -> None:
     page.goto(f"{running.url}/join")
     sign_in(page)
-    page.get_by_test_id("make-token").click()
-    text = page.get_by_test_id("pip-lines").inner_text()
+    page.get_by_test_id("create-token").click()
+    text = page.get_by_test_id("pip-commands").inner_text()
     token = text[text.index("sht_") :].split()[0]
     row = page.get_by_test_id("tokens").get_by_role("row").filter(has_text=token[:12])
     expect(row).to_contain_text("1 of 1")
@@ -96,8 +97,8 @@ def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: Any, w
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{running.url}/join")
     sign_in(page)
-    page.get_by_test_id("make-token").click()
-    expect(page.get_by_test_id("docker-lines")).to_be_visible()
+    page.get_by_test_id("create-token").click()
+    expect(page.get_by_test_id("docker-commands")).to_be_visible()
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()

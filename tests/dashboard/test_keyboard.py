@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.coordinator.server import OPERATOR, inside
-from tests.coordinator.stage import Stage, set_up
 from tests.dashboard import axe
-from tests.dashboard.stage import PATIENCE_MS
+from tests.dashboard.scenario import PATIENCE_MS
+from tests.support.coordinator import OPERATOR, inside
+from tests.support.scenario import Stage, set_up
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 STEPS_MAX = 60
 
@@ -54,7 +54,7 @@ def tab_to(page: Page, wanted: Locator) -> None:
 def test_a_walk_from_the_door_to_a_paused_job(stage: Stage, jobs: Page) -> None:
     page, keys = jobs, jobs.keyboard
     keys.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     tab_to(page, page.get_by_test_id("sign-in"))
     keys.press("Enter")
     expect(page.get_by_label("Token")).to_be_focused()
@@ -118,7 +118,7 @@ def test_the_palette_leads_to_jobs_nodes_and_themes(stage: Stage, jobs: Page) ->
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     keys.press("Control+k")
     keys.type("nothing at all")
-    expect(page.get_by_text("Nothing is called so.")).to_be_visible()
+    expect(page.get_by_text("No results")).to_be_visible()
 
 
 def test_the_keys_are_told(jobs: Page) -> None:
@@ -148,7 +148,7 @@ def test_keys_alone_are_switched_off_and_stay_so(jobs: Page) -> None:
     expect(page.get_by_role("dialog")).to_have_count(1)
     expect(page.get_by_test_id("keys")).to_have_count(0)
     assert page.url == address
-    keys.type("keys")
+    keys.type("shortcuts")
     keys.press("Enter")
     expect(page.get_by_test_id("single-keys")).not_to_be_checked()
     page.get_by_test_id("single-keys").check()

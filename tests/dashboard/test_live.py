@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.dashboard.scenario import PATIENCE_MS
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 ROUNDS = 60
 
@@ -92,7 +92,7 @@ def test_a_round_arrives_without_a_reload(demo: str, page: Page, errors: list[st
     assert before < ROUNDS, "the demo was over before the page was there"
     arrives(page, before + 1)
     expect(page.get_by_test_id("nodes-table").locator("tbody tr")).to_have_count(4)
-    expect(page.get_by_test_id("decisions")).to_contain_text("4 of 4 reports")
+    expect(page.get_by_test_id("events")).to_contain_text("4 of 4 reports")
     assert page.evaluate("window.unchanged") is True
     assert not errors
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demo import free_port
-from tests.coordinator.server import Inside, inside
+from shoal.cli.demos.demo import free_port
 from tests.dashboard import axe
+from tests.dashboard.scenario import PATIENCE_MS, staged
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS, staged
+from tests.support.coordinator import Inside, inside
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"> \u202egnp.exe \x1b[2J" + "w" * 3000
 MANY = 100_000
@@ -33,10 +33,10 @@ def write(running: Inside, texts: list[str], node: str = "ada", boot: str = "1",
     coordinator = running.coordinator
 
     async def put() -> None:
-        async with coordinator.logbook.writing:
-            await coordinator.database.write(lambda c: coordinator.logbook.write(c, rows))
+        async with coordinator.telemetry.log_store.writing:
+            await coordinator.database.write(lambda c: coordinator.telemetry.log_store.write(c, rows))
         if len(texts) < MANY:
-            coordinator.logbook.take(node, "2", [], 1)  # so that those who follow hear of it
+            coordinator.telemetry.log_store.take(node, "2", [], 1)  # so that those who follow hear of it
 
     running.call(put())
 
@@ -64,7 +64,7 @@ def opened(page: Page, running: Inside, more: str = "") -> Page:
 
 def test_lines_appear_as_they_are_written_and_are_only_text(running: Inside, page: Page, errors: list[str]) -> None:
     opened(page, running)
-    expect(page.get_by_text("Nothing was logged here yet.")).to_be_visible()
+    expect(page.get_by_text("No log lines yet")).to_be_visible()
     write(running, [HOSTILE], level=40, fields={"<b>why</b>": "\u202eno data"})
     row = page.locator(".log-line").first
     expect(row).to_contain_text("<img src=x")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.server import OPERATOR, Inside, inside
-from tests.coordinator.stage import Stage, set_up
-from tests.coordinator.test_switching import ALL, GOSSIP, orders, report
+from tests.coordinator.test_mode_switch import ALL, GOSSIP, report, tasks
+from tests.dashboard.scenario import PATIENCE_MS
 from tests.dashboard.screens import each_screen
-from tests.dashboard.stage import PATIENCE_MS
+from tests.support.coordinator import OPERATOR, Inside, inside
+from tests.support.scenario import Stage, set_up
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -49,36 +49,36 @@ def confirm(page: Page, why: str = "") -> None:
 def test_there_and_back(stage: Stage, page: Page, errors: list[str]) -> None:
     page.goto(f"{stage.running.url}/jobs/{stage.job}", timeout=PATIENCE_MS)
     mode = page.get_by_test_id("job-mode")
-    expect(mode).to_have_text("At the server", timeout=PATIENCE_MS)
+    expect(mode).to_have_text("server", timeout=PATIENCE_MS)
     expect(page.get_by_test_id("switch-gossip")).to_have_count(0)
     sign_in(page)
-    expect(page.get_by_test_id("moves")).to_have_count(0)
+    expect(page.get_by_test_id("mode-history")).to_have_count(0)
 
     page.get_by_test_id("switch-gossip").click()
     expect(page.get_by_role("dialog")).to_contain_text("from version 0")
     assert stage.running.job(stage.job)["mode"] == "server", "nothing is done before it is confirmed"
     confirm(page, "new disk")
-    expect(mode).to_have_text("With its nodes")
-    expect(page.get_by_test_id("moves")).to_contain_text("new disk")
+    expect(mode).to_have_text("gossip")
+    expect(page.get_by_test_id("mode-history")).to_contain_text("new disk")
     for name in ALL:
-        expect(page.get_by_test_id(f"node-row-{name}")).to_contain_text("Away")
-    orders(stage, *ALL, recall=False)
+        expect(page.get_by_test_id(f"node-row-{name}")).to_contain_text("Gossip")
+    tasks(stage, *ALL, recall=False)
 
     page.get_by_test_id("switch-server").click()
     confirm(page)
-    expect(mode).to_have_text("Coming back")
+    expect(mode).to_have_text("returning")
     for way in ("switch-gossip", "switch-server"):
         expect(page.get_by_test_id(way)).to_have_count(0)
-    orders(stage, *ALL, recall=True)
+    tasks(stage, *ALL, recall=True)
     for name in ALL:
         assert report(stage, name).status_code == 200
-    expect(mode).to_have_text("At the server")
+    expect(mode).to_have_text("server")
     expect(page.get_by_test_id("version-count")).to_have_text("1 of 3")
-    expect(page.get_by_test_id("moves").locator("li")).to_have_count(4)
-    words = page.get_by_test_id("moves").locator("li .mode").all_inner_texts()
-    assert [text.strip() for text in words] == ["At the server", "Coming back", "With its nodes", "At the server"]
+    expect(page.get_by_test_id("mode-history").locator("li")).to_have_count(4)
+    words = page.get_by_test_id("mode-history").locator("li .mode").all_inner_texts()
+    assert [text.strip() for text in words] == ["server", "returning", "gossip", "server"]
     page.reload()
-    expect(page.get_by_test_id("moves").locator("li")).to_have_count(4)
+    expect(page.get_by_test_id("mode-history").locator("li")).to_have_count(4)
     assert not errors
 
 
@@ -87,7 +87,7 @@ def test_nothing_sticks_out(stage: Stage, browser: Browser, scheme: Any, width: 
     stage.running.post(f"/jobs/{stage.job}/switch", {"to": "gossip", "why": "unbreakable" * 12})
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{stage.running.url}/jobs/{stage.job}")
-    expect(page.get_by_test_id("moves")).to_contain_text("unbreakable", timeout=PATIENCE_MS)
+    expect(page.get_by_test_id("mode-history")).to_contain_text("unbreakable", timeout=PATIENCE_MS)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
 

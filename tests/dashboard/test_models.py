@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.server import Inside, inside, until
-from tests.coordinator.stage import Stage, order_of, set_up
 from tests.dashboard.axe import violations
 from tests.dashboard.screens import each_screen
-from tests.dashboard.watch import sign_in
+from tests.dashboard.sign_in import sign_in
+from tests.support.coordinator import Inside, inside, until
+from tests.support.scenario import Stage, set_up, task_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.dismiss("n2")
         for version in (1, 2):
             for node in made.nodes[:2]:
-                made.orders[node.node], _ = order_of(node, "main")
+                made.tasks[node.node], _ = task_of(node, "main")
                 assert made.report(node=node.node, metrics={"train/loss": 0.5 / version}).status_code == 200
             until("the version", lambda version=version: running.job("main")["version"] == version)
         kept = lambda: [row["version"] for row in running.get("/jobs/main/models", kept=True)["models"]]  # noqa: E731
@@ -52,9 +52,7 @@ def test_a_version_is_promoted_downloaded_and_withdrawn(running: Inside, page: P
     rows = page.get_by_test_id("models-table").locator("tbody tr")
     expect(rows).to_have_count(2)
     page.get_by_label("Promote version 1").click()
-    expect(page.get_by_test_id("effect")).to_have_text(
-        "Whoever asks for production gets version 1 from now on, and its model is kept."
-    )
+    expect(page.get_by_test_id("effect")).to_have_text("production refers to version 1, and its model is kept.")
     page.get_by_label("Label").fill("12")
     expect(page.get_by_test_id("confirm")).to_be_disabled()
     page.get_by_label("Label").fill("candidate")
@@ -67,8 +65,8 @@ def test_a_version_is_promoted_downloaded_and_withdrawn(running: Inside, page: P
     assert saved.value.suggested_filename == "main-1.safetensors"
     found = hashlib.sha256(Path(saved.value.path()).read_bytes()).hexdigest()
     expect(page.get_by_test_id("model-1").locator("code")).to_have_text(found[:12])
-    page.get_by_label("Withdraw candidate").click()
-    expect(page.get_by_test_id("effect")).to_contain_text("Whoever asks for candidate gets no model any longer.")
+    page.get_by_label("Remove label candidate").click()
+    expect(page.get_by_test_id("effect")).to_contain_text("candidate no longer refers to a model.")
     page.get_by_test_id("confirm").click()
     expect(page.get_by_test_id("model-1").locator(".model-label")).to_have_count(0)
     assert running.job("main")["labels"] == {}
@@ -80,10 +78,10 @@ def test_another_operators_promotion_is_seen_at_once_and_by_viewers_who_have_no_
 ) -> None:
     page.goto(f"{running.url}/jobs/main?view=models&models=all")
     sign_in(page, running.post("/tokens", {"role": "viewer"})["token"])
-    expect(page.get_by_test_id("model-0")).to_contain_text("no longer kept")
+    expect(page.get_by_test_id("model-0")).to_contain_text("deleted")
     running.request("PUT", "/api/v1/jobs/main/labels/production", json={"version": 2})
     expect(page.get_by_test_id("model-2").locator(".model-label")).to_contain_text("production")
-    for act in ("Promote version 2", "Withdraw production"):
+    for act in ("Promote version 2", "Remove label production"):
         expect(page.get_by_label(act)).to_have_count(0)
     refused = page.evaluate(
         """() => fetch("/api/v1/jobs/main/labels/production", {method: "DELETE"}).then((answer) => answer.json())"""
@@ -95,7 +93,7 @@ def test_another_operators_promotion_is_seen_at_once_and_by_viewers_who_have_no_
 def test_the_run_is_saved_by_anybody_who_may_read(running: Inside, page: Page, errors: list[str]) -> None:
     page.goto(f"{running.url}/jobs/main")
     with page.expect_download() as saved:
-        page.get_by_test_id("save-run").click()
+        page.get_by_test_id("export-run").click()
     assert saved.value.suggested_filename == "main.jsonl"
     lines = [json.loads(line) for line in Path(saved.value.path()).read_text(encoding="utf-8").splitlines()]
     assert [line["number"] for line in lines if line["type"] == "version"] == [0, 1, 2]
@@ -109,7 +107,7 @@ def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: Any, w
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{running.url}/jobs/main?view=models&models=all")
     sign_in(page)
-    expect(page.get_by_label("Withdraw production")).to_be_visible()
+    expect(page.get_by_label("Remove label production")).to_be_visible()
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()

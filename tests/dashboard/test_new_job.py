@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.server import Inside, inside
-from tests.dashboard.watch import sign_in
+from tests.dashboard.sign_in import sign_in
+from tests.support.coordinator import Inside, inside
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ def form(running: Inside, page: Page) -> Page:
 
 def test_a_form_becomes_a_file_and_a_job(running: Inside, form: Page, errors: list[str]) -> None:
     name = form.locator(".field", has=form.get_by_label("name required"))
-    expect(form.get_by_test_id("verdict")).to_contain_text("when it has a name")
+    expect(form.get_by_test_id("validation")).to_contain_text("Enter a name")
     expect(name.locator(".field-mistake")).to_have_count(0)  # nobody has had a chance to give one
-    expect(form.get_by_test_id("hold")).to_be_disabled()
-    form.get_by_test_id("begin").click()
+    expect(form.get_by_test_id("create-paused")).to_be_disabled()
+    form.get_by_test_id("start-job").click()
     expect(name.locator(".field-mistake")).to_contain_text("must have 1 to 63 of a-z")
-    expect(form.get_by_test_id("begin")).to_be_disabled()
+    expect(form.get_by_test_id("start-job")).to_be_disabled()
     form.get_by_label("name required").fill("digits")
     form.get_by_label("rounds", exact=True).first.fill("3")
     form.get_by_label("algorithm", exact=True).select_option("fedprox")
@@ -48,12 +48,12 @@ def test_a_form_becomes_a_file_and_a_job(running: Inside, form: Page, errors: li
     form.get_by_role("button", name="Add").click()
     form.get_by_label("filters 1", exact=True).select_option("quantize")
     form.get_by_label("bits").select_option("4")
-    expect(form.get_by_test_id("verdict")).to_contain_text("The job can begin")
+    expect(form.get_by_test_id("validation")).to_contain_text("Valid")
     wanted = 'name = "digits"\nrounds = 3\n\n[algorithm]\nname = "fedprox"\nmu = 0.5\n\n'
     wanted += '[schedule]\nname = "rounds"\n\n[[filters]]\nname = "quantize"\nbits = 4\n'
     assert sorted(form.get_by_test_id("toml").input_value().split("\n\n")) == sorted(wanted.split("\n\n"))
     expect(form.get_by_test_id("command")).to_contain_text(f"shoal run digits.toml --url {running.url}")
-    form.get_by_test_id("begin").click()
+    form.get_by_test_id("start-job").click()
     expect(form.get_by_role("heading", name="digits")).to_be_visible()
     spec = running.job("digits")["spec"]
     assert (spec["algorithm"], spec["filters"]) == ({"name": "fedprox", "mu": 0.5}, [{"name": "quantize", "bits": 4}])
@@ -63,14 +63,14 @@ def test_a_form_becomes_a_file_and_a_job(running: Inside, form: Page, errors: li
 def test_fields_follow_the_choice_and_mistakes_stand_at_their_fields(form: Page) -> None:
     form.get_by_label("name required").fill("Not A Name")
     expect(form.get_by_label("mu", exact=True)).to_have_count(0)
-    form.get_by_label("schedule", exact=True).select_option("drift")
+    form.get_by_label("schedule", exact=True).select_option("divergence")
     field = form.locator(".field", has=form.get_by_label("algorithm", exact=True))
     expect(form.locator(".field", has=form.get_by_label("name required"))).to_contain_text("must have 1 to 63 of a-z")
     form.get_by_label("name required").fill("a")
-    expect(field).to_contain_text("schedule drift needs an algorithm whose nodes train on by themselves")
+    expect(field).to_contain_text("schedule divergence needs an algorithm whose nodes train on by themselves")
     expect(field).to_contain_text("dynamic")
     form.get_by_label("algorithm", exact=True).select_option("dynamic")
-    expect(form.get_by_test_id("begin")).to_be_enabled()
+    expect(form.get_by_test_id("start-job")).to_be_enabled()
 
 
 def test_the_file_may_be_written_by_hand(form: Page) -> None:
@@ -79,10 +79,10 @@ def test_the_file_may_be_written_by_hand(form: Page) -> None:
     expect(form.get_by_label("lr", exact=True)).to_have_value("0.25")
     expect(form.get_by_text("did you mean 'epochs'?")).to_be_visible()
     form.get_by_test_id("toml").fill(text.replace("epoch =", "epochs ="))
-    expect(form.get_by_test_id("begin")).to_be_enabled()
+    expect(form.get_by_test_id("start-job")).to_be_enabled()
     assert "# a remark" in form.get_by_test_id("toml").input_value()
     form.get_by_test_id("toml").fill("name = ")
-    expect(form.get_by_test_id("verdict")).to_contain_text("at end of document")
+    expect(form.get_by_test_id("validation")).to_contain_text("at end of document")
     expect(form.get_by_label("lr", exact=True)).to_have_value("0.25")
 
 
@@ -103,8 +103,8 @@ def test_a_hostile_address_is_only_text(running: Inside, form: Page, errors: lis
     form.set_viewport_size({"width": 390, "height": 900})
     name = "<img src=x onerror=alert(1)>\u202e" + "x" * 4000
     form.goto(f'{running.url}/new?spec={quote(f"""{{"name": "{name}", "algorithm": 7, "filters": "x"}}""")}')
-    expect(form.get_by_test_id("verdict")).to_have_attribute("data-mistakes", "3")
-    expect(form.get_by_test_id("begin")).to_be_disabled()
+    expect(form.get_by_test_id("validation")).to_have_attribute("data-errors", "3")
+    expect(form.get_by_test_id("start-job")).to_be_disabled()
     assert form.evaluate("document.documentElement.scrollWidth") <= 390
     assert not errors
 
@@ -112,7 +112,7 @@ def test_a_hostile_address_is_only_text(running: Inside, form: Page, errors: lis
 def test_by_keyboard_alone(running: Inside, form: Page) -> None:
     form.get_by_label("name required").focus()
     form.keyboard.type("keys")
-    expect(form.get_by_test_id("begin")).to_be_enabled()
+    expect(form.get_by_test_id("start-job")).to_be_enabled()
     form.keyboard.press("Enter")
     expect(form.get_by_role("heading", name="keys")).to_be_visible()
 
@@ -123,8 +123,8 @@ def test_viewers_begin_nothing(running: Inside, page: Page) -> None:
     sign_in(page, token)
     expect(page.get_by_test_id("new-job")).to_have_count(0)
     page.goto(f"{running.url}/new")
-    expect(page.get_by_text("Only operators begin jobs")).to_be_visible()
-    expect(page.get_by_test_id("begin")).to_have_count(0)
+    expect(page.get_by_text("Only operators can create jobs")).to_be_visible()
+    expect(page.get_by_test_id("start-job")).to_have_count(0)
     refused = page.evaluate(
         """() => fetch("/api/v1/jobs", {method: "POST", headers: {"content-type": "application/json"},
             body: JSON.stringify({spec: {name: "a"}})}).then((answer) => answer.json())"""
@@ -142,10 +142,10 @@ def test_who_takes_part_is_chosen_in_the_form(running: Inside, form: Page, error
     form.get_by_label("hours", exact=True).fill("9-17")
     expect(form.get_by_text("'9-17' are no hours")).to_be_visible()
     form.get_by_label("hours", exact=True).fill("phone 22:00-06:00")
-    expect(form.get_by_test_id("begin")).to_be_enabled()
+    expect(form.get_by_test_id("start-job")).to_be_enabled()
     form.set_viewport_size({"width": 390, "height": 900})
     assert form.evaluate("document.documentElement.scrollWidth") <= 390
-    form.get_by_test_id("begin").click()
+    form.get_by_test_id("start-job").click()
     expect(form.get_by_role("heading", name="chosen")).to_be_visible()
     wanted = {"name": "power_of_choice", "tags": ["phone", "eu"], "hours": ["phone 22:00-06:00"]}
     assert running.job("chosen")["spec"]["selection"] == wanted

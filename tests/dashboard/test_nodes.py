@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.server import Inside, inside
-from tests.coordinator.stage import Stage, by_hand, set_up
 from tests.dashboard import axe
 from tests.dashboard.screens import each_screen
+from tests.dashboard.sign_in import sign_in
 from tests.dashboard.test_failures import fail
 from tests.dashboard.test_logs import write
-from tests.dashboard.watch import sign_in
+from tests.support.coordinator import Inside, inside
+from tests.support.scenario import Stage, by_hand, set_up
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 HOSTILE = {
     "<b>tag</b>": "<img src=x onerror=document.body.remove()>",
@@ -36,7 +36,7 @@ def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A job of two nodes, one that says evil things of itself, and a crowd of two hundred."""
     with inside(tmp_path_factory.mktemp("nodes") / "data", lease_s=86_400.0) as running:
         made = set_up(running)
-        presence = running.coordinator.presence
+        presence = running.coordinator.nodes.presence
         for number in range(200):
             presence.info[f"crowd-{number}"] = {"device": "cuda" if number % 2 else "cpu"}
         made.nodes.append(by_hand(running, "evil"))
@@ -82,14 +82,14 @@ def test_a_nodes_failures_and_log_come_live(running: Inside, stage: Stage, page:
     page.goto(f"{running.url}/nodes/n1")
     page.get_by_role("tab", name="Overview").press("ArrowRight")
     expect(page).to_have_url(f"{running.url}/nodes/n1?view=failures")
-    expect(page.get_by_text("Nothing has failed.")).to_be_visible()
+    expect(page.get_by_text("No failures")).to_be_visible()
     expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
     fail(stage, "n1", "disk full", phase="download")
     expect(page.locator(".failure")).to_have_count(1)
-    for part in ("main", "fetching the model", "disk full"):
+    for part in ("main", "download", "disk full"):
         expect(page.locator(".failure")).to_contain_text(part)
     page.get_by_role("tab", name="Failures").press("ArrowRight")
-    expect(page.get_by_text("Nothing was logged here yet.")).to_be_visible()
+    expect(page.get_by_text("No log lines yet")).to_be_visible()
     write(running, ["a step"], node="n1")
     write(running, ["another's step"], node="n2")
     write(running, ["a last step"], node="n1", boot="2")
@@ -101,7 +101,7 @@ def test_a_nodes_failures_and_log_come_live(running: Inside, stage: Stage, page:
 def test_a_node_that_is_not_there(running: Inside, browser: Browser) -> None:
     page = browser.new_page()
     page.goto(f"{running.url}/nodes/nobody")
-    expect(page.get_by_role("heading", name="No such node")).to_be_visible()
+    expect(page.get_by_role("heading", name="Node not found")).to_be_visible()
     page.close()
 
 

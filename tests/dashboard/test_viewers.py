@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.coordinator.server import inside, until
-from tests.coordinator.stage import Stage, set_up
-from tests.coordinator.test_access import JSON, OPERATE
-from tests.dashboard.stage import PATIENCE_MS
-from tests.dashboard.watch import sign_in
+from tests.coordinator.test_authorization import JSON, OPERATE
+from tests.dashboard.scenario import PATIENCE_MS
+from tests.dashboard.sign_in import sign_in
+from tests.support.coordinator import inside, until
+from tests.support.scenario import Stage, set_up
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 ACTS = (
     "pause",
@@ -26,9 +26,9 @@ ACTS = (
     "edit-tags",
     "new-job",
     "acknowledge",
-    "begin",
-    "hold",
-    "make-token",
+    "start-job",
+    "create-paused",
+    "create-token",
     "promote",
 )
 PAGES = (
@@ -43,7 +43,7 @@ PAGES = (
 )
 TELLS = {"alerts": "alerts", "jobs/main?view=models": "model-0", "nodes": "fleet-table"}
 """What must be there before it can be said that nothing to act with stands beside it."""
-SAID = {"new": "Only operators begin jobs.", "join": "Operators let nodes in."}
+SAID = {"new": "Only operators can create jobs.", "join": "Only operators can add nodes."}
 PARTS = {"job": "main", "node": "n0", "alert": "1", "digest": "0" * 64}
 SEND = """async ([operation, body]) => {
     const [method, path] = operation.split(" ");
@@ -69,7 +69,7 @@ def viewer(stage: Stage, page: Page) -> Page:
     """A page that a viewer has signed in on."""
     page.goto(stage.running.url, timeout=PATIENCE_MS)
     sign_in(page, stage.running.post("/tokens", {"role": "viewer"})["token"])
-    expect(page.get_by_test_id("role")).to_contain_text("only operators act")
+    expect(page.get_by_test_id("role")).to_contain_text("change nothing")
     return page
 
 
@@ -105,7 +105,7 @@ def test_an_operator_has_the_buttons(stage: Stage, page: Page) -> None:
     sign_in(page)
     expect(page.get_by_test_id("sign-out")).to_be_visible()
     found = set()
-    telling = {"": "new-job", "jobs/main": "stop", "alerts": "acknowledge", "new": "begin", "join": "make-token"}
+    telling = {"": "new-job", "jobs/main": "stop", "alerts": "acknowledge", "new": "start-job", "join": "create-token"}
     telling["jobs/main?view=models"] = "promote"
     for place, act in telling.items():
         page.goto(f"{stage.running.url}/{place}")

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from shoal.settings import load
+from shoal.configuration import load
 from shoal_coordinator.settings import Settings
 from shoal_edge_client.settings import EdgeSettings
 
@@ -43,7 +43,7 @@ SWITCHES: dict[str, Values] = {
     "several coordinators": {"coordinator": {"replicas": 3, "settings": BUCKET, **SECRETS}},
     "settings alone": {"coordinator": {"settings": {"leaseS": 7}}},
     "a secret alone": {"coordinator": {"database": {"secret": "db"}}},
-    "open metrics": {"coordinator": {"settings": {"openReading": True}}},
+    "open metrics": {"coordinator": {"settings": {"anonymousRead": True}}},
     "an ingress": {"coordinator": {"ingress": INGRESS}},
     "an ingress without TLS": {"coordinator": {"ingress": {"enabled": True}}},
     "another service": {"coordinator": {"service": {"type": "NodePort", "port": 80}}},
@@ -172,9 +172,9 @@ def test_what_cannot_work_is_refused(helm: Helm) -> None:
 def differing(model: type[BaseModel]) -> Values:
     """A value that is not the default for each setting that may stand among `settings`."""
     other: dict[str, Any] = {"tags": ["phone", "red"], "hours": ["22:00-06:00"], "jobs": ["a", "b"]}
-    other |= {"options": {"lr": 0.1, "name": "<x>"}, "log_level": "debug", "log_form": "json", "train_in": "thread"}
-    other |= {"peer_url": "http://h:1", "send_logs": "off", "open_reading": True, "body_bytes_max": 8 * 2**30}
-    ours = {"hosts", "host", "port", "data", "tls_cert", "tls_key", "url", "learner", "state", "ca_file", "name"}
+    other |= {"options": {"lr": 0.1, "name": "<x>"}, "log_level": "debug", "log_form": "json", "trainer": "thread"}
+    other |= {"peer_url": "http://h:1", "send_logs": "off", "anonymous_read": True, "body_bytes_max": 8 * 2**30}
+    ours = {"hosts", "host", "port", "data", "tls_cert", "tls_key", "url", "learner", "state_dir", "ca_file", "name"}
     ours |= {"tls_client_ca", "client_cert", "client_key"}  # files, as those before
     values = {}
     for key, field in model.model_fields.items():
@@ -291,7 +291,7 @@ def test_a_long_name_of_a_release_is_cut(helm: Helm) -> None:
 def test_prometheus_is_sent_only_where_it_may_read(helm: Helm) -> None:
     closed = helm.objects({})["StatefulSet", "t-coordinator"]["spec"]["template"]["metadata"]
     assert "annotations" not in closed, "it would be told 401"
-    opened = helm.objects({"coordinator": {"settings": {"openReading": True}}})["StatefulSet", "t-coordinator"]
+    opened = helm.objects({"coordinator": {"settings": {"anonymousRead": True}}})["StatefulSet", "t-coordinator"]
     assert opened["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == "8080"
 
 
@@ -305,7 +305,7 @@ def test_prometheus_operator_is_told_where_and_by_which_token(helm: Helm) -> Non
     rule = objects["PrometheusRule", "t-coordinator"]
     assert rule["spec"] == yaml.safe_load((CHART.parents[1] / "prometheus" / "alerts.yml").read_text())
     assert {one["metadata"]["labels"]["release"] for one in (monitor, rule)} == {"p"}
-    opened = helm.objects({"monitoring": WATCHED, "coordinator": {"settings": {"open_reading": True}}})
+    opened = helm.objects({"monitoring": WATCHED, "coordinator": {"settings": {"anonymous_read": True}}})
     assert "authorization" not in opened["ServiceMonitor", "t-coordinator"]["spec"]["endpoints"][0]
 
 

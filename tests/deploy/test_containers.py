@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 
 from shoal import __version__
 from shoal.cli import app
-from shoal.settings import ClientSettings
-from shoal.spec import load_job
+from shoal.configuration import ClientSettings
+from shoal.jobs.spec import load_job
 from shoal_coordinator.settings import Settings
 from shoal_edge_client.settings import EdgeSettings
-from tests.coordinator.node import Node
-from tests.coordinator.s3 import S3
-from tests.coordinator.server import OPERATOR, Inside, inside
+from tests.support.coordinator import OPERATOR, Inside, inside
+from tests.support.node import Node
+from tests.support.s3 import S3
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -271,10 +271,10 @@ def test_the_images_get_what_the_wheel_is_built_from(dockerfiles: dict[str, str]
     (wheel,) = (tmp_path / "wheels").iterdir()
     held = zipfile.ZipFile(wheel).namelist()
     for one in (
-        "shoal_coordinator/app.py",
-        "shoal_coordinator/migrations/env.py",
+        "shoal_coordinator/api/app.py",
+        "shoal_coordinator/storage/migrations/env.py",
         "shoal_edge_client/agent.py",
-        "shoal_peer/app.py",
+        "shoal_peer/process.py",
     ):
         assert one in held
     for copied in re.findall(r"^COPY (deploy/.*) /opt/deploy/$", "".join(dockerfiles.values()), re.MULTILINE):
@@ -395,7 +395,7 @@ def test_the_bucket_is_made_once_and_a_coordinator_uses_it(tmp_path: Path) -> No
         secret = (tmp_path / "coordinator" / "blobs.secret").read_text().strip()
         url = f"s3://shoal?endpoint={store.endpoint}"
         with inside(tmp_path / "data", blobs=url, blobs_key_id="shoal", blobs_secret=secret) as running:
-            assert running.coordinator.blobs.direct
+            assert running.coordinator.blobs.store.direct
     finally:
         store.close()
 

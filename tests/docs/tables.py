@@ -17,12 +17,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from shoal.core.errors.ranges import type_texts
+from shoal.jobs.job_tables import Gossip, HeldOut, Limits
+from shoal.jobs.presets import PRESETS
+from shoal.jobs.spec import JobSpec
 from shoal.plugins import algorithms, filters, mixings, schedules, selections
-from shoal.presets import PRESETS
-from shoal.spec import Gossip, HeldOut, JobSpec, Limits
 from shoal.trust.codes import REASONS
-from shoal.trust.papers import KINDS, SIGNED_BY, Peer
-from shoal_coordinator.openapi import document
+from shoal.trust.documents import KINDS, SIGNED_BY, RosterEntry
+from shoal_coordinator.api.openapi import document
 from shoal_coordinator.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -49,11 +51,11 @@ def described(kind: type[Any]) -> dict[str, str]:
 
 def of_dataclass(kind: type[Any]) -> str:
     """Field, type, default and meaning of what an algorithm, schedule, filter or way of mixing is configured with."""
-    texts = described(kind)
+    texts, types = described(kind), type_texts(kind)
     rows = ["| field | type | default | |", "|---|---|---|---|"]
     for field in fields(kind):
         default = "" if field.default is MISSING else f"`{field.default!r}`"
-        cells = [str(field.type), default, texts[field.name]]
+        cells = [types[field.name], default, texts[field.name]]
         rows.append(" | ".join([f"| `{field.name}`", *(cell.replace("|", "\\|") for cell in cells)]) + " |")
     return "\n".join(rows) + "\n"
 
@@ -94,9 +96,9 @@ def of_routes() -> str:
 def of_papers() -> str:
     """Every paper that peers check, who signs it, what it says and what it holds."""
     rows = ["| paper | signed by | what it says | fields |", "|---|---|---|---|"]
-    for kind in (*KINDS.values(), Peer):
+    for kind in (*KINDS.values(), RosterEntry):
         names = ", ".join(f"`{field.name}`" for field in fields(kind))
-        signed = "" if kind is Peer else SIGNED_BY[kind.TYPE]
+        signed = "" if kind is RosterEntry else SIGNED_BY[kind.TYPE]
         rows.append(f"| `{kind.__name__}` | {signed} | {(kind.__doc__ or '').splitlines()[0]} | {names} |")
     return "\n".join(rows) + "\n"
 

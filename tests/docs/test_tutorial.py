@@ -26,8 +26,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shoal.cli.demo_parts import free_port
-from tests.house.sources import ROOT
+from shoal.cli.demos.plumbing import free_port
+from tests.conventions.sources import ROOT
 
 TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- (run|file|python): ([^>]*?) -->\n```\w+\n(.*?)```", re.DOTALL)
@@ -102,7 +102,7 @@ class Machines:
 
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        found = {**os.environ, "PATH": path, "HOME": str(self.folder), "SHOAL_EDGE__STATE": "state"}
+        found = {**os.environ, "PATH": path, "HOME": str(self.folder), "SHOAL_EDGE__STATE_DIR": "state"}
         found["SHOAL_COORDINATOR__PORT"] = str(self.port)
         if self.running:  # by itself a command asks port 8080 of this machine
             found["SHOAL_CLIENT__URL"] = f"http://127.0.0.1:{self.port}"
@@ -163,7 +163,6 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
         process.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tutorial_works_as_it_is_written(machines: Machines) -> None:
     files = [block for block in blocks() if block.kind == "file"]

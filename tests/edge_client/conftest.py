@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,9 @@ import structlog
 
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
-from tests.edge_client.fake import PATIENCE_S, Coordinator, serving
-from tests.edge_client.learners import VectorLearner
+from tests.support.edge_node import EdgeNode
+from tests.support.fake_coordinator import PATIENCE_S, Coordinator, serving
+from tests.support.learners import VectorLearner
 
 PLAN = {"rounds": 3, "schedule": {"name": "rounds", "min_nodes": 1, "deadline_s": 60.0}}
 LARGE = 100_000
@@ -38,14 +38,21 @@ class Place:
     url: str
     folder: Path
 
+    def given(self, **more: Any) -> dict[str, Any]:
+        mine = {"url": self.url, "state_dir": self.folder / "state", "token": "sht_one", "name": "a", "jobs": ["j"]}
+        return {**mine, "backoff_s": 0.1, "wait_s": 5.0, **more}
+
     def settings(self, **more: Any) -> EdgeSettings:
-        given = {"token": "sht_one", "name": "a", "jobs": ["j"], "backoff_s": 0.1, "wait_s": 5.0, **more}
-        return EdgeSettings.model_validate({"url": self.url, "state": self.folder / "state", **given})
+        return EdgeSettings.model_validate(self.given(**more))
 
     def join(self, learner: Any = None, **more: Any) -> bool:
         """Take part until the job has ended."""
         agent = Agent(self.settings(**more), learner or VectorLearner())
         return asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
+
+    def start(self, learner: Any, /, **more: Any) -> EdgeNode:
+        """Begin to take part, in a thread."""
+        return EdgeNode(learner, **self.given(**more)).start()
 
 
 @pytest.fixture
@@ -54,31 +61,3 @@ def place(tmp_path: Path) -> Iterator[Place]:
     coordinator = Coordinator(tmp_path / "coordinator", {"j": PLAN})
     with serving(coordinator) as url:
         yield Place(coordinator, url, tmp_path)
-
-
-class Running:
-    """A node in a thread of its own."""
-
-    def __init__(self, place: Place, learner: Any, /, **more: Any) -> None:
-        self.agent = Agent(place.settings(**more), learner)
-        self.outcome: list[Any] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self.outcome.append(self._loop.run_until_complete(self.agent.run()))
-        except BaseException as error:
-            self.outcome.append(error)
-        finally:
-            self._loop.close()
-
-    def leave(self, work_s: float = 0.0) -> None:
-        self._loop.call_soon_threadsafe(lambda: self.agent.leave(work_s=work_s))
-
-    def end(self) -> Any:
-        """What came of it."""
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), "it goes on and on"
-        return self.outcome[0]

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task
-from shoal.core.learner import Learner
-from shoal.core.tree import Slots
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask
+from shoal.core.algorithm.learner import Learner
+from shoal.core.model.tree import Slots
 from shoal.plugins import algorithms
 
 
@@ -20,7 +20,7 @@ class Remembering(Algorithm):
     name: ClassVar[str] = "remembering"
     title: ClassVar[str] = "Federated averaging with a count"
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         found = super().local(learner, task, memory)
         before = memory.get("count", 0.0)
         assert found is not None

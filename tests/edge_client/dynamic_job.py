@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,19 +11,18 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal import wire
-from shoal.core.learner import Learner
-from shoal.core.machine import Version
-from shoal.core.message import Order, Ref
-from shoal.core.tree import Slots
+from shoal.core.algorithm.learner import Learner
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.machine import ModelVersion
+from shoal.core.protocol.message import BlobRef, Task
+from shoal.jobs.spec import parse_job
 from shoal.learn import digits
-from shoal.runtime.store import digest_of
-from shoal.sim.bodies import MemoryBodies
-from shoal.simulation import Record, payload_bytes
-from shoal.spec import parse_job
-from shoal_edge_client.agent import Agent
-from shoal_edge_client.settings import EdgeSettings
-from tests.coordinator.server import Api
+from shoal.runtime.durable_files import digest_of
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.simulation import SimulationRecorder, payload_bytes
+from shoal.wire.payload import payload_pieces
+from tests.support.coordinator import Api
+from tests.support.edge_node import EdgeNode
 
 NODES = ("n0", "n1", "n2")
 Decisions = list[tuple[int, str]]
@@ -38,10 +35,10 @@ def job(filters: list[dict[str, Any]], **schedule: Any) -> dict[str, Any]:
     return {
         "name": "digits",
         "seed": 5,
-        "sums": "fixed",
+        "aggregation_precision": "fixed",
         "filters": filters,
-        "algorithm": {"name": "dynamic", "steps": 5, "batch_size": 10, "lr": 0.1, "checks": 12},
-        "schedule": {"name": "drift", "in_step": True, "min_nodes": 3, "deadline_s": 600.0, **schedule},
+        "algorithm": {"name": "dynamic", "steps": 5, "batch_size": 10, "lr": 0.1, "local_steps": 60},
+        "schedule": {"name": "divergence", "in_step": True, "min_nodes": 3, "deadline_s": 600.0, **schedule},
     }
 
 
@@ -63,11 +60,11 @@ class Late:
         return self._learner.train(*arguments, **more)
 
 
-class FileNames(MemoryBodies):
+class FileNames(MemoryBlobs):
     """Bodies in memory under the names that their files would have."""
 
-    def put(self, slots: Slots) -> Ref:
-        ref = Ref(digest_of(wire.payload_pieces(slots)), payload_bytes(slots))
+    def put(self, slots: Slots) -> BlobRef:
+        ref = BlobRef(digest_of(payload_pieces(slots)), payload_bytes(slots))
         self._kept.setdefault(ref.digest, (ref, dict(slots)))
         return ref
 
@@ -75,51 +72,35 @@ class FileNames(MemoryBodies):
 def simulated(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Decisions, Made]:
     """What `shoal.simulate` makes of the job."""
     made: Made = []
-    close = Record._close
+    close = SimulationRecorder._close
 
-    def noted(self: Record, version: Version) -> None:
+    def noted(self: SimulationRecorder, version: ModelVersion) -> None:
         reports = sorted((node, weight, digest) for node, _, weight, digest in version.reports)
         made.append((version.number, reports, version.model.digest))
         close(self, version)
 
-    monkeypatch.setattr(Record, "_close", noted)
-    monkeypatch.setattr("shoal.simulation.MemoryBodies", FileNames)
-    result = shoal.simulate(parse_job(values), learners())
+    monkeypatch.setattr(SimulationRecorder, "_close", noted)
+    monkeypatch.setattr("shoal.simulation.MemoryBlobs", FileNames)
+    result = shoal.simulate(parse_job(values), learners(), fidelity="wire")
     return [(note.version, note.text) for note in result.notes if note.kind == "decision"], made
 
 
-class Joined(threading.Thread):
-    """A real edge client in a thread of its own."""
+class Joined(EdgeNode):
+    """A node of such jobs."""
 
     def __init__(
         self, url: str, token: str, name: str, learner: Any, folder: Path, jobs: Sequence[str] = ("digits",)
     ) -> None:
-        super().__init__(daemon=True)
-        given = {"url": url, "token": token, "name": name, "jobs": list(jobs), "wait_s": 2.0}
-        settings = EdgeSettings.model_validate({**given, "state": folder / name, "backoff_s": 0.1})
-        self.agent = Agent(settings, learner, at=self._at)
-        self.outcome: bool | BaseException | None = None
-        self.before_report: Callable[[Order], None] = lambda order: None
-        """Called with the order that is about to be answered; the node does nothing else meanwhile."""
+        given = {"url": url, "token": token, "name": name, "jobs": list(jobs), "state_dir": folder / name}
+        super().__init__(learner, at=self._at, wait_s=2.0, **given)
+        self.before_report: Callable[[Task], None] = lambda task: None
+        """Called with the task that is about to be answered; the node does nothing else meanwhile."""
 
     def _at(self, point: str) -> None:
         if point == "report.sending" and "digits" in self.agent.jobs:
-            order = self.agent.jobs["digits"].pump.worker.order
-            if order is not None:  # else it has been withdrawn meanwhile
-                self.before_report(order)
-
-    def run(self) -> None:
-        try:
-            self.outcome = asyncio.run(self.agent.run())
-        except BaseException as error:  # shown where it is waited for
-            self.outcome = error
-
-    def finish(self) -> None:
-        self.join(240.0)
-        assert not self.is_alive(), "it goes on and on"
-        if isinstance(self.outcome, BaseException):
-            raise AssertionError(f"{self.agent.name} ended with {self.outcome!r}") from self.outcome
-        assert self.outcome is True
+            task = self.agent.jobs["digits"].pump.worker.task
+            if task is not None:  # else it has been withdrawn meanwhile
+                self.before_report(task)
 
 
 def clients(api: Api, folder: Path, url: str = "") -> list[Joined]:
@@ -130,10 +111,7 @@ def clients(api: Api, folder: Path, url: str = "") -> list[Joined]:
 
 def take_part(api: Api, folder: Path, url: str = "") -> list[Joined]:
     """All nodes, started."""
-    joined = clients(api, folder, url)
-    for one in joined:
-        one.start()
-    return joined
+    return [one.start() for one in clients(api, folder, url)]
 
 
 def decided(api: Api) -> tuple[Decisions, Made]:

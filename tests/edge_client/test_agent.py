@@ -17,14 +17,15 @@ import pytest
 import shoal
 import shoal_edge_client
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.message import Join, Stop
-from shoal.core.tree import Tree
-from shoal.runtime.threads import Lane
-from shoal.spec import parse_job
-from shoal_edge_client.agent import LANE_S, Agent
-from tests.edge_client.conftest import LARGE, PLAN, Place, Running
-from tests.edge_client.fake import Coordinator, serving
-from tests.edge_client.learners import VectorLearner
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import Join, Stop
+from shoal.jobs.spec import parse_job
+from shoal.runtime.threads import SerialExecutor
+from shoal_edge_client.agent import CANCEL_GRACE_S, Agent
+from shoal_edge_client.edge_jobs import EdgeJobs
+from tests.edge_client.conftest import LARGE, PLAN, Place
+from tests.support.fake_coordinator import Coordinator, serving
+from tests.support.learners import VectorLearner
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +35,7 @@ def test_a_job_runs_to_its_end(place: Place, size: int) -> None:
     learner = VectorLearner(size)
     assert place.join(learner) is True
     coordinator = place.coordinator
-    assert coordinator.hubs["j"].phase == "done"
+    assert coordinator.hubs["j"].progress.phase == "done"
     assert [version.number for version in coordinator.versions["j"]] == [0, 1, 2, 3]
     assert learner.trained == 3
     assert len(coordinator.counted) == len(set(coordinator.counted)) == 5  # init, three rounds, evaluation
@@ -52,12 +53,12 @@ def test_two_nodes(place: Place) -> None:
     coordinator = place.coordinator
     coordinator.tokens["sht_two"] = ""
     nodes = [
-        Running(place, VectorLearner(), name=name, token=token, state=place.folder / name)
+        place.start(VectorLearner(), name=name, token=token, state_dir=place.folder / name)
         for name, token in (("a", "sht_one"), ("b", "sht_two"))
     ]
     assert [node.end() for node in nodes] == [True, True]
     assert len(coordinator.counted) == len(set(coordinator.counted))
-    assert coordinator.hubs["j"].phase == "done"
+    assert coordinator.hubs["j"].progress.phase == "done"
 
 
 def test_two_jobs_of_one_node(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_two_jobs_of_one_node(tmp_path: Path) -> None:
 def test_it_beats_and_polls_while_it_trains(place: Place) -> None:
     coordinator, hold = place.coordinator, place.folder / "hold"
     hold.touch()
-    node = Running(place, VectorLearner(hold=hold), wait_s=0.05)
+    node = place.start(VectorLearner(hold=hold), wait_s=0.05)
     coordinator.wait(lambda: len(coordinator.beats) >= 3)
     polls = coordinator.requests["GET /work"]
     coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 2)
@@ -84,16 +85,16 @@ def test_it_beats_and_polls_while_it_trains(place: Place) -> None:
 def test_an_order_that_is_withdrawn_ends_its_training(place: Place) -> None:
     coordinator, hold = place.coordinator, place.folder / "hold"
     hold.touch()
-    node = Running(place, VectorLearner(hold=hold))
+    node = place.start(VectorLearner(hold=hold))
     coordinator.wait(lambda: coordinator.beats)
     coordinator.feed("j", Stop("an operator wants it so"))
     assert node.end() is True  # though the file that holds the training is still there
-    coordinator.wait(lambda: not node.agent.lane.busy)
+    coordinator.wait(lambda: not node.agent.executor.busy)
 
 
 def test_without_named_jobs_it_stays(place: Place) -> None:
     coordinator = place.coordinator
-    node = Running(place, VectorLearner(), jobs=[])
+    node = place.start(VectorLearner(), jobs=[])
     coordinator.wait(lambda: coordinator.ended("j"))
     polls = coordinator.requests["GET /work"]
     coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 1)
@@ -103,16 +104,16 @@ def test_without_named_jobs_it_stays(place: Place) -> None:
 
 
 def test_an_idle_node_is_told_that_its_job_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names its last order in its polls, so it needs not ask."""
+    """It names its last task in its polls, so it needs not ask."""
 
-    async def not_asked(self: Agent) -> None:
+    async def not_asked(self: EdgeJobs) -> None:
         """What would find it out later."""
 
-    monkeypatch.setattr(Agent, "_look_again", not_asked)
+    monkeypatch.setattr(EdgeJobs, "check_ended", not_asked)
     coordinator = Coordinator(tmp_path / "c", {"j": {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}})
     coordinator.feed("j", Join("zz"))
     with serving(coordinator) as url:
-        node = Running(Place(coordinator, url, tmp_path), VectorLearner(), wait_s=0.2)
+        node = Place(coordinator, url, tmp_path).start(VectorLearner(), wait_s=0.2)
         coordinator.wait(lambda: len(coordinator.counted) == 2)  # then the round waits for the other node
         polls = coordinator.requests["GET /work"]
         coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 3)
@@ -122,9 +123,9 @@ def test_an_idle_node_is_told_that_its_job_has_ended(tmp_path: Path, monkeypatch
 
 def test_who_is_in_a_hurry_does_not_wait_for_the_learner(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    real = Lane.rest
+    real = SerialExecutor.wait_idle
 
-    async def rest(self: Lane, patience_s: float) -> bool:
+    async def rest(self: SerialExecutor, patience_s: float) -> bool:
         waited.append(patience_s)
         return await real(self, 0.0)
 
@@ -138,17 +139,17 @@ def test_who_is_in_a_hurry_does_not_wait_for_the_learner(place: Place, monkeypat
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    monkeypatch.setattr(Lane, "rest", rest)
+    monkeypatch.setattr(SerialExecutor, "wait_idle", rest)
     for hurry in (False, True):
         asyncio.run(main(hurry))
-    assert waited == [LANE_S, 0.0]
+    assert waited == [CANCEL_GRACE_S, 0.0]
 
 
 def test_an_idle_node_does_not_hammer(place: Place) -> None:
     """A coordinator that answers each poll at once with nothing new (it is about to stop, say)."""
     coordinator = place.coordinator
     place.join()
-    node = Running(place, VectorLearner(), jobs=[], wait_s=0.001)
+    node = place.start(VectorLearner(), jobs=[], wait_s=0.001)
     before, started = coordinator.requests["GET /work"], time.monotonic()
     threading.Event().wait(1.0)
     asked = coordinator.requests["GET /work"] - before
@@ -162,17 +163,26 @@ def test_a_named_job_that_is_over(place: Place) -> None:
     assert place.join() is True
 
 
+def test_a_named_job_that_ends_before_the_node_has_a_task(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path / "c", {"j": {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}})
+    with serving(coordinator) as url:
+        node = Place(coordinator, url, tmp_path).start(VectorLearner(), wait_s=0.2)
+        coordinator.wait(lambda: coordinator.requests["GET /work"] >= 2)
+        coordinator.feed("j", Stop("an operator wants it so"))
+        assert node.end() is True
+
+
 def test_a_named_job_with_another_model(place: Place) -> None:
-    place.coordinator.hubs["j"].keep({"model": Tree.of({"v": np.zeros(3, np.float32)})})
+    place.coordinator.hubs["j"].store.save_version({"model": Tree.of({"v": np.zeros(3, np.float32)})})
     with pytest.raises(InvalidJob, match=r"no part in job j: its model differs from the job's \(8 parameters, not 3\)"):
         place.join()
 
 
 def test_a_job_with_another_model_among_others(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path / "c", {"j": PLAN, "i": PLAN})
-    coordinator.hubs["i"].keep({"model": Tree.of({"v": np.zeros(3, np.float32)})})
+    coordinator.hubs["i"].store.save_version({"model": Tree.of({"v": np.zeros(3, np.float32)})})
     with serving(coordinator) as url:
-        node = Running(Place(coordinator, url, tmp_path), VectorLearner(), jobs=[])
+        node = Place(coordinator, url, tmp_path).start(VectorLearner(), jobs=[])
         coordinator.wait(lambda: coordinator.ended("j"))
         node.leave()
         assert node.end() is False
@@ -181,7 +191,7 @@ def test_a_job_with_another_model_among_others(tmp_path: Path) -> None:
 
 def test_a_learners_failure_is_told_and_the_node_goes_on(place: Place) -> None:
     coordinator = place.coordinator
-    node = Running(place, VectorLearner(fault="raise"))
+    node = place.start(VectorLearner(fault="raise"))
     coordinator.wait(lambda: len(coordinator.failed) == 3)  # then it is not asked again
     assert all("ValueError: the data" in text for text in coordinator.failed)
     node.leave()
@@ -195,7 +205,7 @@ def test_a_learners_failure_is_told_and_the_node_goes_on(place: Place) -> None:
 )
 def test_other_faults_of_a_learner(place: Place, fault: str, text: str) -> None:
     coordinator = place.coordinator
-    node = Running(place, VectorLearner(fault=fault))
+    node = place.start(VectorLearner(fault=fault))
     coordinator.wait(lambda: len(coordinator.failed) == 3)
     assert text in coordinator.failed[0]
     node.leave()
@@ -206,7 +216,7 @@ def test_a_job_that_this_release_cannot_run(place: Place) -> None:
     coordinator = place.coordinator
     broken = coordinator.specs["j"].model_copy(update={"algorithm": {"name": "tomorrow"}})
     coordinator.specs["j"] = broken
-    node = Running(place, VectorLearner())
+    node = place.start(VectorLearner())
     coordinator.wait(lambda: coordinator.failed)
     assert "cannot run the job" in coordinator.failed[0]
     assert "'tomorrow'" in coordinator.failed[0]
@@ -214,15 +224,15 @@ def test_a_job_that_this_release_cannot_run(place: Place) -> None:
     assert node.end() is False
 
 
-@pytest.mark.parametrize("train_in", ["thread", "process"])
-def test_a_learner_that_lacks_what_the_algorithm_needs(place: Place, train_in: str) -> None:
+@pytest.mark.parametrize("trainer", ["thread", "process"])
+def test_a_learner_that_lacks_what_the_algorithm_needs(place: Place, trainer: str) -> None:
     coordinator = place.coordinator
     coordinator.specs["j"] = parse_job({"name": "j", "algorithm": {"name": "scaffold"}})
-    if train_in == "thread":
-        node = Running(place, VectorLearner())
+    if trainer == "thread":
+        node = place.start(VectorLearner())
     else:
-        target = f"{ROOT / 'tests/edge_client/learners.py'}:learner"
-        node = Running(place, None, learner=target, train_in="process")
+        target = f"{ROOT / 'tests/support/learners.py'}:learner"
+        node = place.start(None, learner=target, trainer="process")
     coordinator.wait(lambda: coordinator.failed)
     assert "scaffold corrects every local gradient, and VectorLearner does not declare" in coordinator.failed[0]
     assert "fedavg" in coordinator.failed[0]
@@ -233,13 +243,13 @@ def test_a_learner_that_lacks_what_the_algorithm_needs(place: Place, train_in: s
 @pytest.mark.parametrize("thing", [VectorLearner, 3])
 def test_joining_with_what_is_no_learner_is_refused_before_anything_is_sent(place: Place, thing: Any) -> None:
     with pytest.raises(InvalidJob, match=r"learner is .*no learner"):
-        shoal.join("http://127.0.0.1:1", learner=thing, token="t", state=place.folder / "state")
+        shoal.join("http://127.0.0.1:1", learner=thing, token="t", state_dir=place.folder / "state")
     assert not (place.folder / "state").exists()
 
 
 def test_the_learner_is_loaded_by_name_with_its_options(place: Place) -> None:
     says = place.folder / "says"
-    target = f"{ROOT / 'tests/edge_client/learners.py'}:learner"
+    target = f"{ROOT / 'tests/support/learners.py'}:learner"
     agent = Agent(place.settings(learner=target, options={"says": str(says)}))
     assert asyncio.run(agent.run()) is True
     assert len(says.read_text().splitlines()) == 3
@@ -249,7 +259,7 @@ def test_device_and_precision_reach_the_factory(place: Place) -> None:
     path = place.folder / "edge_client.py"  # a file called like one of our packages
     path.write_text(
         textwrap.dedent("""
-        from tests.edge_client.learners import VectorLearner
+        from tests.support.learners import VectorLearner
         got = []
         def make(device="auto", precision="float32"):
             got.append((device, precision))
@@ -263,7 +273,7 @@ def test_device_and_precision_reach_the_factory(place: Place) -> None:
     assert asyncio.run(agent.run()) is True
     (module,) = [one for one in sys.modules.values() if getattr(one, "__file__", None) == str(path)]
     assert module.got == [("cpu", "bf16")]
-    assert agent._info()["device"] == "cpu"
+    assert agent.session.info()["device"] == "cpu"
 
 
 class Directed(VectorLearner):
@@ -286,7 +296,7 @@ def test_device_and_precision_reach_a_learner_that_was_made_without(place: Place
 
 @pytest.mark.parametrize("by_name", [True, False])
 def test_a_learner_that_cannot_be_told_its_device_costs_no_token(place: Place, by_name: bool) -> None:
-    target = f"{ROOT / 'tests/edge_client/learners.py'}:learner" if by_name else ""
+    target = f"{ROOT / 'tests/support/learners.py'}:learner" if by_name else ""
     settings = place.settings(learner=target, device="cuda")
     with pytest.raises(InvalidJob, match="VectorLearner cannot be told its device"):
         asyncio.run(Agent(settings, None if by_name else VectorLearner()).run())
@@ -336,11 +346,11 @@ def test_join_from_python(place: Place) -> None:
         token="sht_one",
         name="a",
         jobs=["j"],
-        state=place.folder / "s",
+        state_dir=place.folder / "s",
         backoff_s=0.1,
     )
     assert code == 0
-    assert place.coordinator.hubs["j"].phase == "done"
+    assert place.coordinator.hubs["j"].progress.phase == "done"
 
 
 def test_join_where_a_loop_runs_already(place: Place) -> None:
@@ -348,7 +358,7 @@ def test_join_where_a_loop_runs_already(place: Place) -> None:
 
     async def cell() -> int:
         return shoal_edge_client.join(
-            place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state=place.folder / "s"
+            place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state_dir=place.folder / "s"
         )
 
     assert asyncio.run(cell()) == 0
@@ -360,7 +370,7 @@ def test_join_in_a_thread(place: Place) -> None:
     def call() -> None:
         codes.append(
             shoal_edge_client.join(
-                place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state=place.folder / "s"
+                place.url, learner=VectorLearner(), token="sht_one", name="a", jobs=["j"], state_dir=place.folder / "s"
             )
         )
 

@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal import wire
-from shoal.core.algorithm import tree_slot
-from shoal.core.filter import packed_layout
-from shoal.core.tree import digest
-from shoal.spec import parse_job
-from shoal.wire import open_payload
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.filter import packed_layout
+from shoal.core.model.tree import digest
+from shoal.jobs.spec import parse_job
+from shoal.wire.payload import open_payload, payload_layout
 from tests.algorithms.softmax import Softmax
 from tests.algorithms.softmax import digits as softmax_digits
-from tests.coordinator.proxy import Proxy
-from tests.coordinator.server import Inside
-from tests.edge_client.drifting import Joined
+from tests.edge_client.dynamic_job import Joined
+from tests.support.coordinator import Inside
+from tests.support.proxy import Proxy
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 ROUNDS = 4
 LISTS: dict[str, list[dict[str, Any]]] = {
@@ -29,20 +28,20 @@ LISTS: dict[str, list[dict[str, Any]]] = {
     "fp16": [{"name": "half", "form": "fp16"}],
     "8-bits": [{"name": "quantize"}],
     "4-bits": [{"name": "quantize", "bits": 4, "bucket": 64}],
-    "top-k": [{"name": "top_k", "share": 0.05}],
-    "top-k-8-bits": [{"name": "top_k", "share": 0.05}, {"name": "quantize"}],
-    "top-k-fp16": [{"name": "top_k", "share": 0.05}, {"name": "half", "form": "fp16"}],
+    "top-k": [{"name": "top_k", "fraction": 0.05}],
+    "top-k-8-bits": [{"name": "top_k", "fraction": 0.05}, {"name": "quantize"}],
+    "top-k-fp16": [{"name": "top_k", "fraction": 0.05}, {"name": "half", "form": "fp16"}],
     "delta": [{"name": "delta"}],
     "delta-8-bits": [{"name": "delta"}, {"name": "quantize"}],
     "delta-bf16": [{"name": "half"}, {"name": "delta"}],
-    "delta-top-k-8-bits": [{"name": "delta"}, {"name": "top_k", "share": 0.05}, {"name": "quantize"}],
+    "delta-top-k-8-bits": [{"name": "delta"}, {"name": "top_k", "fraction": 0.05}, {"name": "quantize"}],
 }
 
 
 def job(name: str) -> dict[str, Any]:
     schedule = {"name": "rounds", "min_nodes": 2, "cohort": 2, "quorum": 2, "deadline_s": 600.0}
     algorithm = {"name": "fedavg", "lr": 0.5}
-    given = {"name": name, "seed": 5, "rounds": ROUNDS, "sums": "fixed", "filters": LISTS[name]}
+    given = {"name": name, "seed": 5, "rounds": ROUNDS, "aggregation_precision": "fixed", "filters": LISTS[name]}
     return {**given, "algorithm": algorithm, "schedule": schedule}
 
 
@@ -90,7 +89,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done((proxy.up, proxy.down), (booked["up"], booked["down"]), models, sent)
 
 
-def test_the_ledger_holds_what_has_crossed(done: Done) -> None:
+def test_the_coordinator_counts_the_bytes_on_the_wire(done: Done) -> None:
     assert done.booked == done.wire
 
 
@@ -110,5 +109,5 @@ def test_updates_are_as_large_as_their_form_says(name: str, done: Done) -> None:
 def payload_bytes(name: str) -> int:
     """Of one update on the wire."""
     layout = packed_layout(parse_job(job(name)).build_filters(), learners()["n0"].model().layout)
-    whole = wire.payload_layout({"model": layout})
+    whole = payload_layout({"model": layout})
     return len(whole.header) + whole.nbytes

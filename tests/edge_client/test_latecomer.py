@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.server import inside, until
-from tests.edge_client.drifting import Joined, Late, learners
+from tests.edge_client.dynamic_job import Joined, Late, learners
+from tests.support.coordinator import inside, until
 
 
 @pytest.mark.timeout(300)
@@ -17,8 +17,8 @@ def test_a_latecomer_fetches_the_base_and_takes_part(filters: list[dict[str, Any
     values = {
         "name": "digits",
         "filters": filters,
-        "algorithm": {"name": "dynamic", "steps": 5, "batch_size": 10, "lr": 0.1, "checks": 60},
-        "schedule": {"name": "drift", "min_nodes": 2, "delta": 0.2, "balancing": "all"},
+        "algorithm": {"name": "dynamic", "steps": 5, "batch_size": 10, "lr": 0.1, "local_steps": 300},
+        "schedule": {"name": "divergence", "min_nodes": 2, "delta": 0.2, "balancing": "all"},
     }
     with inside(tmp_path / "data") as running:
         running.post("/jobs", {"spec": values})

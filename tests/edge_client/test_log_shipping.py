@@ -11,17 +11,17 @@ from typing import Any, Self
 import pytest
 
 from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
-from shoal.runtime.log_lines import Line
-from shoal_edge_client import shipping as module
-from shoal_edge_client.shipping import Shipping
-from tests.coordinator.server import until
+from shoal.runtime.observability.log_buffer import LogRecord
+from shoal_edge_client.telemetry import log_shipping as module
+from shoal_edge_client.telemetry.log_shipping import LogShipper
+from tests.support.coordinator import until
 
 
-class FakeLink:
+class FakeClient:
     """Takes lines, or raises what it was told to."""
 
     def __init__(self) -> None:
-        self.credential = ""
+        self.credential, self.link = "", self
         self.batches: list[tuple[str, list[str], int]] = []
         self.used: list[str] = []
         self.answers: list[ShoalError | float] = []
@@ -56,8 +56,8 @@ class FakeLink:
 
 class Bench:
     def __init__(self) -> None:
-        self.link, self.credential = FakeLink(), "shn_x"
-        self.shipping = Shipping("info", lambda: self.link, lambda: self.credential)  # type: ignore[arg-type,return-value]
+        self.client, self.credential = FakeClient(), "shn_x"
+        self.shipping = LogShipper("info", lambda: self.client, lambda: self.credential)  # type: ignore[arg-type,return-value]
         self.log = logging.getLogger("test")
 
 
@@ -67,85 +67,85 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(module, "PAUSE_S_MAX", 0.02)
     monkeypatch.setattr(logging.getLogger(), "level", logging.DEBUG)
     made = Bench()
-    made.shipping.begin()
+    made.shipping.start()
     yield made
-    made.link.gate.set()
-    made.shipping.end()
+    made.client.gate.set()
+    made.shipping.stop()
 
 
 def test_lines_arrive_in_their_order(bench: Bench) -> None:
     for number in range(5):
         bench.log.info("line %d", number)
-    until("all lines", lambda: len(bench.link.said) == 5)
-    assert bench.link.said == [f"line {number}" for number in range(5)]
-    assert {boot for boot, _, _ in bench.link.batches} == {bench.shipping._boot}
+    until("all lines", lambda: len(bench.client.said) == 5)
+    assert bench.client.said == [f"line {number}" for number in range(5)]
+    assert {boot for boot, _, _ in bench.client.batches} == {bench.shipping._boot}
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), NotAllowed("revoked")])
 def test_a_batch_is_sent_until_it_arrives(bench: Bench, error: ShoalError) -> None:
-    bench.link.answers = [error] * 3
+    bench.client.answers = [error] * 3
     bench.log.info("whole")
-    until("the line", lambda: bench.link.said)
-    assert bench.link.said == ["whole"]
-    assert len(bench.link.used) == 4
+    until("the line", lambda: bench.client.said)
+    assert bench.client.said == ["whole"]
+    assert len(bench.client.used) == 4
 
 
 def test_a_batch_that_is_refused_is_counted_as_lost(bench: Bench) -> None:
-    bench.link.answers = [Refused("too long", code="request.invalid")]
+    bench.client.answers = [Refused("too long", code="request.invalid")]
     bench.log.info("refused")
-    until("the try", lambda: bench.link.used)
+    until("the try", lambda: bench.client.used)
     bench.log.info("after")
-    until("the next", lambda: bench.link.said)
-    assert bench.link.said == ["after"]
-    assert sum(dropped for _, _, dropped in bench.link.batches) == 1
+    until("the next", lambda: bench.client.said)
+    assert bench.client.said == ["after"]
+    assert sum(dropped for _, _, dropped in bench.client.batches) == 1
 
 
 def test_an_earlier_release_is_left_alone(bench: Bench) -> None:
-    bench.link.answers = [Refused("no such path", code="path.unknown")]
+    bench.client.answers = [Refused("no such path", code="path.unknown")]
     bench.log.info("one")
-    until("the thread to be at its end", lambda: bench.link.used and bench.shipping._given_up)
+    until("the thread to be at its end", lambda: bench.client.used and bench.shipping._given_up)
     bench.log.info("two")
-    bench.shipping.end()
-    assert len(bench.link.used) == 1
+    bench.shipping.stop()
+    assert len(bench.client.used) == 1
 
 
 def test_nothing_is_sent_before_the_coordinator_knows_the_node(bench: Bench) -> None:
     bench.credential = ""
     bench.log.info("early")
     bench.credential = "shn_y"
-    until("the line", lambda: bench.link.said == ["early"])
-    assert bench.link.used == ["shn_y"]
+    until("the line", lambda: bench.client.said == ["early"])
+    assert bench.client.used == ["shn_y"]
 
 
 def test_a_coordinator_that_does_not_answer_holds_nobody_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FAREWELL_S", 0.05)
-    bench.link.gate.clear()
+    monkeypatch.setattr(module, "FINAL_SEND_S", 0.05)
+    bench.client.gate.clear()
     bench.log.info("first")
-    until("the request", lambda: bench.link.used)
+    until("the request", lambda: bench.client.used)
     for number in range(20_000):  # whoever logs does not wait
         bench.log.info("line %d", number)
     assert len(bench.shipping.lines) == 5000
-    bench.shipping.end()  # nor does the end of the process
-    assert bench.link.aborted
+    bench.shipping.stop()  # nor does the end of the process
+    assert bench.client.aborted
 
 
 def test_the_last_lines_are_sent_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "level", logging.DEBUG)
     bench = Bench()
-    bench.shipping.begin()
+    bench.shipping.start()
     bench.log.info("the last word")
-    bench.shipping.end()
-    assert bench.link.said == ["the last word"]
+    bench.shipping.stop()
+    assert bench.client.said == ["the last word"]
 
 
 def test_its_own_lines_are_not_shipped(bench: Bench) -> None:
     logging.getLogger(module.OWN).error("the coordinator does not answer")
     bench.log.info("mine")
-    until("the line", lambda: bench.link.said)
-    assert bench.link.said == ["mine"]
+    until("the line", lambda: bench.client.said)
+    assert bench.client.said == ["mine"]
 
 
 def test_ages_are_measured_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    (told,) = module._told([Line(7, 97.5, 20, "x")])
+    (told,) = module._json_rows([LogRecord(7, 97.5, 20, "x")])
     assert told["age_s"] == 2.5

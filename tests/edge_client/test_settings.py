@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from shoal import __version__
+from shoal.configuration import load
 from shoal.core.errors import ShoalError
-from shoal.heads import NAME
-from shoal.settings import load
-from shoal_edge_client.info import info
+from shoal.validation.message_checks import NAME
 from shoal_edge_client.settings import EdgeSettings, machine_name
+from shoal_edge_client.telemetry.node_info import info
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_machines_name_as_a_nodes(host: str, name: str) -> None:
 def test_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert EdgeSettings(name="a").folder == tmp_path / "shoal" / "a"
-    assert EdgeSettings(name="a", state=Path("~/x")).folder == Path.home() / "x"
+    assert EdgeSettings(name="a", state_dir=Path("~/x")).folder == Path.home() / "x"
     monkeypatch.delenv("XDG_STATE_HOME")
     assert EdgeSettings(name="a").folder == Path.home() / ".local" / "state" / "shoal" / "a"
 
@@ -57,7 +57,7 @@ def test_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         ("url", "host:8080"),
         ("wait_s", 0),
         ("threads", -1),
-        ("give_up_s", -1),
+        ("coordinator_timeout_s", -1),
         ("log_form", "xml"),
     ],
 )
@@ -92,7 +92,9 @@ def test_a_node_tells_about_itself_without_loading_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys; from shoal_edge_client.info import info; print(info('cpu'), 'torch' in sys.modules)"
+    code = (
+        "import sys; from shoal_edge_client.telemetry.node_info import info; print(info('cpu'), 'torch' in sys.modules)"
+    )
     root = Path(__file__).resolve().parents[2]
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root).stdout
     assert said.strip() == f"{info('cpu')} False"

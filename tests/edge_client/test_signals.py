@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.runtime.store import no_crash
-from shoal.runtime.threads import Lane
-from shoal_edge_client.running import _Process
+from shoal.runtime.durable_files import no_crash
+from shoal.runtime.threads import SerialExecutor
+from shoal_edge_client.process import EdgeProcess
 from tests.edge_client.conftest import Place
-from tests.edge_client.fake import PATIENCE_S
-from tests.edge_client.learners import VectorLearner
+from tests.support.fake_coordinator import PATIENCE_S
+from tests.support.learners import VectorLearner
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,9 +32,9 @@ def process(place: Place, **settings: str) -> Iterator[subprocess.Popen[str]]:
         "URL": place.url,
         "TOKEN": "sht_one",
         "NAME": "a",
-        "STATE": str(place.folder / "state"),
+        "STATE_DIR": str(place.folder / "state"),
         "BACKOFF_S": "0.1",
-        "LEARNER": f"{ROOT / 'tests/edge_client/learners.py'}:learner",
+        "LEARNER": f"{ROOT / 'tests/support/learners.py'}:learner",
         "OPTIONS": f'{{"hold": "{hold}"}}',
         **settings,
     }
@@ -60,9 +60,9 @@ def test_ctrl_c_hands_the_order_back(place: Place) -> None:
         assert node.returncode == 130, said
     assert place.coordinator.left == ["a"]
     assert "Traceback" not in said
-    assert "handing my orders back" in said
+    assert "handing my tasks back" in said
     member = place.coordinator.hubs["j"].roster["a"]
-    assert (member.here, member.order) == (False, None)
+    assert (member.is_present, member.task) == (False, None)
 
 
 def test_ctrl_c_delivers_what_is_ready(place: Place) -> None:
@@ -82,10 +82,10 @@ def test_ctrl_c_twice_is_now(place: Place) -> None:
     """A report that would be given an hour to get through is not waited for."""
     coordinator = place.coordinator
     faults = [coordinator.plant("503", "POST", "/jobs/j/reports") for _ in range(5000)]
-    with process(place, ANSWER_S="3600") as node:
+    with process(place, SHUTDOWN_UPLOAD_S="3600") as node:
         assert faults[0].hit.wait(PATIENCE_S)
         node.send_signal(signal.SIGINT)
-        assert "handing my orders back" in next(line for line in node.stderr or () if "handing" in line)
+        assert "handing my tasks back" in next(line for line in node.stderr or () if "handing" in line)
         node.send_signal(signal.SIGINT)
         assert node.wait(timeout=PATIENCE_S) == 130
     assert coordinator.left == []
@@ -108,17 +108,17 @@ def test_the_interpreter_is_not_torn_down_under_a_training(
     codes: list[int] = []
     monkeypatch.setattr(atexit, "register", at_exit.append)
     monkeypatch.setattr(os, "_exit", codes.append)
-    running = _Process(place.settings(), VectorLearner(), no_crash)
+    running = EdgeProcess(place.settings(), VectorLearner(), no_crash)
     running._code = 130
-    running._die_hard()
-    monkeypatch.setattr(Lane, "busy", busy)
+    running._exit_at_end()
+    monkeypatch.setattr(SerialExecutor, "busy", busy)
     at_exit[0]()
     assert codes == [130] * busy
 
 
 def test_sigterm_lets_the_work_be_done(place: Place) -> None:
     coordinator = place.coordinator
-    with process(place, WORK_S="3600") as node:
+    with process(place, SHUTDOWN_TRAIN_S="3600") as node:
         training(place)
         node.send_signal(signal.SIGTERM)
         assert any("ending" in line for line in node.stderr or ())
@@ -129,7 +129,7 @@ def test_sigterm_lets_the_work_be_done(place: Place) -> None:
 
 
 def test_sigterm_does_not_wait_for_ever(place: Place) -> None:
-    with process(place, WORK_S="0.2", ANSWER_S="0.1") as node:
+    with process(place, SHUTDOWN_TRAIN_S="0.2", SHUTDOWN_UPLOAD_S="0.1") as node:
         training(place)
         node.send_signal(signal.SIGTERM)
         assert node.wait(timeout=PATIENCE_S) == 0
@@ -152,14 +152,14 @@ def test_a_second_process_with_the_same_state_is_refused(place: Place) -> None:
     [
         ({"TOKEN": "sht_wrong"}, 3, "token is unknown"),
         ({"TOKEN": ""}, 3, "not known at"),
-        ({"URL": "http://127.0.0.1:9", "GIVE_UP_S": "0.2"}, 3, "cannot be reached"),
+        ({"URL": "http://127.0.0.1:9", "COORDINATOR_TIMEOUT_S": "0.2"}, 3, "cannot be reached"),
         ({"URL": "http://9.9.9.9:8080"}, 3, "plain http to the public address"),
         ({"LEARNER": "nowhere.py:learner"}, 2, "no file nowhere.py"),
         ({"LEARNER": ""}, 2, "no learner"),
         ({"NAME": "Not A Name"}, 2, "a name has 1 to 63"),
         ({"NMAE": "a"}, 2, "did you mean 'name'?"),
         ({"JOBS": '["other"]'}, 1, "no job of that name"),
-        ({"STATE": "/proc/nowhere"}, 1, "/proc/nowhere"),
+        ({"STATE_DIR": "/proc/nowhere"}, 1, "/proc/nowhere"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(place: Place, settings: dict[str, str], code: int, text: str) -> None:

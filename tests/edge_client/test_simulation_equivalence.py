@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.server import inside
-from tests.edge_client.drifting import decided, in_training, job, simulated, take_part
+from tests.edge_client.dynamic_job import decided, in_training, job, simulated, take_part
+from tests.support.coordinator import inside
 
 pytestmark = pytest.mark.timeout(300)
 

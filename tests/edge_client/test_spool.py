@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import wire
 from shoal.core.errors import StorageFailed
-from shoal.core.message import Ref, Report
-from shoal.core.tree import Slots, Tree
-from shoal.runtime.store import digest_of
-from shoal_edge_client.spool import Kept, Spool
+from shoal.core.model.tree import Slots, Tree
+from shoal.core.protocol.message import BlobRef, Report
+from shoal.runtime.durable_files import digest_of
+from shoal.wire import codec
+from shoal.wire.payload import payload_pieces
+from shoal_edge_client.spool import Spool, SpoolState
 
 SMALL: Slots = {"model": Tree.of({"w": np.arange(4, dtype=np.float32)})}
 LARGE: Slots = {"model": Tree.of({"w": np.arange(100_000, dtype=np.float32)})}
@@ -22,58 +23,58 @@ def spool(folder: Path) -> Spool:
     return Spool(folder / "j", "j")
 
 
-def report(body: Ref | None) -> Report:
+def report(body: BlobRef | None) -> Report:
     return Report("a", (1, 7), 3, 2.0, body, {"train/loss": float("inf")})
 
 
 @pytest.mark.parametrize("slots", [SMALL, LARGE], ids=["small", "large"])
 def test_a_report_outlives_its_process(tmp_path: Path, slots: Slots) -> None:
     old = spool(tmp_path)
-    body, pending = old.put(slots), old.bodies.put({"count": 3.0})
-    old.said(report(body), pending)
+    body, pending = old.put_update(slots), old.bodies.put({"count": 3.0})
+    old.save_report(report(body), pending)
     new = spool(tmp_path)
-    assert new.load() == Kept(None, report(body), pending)
-    payload = new.payload(body)
+    assert new.load() == SpoolState(None, report(body), pending)
+    payload = new.report_body(body)
     assert digest_of([payload[0 : len(payload)]]) == body.digest
     assert new.bodies.get(pending) == {"count": 3.0}
 
 
 def test_a_report_without_a_body(tmp_path: Path) -> None:
-    spool(tmp_path).said(report(None), None)
-    assert spool(tmp_path).load().said == report(None)
+    spool(tmp_path).save_report(report(None), None)
+    assert spool(tmp_path).load().report == report(None)
 
 
 def test_bodies_that_fit_into_a_frame_are_not_written_twice(tmp_path: Path) -> None:
     one = spool(tmp_path)
-    body = one.put(SMALL)
+    body = one.put_update(SMALL)
     assert one.bodies.digests() == []
-    assert body == Ref(digest_of(wire.payload_pieces(SMALL)), body.nbytes)
-    assert one.put(LARGE).digest in one.bodies.digests()
+    assert body == BlobRef(digest_of(payload_pieces(SMALL)), body.nbytes)
+    assert one.put_update(LARGE).digest in one.bodies.digests()
 
 
 def test_the_boundary_between_small_and_large(tmp_path: Path) -> None:
     one = spool(tmp_path)
     for count in range(65_500, 65_540):
         slots: Slots = {"model": Tree.of({"w": np.zeros(count, np.float32)}), "n": 1.0}
-        body = one.put(slots)
-        assert (body.digest in one.bodies.digests()) is (body.nbytes > wire.INLINE_BYTES_MAX)
-        one.said(report(body), None)
+        body = one.put_update(slots)
+        assert (body.digest in one.bodies.digests()) is (body.nbytes > codec.INLINE_BYTES_MAX)
+        one.save_report(report(body), None)
         frame = (tmp_path / "j" / "report").read_bytes().partition(b"\n")[2]
-        assert (len(wire.decode(frame).payload) > 0) is (body.nbytes <= wire.INLINE_BYTES_MAX)
+        assert (len(codec.decode(frame).payload) > 0) is (body.nbytes <= codec.INLINE_BYTES_MAX)
     assert one.bodies.digests() != []
 
 
 def test_an_acknowledged_report_is_forgotten_and_what_only_it_named(tmp_path: Path) -> None:
     one = spool(tmp_path)
-    body, memory = one.put(LARGE), one.bodies.put({"count": 1.0})
+    body, memory = one.put_update(LARGE), one.bodies.put({"count": 1.0})
     other = one.bodies.put({"count": 9.0})
-    one.said(report(body), memory)
-    one.memory(memory)
-    one.said(None, None)
+    one.save_report(report(body), memory)
+    one.commit_memory(memory)
+    one.save_report(None, None)
     assert one.bodies.digests() == [memory.digest]
     assert other.digest not in one.bodies.digests()
-    assert spool(tmp_path).load() == Kept(memory, None, None)
-    one.said(None, None)  # twice is the same as once
+    assert spool(tmp_path).load() == SpoolState(memory, None, None)
+    one.save_report(None, None)  # twice is the same as once
 
 
 @pytest.mark.parametrize(
@@ -92,24 +93,24 @@ def test_an_acknowledged_report_is_forgotten_and_what_only_it_named(tmp_path: Pa
 )
 def test_a_damaged_report_is_given_up(tmp_path: Path, damage) -> None:
     one = spool(tmp_path)
-    one.said(report(one.put(SMALL)), None)
+    one.save_report(report(one.put_update(SMALL)), None)
     path = tmp_path / "j" / "report"
     path.write_bytes(damage(path.read_bytes()))
-    assert spool(tmp_path).load() == Kept()
+    assert spool(tmp_path).load() == SpoolState()
 
 
 def test_a_report_whose_body_is_damaged_is_given_up(tmp_path: Path) -> None:
     one = spool(tmp_path)
-    body = one.put(LARGE)
-    one.said(report(body), None)
+    body = one.put_update(LARGE)
+    one.save_report(report(body), None)
     path = one.bodies.path(body.digest)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert spool(tmp_path).load() == Kept()
+    assert spool(tmp_path).load() == SpoolState()
 
 
 def test_a_report_of_another_job_is_given_up(tmp_path: Path) -> None:
-    Spool(tmp_path / "j", "other").said(report(None), None)
-    assert spool(tmp_path).load() == Kept()
+    Spool(tmp_path / "j", "other").save_report(report(None), None)
+    assert spool(tmp_path).load() == SpoolState()
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,9 @@ def test_a_report_of_another_job_is_given_up(tmp_path: Path) -> None:
 )
 def test_damaged_memory_is_given_up(tmp_path: Path, data: bytes) -> None:
     one = spool(tmp_path)
-    one.memory(one.bodies.put({"count": 1.0}))
+    one.commit_memory(one.bodies.put({"count": 1.0}))
     (tmp_path / "j" / "memory.json").write_bytes(data)
-    assert spool(tmp_path).load() == Kept()
+    assert spool(tmp_path).load() == SpoolState()
 
 
 def test_what_a_crash_left_behind_is_swept(tmp_path: Path) -> None:
@@ -132,20 +133,20 @@ def test_what_a_crash_left_behind_is_swept(tmp_path: Path) -> None:
 
 def test_another_job_of_the_same_name_begins_anew(tmp_path: Path) -> None:
     one = spool(tmp_path)
-    assert one.belongs_to("2026-01-01") is True
-    one.memory(one.bodies.put({"count": 1.0}))
-    one.said(report(None), None)
-    assert spool(tmp_path).belongs_to("2026-01-01") is True
+    assert one.bind_to_job("2026-01-01") is True
+    one.commit_memory(one.bodies.put({"count": 1.0}))
+    one.save_report(report(None), None)
+    assert spool(tmp_path).bind_to_job("2026-01-01") is True
     assert spool(tmp_path).load().memory is not None
     two = spool(tmp_path)
-    assert two.belongs_to("2026-02-02") is False
-    assert two.load() == Kept()
-    assert two.put(LARGE).digest in two.bodies.digests()  # and it can be worked with
+    assert two.bind_to_job("2026-02-02") is False
+    assert two.load() == SpoolState()
+    assert two.put_update(LARGE).digest in two.bodies.digests()  # and it can be worked with
 
 
 def test_a_job_that_has_ended_leaves_nothing(tmp_path: Path) -> None:
     one = spool(tmp_path)
-    one.said(report(one.put(LARGE)), None)
+    one.save_report(report(one.put_update(LARGE)), None)
     one.forget()
     assert list(tmp_path.iterdir()) == []
 
@@ -155,14 +156,14 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     import os
 
     one = spool(tmp_path)
-    body = one.put(SMALL)
+    body = one.put_update(SMALL)
 
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(StorageFailed) as failed:
-        one.said(report(body), None)
+        one.save_report(report(body), None)
     assert failed.value.code == "storage.full"
     monkeypatch.undo()
-    assert spool(tmp_path).load() == Kept()
+    assert spool(tmp_path).load() == SpoolState()

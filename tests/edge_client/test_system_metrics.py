@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from shoal.core.errors import Unreachable
-from shoal_edge_client import system
-from shoal_edge_client.system import Probe, SystemReporter, gpus
+from shoal_edge_client.telemetry import system_metrics as system
+from shoal_edge_client.telemetry.system_metrics import SystemProbe, SystemReporter, gpus
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    found = Probe(tmp_path).sample()
+    found = SystemProbe(tmp_path).sample()
     assert 0 <= found["cpu"] <= 1
     assert found["memory_total_bytes"] == psutil.virtual_memory().total
     assert 0 < found["process_bytes"] < found["memory_total_bytes"]
@@ -34,7 +34,7 @@ def test_rates_are_of_the_time_between_two_samples(tmp_path: Path, monkeypatch: 
     clock = [10.0]
     monkeypatch.setattr(psutil, "net_io_counters", lambda pernic: counters)
     monkeypatch.setattr(system.time, "monotonic", lambda: clock[0])
-    probe = Probe(tmp_path)
+    probe = SystemProbe(tmp_path)
     counters["eth0"] = SimpleNamespace(bytes_sent=3000, bytes_recv=5000)
     clock[0] = 14.0
     found = probe.sample()
@@ -44,7 +44,7 @@ def test_rates_are_of_the_time_between_two_samples(tmp_path: Path, monkeypatch: 
 def test_a_battery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     battery = SimpleNamespace(percent=40, power_plugged=False)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
-    found = Probe(tmp_path).sample()
+    found = SystemProbe(tmp_path).sample()
     assert (found["battery"], found["charging"]) == (0.4, False)
 
 
@@ -60,6 +60,7 @@ def fake_nvml(count: int) -> Any:
 
 
 def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system.ctypes, "CDLL", lambda _name: None)
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
     assert gpus() == {"gpu": pytest.approx(0.3), "gpu_memory_bytes": 21.0, "gpu_memory_total_bytes": 200.0}
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(0))
@@ -72,11 +73,22 @@ def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus() == {}
 
 
-class Link:
+def test_without_a_driver_the_library_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    monkeypatch.setattr(system.ctypes, "CDLL", missing)
+    assert gpus() == {}
+    assert "pynvml" not in sys.modules
+
+
+class FakeClient:
     """Takes samples in place of a coordinator, which is out of reach at first."""
 
     def __init__(self, taken: list[dict[str, Any]], fails: list[bool], enough: threading.Event) -> None:
-        self.credential, self._taken, self._fails, self._enough = "", taken, fails, enough
+        self.link, self.credential = self, ""
+        self._taken, self._fails, self._enough = taken, fails, enough
 
     def __enter__(self) -> Self:
         return self
@@ -96,13 +108,13 @@ class Link:
 def test_a_sample_that_cannot_be_sent_is_dropped_and_the_next_one_is_sent(tmp_path: Path) -> None:
     taken: list[dict[str, Any]] = []
     fails, enough, credentials = [True], threading.Event(), ["shn_x", ""]  # the node is not known at first
-    open_link: Callable[[], Any] = lambda: Link(taken, fails, enough)  # noqa: E731
+    open_client: Callable[[], Any] = lambda: FakeClient(taken, fails, enough)  # noqa: E731
 
     def credential() -> str:
         return credentials.pop() if len(credentials) > 1 else credentials[0]
 
-    reporter = SystemReporter(Probe(tmp_path), 0.01, open_link, credential)
-    reporter.begin()
+    reporter = SystemReporter(SystemProbe(tmp_path), 0.01, open_client, credential)
+    reporter.start()
     assert enough.wait(10)
-    reporter.end()
+    reporter.stop()
     assert taken[0]["memory_total_bytes"] > 0

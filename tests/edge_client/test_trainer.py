@@ -1,4 +1,4 @@
-"""Doing orders with a learner, and what becomes of its faults."""
+"""Doing tasks with a learner, and what becomes of its faults."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask
+from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import Cancelled, InvalidPayload, LearnerFailed
-from shoal.core.learner import Learner
-from shoal.core.machine import Result
-from shoal.core.message import Order, Status
-from shoal.core.tree import Slots, Tree
-from shoal.runtime.address import parse
-from shoal.runtime.pump import Watch
-from shoal_edge_client.identity import State
+from shoal.core.model.tree import Slots, Tree
+from shoal.core.protocol.machine import TaskResult
+from shoal.core.protocol.message import Task, TaskStatus
+from shoal.runtime.http.coordinator_url import parse
+from shoal.runtime.worker_ports import CancelToken
+from shoal.wire.payload import open_payload
+from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.spool import Spool
-from shoal_edge_client.trainer import InHand, Trainer
-from shoal_edge_client.workshop import at_hand
-from tests.edge_client.learners import VectorLearner
-from tests.edge_client.remembering import Remembering
+from shoal_edge_client.trainer import EdgeTrainer, TaskInProgress
+from shoal_edge_client.trainer_backend import start_in_thread
+from tests.edge_client.counting_algorithm import Remembering
+from tests.support.learners import VectorLearner
 
 
 class Bench:
     """A trainer and what it leans on."""
 
     def __init__(self, folder: Path) -> None:
-        self.state = State(folder / "state", parse("http://127.0.0.1"))
+        self.state = StateFolder(folder / "state", parse("http://127.0.0.1"))
         self.spool = Spool(folder / "j", "j")
-        self.watch = Watch()
+        self.watch = CancelToken()
 
-    def do(self, learner: Any, kind: Any = "train", algorithm: Algorithm | None = None, **more: Any) -> Result:
-        made = self.begin(learner, algorithm, kind, **more).piece(Order((1, 2), "a", kind, 4, 3))
-        assert isinstance(made, Result)
+    def do(self, learner: Any, kind: Any = "train", algorithm: Algorithm | None = None, **more: Any) -> TaskResult:
+        made = self.begin(learner, algorithm, kind, **more).run_piece(Task((1, 2), "a", kind, 4, 3))
+        assert isinstance(made, TaskResult)
         return made
 
-    def begin(self, learner: Any, algorithm: Algorithm | None = None, kind: Any = "train", **more: Any) -> InHand:
-        begin = partial(at_hand, algorithm or Algorithm(), learner, ())
-        trainer = Trainer("j", begin, self.spool, self.state.note_error)
+    def begin(
+        self, learner: Any, algorithm: Algorithm | None = None, kind: Any = "train", **more: Any
+    ) -> TaskInProgress:
+        begin = partial(start_in_thread, algorithm or Algorithm(), learner, ())
+        trainer = EdgeTrainer("j", begin, self.spool, self.state.save_traceback)
         slots: Slots = {} if kind == "init" else {"model": Tree.of({"w": np.zeros(8, np.float32)})}
-        return trainer(Order((1, 2), "a", kind, 4, 3), slots, {}, more.get("memory"), self.watch)
+        return trainer(Task((1, 2), "a", kind, 4, 3), slots, {}, more.get("memory"), self.watch)
 
     def errors(self) -> list[str]:
         return [path.read_text() for path in (self.state.folder / "errors").glob("*.txt")]
@@ -54,11 +57,10 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def weights(bench: Bench, result: Result) -> np.ndarray:
+def weights(bench: Bench, result: TaskResult) -> np.ndarray:
     assert result.body is not None
-    from shoal import wire
 
-    model = wire.open_payload(bench.spool.payload(result.body))["model"]
+    model = open_payload(bench.spool.report_body(result.body))["model"]
     assert isinstance(model, Tree)
     return model["w"]
 
@@ -97,26 +99,26 @@ def test_private_memory_comes_and_goes(bench: Bench) -> None:
 
 def test_an_algorithm_may_go_on_for_several_pieces(bench: Bench) -> None:
     class Silent(Algorithm):
-        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
-            if task.recalled:
-                return Local(float(task.check), {"model": task.slots["model"]})
+        def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
+            if task.is_recalled:
+                return LocalResult(float(task.check), {"model": task.slots["model"]})
             before = task.carry["pieces"] if task.carry else 0.0
             assert isinstance(before, float)
             assert before == task.check
-            return Going({"pieces": before + 1}, {"train/pieces": before} if task.check else None)
+            return Continue({"pieces": before + 1}, {"train/pieces": before} if task.check else None)
 
     hand = bench.begin(VectorLearner(), Silent())
-    order = Order((1, 2), "a", "train", 4, 3)
-    assert hand.piece(order) is None
-    assert hand.piece(order) == Status("a", (1, 2), 2, {"train/pieces": 1.0})
-    assert hand.may_go_on(order)
-    in_step = replace(order, until=2)
-    assert not hand.may_go_on(in_step)
-    assert hand.may_go_on(replace(in_step, until=3))
+    task = Task((1, 2), "a", "train", 4, 3)
+    assert hand.run_piece(task) is None
+    assert hand.run_piece(task) == TaskStatus("a", (1, 2), 2, {"train/pieces": 1.0})
+    assert hand.can_continue(task)
+    in_step = replace(task, until=2)
+    assert not hand.can_continue(in_step)
+    assert hand.can_continue(replace(in_step, until=3))
     recalled = replace(in_step, recall=True)
-    assert hand.may_go_on(recalled)
-    result = hand.piece(recalled)
-    assert isinstance(result, Result)
+    assert hand.can_continue(recalled)
+    result = hand.run_piece(recalled)
+    assert isinstance(result, TaskResult)
     assert result.weight == 2.0
 
 
@@ -162,8 +164,8 @@ def test_a_diverged_update_is_not_even_sent(bench: Bench) -> None:
 )
 def test_what_the_coordinator_would_refuse_is_said_here(bench: Bench, weight: float, metrics: Any, text: str) -> None:
     class Odd(Algorithm):
-        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
-            return Local(weight, {"model": task.slots["model"]}, metrics)
+        def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
+            return LocalResult(weight, {"model": task.slots["model"]}, metrics)
 
     with pytest.raises(LearnerFailed, match=text):
         bench.do(VectorLearner(), algorithm=Odd())
@@ -171,7 +173,7 @@ def test_what_the_coordinator_would_refuse_is_said_here(bench: Bench, weight: fl
 
 def test_a_diverged_loss_is_sent_as_it_is(bench: Bench) -> None:
     class Diverged(Algorithm):
-        def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
-            return Local(1.0, {"model": task.slots["model"]}, {"train/loss": np.float64("nan")})
+        def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
+            return LocalResult(1.0, {"model": task.slots["model"]}, {"train/loss": np.float64("nan")})
 
     assert np.isnan(bench.do(VectorLearner(), algorithm=Diverged()).metrics["train/loss"])

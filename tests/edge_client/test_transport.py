@@ -1,4 +1,4 @@
-"""What goes over the link for one body or one report, call by call."""
+"""The requests for one body or one report, call by call."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import wire
 from shoal.core.errors import Cancelled, InvalidPayload, NotAllowed, Refused, Unreachable
-from shoal.core.message import Ack, Fail, Order, Ref, Report
-from shoal.core.tree import Tree
-from shoal.runtime.node_link import Polled
-from shoal.runtime.store import FileBodies, digest_of
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import Ack, BlobRef, Report, Task, TaskFailed
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import digest_of
+from shoal.runtime.http.node_client import Polled
+from shoal.wire import codec
+from shoal.wire.payload import payload_pieces
 from shoal_edge_client.transport import DAMAGED_MAX, HttpTransport
 
 SLOTS: dict[str, Any] = {"model": Tree.of({"w": np.arange(100_000, dtype=np.float32)})}
-DATA = b"".join(bytes(piece) for piece in wire.payload_pieces(SLOTS))
-REF = Ref(digest_of([DATA]), len(DATA))
+DATA = b"".join(bytes(piece) for piece in payload_pieces(SLOTS))
+REF = BlobRef(digest_of([DATA]), len(DATA))
 SAID = Report("a", (1, 7), 3, 2.0, REF)
 ACK = Ack((1, 7), True)
 
 
 class Script:
-    """A link that notes its calls; what `then` holds for one is raised or returned, in its order."""
+    """A client that notes its calls; what `then` holds for one is raised or returned, in its order."""
 
     def __init__(self) -> None:
+        self.blobs = self
         self.calls: list[str] = []
         self.then: dict[str, list[Any]] = {}
 
@@ -40,7 +43,7 @@ class Script:
             raise value
         return value
 
-    def work(self, *given: Any) -> Any:
+    def poll_work(self, *given: Any) -> Any:
         return self._next("work", "work")
 
     def job(self, name: str) -> Any:
@@ -49,32 +52,32 @@ class Script:
     def report(self, job: str, said: Report, payload: bytes = b"") -> Any:
         return self._next("report", f"report {len(payload)}", ACK)
 
-    def fail(self, job: str, said: Fail) -> Any:
-        return self._next("fail", "fail", Ack(said.order, False))
+    def fail(self, job: str, said: TaskFailed) -> Any:
+        return self._next("fail", "fail", Ack(said.task, False))
 
-    def uploaded(self, job: str, ref: Ref) -> Any:
+    def uploaded_bytes(self, job: str, ref: BlobRef) -> Any:
         return self._next("uploaded", "uploaded?", 0)
 
-    def upload(self, job: str, ref: Ref, source: Any, start: int, cancelled: Callable[[], bool]) -> None:
+    def upload(self, job: str, ref: BlobRef, source: Any, start: int, cancelled: Callable[[], bool]) -> None:
         self._next("upload", f"upload from {start}")
 
     @contextmanager
-    def download(self, job: str, ref: Ref, start: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+    def download(self, job: str, ref: BlobRef, start: int) -> Iterator[tuple[int, Iterator[bytes]]]:
         """By default what was asked for, in pieces; else (begin, pieces)."""
         begins, pieces = self._next("download", f"download from {start}", (start, [DATA[start:]]))
         yield begins, iter(pieces)
 
 
 @pytest.fixture
-def link() -> Script:
+def client() -> Script:
     return Script()
 
 
 @pytest.fixture
-def transport(link: Script, tmp_path: Path) -> HttpTransport:
-    bodies = FileBodies(tmp_path / "bodies")
-    script: Any = link
-    return HttpTransport(script, script, lambda job: bodies, wait_s=1.0, leave_s=1.0)
+def transport(client: Script, tmp_path: Path) -> HttpTransport:
+    bodies = FileBlobs(tmp_path / "bodies")
+    script: Any = client
+    return HttpTransport(script, lambda job: bodies, 1.0, script, wait_s=1.0)
 
 
 def never() -> bool:
@@ -84,189 +87,191 @@ def never() -> bool:
 # Reports
 
 
-def test_a_large_report_is_uploaded_then_sent(transport: HttpTransport, link: Script) -> None:
+def test_a_large_report_is_uploaded_then_sent(transport: HttpTransport, client: Script) -> None:
     assert transport.report("j", SAID, DATA, never) == ACK
-    assert link.calls == ["upload from 0", "report 0"]
+    assert client.calls == ["upload from 0", "report 0"]
 
 
-def test_a_small_one_goes_along(transport: HttpTransport, link: Script) -> None:
-    small = Report("a", (1, 7), 3, 2.0, Ref(digest_of([b"x"]), 1))
+def test_a_small_one_goes_along(transport: HttpTransport, client: Script) -> None:
+    small = Report("a", (1, 7), 3, 2.0, BlobRef(digest_of([b"x"]), 1))
     transport.report("j", small, b"x", never)
     transport.report("j", Report("a", (1, 7), 3, 2.0), None, never)
-    assert link.calls == ["report 1", "report 0"]
+    assert client.calls == ["report 1", "report 0"]
 
 
-def test_after_a_lost_answer_it_asks_before_it_uploads_again(transport: HttpTransport, link: Script) -> None:
+def test_after_a_lost_answer_it_asks_before_it_uploads_again(transport: HttpTransport, client: Script) -> None:
     """The report may have been counted, and its body be folded and gone: only the answer was lost."""
-    link.then["report"] = [Unreachable("lost"), ACK]
+    client.then["report"] = [Unreachable("lost"), ACK]
     with pytest.raises(Unreachable):
         transport.report("j", SAID, DATA, never)
     assert transport.report("j", SAID, DATA, never) == ACK
-    assert link.calls == ["upload from 0", "report 0", "report 0"]
+    assert client.calls == ["upload from 0", "report 0", "report 0"]
 
 
-def test_a_report_of_an_earlier_process_asks_too(transport: HttpTransport, link: Script) -> None:
-    transport.resumed("j", SAID.order)
+def test_a_report_of_an_earlier_process_asks_too(transport: HttpTransport, client: Script) -> None:
+    transport.mark_resumed("j", SAID.task)
     assert transport.report("j", SAID, DATA, never) == ACK
-    assert link.calls == ["report 0"]
+    assert client.calls == ["report 0"]
 
 
-def test_the_next_order_begins_anew(transport: HttpTransport, link: Script) -> None:
+def test_the_next_order_begins_anew(transport: HttpTransport, client: Script) -> None:
     transport.report("j", SAID, DATA, never)
     later = Report("a", (1, 8), 3, 2.0, REF)
     transport.report("j", later, DATA, never)
-    assert link.calls == ["upload from 0", "report 0"] * 2
+    assert client.calls == ["upload from 0", "report 0"] * 2
 
 
-def test_a_broken_upload_goes_on_where_it_was(transport: HttpTransport, link: Script) -> None:
-    missing = Refused("upload it", code="body.missing")
-    link.then.update(upload=[Unreachable("broken")], report=[missing, ACK], uploaded=[1000])
+def test_a_broken_upload_goes_on_where_it_was(transport: HttpTransport, client: Script) -> None:
+    missing = Refused("upload it", code="blob.missing")
+    client.then.update(upload=[Unreachable("broken")], report=[missing, ACK], uploaded=[1000])
     with pytest.raises(Unreachable):
         transport.report("j", SAID, DATA, never)
     assert transport.report("j", SAID, DATA, never) == ACK
-    assert link.calls == ["upload from 0", "report 0", "uploaded?", "upload from 1000", "report 0"]
+    assert client.calls == ["upload from 0", "report 0", "uploaded?", "upload from 1000", "report 0"]
 
 
-def test_what_is_there_already_is_not_sent(transport: HttpTransport, link: Script) -> None:
-    link.then.update(report=[Refused("upload it", code="body.missing"), ACK], uploaded=[REF.nbytes])
-    transport.resumed("j", SAID.order)
+def test_what_is_there_already_is_not_sent(transport: HttpTransport, client: Script) -> None:
+    client.then.update(report=[Refused("upload it", code="blob.missing"), ACK], uploaded=[REF.nbytes])
+    transport.mark_resumed("j", SAID.task)
     transport.report("j", SAID, DATA, never)
-    assert link.calls == ["report 0", "uploaded?", "report 0"]
+    assert client.calls == ["report 0", "uploaded?", "report 0"]
 
 
-@pytest.mark.parametrize("code", ["body.offset", "upload.range", "http.416"])
-def test_an_offset_that_is_no_more_begins_anew(transport: HttpTransport, link: Script, code: str) -> None:
-    link.then.update(report=[Refused("x", code="body.missing"), ACK], uploaded=[1000], upload=[Refused("x", code=code)])
-    transport.resumed("j", SAID.order)
+@pytest.mark.parametrize("code", ["blob.offset", "upload.range", "http.416"])
+def test_an_offset_that_is_no_more_begins_anew(transport: HttpTransport, client: Script, code: str) -> None:
+    client.then.update(
+        report=[Refused("x", code="blob.missing"), ACK], uploaded=[1000], upload=[Refused("x", code=code)]
+    )
+    transport.mark_resumed("j", SAID.task)
     transport.report("j", SAID, DATA, never)
-    assert link.calls == ["report 0", "uploaded?", "upload from 1000", "upload from 0", "report 0"]
+    assert client.calls == ["report 0", "uploaded?", "upload from 1000", "upload from 0", "report 0"]
 
 
-def test_a_body_that_no_order_wants_any_more(transport: HttpTransport, link: Script) -> None:
+def test_a_body_that_no_order_wants_any_more(transport: HttpTransport, client: Script) -> None:
     """The upload is refused; what became of the report is asked all the same."""
     late = Ack((1, 7), False, "superseded")
-    link.then.update(upload=[Refused("none", code="order.none")], report=[late])
+    client.then.update(upload=[Refused("none", code="task.none")], report=[late])
     assert transport.report("j", SAID, DATA, never) == late
 
 
-def test_a_body_that_is_refused(transport: HttpTransport, link: Script) -> None:
-    link.then["upload"] = [Refused("another model", code="payload.header")]
+def test_a_body_that_is_refused(transport: HttpTransport, client: Script) -> None:
+    client.then["upload"] = [Refused("another model", code="payload.header")]
     with pytest.raises(Refused, match="another model"):
         transport.report("j", SAID, DATA, never)
-    assert link.calls == ["upload from 0"]
+    assert client.calls == ["upload from 0"]
 
 
-def test_a_body_that_gets_lost_is_tried_again(transport: HttpTransport, link: Script) -> None:
-    link.then["report"] = [Refused("x", code="body.missing")]
+def test_a_body_that_gets_lost_is_tried_again(transport: HttpTransport, client: Script) -> None:
+    client.then["report"] = [Refused("x", code="blob.missing")]
     with pytest.raises(Unreachable) as lost:
         transport.report("j", SAID, DATA, never)
-    assert lost.value.code == "body.missing"
+    assert lost.value.code == "blob.missing"
 
 
 # Bodies
 
 
-def test_a_body_is_fetched_once(transport: HttpTransport, link: Script) -> None:
+def test_a_body_is_fetched_once(transport: HttpTransport, client: Script) -> None:
     for _ in range(2):
-        model = transport.body("j", REF, never)["model"]
+        model = transport.fetch_blob("j", REF, never)["model"]
         assert isinstance(model, Tree)
         assert model["w"][99_999] == 99_999.0
-    assert link.calls == ["download from 0"]
+    assert client.calls == ["download from 0"]
 
 
-def test_a_broken_download_goes_on_where_it_was(transport: HttpTransport, link: Script) -> None:
+def test_a_broken_download_goes_on_where_it_was(transport: HttpTransport, client: Script) -> None:
     def breaking() -> Iterator[bytes]:
         yield DATA[:1000]
         raise Unreachable("broken")
 
-    link.then["download"] = [(0, breaking())]
+    client.then["download"] = [(0, breaking())]
     with pytest.raises(Unreachable):
-        transport.body("j", REF, never)
-    transport.body("j", REF, never)
-    assert link.calls == ["download from 0", "download from 1000"]
+        transport.fetch_blob("j", REF, never)
+    transport.fetch_blob("j", REF, never)
+    assert client.calls == ["download from 0", "download from 1000"]
 
 
-def test_a_download_that_ends_early_goes_on_too(transport: HttpTransport, link: Script) -> None:
-    link.then["download"] = [(0, [DATA[:1000]])]
+def test_a_download_that_ends_early_goes_on_too(transport: HttpTransport, client: Script) -> None:
+    client.then["download"] = [(0, [DATA[:1000]])]
     with pytest.raises(Unreachable, match="ended after 1000"):
-        transport.body("j", REF, never)
-    transport.body("j", REF, never)
-    assert link.calls == ["download from 0", "download from 1000"]
+        transport.fetch_blob("j", REF, never)
+    transport.fetch_blob("j", REF, never)
+    assert client.calls == ["download from 0", "download from 1000"]
 
 
-def test_a_coordinator_that_begins_anew(transport: HttpTransport, link: Script) -> None:
-    link.then["download"] = [(0, [DATA[:1000]]), (0, [DATA])]
+def test_a_coordinator_that_begins_anew(transport: HttpTransport, client: Script) -> None:
+    client.then["download"] = [(0, [DATA[:1000]]), (0, [DATA])]
     with pytest.raises(Unreachable):
-        transport.body("j", REF, never)
-    transport.body("j", REF, never)
-    assert link.calls == ["download from 0", "download from 1000"]
+        transport.fetch_blob("j", REF, never)
+    transport.fetch_blob("j", REF, never)
+    assert client.calls == ["download from 0", "download from 1000"]
 
 
-def test_all_had_come_before_the_process_died(transport: HttpTransport, link: Script, tmp_path: Path) -> None:
+def test_all_had_come_before_the_process_died(transport: HttpTransport, client: Script, tmp_path: Path) -> None:
     bodies = transport.bodies("j")
-    incoming = bodies.incoming("coordinator", REF)
+    incoming = bodies.partials.incoming("coordinator", REF)
     incoming.write(DATA)
     incoming.__exit__(None, None, None)
-    transport.body("j", REF, never)
-    assert link.calls == []
+    transport.fetch_blob("j", REF, never)
+    assert client.calls == []
 
 
 @pytest.mark.parametrize("bad", [DATA[:-1] + b"x", DATA + b"x"], ids=["changed", "longer"])
-def test_a_damaged_body_is_fetched_anew(transport: HttpTransport, link: Script, bad: bytes) -> None:
-    link.then["download"] = [(0, [bad])] * (DAMAGED_MAX - 1)
-    transport.body("j", REF, never)
-    assert link.calls == ["download from 0"] * DAMAGED_MAX
+def test_a_damaged_body_is_fetched_anew(transport: HttpTransport, client: Script, bad: bytes) -> None:
+    client.then["download"] = [(0, [bad])] * (DAMAGED_MAX - 1)
+    transport.fetch_blob("j", REF, never)
+    assert client.calls == ["download from 0"] * DAMAGED_MAX
 
 
-def test_a_body_that_is_always_damaged(transport: HttpTransport, link: Script) -> None:
-    link.then["download"] = [(0, [DATA[:-1] + b"x"])] * DAMAGED_MAX
+def test_a_body_that_is_always_damaged(transport: HttpTransport, client: Script) -> None:
+    client.then["download"] = [(0, [DATA[:-1] + b"x"])] * DAMAGED_MAX
     with pytest.raises(InvalidPayload):
-        transport.body("j", REF, never)
+        transport.fetch_blob("j", REF, never)
 
 
-def test_a_body_that_nobody_wants_any_more(transport: HttpTransport, link: Script) -> None:
-    link.then["download"] = [(0, [DATA[:10], DATA[10:]])]
+def test_a_body_that_nobody_wants_any_more(transport: HttpTransport, client: Script) -> None:
+    client.then["download"] = [(0, [DATA[:10], DATA[10:]])]
     with pytest.raises(Cancelled):
-        transport.body("j", REF, lambda: True)
+        transport.fetch_blob("j", REF, lambda: True)
 
 
-def test_a_body_that_is_no_body(transport: HttpTransport, link: Script) -> None:
-    ref = Ref(digest_of([b"x" * 300_000]), 300_000)
-    link.then["download"] = [(0, [b"x" * 300_000])]
+def test_a_body_that_is_no_body(transport: HttpTransport, client: Script) -> None:
+    ref = BlobRef(digest_of([b"x" * 300_000]), 300_000)
+    client.then["download"] = [(0, [b"x" * 300_000])]
     with pytest.raises(InvalidPayload):
-        transport.body("j", ref, never)
+        transport.fetch_blob("j", ref, never)
 
 
-def test_what_is_forbidden_or_superseded_revokes_nobody(transport: HttpTransport, link: Script) -> None:
-    link.then["download"] = [Refused("a newer one stands", code="order.superseded")]
+def test_what_is_forbidden_or_superseded_revokes_nobody(transport: HttpTransport, client: Script) -> None:
+    client.then["download"] = [Refused("a newer one stands", code="task.superseded")]
     with pytest.raises(Refused, match="a newer one stands"):
-        transport.body("j", REF, never)
-    link.then["download"] = [NotAllowed("not yours", code="auth.forbidden")]
+        transport.fetch_blob("j", REF, never)
+    client.then["download"] = [NotAllowed("not yours", code="auth.forbidden")]
     with pytest.raises(Refused, match="not yours"):
-        transport.body("j", REF, never)
-    link.then["job"] = [NotAllowed("nodes may not", code="auth.forbidden"), NotAllowed("revoked")]
+        transport.fetch_blob("j", REF, never)
+    client.then["job"] = [NotAllowed("nodes may not", code="auth.forbidden"), NotAllowed("revoked")]
     with pytest.raises(Refused):
         transport.job("j")
     with pytest.raises(NotAllowed):
         transport.job("j")
 
 
-def test_a_small_body_comes_with_its_order(transport: HttpTransport, link: Script) -> None:
-    payload = b"".join(bytes(piece) for piece in wire.payload_pieces({"step": 4.0}))
-    ref = Ref(digest_of([payload]), len(payload))
-    order = Order((1, 1), "a", "train", 0, 1, ref)
-    link.then["work"] = [Polled(wire.Frame("j", order, payload)), Polled(None)]
-    assert transport.poll({}) == ("j", order)
-    assert transport.at_hand("j", ref) == {"step": 4.0}
-    assert transport.at_hand("j", REF) is None
-    assert transport.at_hand("k", ref) is None
+def test_a_small_body_comes_with_its_order(transport: HttpTransport, client: Script) -> None:
+    payload = b"".join(bytes(piece) for piece in payload_pieces({"step": 4.0}))
+    ref = BlobRef(digest_of([payload]), len(payload))
+    task = Task((1, 1), "a", "train", 0, 1, ref)
+    client.then["work"] = [Polled(codec.Frame("j", task, payload)), Polled(None)]
+    assert transport.poll({}) == ("j", task)
+    assert transport.inline_blob("j", ref) == {"step": 4.0}
+    assert transport.inline_blob("j", REF) is None
+    assert transport.inline_blob("k", ref) is None
     assert transport.poll({}) is None
-    assert link.calls == ["work", "work"]
+    assert client.calls == ["work", "work"]
 
 
 @pytest.mark.parametrize("payload", [b"x", b"another body"])
-def test_a_damaged_small_body_is_polled_again(transport: HttpTransport, link: Script, payload: bytes) -> None:
-    order = Order((1, 1), "a", "train", 0, 1, Ref("0" * 64, len(payload)))
-    link.then["work"] = [Polled(wire.Frame("j", order, payload))]
+def test_a_damaged_small_body_is_polled_again(transport: HttpTransport, client: Script, payload: bytes) -> None:
+    task = Task((1, 1), "a", "train", 0, 1, BlobRef("0" * 64, len(payload)))
+    client.then["work"] = [Polled(codec.Frame("j", task, payload))]
     with pytest.raises(Unreachable):
         transport.poll({})

@@ -8,25 +8,32 @@ from typing import Any, ClassVar
 import pytest
 
 import shoal
+from shoal.core.algorithm.filter import Filter, check_filters, model_filters
 from shoal.core.errors import InvalidJob
-from shoal.core.filter import Filter, check_filters, for_models
-from shoal.core.tree import Layout, Tree, digest
-from shoal.spec import parse_job
+from shoal.core.model.tree import Layout, Tree, digest
+from shoal.jobs.spec import parse_job
 from tests.algorithms.softmax import unbalanced
 
 LISTS: dict[str, list[dict[str, Any]]] = {
     "bf16": [{"name": "half"}],
     "fp16": [{"name": "half", "form": "fp16"}],
     "8 bits": [{"name": "quantize"}],
-    "top_k": [{"name": "top_k", "share": 0.05}],
-    "top_k, 8 bits": [{"name": "top_k", "share": 0.05}, {"name": "quantize"}],
-    "top_k, bf16": [{"name": "top_k", "share": 0.05}, {"name": "half"}],
+    "top_k": [{"name": "top_k", "fraction": 0.05}],
+    "top_k, 8 bits": [{"name": "top_k", "fraction": 0.05}, {"name": "quantize"}],
+    "top_k, bf16": [{"name": "top_k", "fraction": 0.05}, {"name": "half"}],
 }
 
 
 def job(filters: list[dict[str, Any]], **fields: Any) -> shoal.JobSpec:
     schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
-    given = {"name": "filters", "rounds": 6, "seed": 5, "sums": "fixed", "schedule": schedule, "filters": filters}
+    given = {
+        "name": "filters",
+        "rounds": 6,
+        "seed": 5,
+        "aggregation_precision": "fixed",
+        "schedule": schedule,
+        "filters": filters,
+    }
     return parse_job({**given, **fields})
 
 
@@ -50,7 +57,7 @@ def test_it_learns(filters: list[dict[str, Any]]) -> None:
 
 def test_whole_models_go_through_what_rounds_them_little() -> None:
     tables = [{"name": "top_k"}, {"name": "quantize"}], [{"name": "quantize", "bits": 4}], [{"name": "half"}]
-    through = [[one.name for one in for_models(job(list(table)).build_filters())] for table in tables]
+    through = [[one.name for one in model_filters(job(list(table)).build_filters())] for table in tables]
     assert through == [["quantize"], [], ["half"]]
     for mixing, used in {"pairwise": 1, "neighbours": 1, "push_sum": 0, "all_reduce": 0}.items():
         assert len(job([{"name": "half"}], gossip={"mixing": {"name": mixing}}).shown_through()) == used

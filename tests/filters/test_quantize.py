@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import wire
+from shoal.core.algorithm.filter import pack, pack_difference, packed_layouts, unpack, unpack_difference, unpack_tree
 from shoal.core.errors import InvalidJob, InvalidPayload
-from shoal.core.filter import pack, pack_onto, packed, unpack, unpack_onto, unpack_tree
-from shoal.core.tree import DTYPES, FLOATS, Array, Layout, Tree, digest, sub
+from shoal.core.model.tree import DTYPES, FLOATS, Array, Layout, Tree, digest, sub
 from shoal.filters.quantize import Quantize
+from shoal.wire.payload import measure
 from tests.core.strategies import layouts, trees, wide
 
 BITS = st.sampled_from([8, 4])
@@ -122,8 +122,8 @@ def test_the_smallest_and_the_greatest_numbers(value: float) -> None:
 def test_sender_and_receiver_have_the_same_model(drawn: tuple[Tree, ...], bits: Any, seed: int) -> None:
     model, base = drawn
     filters = (Quantize(bits, 6),)
-    sent, mine = pack_onto(filters, model, base, seed)
-    assert digest(unpack_onto(filters, sent, base)) == digest(mine)
+    sent, mine = pack_difference(filters, model, base, seed)
+    assert digest(unpack_difference(filters, sent, base)) == digest(mine)
     assert digest(unpack_tree(filters, sent, base.layout)) == digest(
         unpack_tree(filters, sent, sub(model, base).layout)
     )
@@ -134,7 +134,7 @@ def test_packed_slots_are_checked_before_they_are_opened() -> None:
     tree = Tree.of({"w": np.arange(5, dtype=np.float32), "n": np.array(3)})
     layouts_ = {"model": tree.layout, "turn": None}
     sent = pack(filters, {"model": tree, "turn": 2.0}, 7)
-    form = packed(filters, layouts_)
+    form = packed_layouts(filters, layouts_)
     assert {name: value.layout if isinstance(value, Tree) else None for name, value in sent.items()} == form
     again = unpack(filters, sent, layouts_)
     assert (again["turn"], int(again["model"]["n"])) == (2.0, 3)  # type: ignore[index, call-overload]
@@ -159,7 +159,7 @@ def test_a_made_up_scale_is_seen_when_it_is_measured(scale: float, bits: Any) ->
     sent = Tree.of({"codes": codes, "scales": np.array([scale], np.float32)})
     assert sent.layout == one.layout(layout)
     with pytest.raises(InvalidPayload):
-        wire.measure({"model": one.decode(sent, layout)})
+        measure({"model": one.decode(sent, layout)})
 
 
 @given(st.binary(min_size=8, max_size=8), BITS)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from shoal.core.algorithm import Algorithm, Local, Task, Update
-from shoal.core.learner import Learner
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree, norm
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, Update
+from shoal.core.algorithm.learner import Learner
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree, norm
 from shoal.learn import TorchLearner, digits
 
 
@@ -22,13 +22,15 @@ def versions(
         totals = Totals()
         asked = sorted(rng.choice(len(learners), max(1, round(fraction * len(learners))), replace=False))
         for number in asked:
-            task = Task((0, 0), "train", 0, int(rng.integers(2**56)), algorithm.order(slots, str(number), "train"))
+            task = LocalTask(
+                (0, 0), "train", 0, int(rng.integers(2**56)), algorithm.task_slots(slots, str(number), "train")
+            )
             local = algorithm.local(learners[number], task, memories.get(number, {}))
-            assert isinstance(local, Local)
+            assert isinstance(local, LocalResult)
             memories[number] = local.memory or {}
             greatest = max(norm(tree) for tree in local.slots.values() if isinstance(tree, Tree))
             update = Update(str(number), 0, local.weight, local.slots, greatest)
-            totals = algorithm.fold(totals, update, algorithm.discount(0))
+            totals = algorithm.fold(totals, update, algorithm.staleness_weight(0))
         slots = algorithm.step(slots, totals)
         yield slots
 
@@ -52,4 +54,4 @@ def rounds_to(target: float, most: int, reached: Iterator[float]) -> int:
 
 def digit_learners(parts: int, split: str = "iid", seed: int = 0, model: str = "mlp") -> list[TorchLearner]:
     """All of the digits but the held-out ones, divided; nobody keeps a test part."""
-    return [digits.learner(part, parts, split=split, seed=seed, model=model, test_share=0) for part in range(parts)]
+    return [digits.learner(part, parts, split=split, seed=seed, model=model, test_fraction=0) for part in range(parts)]

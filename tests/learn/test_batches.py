@@ -1,4 +1,4 @@
-"""Data in every form: each example once per pass, in an order that only the seed decides."""
+"""Data in every form: each example once per pass, in a task that only the seed decides."""
 
 import random
 from collections import Counter
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Budget
 from shoal.learn import TorchLearner
-from shoal.learn.batches import Options, cuts, moved, size_of, source_of, split, training_batches
+from shoal.learn.data.batches import BatchOptions, moved, size_of, source_of, split
+from shoal.learn.data.passes import cuts, training_batches
 from shoal.learn.seeds import generator_of
 
 CPU = torch.device("cpu")
@@ -51,11 +52,14 @@ class Sized(Stream):
 class Table:
     """As pandas and polars have them."""
 
+    def __init__(self, text: bool = False) -> None:
+        self.text = text
+
     def __len__(self) -> int:
         return 2
 
     def to_numpy(self) -> np.ndarray:
-        return np.zeros((2, 2))
+        return np.full((2, 2), "word", object) if self.text else np.zeros((2, 2))
 
 
 class Words(Dataset[str]):
@@ -81,16 +85,16 @@ FORMS = {
 SHUFFLED = ["tensors", "arrays", "tensor dataset", "dataset", "list"]
 
 
-def walked(data, budget: Budget, **options) -> list[tuple[list[int], float]]:
+def walked(data, budget: TrainConfig, **options) -> list[tuple[list[int], float]]:
     """(labels, fraction) of each batch."""
     torch.manual_seed(0)  # the learner seeds torch's own generator as well
-    source = source_of(data, Options(CPU, **options))
+    source = source_of(data, BatchOptions(CPU, **options))
     return [(batch[1].tolist(), done) for batch, done in training_batches(source, budget, generator_of(budget.seed))]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_pass_takes_every_example_once(form: str) -> None:
-    batches = walked(FORMS[form], Budget(epochs=2, batch_size=5))
+    batches = walked(FORMS[form], TrainConfig(epochs=2, batch_size=5))
     assert [len(labels) for labels, _ in batches] == [5, 5, 5, 5, 3] * 2
     assert Counter(label for labels, _ in batches for label in labels) == dict.fromkeys(range(23), 2)
     fractions = [done for _, done in batches]
@@ -100,34 +104,34 @@ def test_each_pass_takes_every_example_once(form: str) -> None:
 @pytest.mark.parametrize("form", SHUFFLED)
 def test_the_seed_decides_the_order(form: str) -> None:
     """And all forms with an index give the same one, so that a data set can change its clothes."""
-    first = walked(FORMS[form], Budget(epochs=2, batch_size=5, seed=3))
-    assert first == walked(FORMS["tensors"], Budget(epochs=2, batch_size=5, seed=3))
-    assert first != walked(FORMS[form], Budget(epochs=2, batch_size=5, seed=4))
+    first = walked(FORMS[form], TrainConfig(epochs=2, batch_size=5, seed=3))
+    assert first == walked(FORMS["tensors"], TrainConfig(epochs=2, batch_size=5, seed=3))
+    assert first != walked(FORMS[form], TrainConfig(epochs=2, batch_size=5, seed=4))
     assert first[:5] != first[5:], "each pass has an order of its own"
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "loader" not in form])
 def test_batch_size_0_takes_all_at_once(form: str) -> None:
-    assert [len(labels) for labels, _ in walked(FORMS[form], Budget(batch_size=0))] == [23]
+    assert [len(labels) for labels, _ in walked(FORMS[form], TrainConfig(batch_size=0))] == [23]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_steps_overrule_epochs(form: str) -> None:
-    batches = walked(FORMS[form], Budget(epochs=100, steps=7, batch_size=5))
+    batches = walked(FORMS[form], TrainConfig(epochs=100, steps=7, batch_size=5))
     assert [done for _, done in batches] == [pytest.approx(step / 7) for step in range(1, 8)]
 
 
 @pytest.mark.parametrize("form", [*SHUFFLED, "sized stream", "loader", "loader of a sized stream"])
 def test_part_of_an_epoch_is_rounded_up(form: str) -> None:
-    lengths = [len(labels) for labels, _ in walked(FORMS[form], Budget(epochs=1.3, batch_size=5))]
+    lengths = [len(labels) for labels, _ in walked(FORMS[form], TrainConfig(epochs=1.3, batch_size=5))]
     assert lengths == [5, 5, 5, 5, 3, 5, 5]
-    assert walked(FORMS[form], Budget(epochs=0)) == []
+    assert walked(FORMS[form], TrainConfig(epochs=0)) == []
 
 
 @pytest.mark.parametrize("form", ["stream", "loader of a stream"])
 def test_part_of_data_without_a_length_is_refused(form: str) -> None:
     with pytest.raises(LearnerFailed, match="without a length") as told:
-        walked(FORMS[form], Budget(epochs=0.5, batch_size=5))
+        walked(FORMS[form], TrainConfig(epochs=0.5, batch_size=5))
     assert "set steps" in told.value.hint
 
 
@@ -146,17 +150,19 @@ def test_cuts_cover_everything_once(examples: int, batch_size: int, merge: bool)
 
 @pytest.mark.parametrize("resident_bytes_max", [0, 1 << 20])
 def test_tensors_that_do_not_fit_the_device_give_the_same(resident_bytes_max: int) -> None:
-    assert walked((X, Y), Budget(seed=2), resident_bytes_max=resident_bytes_max) == walked((X, Y), Budget(seed=2))
+    assert walked((X, Y), TrainConfig(seed=2), resident_bytes_max=resident_bytes_max) == walked(
+        (X, Y), TrainConfig(seed=2)
+    )
 
 
 def test_workers_load_the_same() -> None:
-    assert walked(Pairs(), Budget(batch_size=6), workers=1) == walked(Pairs(), Budget(batch_size=6))
+    assert walked(Pairs(), TrainConfig(batch_size=6), workers=1) == walked(Pairs(), TrainConfig(batch_size=6))
 
 
 def test_a_loaders_own_generator_is_seeded() -> None:
     loader = DataLoader(Pairs(), batch_size=5, shuffle=True, generator=torch.Generator())
-    assert walked(loader, Budget(seed=1)) == walked(loader, Budget(seed=1))
-    assert walked(loader, Budget(seed=1)) != walked(loader, Budget(seed=2))
+    assert walked(loader, TrainConfig(seed=1)) == walked(loader, TrainConfig(seed=1))
+    assert walked(loader, TrainConfig(seed=1)) != walked(loader, TrainConfig(seed=2))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +175,7 @@ def test_random_augmentation_repeats_with_the_seed(data) -> None:
     for seed in (1, 1, 2):
         torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002 - the world goes on meanwhile
         learner.load(start)
-        learner.train(Budget(seed=seed, batch_size=4, lr=0.001))
+        learner.train(TrainConfig(seed=seed, batch_size=4, lr=0.001))
         weights.append(learner.model()["weight"].tolist())
     assert weights[0] == weights[1] != weights[2]
 
@@ -180,7 +186,7 @@ def test_random_augmentation_repeats_with_the_seed(data) -> None:
 def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
     """Of data without a length: those that were seen."""
     learner = TorchLearner(lambda: nn.Linear(1, 23), FORMS[form], device="cpu")
-    assert learner.train(Budget(epochs=2, batch_size=5, lr=0.0)).weight == weight
+    assert learner.train(TrainConfig(epochs=2, batch_size=5, lr=0.0)).weight == weight
 
 
 @pytest.mark.parametrize(
@@ -197,7 +203,7 @@ def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
         ((["it was", "the best"], Y[:2]), "text and objects"),
         ((np.array(["it was", "the best"]), Y[:2]), "text and objects"),
         (Table(), "a Table is no training data"),
-        ((Table(), Table()), "a Table is no training data"),
+        ((Table(), Table(text=True)), "text and objects"),
         ([Table()], "a Table is no training data"),
         ((X, Y.tolist()), r"a tuple is \(inputs, target\).*Tensor, list"),
         (([[0.5], [1.5]], [0, 1]), r"a tuple is \(inputs, target\).*list, list"),
@@ -206,7 +212,7 @@ def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
 )
 def test_data_that_cannot_be_used_are_refused(data, said: str) -> None:
     with pytest.raises(InvalidJob, match=said) as told:
-        source_of(data, Options(CPU))
+        source_of(data, BatchOptions(CPU))
     assert told.value.hint or "differ in length" in told.value.message
 
 
@@ -214,12 +220,12 @@ def test_data_that_cannot_be_used_are_refused(data, said: str) -> None:
 def test_batches_without_a_tensor_are_refused(data) -> None:
     """What gives text only when it is read."""
     with pytest.raises(LearnerFailed, match="holds no tensor") as told:
-        TorchLearner(lambda: nn.Linear(1, 2), data, device="cpu").train(Budget(batch_size=4))
+        TorchLearner(lambda: nn.Linear(1, 2), data, device="cpu").train(TrainConfig(batch_size=4))
     assert "token ids" in told.value.hint
 
 
 def test_text_beside_tensors_is_the_models_business() -> None:
-    batches = walked([("it was", torch.tensor(1)), ("the best", torch.tensor(0))], Budget(batch_size=1))
+    batches = walked([("it was", torch.tensor(1)), ("the best", torch.tensor(0))], TrainConfig(batch_size=1))
     assert sorted(labels for labels, _ in batches) == [[0], [1]]
 
 
@@ -229,15 +235,15 @@ def test_a_loaders_batch_size_and_the_jobs_must_be_the_same() -> None:
 
     loader = DataLoader(Pairs(), batch_size=5)
     with pytest.raises(LearnerFailed, match="makes batches of 5, the job says batch_size = 32") as told:
-        learner(loader).train(Budget(batch_size=32))
+        learner(loader).train(TrainConfig(batch_size=32))
     assert "batch_size = 5" in told.value.hint
     with pytest.raises(LearnerFailed, match="makes batches of 5"):
-        learner(loader).gradient(Budget(steps=1, batch_size=32))
-    assert learner(loader).train(Budget(batch_size=5)).weight == 23
-    assert learner(loader).gradient(Budget(batch_size=32))[0].weight == 23  # of all: in whatever batches
-    assert learner(DataLoader(Pairs(), batch_size=23)).train(Budget(batch_size=0)).weight == 23
+        learner(loader).gradient(TrainConfig(steps=1, batch_size=32))
+    assert learner(loader).train(TrainConfig(batch_size=5)).weight == 23
+    assert learner(loader).gradient(TrainConfig(batch_size=32))[0].weight == 23  # of all: in whatever batches
+    assert learner(DataLoader(Pairs(), batch_size=23)).train(TrainConfig(batch_size=0)).weight == 23
     own = DataLoader(Pairs(), batch_sampler=[[0, 1, 2], [3]])
-    assert learner(own).train(Budget(batch_size=32)).weight == 23
+    assert learner(own).train(TrainConfig(batch_size=32)).weight == 23
 
 
 def test_data_that_run_dry_are_told() -> None:
@@ -246,11 +252,11 @@ def test_data_that_run_dry_are_told() -> None:
             return iter([])
 
     with pytest.raises(LearnerFailed, match="no batch"):
-        walked(Dry(), Budget(steps=3))
+        walked(Dry(), TrainConfig(steps=3))
 
 
 def test_float64_arrays_become_torchs_default() -> None:
-    source = source_of((np.ones((4, 2)), np.zeros(4, np.int32)), Options(CPU))
+    source = source_of((np.ones((4, 2)), np.zeros(4, np.int32)), BatchOptions(CPU))
     assert [tensor.dtype for tensor in source.tensors] == [torch.float32, torch.int32]
 
 
@@ -286,6 +292,6 @@ def test_a_model_may_take_its_batches_whole() -> None:
 
     learner = TorchLearner(Model, Words(), Words(), loss=loss, metrics={}, device="cpu")
     learner.init(0)
-    losses = [learner.train(Budget(5, batch_size=4, lr=0.5)).metrics["train/loss"] for _ in range(3)]
+    losses = [learner.train(TrainConfig(5, batch_size=4, lr=0.5)).metrics["train/loss"] for _ in range(3)]
     assert losses[-1] < losses[0]
     assert learner.evaluate()["eval/examples"] == 20

@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from shoal.algorithms.fedavg import FedAvg
+from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
-from shoal.core.learner import Budget
-from shoal.learn import TorchConfig, TorchLearner, bundled, data, digits, load_learner, mnist, models
-from tests.house.sources import ROOT
+from shoal.learn import TorchConfig, TorchLearner, digits, load_learner, mnist, models
+from shoal.learn.data import bundled, datasets
+from tests.conventions.sources import ROOT
 from tests.learn.federation import versions
 from tests.learn.test_data import idx_bytes
 
@@ -61,16 +62,16 @@ def test_the_digits_models_learn(model: str) -> None:
     learner = digits.learner(0, 1, split="iid", model=model)
     assert sum(p.numel() for p in learner.module.parameters()) == SIZES[model]
     learner.init(0)
-    learner.train(Budget(epochs=8, batch_size=16, lr=0.2))
+    learner.train(TrainConfig(epochs=8, batch_size=16, lr=0.2))
     assert learner.evaluate()["eval/accuracy"] > 0.9
 
 
 def test_options_come_as_texts() -> None:
-    options = {"part": "1", "parts": "3", "split": "shards:3", "seed": "5", "model": "bn", "test_share": "0.5"}
+    options = {"part": "1", "parts": "3", "split": "shards:3", "seed": "5", "model": "bn", "test_fraction": "0.5"}
     learner = load_learner("shoal.learn.digits:learner", options)
     assert abs(learner.train_data.examples - learner.test_data.examples) <= 1
-    assert digits.learner(1, 3, test_share=0).test_data is None
-    for wrong in ({"part": "4"}, {"model": "vgg"}, {"split": "even"}, {"parts": "0"}, {"test_share": "1"}):
+    assert digits.learner(1, 3, test_fraction=0).test_data is None
+    for wrong in ({"part": "4"}, {"model": "vgg"}, {"split": "even"}, {"parts": "0"}, {"test_fraction": "1"}):
         with pytest.raises(InvalidJob):
             load_learner("shoal.learn.digits:learner", wrong)
 
@@ -86,11 +87,11 @@ def small_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         np.arange(50, dtype=np.uint8) % 10,
     ]
     parts = []
-    for known, array in zip(data.DATA_SETS["mnist"].parts, arrays, strict=True):
+    for known, array in zip(datasets.DATA_SETS["mnist"].parts, arrays, strict=True):
         raw = idx_bytes(array)
         (tmp_path / f"{known.name}.gz").write_bytes(gzip.compress(raw))
-        parts.append(data.Part(known.name, len(raw), hashlib.sha256(raw).hexdigest()))
-    monkeypatch.setitem(data.DATA_SETS, "mnist", data.DataSet("small", "none", tuple(parts), ()))
+        parts.append(datasets.DataFile(known.name, len(raw), hashlib.sha256(raw).hexdigest()))
+    monkeypatch.setitem(datasets.DATA_SETS, "mnist", datasets.DataSet("small", "none", tuple(parts), ()))
     return tmp_path
 
 
@@ -100,7 +101,7 @@ def test_mnists_models_are_the_papers(small_mnist: Path, model: str, size: int) 
     learner = load_learner("shoal.learn.mnist:learner", options)
     assert sum(p.numel() for p in learner.module.parameters()) == size
     assert (learner.train_data.examples, learner.test_data.examples) == (18, 2)
-    assert learner.train(Budget(batch_size=10)).weight == 18
+    assert learner.train(TrainConfig(batch_size=10)).weight == 18
     judge = mnist.held_out(model, str(small_mnist))
     assert judge.evaluate()["eval/examples"] == 50
     x = judge.test_data.tensors[0]
@@ -125,15 +126,15 @@ def test_mnist_comes_as_a_stream(small_mnist: Path) -> None:
     assert not (unlike[1] == other[1]).any()
 
 
-EXAMPLES = {"own_model.py": ("eval/accuracy", 0.9, 1.0), "own_loader.py": ("eval/error", 0.0, 0.55)}
+EXAMPLES = {"learner.py": ("eval/accuracy", 0.9, 1.0), "loader.py": ("eval/error", 0.0, 0.55)}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_train(name: str) -> None:
     """Four nodes, ten rounds, as a person would start them."""
     metric, low, high = EXAMPLES[name]
-    learners = [load_learner(f"{ROOT}/examples/{name}:learner", {"part": str(part)}) for part in range(4)]
-    algorithm = FedAvg(epochs=2, batch_size=16, lr=0.1 if name == "own_model.py" else 0.005)
+    learners = [load_learner(f"{ROOT}/examples/pytorch/{name}:learner", {"part": str(part)}) for part in range(4)]
+    algorithm = FedAvg(epochs=2, batch_size=16, lr=0.1 if name == "learner.py" else 0.005)
     rounds = versions(algorithm, learners[0].init(0), learners)
     slots = [next(rounds) for _ in range(10)][-1]
     for learner in learners:
@@ -141,15 +142,11 @@ def test_the_examples_train(name: str) -> None:
     assert low <= np.mean([learner.evaluate()[metric] for learner in learners]) <= high
 
 
-def test_every_example_is_run() -> None:
-    """new_algorithm.py brings no learner; tests/cli/test_new_algorithm.py runs it."""
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {*EXAMPLES, "new_algorithm.py"}
-
-
 LIGHT = """
 import json, sys
-import shoal.learn, shoal.learn.loading, shoal.learn.partition, shoal.learn.data
+import shoal.learn, shoal.learn.loading, shoal.learn.data.partition, shoal.learn.data.datasets
 dir(shoal.learn)
+shoal.learn.ArrayLearner
 print(json.dumps(sorted({"torch"} & set(sys.modules))))
 shoal.learn.TorchLearner
 print("torch" in sys.modules)
@@ -166,7 +163,7 @@ def test_importing_is_light() -> None:
 def test_what_the_package_offers() -> None:
     import shoal.learn
 
-    assert shoal.learn.__all__ == ["TorchConfig", "TorchLearner", "load_learner"]
+    assert shoal.learn.__all__ == ["ArrayLearner", "SklearnLearner", "TorchConfig", "TorchLearner", "load_learner"]
     assert set(shoal.learn.__all__) <= set(dir(shoal.learn))
     with pytest.raises(AttributeError, match="no attribute 'Leaner'"):
         shoal.learn.Leaner  # noqa: B018

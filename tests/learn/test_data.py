@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidJob, InvalidPayload, StorageFailed, Unreachable
-from shoal.learn import data, idx
+from shoal.learn.data import datasets, idx
 
 SHAPES = {"train-images": (6, 4, 4), "train-labels": (6,), "t10k-images": (3, 4, 4), "t10k-labels": (3,)}
 
@@ -40,9 +40,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
         f"{name}-idx{len(shape)}-ubyte": idx_bytes(rng.integers(0, 256, shape, dtype=np.uint8))
         for name, shape in SHAPES.items()
     }
-    parts = tuple(data.Part(name, len(raw), hashlib.sha256(raw).hexdigest()) for name, raw in contents.items())
-    monkeypatch.setitem(data.DATA_SETS, "tiny", data.DataSet("tiny", "none", parts, ()))
-    monkeypatch.setattr(data, "SYSTEM_FOLDERS", ())
+    parts = tuple(datasets.DataFile(name, len(raw), hashlib.sha256(raw).hexdigest()) for name, raw in contents.items())
+    monkeypatch.setitem(datasets.DATA_SETS, "tiny", datasets.DataSet("tiny", "none", parts, ()))
+    monkeypatch.setattr(datasets, "SYSTEM_FOLDERS", ())
     monkeypatch.setenv("SHOAL_DATA__CACHE", str(tmp_path / "cache"))
     (tmp_path / "there").mkdir()
     for name, raw in contents.items():
@@ -63,8 +63,8 @@ def mirror(tmp_path: Path) -> Iterator[str]:
 
 
 def from_internet(monkeypatch: pytest.MonkeyPatch, *sources: str) -> None:
-    old = data.DATA_SETS["tiny"]
-    monkeypatch.setitem(data.DATA_SETS, "tiny", data.DataSet(old.title, old.licence, old.parts, sources))
+    old = datasets.DATA_SETS["tiny"]
+    monkeypatch.setitem(datasets.DATA_SETS, "tiny", datasets.DataSet(old.title, old.licence, old.parts, sources))
 
 
 def test_a_data_set_is_got_from_a_folder_and_loaded(
@@ -72,12 +72,12 @@ def test_a_data_set_is_got_from_a_folder_and_loaded(
 ) -> None:
     monkeypatch.setattr(idx, "CHUNK_BYTES", 40)
     seen: list[tuple[str, int, int]] = []
-    folder = data.get("tiny", tmp_path / "there", progress=lambda *told: seen.append(told))
+    folder = datasets.get("tiny", tmp_path / "there", progress=lambda *told: seen.append(told))
     assert folder == tmp_path / "cache" / "tiny"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == tiny
     assert [file for file, done, total in seen if done == total] == list(tiny)
     assert len(seen) > len(tiny)
-    images = data.load("tiny")
+    images = datasets.load("tiny")
     assert [part.shape for part in images] == list(SHAPES.values())
     assert images.train_x.tobytes() == tiny["train-images-idx3-ubyte"][16:]
     with pytest.raises(ValueError, match="read-only"):
@@ -88,50 +88,50 @@ def test_plain_files_do_as_well(tmp_path: Path, tiny: dict[str, bytes]) -> None:
     for name, raw in tiny.items():
         (tmp_path / "there" / f"{name}.gz").unlink()
         (tmp_path / "there" / name).write_bytes(raw)
-    data.get("tiny", tmp_path / "there")
-    assert data.load("tiny", tmp_path / "there").test_y.shape == (3,)
+    datasets.get("tiny", tmp_path / "there")
+    assert datasets.load("tiny", tmp_path / "there").test_y.shape == (3,)
 
 
 def test_what_is_in_the_cache_is_not_fetched_again(tmp_path: Path) -> None:
-    folder = data.get("tiny", tmp_path / "there")
+    folder = datasets.get("tiny", tmp_path / "there")
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert data.get("tiny", tmp_path / "nowhere") == folder
+    assert datasets.get("tiny", tmp_path / "nowhere") == folder
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", None])
 def test_a_damaged_file_is_found_and_mended(tmp_path: Path, tiny: dict[str, bytes], damage: bytes | None) -> None:
-    folder = data.get("tiny", tmp_path / "there")
+    folder = datasets.get("tiny", tmp_path / "there")
     name = "t10k-images-idx3-ubyte"
     flipped = tiny[name][:-1] + bytes([tiny[name][-1] ^ 1])
     (folder / name).write_bytes(flipped if damage is None else damage)
     with pytest.raises(InvalidPayload, match="is not the known t10k-images") as told:
-        data.load("tiny")
+        datasets.load("tiny")
     assert told.value.code == "data.checksum"
-    data.get("tiny", tmp_path / "there")
-    assert data.load("tiny").test_x.shape == (3, 4, 4)
+    datasets.get("tiny", tmp_path / "there")
+    assert datasets.load("tiny").test_x.shape == (3, 4, 4)
 
 
 def test_another_data_sets_files_are_refused(tmp_path: Path) -> None:
     other = gzip.compress(idx_bytes(np.zeros((6, 4, 4), np.uint8)))
     (tmp_path / "there" / "train-images-idx3-ubyte.gz").write_bytes(other)
     with pytest.raises(InvalidPayload, match="SHA-256"):
-        data.get("tiny", tmp_path / "there")
+        datasets.get("tiny", tmp_path / "there")
     assert not list((tmp_path / "cache").rglob("*ubyte*"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "there" / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(InvalidJob, match=r"there: no t10k-labels-idx1-ubyte, nor t10k-labels-idx1-ubyte\.gz"):
-        data.get("tiny", tmp_path / "there")
+        datasets.get("tiny", tmp_path / "there")
 
 
 def test_the_folder_above_the_files_will_do(tmp_path: Path, tiny: dict[str, bytes]) -> None:
     (tmp_path / "above").mkdir()
     (tmp_path / "above" / "a-note").write_text("not a folder")
     (tmp_path / "there").rename(tmp_path / "above" / "raw")
-    data.get("tiny", tmp_path / "above")
-    assert data.load("tiny").test_y.shape == (3,)
+    datasets.get("tiny", tmp_path / "above")
+    assert datasets.load("tiny").test_y.shape == (3,)
 
 
 def test_of_several_folders_below_the_one_of_the_sets_name_counts(tmp_path: Path) -> None:
@@ -140,43 +140,43 @@ def test_of_several_folders_below_the_one_of_the_sets_name_counts(tmp_path: Path
         shutil.copytree(tmp_path / "there", tmp_path / name)
     for path in (tmp_path / "above" / "another").iterdir():
         path.write_bytes(gzip.compress(b"another set's"))
-    data.get("tiny", tmp_path / "above")
+    datasets.get("tiny", tmp_path / "above")
 
 
 def test_a_source_without_the_files_says_where_they_were_looked_for(tmp_path: Path) -> None:
     (tmp_path / "above" / "below" / "far").mkdir(parents=True)
     with pytest.raises(InvalidJob, match=r"above and 1 folder in it: no train-images") as told:
-        data.get("tiny", tmp_path / "above")
+        datasets.get("tiny", tmp_path / "above")
     assert "or the one above it" in told.value.hint
     with pytest.raises(InvalidJob, match="nowhere: No such file"):
-        data.get("tiny", tmp_path / "nowhere")
+        datasets.get("tiny", tmp_path / "nowhere")
 
 
 def test_loading_fetches_nothing() -> None:
     with pytest.raises(InvalidJob, match="not in the cache") as told:
-        data.load("tiny")
+        datasets.load("tiny")
     assert told.value.hint == "get it with: shoal data get tiny"
 
 
 def test_unknown_data_sets_are_refused() -> None:
     with pytest.raises(InvalidJob, match="no data set is called 'minst'") as told:
-        data.get("minst")
+        datasets.get("minst")
     assert "mnist and fashion-mnist" in told.value.hint
 
 
 def test_the_systems_own_folder_comes_before_the_internet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "system").mkdir()
     (tmp_path / "there").rename(tmp_path / "system" / "tiny")
-    monkeypatch.setattr(data, "SYSTEM_FOLDERS", (tmp_path / "system",))
-    data.get("tiny")
-    assert data.load("tiny").train_y.shape == (6,)
+    monkeypatch.setattr(datasets, "SYSTEM_FOLDERS", (tmp_path / "system",))
+    datasets.get("tiny")
+    assert datasets.load("tiny").train_y.shape == (6,)
 
 
 def test_a_data_set_is_downloaded(monkeypatch: pytest.MonkeyPatch, mirror: str, tiny: dict[str, bytes]) -> None:
     """The first mirror answers 404, the second has it."""
     from_internet(monkeypatch, f"{mirror}nothing/", mirror)
     seen: list[tuple[str, int, int]] = []
-    folder = data.get("tiny", progress=lambda *told: seen.append(told))
+    folder = datasets.get("tiny", progress=lambda *told: seen.append(told))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == tiny
     assert all(done == total > 0 for _, done, total in seen)
 
@@ -188,10 +188,10 @@ def test_a_lying_mirror_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monke
         bad = [b"<html>moved</html>", gzip.compress(b"x" * 10_000_000), path.read_bytes()[:-9], b""][place]
         (lies / path.name).write_bytes(bad)
     from_internet(monkeypatch, f"{mirror}lies/", mirror)
-    data.get("tiny")
+    datasets.get("tiny")
     from_internet(monkeypatch, f"{mirror}lies/")
     with pytest.raises(Unreachable, match="could not be fetched") as told:
-        data.get("tiny", cache=tmp_path / "other")
+        datasets.get("tiny", cache=tmp_path / "other")
     assert "--from FOLDER" in told.value.hint
     assert not (tmp_path / "other" / "tiny").exists()
 
@@ -199,13 +199,13 @@ def test_a_lying_mirror_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monke
 def test_no_internet_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from_internet(monkeypatch, "http://127.0.0.1:9/")
     with pytest.raises(Unreachable, match=r"train-images-idx3-ubyte\.gz: .*refused"):
-        data.get("tiny")
+        datasets.get("tiny")
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file is in the way")
     with pytest.raises(StorageFailed, match="cannot write") as told:
-        data.get("tiny", tmp_path / "there")
+        datasets.get("tiny", tmp_path / "there")
     assert "SHOAL_DATA__CACHE" in told.value.hint
 
 
@@ -215,22 +215,22 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(StorageFailed, match="No space left"):
-        data.get("tiny", tmp_path / "there")
+        datasets.get("tiny", tmp_path / "there")
     assert list((tmp_path / "cache" / "tiny").iterdir()) == []
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert data.cache_folder() == Path(os.environ["SHOAL_DATA__CACHE"])
+    assert datasets.cache_folder() == Path(os.environ["SHOAL_DATA__CACHE"])
     monkeypatch.delenv("SHOAL_DATA__CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/somebody")
-    assert data.cache_folder() == Path("/var/somebody/shoal/data")
+    assert datasets.cache_folder() == Path("/var/somebody/shoal/data")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert data.cache_folder() == Path.home() / ".cache" / "shoal" / "data"
+    assert datasets.cache_folder() == Path.home() / ".cache" / "shoal" / "data"
 
 
 def test_the_table_is_complete() -> None:
     for name in ("mnist", "fashion-mnist"):
-        known = data.data_set(name)
+        known = datasets.data_set(name)
         assert [part.nbytes for part in known.parts] == [16 + 60_000 * 784, 8 + 60_000, 16 + 10_000 * 784, 8 + 10_000]
         assert all(len(part.sha256) == 64 for part in known.parts)
         assert all(source.endswith("/") for source in known.sources)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.devices import describe, resolve
+from shoal.learn.training.devices import describe, resolve
 
 
 @pytest.fixture

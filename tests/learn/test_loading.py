@@ -11,7 +11,7 @@ import shoal
 from shoal.core.errors import InvalidJob, LearnerFailed, NotAllowed
 from shoal.learn import TorchLearner, load_learner
 from shoal.learn.loading import is_learner
-from tests.house.sources import ROOT
+from tests.conventions.sources import ROOT
 
 FAKE = """
 class Fake:

@@ -15,9 +15,9 @@ from torch import nn
 
 from shoal.algorithms.fedavg import FedAvg
 from shoal.algorithms.fedsgd import FedSGD
-from shoal.core.algorithm import Algorithm
-from shoal.core.sums import Totals
-from shoal.core.tree import Slots, Tree
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots, Tree
 from shoal.learn import TorchLearner, digits, models
 from tests.learn.federation import accuracies, digit_learners, rounds_to, versions
 

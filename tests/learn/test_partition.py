@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.partition import by_group, chosen, dirichlet, divided, held_back, iid, shards
+from shoal.learn.data.partition import by_group, chosen, dirichlet, divided, held_back, iid, shards
 
 SEEDS = st.integers(0, 2**32)
 LABELS = st.lists(st.integers(0, 9), min_size=12, max_size=200)
@@ -129,5 +129,5 @@ def test_parts_are_numbered() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_impossible_test_shares_are_refused(share: float) -> None:
-    with pytest.raises(InvalidJob, match="test share"):
+    with pytest.raises(InvalidJob, match="test fraction"):
         held_back(np.arange(5), share)

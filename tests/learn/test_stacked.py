@@ -1,15 +1,19 @@
 """Training several learners at once gives what each would give alone."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed
-from shoal.core.learner import Budget
-from shoal.core.tree import digest
+from shoal.core.model.tree import digest
 from shoal.learn import TorchLearner, digits, models
-from shoal.learn.stacked import train_stacked, why_not
+from shoal.learn.training.stacked import train_stacked, why_not
+from shoal.learn.training.torch_learner import TorchConfig
 
 
 def equal_parts(count: int = 3, model=models.mlp, **more) -> list[TorchLearner]:
@@ -26,15 +30,105 @@ def test_together_is_alone(model, epochs: float, steps: int, batch_size: int) ->
     learners = equal_parts(model=model)
     base = learners[0].init(0)
     learners[0].init(9)
-    budgets = [Budget(epochs, steps, batch_size, 0.05, seed=seed) for seed in (5, 6, 2**60)]
+    budgets = [TrainConfig(epochs, steps, batch_size, 0.05, seed=seed) for seed in (5, 6, 2**60)]
     together = train_stacked(learners, base, budgets)
-    for learner, budget, (done, tree) in zip(learners, budgets, together, strict=True):
+    for learner, budget, (done, tree, _) in zip(learners, budgets, together, strict=True):
         learner.load(base)
         alone = learner.train(budget)
         assert done.weight == alone.weight
         assert done.metrics == {"train/loss": pytest.approx(alone.metrics["train/loss"], rel=1e-5)}
         assert all(np.allclose(tree[name], learner.model()[name], atol=1e-6) for name in tree)
-    assert len({digest(tree) for _, tree in together}) == 3
+    assert len({digest(tree) for _, tree, _ in together}) == 3
+
+
+def ragged(lengths: list[int], model=models.mlp, **more) -> list[TorchLearner]:
+    x, y = digits.digits()
+    places = pairwise(np.cumsum([0, *lengths]))
+    return [TorchLearner(model, (x[a:b], y[a:b]), device="cpu", **more) for a, b in places]
+
+
+def assert_alone(learners: list[TorchLearner], budget: TrainConfig) -> list[float]:
+    """Assert that training at once gives what each gives alone; return the fractions of steps that were made alone."""
+    base, fractions = learners[0].init(0), [0.0]
+    budgets = [replace(budget, seed=seed) for seed in range(len(learners))]
+    together = train_stacked(learners, base, budgets, fractions.append)
+    assert fractions == sorted(set(fractions))
+    assert fractions[-1] == (1.0 if budget.epochs else 0.0)
+    for learner, one, (done, tree, _) in zip(learners, budgets, together, strict=True):
+        learner.load(base)
+        alone = learner.train(one)
+        assert done.weight == alone.weight
+        assert done.metrics == pytest.approx(alone.metrics, rel=1e-5)
+        assert all(np.allclose(tree[name], learner.model()[name], rtol=1e-5, atol=1e-5) for name in tree)
+    return [result.alone for result in together]
+
+
+LENGTHS = [17, 1, 8, 40, 3, 12, 16, 8, 9, 5, 7, 33, 24, 2, 3]
+
+
+def other_cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(output, target)
+
+
+@pytest.mark.parametrize("loss", [nn.functional.cross_entropy, other_cross_entropy], ids=["padded", "by size"])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        TrainConfig(batch_size=8),
+        TrainConfig(epochs=2.5, batch_size=8),
+        TrainConfig(steps=7, batch_size=8),
+        TrainConfig(steps=2, batch_size=16),
+        TrainConfig(epochs=2, batch_size=0),
+        TrainConfig(steps=5, batch_size=8, position=4, sequence=3),
+        TrainConfig(epochs=0, batch_size=8),
+    ],
+    ids=["a pass", "passes", "steps", "fewer steps", "whole", "sequence", "nothing"],
+)
+def test_learners_with_unequal_numbers_of_examples(budget: TrainConfig, loss) -> None:
+    assert_alone(ragged(LENGTHS, loss=loss), budget)
+
+
+def test_full_batches_go_together_and_then_last_ones_of_a_size() -> None:
+    """Last batches of similar sizes are padded, if the loss allows it. Few learners are not worth a stacked step."""
+    lengths, budget = [11, 11, 11, 11, 19, 19, 19, 21, 4, 6, 7, 40], TrainConfig(batch_size=8)
+    assert assert_alone(ragged(lengths), budget) == [*[0.0] * 11, 3 / 5]
+    by_size = assert_alone(ragged(lengths, loss=other_cross_entropy), budget)
+    assert by_size == [*[0.0] * 7, 1 / 3, 1.0, 1.0, 1.0, 3 / 5]
+
+
+def local_norm() -> nn.Module:
+    return nn.Sequential(nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10))
+
+
+class Centred(nn.Module):
+    """A model whose output for an example depends on the others in its batch, so that none may be padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x - x.mean(0))
+
+
+@pytest.mark.parametrize("model", [Centred, local_norm], ids=["centred", "norm"])
+def test_models_that_look_at_the_whole_batch(model) -> None:
+    """Their batches are not padded. Those of a norm are merged with last ones that are small."""
+    lengths = [10, 10, 10, 10, 13, 13, 13, 13, 20, 7, 7, 7, 7, 5]
+    alone = assert_alone(ragged(lengths, model=model), TrainConfig(epochs=2, batch_size=8))
+    assert alone == [*[0.0] * 8, 2 / 3, *[0.0] * 5]
+
+
+def test_one_learner_with_many_more_examples() -> None:
+    assert assert_alone(ragged([100, 9, 10, 11, 12, 13]), TrainConfig(batch_size=8)) == [12 / 13, *[0.5] * 5]
+
+
+def test_a_target_with_a_special_meaning() -> None:
+    """Only torch's own loss knows which targets to ignore, so no batch is padded."""
+    x, y = digits.digits()
+    learners = ragged([9, 10, 11, 12])
+    learners[2] = TorchLearner(models.mlp, (x[:11], torch.tensor([-100, *y[1:11]])), device="cpu")
+    assert assert_alone(learners, TrainConfig(batch_size=8)) == [0.5] * 4
 
 
 def test_frozen_parameters_stay() -> None:
@@ -43,25 +137,61 @@ def test_frozen_parameters_stay() -> None:
         module[0].weight.requires_grad_(False)
         return module
 
-    learners = equal_parts(model=half_frozen)
+    learners = equal_parts(model=half_frozen, config=TorchConfig(travels="all"))
     base = learners[1].init(0)
-    for _, tree in train_stacked(learners, base, [Budget(seed=seed) for seed in range(3)]):
+    for _, tree, _ in train_stacked(learners, base, [TrainConfig(seed=seed) for seed in range(3)]):
         assert np.array_equal(tree["0.weight"], base["0.weight"])
         assert not np.array_equal(tree["2.weight"], base["2.weight"])
+    exchanging = equal_parts(model=half_frozen)
+    start, budgets = exchanging[0].init(0), [TrainConfig(seed=seed) for seed in range(3)]
+    for learner, budget, (_, tree, _) in zip(
+        exchanging, budgets, train_stacked(exchanging, start, budgets), strict=True
+    ):
+        learner.load(start)
+        learner.train(budget)
+        assert np.abs(tree["2.weight"] - learner.model()["2.weight"]).max() < 1e-6
+        assert "0.weight" not in tree
+
+
+class Mixed(nn.Module):
+    """Weights of several types, one of them a scalar, in an odd number of bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self.scale = nn.Parameter(torch.ones((), dtype=torch.float64))
+        self.shift = nn.Parameter(torch.zeros(3, dtype=torch.float16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.linear(x) * self.scale + self.shift.sum()).float()
+
+
+@pytest.mark.parametrize(("make", "ignored"), [(Mixed, 0), (models.mlp, 3)], ids=["mixed types", "ignored examples"])
+def test_unusual_weights_and_targets(make, ignored: int) -> None:
+    x, y = digits.digits()
+    targets = y[:150].clone()
+    targets[:ignored] = -100
+    parts = [slice(k * 50, k * 50 + 50) for k in range(3)]
+    learners = [TorchLearner(make, (x[part], targets[part]), device="cpu") for part in parts]
+    base, budgets = learners[0].init(0), [TrainConfig(batch_size=10, seed=seed) for seed in range(3)]
+    for learner, budget, (done, tree, _) in zip(learners, budgets, train_stacked(learners, base, budgets), strict=True):
+        learner.load(base)
+        assert done.metrics == pytest.approx(learner.train(budget).metrics, rel=1e-4)
+        assert all(np.allclose(tree[name], learner.model()[name], atol=1e-5) for name in tree)
 
 
 def test_ticks_and_cancelling() -> None:
-    learners = equal_parts()
+    learners = equal_parts(4)
     seen: list[float] = []
     base = learners[0].init(0)
-    train_stacked(learners, base, [Budget(batch_size=25)] * 3, tick=seen.append)
+    train_stacked(learners, base, [TrainConfig(batch_size=25)] * 4, tick=seen.append)
     assert seen == [0.5, 1.0]
 
     def stop(fraction: float) -> None:
         raise Cancelled("superseded")
 
     with pytest.raises(Cancelled):
-        train_stacked(learners, base, [Budget()] * 3, tick=stop)
+        train_stacked(learners, base, [TrainConfig()] * 4, tick=stop)
 
 
 def test_who_cannot_be_trained_together() -> None:
@@ -70,20 +200,22 @@ def test_who_cannot_be_trained_together() -> None:
     pairs = list(zip(x[:50], y[:50], strict=True))
     others = {
         "models differ": TorchLearner(models.cnn, (x[:50], y[:50])),
-        "different numbers": TorchLearner(models.mlp, (x[:51], y[:51])),
+        "differ in shape": TorchLearner(models.mlp, (x[:50].reshape(50, 1, 64), y[:50])),
         "not tensors": TorchLearner(models.mlp, pairs),
         "optimizer": TorchLearner(models.mlp, (x[:50], y[:50]), optimizer=torch.optim.Adam),
     }
     for reason, other in others.items():
         assert reason in why_not([first, other])
     assert "buffers" in why_not(equal_parts(2, models.bn))
+    local = equal_parts(2, local_norm, config=TorchConfig(batch_norm="local"))
+    assert "weights stay on the node" in why_not(local)
     assert why_not(equal_parts(2)) == ""
     with pytest.raises(InvalidJob, match="models differ"):
-        train_stacked([first, others["models differ"]], first.init(0), [Budget(), Budget()])
+        train_stacked([first, others["models differ"]], first.init(0), [TrainConfig(), TrainConfig()])
 
 
 def test_randomness_in_the_model_is_refused() -> None:
     """Dropout would draw other numbers than alone."""
-    learners = equal_parts(2, lambda: nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5)))
+    learners = ragged([50, 20], model=lambda: nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5)))
     with pytest.raises(LearnerFailed, match="random"):
-        train_stacked(learners, learners[0].init(0), [Budget(), Budget()])
+        train_stacked(learners, learners[0].init(0), [TrainConfig(), TrainConfig()])

@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from shoal.core.algorithm.learner import TrainConfig, no_tick
 from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed
-from shoal.core.learner import Budget, no_tick
-from shoal.core.tree import digest
+from shoal.core.model.tree import digest
 from shoal.learn import TorchLearner, digits, load_learner, models
-from shoal.learn.batches import Options, cuts, source_of, training_batches
-from shoal.learn.seeds import generator_of, seed_of
-from shoal.learn.stacked import train_stacked
-from shoal.learn.stream import Drift, NewClasses, Pace, Permute, Rotate, Stream, drifts_of, permutation, rotated
-from tests.house.sources import ROOT
+from shoal.learn.data.batches import BatchOptions, source_of
+from shoal.learn.data.passes import cuts, seed_of, training_batches
+from shoal.learn.data.stream import Drift, NewClasses, Pace, Permute, Rotate, Stream, drifts_of, permutation, rotated
+from shoal.learn.seeds import generator_of
+from shoal.learn.training.stacked import train_stacked
+from tests.conventions.sources import ROOT
 from tests.learn.test_batches import FORMS, SHUFFLED
 
 CPU = torch.device("cpu")
@@ -31,12 +32,12 @@ X, Y = torch.arange(40.0).reshape(40, 1), torch.arange(40) % 10
 
 
 def source(data, **options):
-    return source_of(data, Options(CPU, **options))
+    return source_of(data, BatchOptions(CPU, **options))
 
 
 def batches(data, position: int, steps: int, size: int = 4, seed: int = 0, **options) -> list[tuple[list[float], ...]]:
     """([first feature], [label]) of each mini-batch."""
-    budget = Budget(steps=steps, batch_size=size, position=position, seed=seed)
+    budget = TrainConfig(steps=steps, batch_size=size, position=position, seed=seed)
     found = training_batches(source(data, **options), budget, generator_of(seed))
     return [(batch[0].flatten(1)[:, 0].tolist(), batch[1].tolist()) for batch, _ in found]
 
@@ -84,7 +85,7 @@ def test_a_stream_without_drift_is_the_data_sets_own_sequence() -> None:
 
 
 def test_epochs_count_passes_of_a_sequence() -> None:
-    budget = Budget(epochs=1.5, batch_size=4, position=3)
+    budget = TrainConfig(epochs=1.5, batch_size=4, position=3)
     assert len(list(training_batches(source((X, Y)), budget, generator_of(0)))) == 15
     with pytest.raises(LearnerFailed, match="no passes"):
         list(training_batches(source(stream(passes=False)), budget, generator_of(0)))
@@ -98,7 +99,7 @@ def test_what_can_only_be_walked_through_has_no_sequence(form: str) -> None:
 
 NEW_PROCESS = """
 import torch
-from shoal.learn.batches import Options, source_of
+from shoal.learn.data.batches import BatchOptions, source_of
 from tests.learn.test_stream import SEQUENCES, batches
 print({form: batches(data, 11, 12) for form, data in sorted(SEQUENCES.items())})
 """
@@ -216,16 +217,16 @@ def learner(train, test=None, **more) -> TorchLearner:
 def test_a_weight_is_what_was_trained_on_in_this_call() -> None:
     for data in ((X, Y), stream()):
         one = learner(data)
-        assert one.train(Budget(steps=3, batch_size=16, position=0)).weight == 16 + 16 + 8
-        assert one.train(Budget(steps=1, batch_size=16, position=2)).weight == 8
-        assert one.train(Budget(steps=1, batch_size=16)).weight == 40
-        assert one.gradient(Budget(steps=1, batch_size=16, position=2))[0].weight == 8
+        assert one.train(TrainConfig(steps=3, batch_size=16, position=0)).weight == 16 + 16 + 8
+        assert one.train(TrainConfig(steps=1, batch_size=16, position=2)).weight == 8
+        assert one.train(TrainConfig(steps=1, batch_size=16)).weight == 40
+        assert one.gradient(TrainConfig(steps=1, batch_size=16, position=2))[0].weight == 8
 
 
 def test_the_loss_of_a_batch_is_taken_before_its_step() -> None:
     one = learner((X / 40, Y))
     one.init(1)
-    budget = Budget(steps=1, batch_size=8, lr=0.5, position=4)
+    budget = TrainConfig(steps=1, batch_size=8, lr=0.5, position=4)
     (inputs, target), _ = next(training_batches(source((X / 40, Y)), budget, generator_of(0)))
     before = nn.functional.cross_entropy(one.module(inputs), target).item()
     assert one.train(budget).metrics["train/loss"] == pytest.approx(before)
@@ -237,26 +238,26 @@ def test_training_in_parts_is_training_at_once() -> None:
     ends = []
     for parts in ([(0, 12)], [(0, 5), (5, 7)], [(0, 1), (1, 10), (11, 1)]):
         one = learner(Stream((X / 40, Y), (Permute(at=4),)))
-        one.train(Budget(steps=7, batch_size=4, position=50, seed=9))
+        one.train(TrainConfig(steps=7, batch_size=4, position=50, seed=9))
         one.init(0)
         for position, steps in parts:
-            one.train(Budget(steps=steps, batch_size=4, position=position, seed=position))
+            one.train(TrainConfig(steps=steps, batch_size=4, position=position, seed=position))
         ends.append(digest(one.model()))
     assert len(set(ends)) == 1
 
 
 def test_an_order_without_a_position_cannot_train_on_what_drifts() -> None:
-    assert learner(stream()).train(Budget(batch_size=4)).weight == 40
+    assert learner(stream()).train(TrainConfig(batch_size=4)).weight == 40
     for data in (stream(Permute(at=3)), stream(per_second=9.0)):
         with pytest.raises(LearnerFailed, match="does not say where"):
-            learner(data).train(Budget(batch_size=4))
+            learner(data).train(TrainConfig(batch_size=4))
 
 
 def test_the_test_data_drift_with_the_position_last_trained_on() -> None:
     one = learner(stream(Permute(at=10), NewClasses(at=20, classes=(0, 1, 2, 3, 4))), (X, Y))
 
     def seen(position: int) -> tuple[float, list[int]]:
-        one.train(Budget(steps=2, batch_size=4, lr=0.0, position=position - 1))
+        one.train(TrainConfig(steps=2, batch_size=4, lr=0.0, position=position - 1))
         return one.evaluate()["eval/examples"], one.test_data.as_of(one._position).tensors[1].tolist()
 
     names = permutation(10, 1.0, 0).tolist()
@@ -273,9 +274,9 @@ def test_the_accuracy_falls_with_the_drift_and_rises_again() -> None:
     one.init(0)
     marks = []
     for position in range(0, 600, 50):
-        one.train(Budget(steps=50, batch_size=16, lr=0.2, position=position))
+        one.train(TrainConfig(steps=50, batch_size=16, lr=0.2, position=position))
         marks.append(one.evaluate()["eval/accuracy"])
-    one.train(Budget(steps=1, batch_size=16, lr=0.0, position=199))
+    one.train(TrainConfig(steps=1, batch_size=16, lr=0.0, position=199))
     assert marks[3] > 0.9 > marks[-1] - 0.09
     assert marks[4] < marks[3] - 0.02
     assert marks[-1] > 0.9
@@ -286,7 +287,7 @@ def test_a_node_without_test_data_of_the_present_measures_nothing() -> None:
     late = stream(NewClasses(at=6, classes=(0, 1, 2)))
     one = learner(late, (X[:3], Y[:3]))
     assert one.evaluate() == {}
-    one.train(Budget(steps=1, batch_size=4, position=6))
+    one.train(TrainConfig(steps=1, batch_size=4, position=6))
     assert one.evaluate()["eval/examples"] == 3
 
 
@@ -294,8 +295,8 @@ def test_learners_trained_at_once_walk_through_their_sequences() -> None:
     x, y = digits.digits()
     many = [TorchLearner(models.mlp, (x[k : k + 50], y[k : k + 50]), device="cpu") for k in (0, 50, 100)]
     base = many[0].init(0)
-    budgets = [Budget(steps=5, batch_size=20, lr=0.1, seed=seed, position=7) for seed in range(3)]
-    for one, budget, (done, tree) in zip(many, budgets, train_stacked(many, base, budgets), strict=True):
+    budgets = [TrainConfig(steps=5, batch_size=20, lr=0.1, seed=seed, position=7) for seed in range(3)]
+    for one, budget, (done, tree, _) in zip(many, budgets, train_stacked(many, base, budgets), strict=True):
         one.load(base)
         assert one.train(budget).weight == done.weight == 20 + 10 + 20 + 20 + 10
         assert all(np.allclose(tree[name], one.model()[name], atol=1e-6) for name in tree)
@@ -340,14 +341,14 @@ def test_who_waits_for_a_batch_can_be_called_off() -> None:
 
     one = learner(stream(per_second=0.001))
     with pytest.raises(Cancelled):
-        one.train(Budget(steps=2, batch_size=4, position=3), tick=tick)
+        one.train(TrainConfig(steps=2, batch_size=4, position=3), tick=tick)
     assert fractions == [0.5, 0.5, 0.5, 0.5]  # after the first batch, and three times while the second does not come
 
 
 def test_under_a_virtual_clock_nobody_waits() -> None:
     one = learner(stream(per_second=0.001), (X, Y))
     one.use(paced=False)
-    assert one.train(Budget(steps=5, batch_size=4, position=3), tick=no_tick).weight == 20
+    assert one.train(TrainConfig(steps=5, batch_size=4, position=3), tick=no_tick).weight == 20
     assert one.evaluate()["eval/examples"] == 40
 
 
@@ -366,7 +367,7 @@ def test_drifts_are_named_by_a_text() -> None:
         Permute(5),
         Rotate(9, -30.5),
         NewClasses(2, (7, 8)),
-        Permute(7, share=0.5, seed=3),
+        Permute(7, fraction=0.5, seed=3),
     )
     assert drifts_of("") == ()
 
@@ -420,6 +421,6 @@ def test_a_stream_is_made_of_any_tensors() -> None:
 def test_the_ready_learners_are_streams_when_asked() -> None:
     options = {"part": "1", "parts": "4", "split": "shards:3", "drift": "permute@3,rotate:20@5", "per_second": "1e6"}
     one = load_learner("shoal.learn.digits:learner", options)
-    assert one.train(Budget(steps=6, batch_size=10, position=0)).weight == 60
+    assert one.train(TrainConfig(steps=6, batch_size=10, position=0)).weight == 60
     with pytest.raises(InvalidJob, match="turn"):
         load_learner("shoal.learn.digits:learner", {**options, "drift": "turn:3@4"})

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
+from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import Cancelled, InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.learner import Budget
-from shoal.core.tree import Tree, add, digest, scale
+from shoal.core.model.tree import Tree, add, digest, scale
 from shoal.learn import TorchConfig, TorchLearner, digits, models
-from tests.house.sources import ROOT
+from tests.conventions.sources import ROOT
 
 
 def dropped() -> nn.Module:
@@ -34,10 +34,10 @@ def synthetic() -> TorchLearner:
     return TorchLearner(dropped, (x, y), device="cpu")
 
 
-ORDER = Budget(2, batch_size=16, seed=5)
+TASK = TrainConfig(2, batch_size=16, seed=5)
 
 
-def trained(learner: TorchLearner, budget: Budget = ORDER, **more) -> str:
+def trained(learner: TorchLearner, budget: TrainConfig = TASK, **more) -> str:
     learner.init(1)
     learner.train(budget, **more)
     return digest(learner.model())
@@ -52,7 +52,7 @@ def test_the_same_order_gives_the_same_bits() -> None:
     learner.evaluate()
     assert trained(learner) == first
     assert trained(some()) == first
-    assert trained(some(), Budget(2, batch_size=16, seed=6)) != first
+    assert trained(some(), TrainConfig(2, batch_size=16, seed=6)) != first
 
 
 def test_the_same_order_gives_the_same_bits_in_another_process() -> None:
@@ -96,7 +96,7 @@ def test_a_model_comes_back_as_it_was_loaded() -> None:
     model = learner.init(3)
     other.load(model)
     assert digest(other.model()) == digest(model)
-    learner.train(Budget())
+    learner.train(TrainConfig())
     assert digest(other.model()) == digest(model), "a tree must not change with the learner that it came from"
 
 
@@ -120,10 +120,10 @@ def test_cancelling_stops_at_once_and_the_next_load_repairs() -> None:
             raise Cancelled("superseded")
 
     with pytest.raises(Cancelled):
-        learner.train(Budget(10, batch_size=16), tick=tick)
+        learner.train(TrainConfig(10, batch_size=16), tick=tick)
     assert len(seen) == 3
     learner.load(model)
-    learner.train(ORDER)
+    learner.train(TASK)
     assert digest(learner.model()) == expected
 
 
@@ -137,7 +137,7 @@ def test_cancelling_reaches_one_that_waits_for_its_turn() -> None:
 
     def wait() -> None:
         with pytest.raises(Cancelled):
-            other.train(Budget(), tick=refuse)
+            other.train(TrainConfig(), tick=refuse)
         cancelled.append(True)
 
     thread = threading.Thread(target=wait)
@@ -147,16 +147,16 @@ def test_cancelling_reaches_one_that_waits_for_its_turn() -> None:
             thread.start()
             thread.join(30)
 
-    learner.train(Budget(steps=1), tick=meanwhile)
+    learner.train(TrainConfig(steps=1), tick=meanwhile)
     assert cancelled
 
 
 def test_ticks_rise_to_one() -> None:
     seen: list[float] = []
-    some().train(Budget(1.5, batch_size=25), tick=seen.append)
+    some().train(TrainConfig(1.5, batch_size=25), tick=seen.append)
     assert seen == [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0]
     seen.clear()
-    some().gradient(Budget(9, batch_size=50), tick=seen.append)
+    some().gradient(TrainConfig(9, batch_size=50), tick=seen.append)
     assert seen == [0.5, 1.0]
 
 
@@ -166,7 +166,7 @@ def test_the_training_loss_is_the_mean_over_examples() -> None:
     learner.init(0)
     x, y = digits.digits()
     expected = nn.functional.cross_entropy(learner.module(x[:100]), y[:100]).item()
-    done = learner.train(Budget(batch_size=30, lr=0.0))
+    done = learner.train(TrainConfig(batch_size=30, lr=0.0))
     assert done.weight == 100
     assert done.metrics == {"train/loss": pytest.approx(expected, rel=1e-6)}
 
@@ -174,7 +174,7 @@ def test_the_training_loss_is_the_mean_over_examples() -> None:
 def test_no_budget_changes_nothing() -> None:
     learner = some()
     model = learner.init(0)
-    done = learner.train(Budget(epochs=0))
+    done = learner.train(TrainConfig(epochs=0))
     assert (done.weight, done.metrics) == (100, {})
     assert digest(learner.model()) == digest(model)
 
@@ -211,7 +211,7 @@ def test_accuracy_belongs_to_cross_entropy() -> None:
 def test_a_diverged_model_is_reported_as_it_is() -> None:
     learner = some()
     learner.init(0)
-    done = learner.train(Budget(3, batch_size=10, lr=1e30))
+    done = learner.train(TrainConfig(3, batch_size=10, lr=1e30))
     assert not math.isfinite(done.metrics["train/loss"])
     assert not math.isfinite(learner.evaluate()["eval/loss"])
 
@@ -227,19 +227,19 @@ def momentum(parameters, lr):
 
 
 def twice(config: TorchConfig) -> str:
-    """Two orders on the same weights; the second's result."""
+    """Two tasks on the same weights; the second's result."""
     learner = some(optimizer=momentum, config=config)
     model = learner.init(0)
-    learner.train(Budget(seed=1, lr=0.01))
+    learner.train(TrainConfig(seed=1, lr=0.01))
     learner.load(model)
-    learner.train(Budget(seed=2, lr=0.05))
+    learner.train(TrainConfig(seed=2, lr=0.05))
     return digest(learner.model())
 
 
 def test_the_optimizer_starts_anew_unless_it_is_kept() -> None:
     fresh = some(optimizer=momentum)
     fresh.init(0)
-    fresh.train(Budget(seed=2, lr=0.05))
+    fresh.train(TrainConfig(seed=2, lr=0.05))
     assert twice(TorchConfig()) == digest(fresh.model())
     assert twice(TorchConfig(keep_optimizer=True)) != digest(fresh.model())
 
@@ -247,9 +247,9 @@ def test_the_optimizer_starts_anew_unless_it_is_kept() -> None:
 def test_a_kept_optimizer_follows_the_learning_rate() -> None:
     learner = some(optimizer=momentum, config=TorchConfig(keep_optimizer=True))
     learner.init(0)
-    learner.train(Budget(lr=0.1))
+    learner.train(TrainConfig(lr=0.1))
     model = learner.model()
-    learner.train(Budget(lr=0.0))
+    learner.train(TrainConfig(lr=0.0))
     assert digest(learner.model()) == digest(model)
 
 
@@ -261,10 +261,10 @@ def test_a_cancelled_order_takes_the_kept_optimizer_with_it() -> None:
     learner.init(0)
     other.init(0)
     with pytest.raises(Cancelled):
-        learner.train(Budget(seed=1), tick=stop)
+        learner.train(TrainConfig(seed=1), tick=stop)
     learner.load(other.model())
     for one in (learner, other):
-        one.train(Budget(seed=2))
+        one.train(TrainConfig(seed=2))
     assert digest(learner.model()) == digest(other.model())
 
 
@@ -280,7 +280,7 @@ def test_corrections_reach_every_step(optimizer) -> None:
         calls.append(weights)
         return add(gradient, gradient, -1.0)
 
-    learner.train(Budget(batch_size=25), correct=undo)
+    learner.train(TrainConfig(batch_size=25), correct=undo)
     assert [digest(weights) for weights in calls] == [digest(model)] * 4
     assert digest(learner.model()) == digest(model)
 
@@ -297,12 +297,12 @@ def test_a_correction_sees_the_weights_of_its_step() -> None:
             mu / 2 * sum(((p - torch.tensor(start[name])) ** 2).sum() for name, p in by_loss.module.named_parameters())
         )
 
-    by_hook.train(Budget(seed=1), correct=lambda w, g: add(g, add(w, start, -1.0), mu))
-    done = by_loss.train(Budget(seed=1), extra_loss=proximal)
+    by_hook.train(TrainConfig(seed=1), correct=lambda w, g: add(g, add(w, start, -1.0), mu))
+    done = by_loss.train(TrainConfig(seed=1), extra_loss=proximal)
     plain = some(model=models.mlp)
     plain.load(start)
     assert all(np.allclose(by_hook.model()[name], by_loss.model()[name], atol=1e-6) for name in start)
-    assert plain.train(Budget(seed=1)).metrics["train/loss"] != done.metrics["train/loss"]
+    assert plain.train(TrainConfig(seed=1)).metrics["train/loss"] != done.metrics["train/loss"]
     assert not np.allclose(plain.model()["0.weight"], by_loss.model()["0.weight"], atol=1e-5)
 
 
@@ -321,8 +321,8 @@ def test_the_training_loss_is_the_users_own() -> None:
     """What an algorithm adds is not in it, so that losses of different algorithms can be compared."""
     learner, other = some(), some()
     other.load(learner.init(0))
-    plain = learner.train(ORDER)
-    assert other.train(ORDER, extra_loss=lambda batch, output: output.sum() * 0 + 7).metrics == plain.metrics
+    plain = learner.train(TASK)
+    assert other.train(TASK, extra_loss=lambda batch, output: output.sum() * 0 + 7).metrics == plain.metrics
 
 
 def test_the_gradient_is_the_mean_over_all_data() -> None:
@@ -332,7 +332,7 @@ def test_the_gradient_is_the_mean_over_all_data() -> None:
     nn.functional.cross_entropy(learner.module(x[:100]), y[:100]).backward()
     expected = {name: p.grad.clone() for name, p in learner.module.named_parameters()}
     for batch_size, steps in ((0, 0), (32, 0), (0, 1)):
-        done, gradient = learner.gradient(Budget(5, steps=steps, batch_size=batch_size))
+        done, gradient = learner.gradient(TrainConfig(5, steps=steps, batch_size=batch_size))
         assert done.weight == 100
         assert all(np.allclose(gradient[name], expected[name], atol=1e-7) for name in expected)
     assert digest(learner.model()) == digest(model)
@@ -341,10 +341,10 @@ def test_the_gradient_is_the_mean_over_all_data() -> None:
 def test_a_gradient_step_moves_statistics_as_the_pass_would() -> None:
     learner = some(model=models.bn)
     model = learner.init(0)
-    _, gradient = learner.gradient(Budget(batch_size=0, lr=0.25))
+    _, gradient = learner.gradient(TrainConfig(batch_size=0, lr=0.25))
     assert digest(learner.model()) == digest(model)
     moved = add(model, scale(gradient, -0.25))
-    learner.train(Budget(batch_size=0, lr=0.25))
+    learner.train(TrainConfig(batch_size=0, lr=0.25))
     assert all(np.allclose(moved[name], learner.model()[name], atol=1e-6) for name in model)
     assert moved["1.num_batches_tracked"] == 1
     assert not np.allclose(moved["1.running_mean"], model["1.running_mean"])
@@ -358,12 +358,12 @@ def test_errors_of_the_users_code_are_told_as_such() -> None:
     with pytest.raises(
         LearnerFailed, match=r"training failed in .*test_torch_learner\.py, line \d+: IndexError"
     ) as told:
-        learner.train(Budget())
+        learner.train(TrainConfig())
     assert isinstance(told.value.__cause__, IndexError)
     with pytest.raises(LearnerFailed, match="evaluating failed"):
         learner.evaluate()
     with pytest.raises(LearnerFailed, match="computing the gradient failed"):
-        learner.gradient(Budget())
+        learner.gradient(TrainConfig())
 
 
 def test_memory_errors_come_with_a_remedy() -> None:
@@ -371,16 +371,16 @@ def test_memory_errors_come_with_a_remedy() -> None:
         raise torch.OutOfMemoryError("tried to allocate 3 TiB")
 
     with pytest.raises(LearnerFailed) as told:
-        some(loss=hungry).train(Budget())
+        some(loss=hungry).train(TrainConfig())
     assert "smaller batch_size" in told.value.hint
 
 
 def test_local_batch_norm_stays_with_its_node() -> None:
-    """FedBN: what BatchNorm learned is not sent, is not overwritten by what comes, and outlives a cancelled order."""
+    """FedBN: what BatchNorm learned is not sent, is not overwritten by what comes, and outlives a cancelled task."""
     learner, other = (some(model=models.bn, config=TorchConfig(batch_norm="local")) for _ in range(2))
     model = learner.init(0)
     assert list(model) == ["0.bias", "0.weight", "3.bias", "3.weight"]
-    learner.train(Budget())
+    learner.train(TrainConfig())
     mean = learner.module[1].running_mean.clone()
     other.init(5)
     learner.load(other.model())
@@ -391,17 +391,17 @@ def test_local_batch_norm_stays_with_its_node() -> None:
         raise Cancelled("superseded")
 
     with pytest.raises(Cancelled):
-        learner.train(Budget(), tick=stop)
+        learner.train(TrainConfig(), tick=stop)
     assert torch.equal(learner.module[1].running_mean, mean)
     with pytest.raises(InvalidJob, match="local"):
-        learner.gradient(Budget())
+        learner.gradient(TrainConfig())
 
 
 @pytest.mark.parametrize(("model", "left", "steps"), [(models.bn, 1, 2), (models.bn, 8, 3), (models.mlp, 1, 3)])
 def test_batch_norm_never_meets_few_examples(model, left: int, steps: int) -> None:
     """Where two batches of 16 leave less than half a batch over."""
     seen: list[float] = []
-    some(32 + left, model=model).train(Budget(batch_size=16), tick=seen.append)
+    some(32 + left, model=model).train(TrainConfig(batch_size=16), tick=seen.append)
     assert seen == [pytest.approx(step / steps) for step in range(1, steps + 1)]
 
 
@@ -411,12 +411,12 @@ def test_mixed_precision_trains(precision) -> None:
     learner.init(0)
     kinds = []
     learner.module[0].register_forward_hook(lambda module, given, out: kinds.append(out.dtype))
-    losses = [learner.train(Budget(seed=seed, batch_size=16)).metrics["train/loss"] for seed in range(8)]
+    losses = [learner.train(TrainConfig(seed=seed, batch_size=16)).metrics["train/loss"] for seed in range(8)]
     assert set(kinds) == {torch.bfloat16 if precision == "bf16" else torch.float16}
     assert losses[-1] < 0.5 * losses[0]
     assert learner.evaluate()["eval/accuracy"] > 0.7
     assert learner.model()["0.weight"].dtype == np.float32
-    _, gradient = learner.gradient(Budget(batch_size=0))
+    _, gradient = learner.gradient(TrainConfig(batch_size=0))
     assert all(np.isfinite(gradient[name]).all() for name in gradient)
 
 
@@ -428,7 +428,7 @@ def test_small_gradients_survive_fp16() -> None:
         config=TorchConfig(precision="fp16"),
     )
     before = learner.init(0)
-    learner.train(Budget(batch_size=50, lr=1e5))
+    learner.train(TrainConfig(batch_size=50, lr=1e5))
     assert not np.array_equal(learner.model()["0.weight"], before["0.weight"])
 
 
@@ -494,5 +494,5 @@ def test_wrong_settings_are_refused(wrong: dict[str, str]) -> None:
 def test_memory_of_gradients_is_given_back() -> None:
     for optimizer in (torch.optim.SGD, torch.optim.Adam):
         learner = some(optimizer=optimizer)
-        learner.train(Budget())
+        learner.train(TrainConfig())
         assert all(p.grad is None for p in learner.module.parameters())

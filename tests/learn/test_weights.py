@@ -11,8 +11,18 @@ from torch import nn
 
 import shoal
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.tree import Tree, digest
-from shoal.learn.weights import TORCH_DTYPES, Weights, built, load_into, norm_tensors, pack, packed_on, unpack
+from shoal.core.model.tree import Tree, digest
+from shoal.learn.training.weights import (
+    TORCH_DTYPES,
+    TensorRoles,
+    Weights,
+    built,
+    load_into,
+    norm_tensors,
+    pack,
+    packed_on,
+    unpack,
+)
 from shoal.model_file import save_model
 
 
@@ -148,7 +158,7 @@ def test_loading_keeps_ties_and_names_what_differs() -> None:
     assert load_into(tied, trained) is tied
     assert tied.out.weight is tied.embed.weight
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    without = Weights(network, norm_tensors(network)).save()
+    without = Weights(network, TensorRoles(local=norm_tensors(network))).save()
     with pytest.raises(InvalidPayload, match=r"the model lacks 1\.num_batches_tracked, 1\.bias, .*1\.weight\n") as told:
         load_into(network, without)
     assert "strict=False" in told.value.hint

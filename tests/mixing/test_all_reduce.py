@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidJob
-from shoal.core.machine import Note
-from shoal.core.peer_message import Never, Part, Taken
-from shoal.core.tree import Tree, digest
+from shoal.core.gossip.gossip_state import LivePeers
+from shoal.core.model.tree import Tree, digest
+from shoal.core.protocol.machine import JobEvent
+from shoal.core.protocol.peer_message import ExchangeAbort, Received, RingChunk
 from shoal.mixing.all_reduce import AllReduce, cut, joined
-from shoal.sim.mesh import Weather
-from shoal.sim.still import Still
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.sim.scenarios.mixing_runs import MixingRun
 from tests.core.strategies import trees
-from tests.mixing.quiet import One, names, still, vector
+from tests.mixing.quiet_network import One, names, still, vector
 
 
 @given(trees(), st.integers(1, 9))
@@ -34,17 +36,29 @@ def test_pieces_make_the_whole(drawn: tuple[Tree, ...], count: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 11])
 def test_on_a_quiet_network_it_is_exact_and_costs_less_than_two_models(size: int) -> None:
-    flock = still(AllReduce(), size)
-    mean = flock.mean()
-    greatest = max(int(me.model["seen"]) for me in flock.holdings.values())
-    flock.round()
-    np.testing.assert_allclose(flock.models(), np.broadcast_to(mean, (size, 7)), rtol=1e-15 * size, atol=1e-15)
-    assert len({digest(me.model) for me in flock.holdings.values()}) == 1
-    assert {int(me.model["seen"]) for me in flock.holdings.values()} == {greatest}
-    parts = [message for message in flock.sent if isinstance(message, Part)]
+    swarm = still(AllReduce(), size)
+    mean = swarm.mean()
+    greatest = max(int(me.model["seen"]) for me in swarm.holdings.values())
+    swarm.round()
+    np.testing.assert_allclose(swarm.models(), np.broadcast_to(mean, (size, 7)), rtol=1e-15 * size, atol=1e-15)
+    assert len({digest(me.model) for me in swarm.holdings.values()}) == 1
+    assert {int(me.model["seen"]) for me in swarm.holdings.values()} == {greatest}
+    parts = [message for message in swarm.sent if isinstance(message, RingChunk)]
     assert len(parts) == size * 2 * (size - 1)
-    assert flock.models_sent == pytest.approx(2 * (size - 1) / size)
-    assert not any(mixer.busy or mixer.names() for mixer in flock.mixers.values())
+    assert swarm.models_sent == pytest.approx(2 * (size - 1) / size)
+    assert not any(mixer.is_busy or mixer.blob_refs() for mixer in swarm.mixers.values())
+
+
+def test_a_whole_piece_is_passed_on_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither stored nor hashed again; the others are stored for as long as the round is open."""
+    stored: list[str] = []
+    put = MemoryBlobs.put
+    monkeypatch.setattr(MemoryBlobs, "put", lambda self, slots: stored.append("for good"))
+    monkeypatch.setattr(MemoryBlobs, "put_transient", lambda self, slots: (stored.append("chunk"), put(self, slots))[1])
+    swarm = still(AllReduce(), 5)
+    swarm.round()
+    assert stored == ["chunk"] * 5 * 5
+    assert sum(isinstance(message, RingChunk) for message in swarm.sent) == 5 * 8
 
 
 def test_half_precision_and_other_types() -> None:
@@ -59,11 +73,11 @@ def test_half_precision_and_other_types() -> None:
         for number, name in enumerate(names(4))
     }  # fmt: skip
     weights = dict(zip(models, (1000.0, 1.0, 359.0, 10.0), strict=True))
-    flock = Still(AllReduce(), models, weights)
-    flock.round()
+    swarm = MixingRun(AllReduce(), models, weights)
+    swarm.round()
     shares = np.array([weights[name] for name in models]) / sum(weights.values())
-    (left,) = {digest(me.model) for me in flock.holdings.values()}
-    model = flock.holdings["n000"].model
+    (left,) = {digest(me.model) for me in swarm.holdings.values()}
+    model = swarm.holdings["n000"].model
     assert digest(model) == left
     for name, tolerance in (("half", 4e-3), ("single", 4e-7)):
         wide = np.stack([one[name].astype(np.float64) for one in models.values()])
@@ -72,40 +86,40 @@ def test_half_precision_and_other_types() -> None:
 
 
 def test_provenance_travels() -> None:
-    flock = still(AllReduce(), 4)
-    flock.holdings["n000"].seen = {"n000": 5}
-    flock.round()
-    assert [me.seen.get("n000") for me in flock.holdings.values()] == [5, 5, 5, 5]
+    swarm = still(AllReduce(), 4)
+    swarm.holdings["n000"].counts.seen = {"n000": 5}
+    swarm.round()
+    assert [me.counts.seen.get("n000") for me in swarm.holdings.values()] == [5, 5, 5, 5]
 
 
 def test_loss_is_made_good() -> None:
-    flock = still(AllReduce(repeat_s=0.01), 5, weather=Weather(loss=0.3, duplicate=0.3, delay_s=0.01))
-    mean = flock.mean()
+    swarm = still(AllReduce(repeat_s=0.01), 5, conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.01))
+    mean = swarm.mean()
     for _ in range(5):
-        flock.round()
-    np.testing.assert_allclose(flock.models(), np.broadcast_to(mean, (5, 7)), atol=1e-14)
+        swarm.round()
+    np.testing.assert_allclose(swarm.models(), np.broadcast_to(mean, (5, 7)), atol=1e-14)
 
 
 def test_who_was_away_catches_up() -> None:
-    flock = still(AllReduce(patience_s=0.5), 4, away=lambda round_: ["n001", "n002"] if round_ < 3 else [])
+    swarm = still(AllReduce(exchange_timeout_s=0.5), 4, away=lambda round_: ["n001", "n002"] if round_ < 3 else [])
     for _ in range(4):
-        flock.round()
-    assert len({digest(me.model) for me in flock.holdings.values()}) == 1
-    assert {mixer.round for mixer in flock.mixers.values()} == {4}
+        swarm.round()
+    assert len({digest(me.model) for me in swarm.holdings.values()}) == 1
+    assert {mixer.round for mixer in swarm.mixers.values()} == {4}
 
 
 # One of two peers, by hand: a sends piece 0, b piece 1; then each the other, summed
 
 
 def pair(value: float = 0.0) -> One:
-    return One(AllReduce(patience_s=10.0), {"b"}, Tree.of({"w": np.array([value, value])}))
+    return One(AllReduce(exchange_timeout_s=10.0), {"b"}, Tree.of({"w": np.array([value, value])}))
 
 
-def part(one: One, step: int, value: float, round_: int = 1, **more: Any) -> Part:
+def part(one: One, step: int, value: float, round_: int = 1, **more: Any) -> RingChunk:
     piece = 1 if step == 0 else 0
     body = one.body(Tree.of({"F64": np.array([value])}), "piece")
     told = {"piece": piece, "weight": 1.0 if step == 0 else 2.0, "body": body, "ring": ring_name(one), **more}
-    return Part("b", round_, step, **told)
+    return RingChunk("b", round_, step, **told)
 
 
 def ring_name(one: One) -> str:
@@ -124,13 +138,13 @@ def test_a_round_by_hand() -> None:
     ((to, first),) = one.turn(0.0)
     assert (to, first.round, first.step, first.piece, first.weight) == ("b", 1, 0, 0, 1.0)
     told = one.hear(part(one, 0, 4.0), 0.5)
-    assert kinds(told) == [Taken, Part]
+    assert kinds(told) == [Received, RingChunk]
     assert (told[1][1].step, told[1][1].piece, told[1][1].weight) == (1, 1, 2.0)
     np.testing.assert_array_equal(one.bodies.get(told[1][1].body)["piece"]["F64"], [2.0])
-    assert one.mixer.waiting
+    assert one.mixer.is_waiting
     np.testing.assert_array_equal(one.w, [0.0, 0.0])
     one.hear(part(one, 1, 2.5), 0.6)
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
     np.testing.assert_array_equal(one.w, [2.5, 2.0])
 
 
@@ -141,7 +155,7 @@ def test_parts_may_overtake_each_other_and_come_twice() -> None:
     one.hear(part(one, 1, 2.5), 0.2)
     one.hear(part(one, 0, 4.0), 0.3)
     np.testing.assert_array_equal(one.w, [2.5, 2.0])
-    assert kinds(one.hear(part(one, 0, 4.0), 0.4)) == [Taken]
+    assert kinds(one.hear(part(one, 0, 4.0), 0.4)) == [Received]
     np.testing.assert_array_equal(one.w, [2.5, 2.0])
 
 
@@ -156,8 +170,8 @@ def test_parts_that_are_not_wanted_are_not_kept() -> None:
 
 def test_early_parts_are_kept() -> None:
     one = pair()
-    assert kinds(one.hear(part(one, 0, 4.0))) == [Taken]
-    assert len(one.mixer.names()) == 1
+    assert kinds(one.hear(part(one, 0, 4.0))) == [Received]
+    assert len(one.mixer.blob_refs()) == 1
     one.turn(1.0)
     one.hear(part(one, 1, 2.5), 1.5)
     np.testing.assert_array_equal(one.w, [2.5, 2.0])
@@ -174,22 +188,22 @@ def test_a_part_is_repeated_until_it_is_answered() -> None:
     one = pair()
     (sent,) = one.turn(0.0)
     assert one.ring(1.0) == [sent]
-    one.hear(Taken("c", ("a", 1, 0)), 1.5)
+    one.hear(Received("c", ("a", 1, 0)), 1.5)
     assert one.ring(3.0) == [sent]
-    one.hear(Taken("b", ("a", 1, 0)), 3.5)
+    one.hear(Received("b", ("a", 1, 0)), 3.5)
     assert one.ring(8.0) == []
 
 
 def test_the_last_part_is_repeated_after_the_round() -> None:
     one = pair()
     one.turn(0.0)
-    one.hear(Taken("b", ("a", 1, 0)), 0.1)
+    one.hear(Received("b", ("a", 1, 0)), 0.1)
     last = one.hear(part(one, 0, 4.0), 0.5)[1]
     one.hear(part(one, 1, 2.5), 0.6)
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
     one.turn(1.0)
     assert last in one.ring(1.5)
-    one.hear(Taken("b", ("a", 1, 1)), 1.6)
+    one.hear(Received("b", ("a", 1, 1)), 1.6)
     assert last not in one.ring(5.0)
 
 
@@ -199,58 +213,58 @@ def test_who_misses_a_part_keeps_its_model_and_says_so() -> None:
     one.hear(part(one, 0, 4.0), 2.0)
     assert one.mixer.alarm <= 12.0
     one.ring(11.9)
-    assert one.mixer.waiting
+    assert one.mixer.is_waiting
     told = one.ring(12.0)
-    assert [message for _, message in told if isinstance(message, Never)] == [
-        Never("a", ("a", 1, 0), "it was given up")
+    assert [message for _, message in told if isinstance(message, ExchangeAbort)] == [
+        ExchangeAbort("a", ("a", 1, 0), "it was given up")
     ]
-    assert (one.mixer.waiting, one.mixer.given_up) == (False, 1)
+    assert (one.mixer.is_waiting, one.mixer.given_up) == (False, 1)
     np.testing.assert_array_equal(one.w, [1.0, 1.0])
-    assert "silent" in next(effect.text for effect in one.effects if isinstance(effect, Note))
+    assert "silent" in next(effect.text for effect in one.effects if isinstance(effect, JobEvent))
     late = one.hear(part(one, 1, 2.5), 13.0)
-    assert kinds(late) == [Never]
+    assert kinds(late) == [ExchangeAbort]
     np.testing.assert_array_equal(one.w, [1.0, 1.0])
-    assert not one.mixer.busy
+    assert not one.mixer.is_busy
 
 
 def test_who_hears_that_another_gave_up_gives_up() -> None:
     one = pair()
     one.turn(0.0)
-    one.hear(Never("x", ("x", 1, 0)), 1.0)
-    assert one.mixer.waiting  # x is no neighbour on the ring
-    one.hear(Never("b", ("b", 1, 0)), 1.0)
-    assert not one.mixer.waiting
+    one.hear(ExchangeAbort("x", ("x", 1, 0)), 1.0)
+    assert one.mixer.is_waiting  # x is no neighbour on the ring
+    one.hear(ExchangeAbort("b", ("b", 1, 0)), 1.0)
+    assert not one.mixer.is_waiting
 
 
 def test_a_round_that_was_given_up_before_it_began_is_not_begun() -> None:
     one = pair()
-    one.hear(Never("b", ("b", 1, 0)))
-    assert kinds(one.turn(1.0)) == [Never]
-    assert not one.mixer.waiting
-    assert kinds(one.turn(2.0)) == [Part]
+    one.hear(ExchangeAbort("b", ("b", 1, 0)))
+    assert kinds(one.turn(1.0)) == [ExchangeAbort]
+    assert not one.mixer.is_waiting
+    assert kinds(one.turn(2.0)) == [RingChunk]
 
 
 def test_who_means_other_peers_is_not_gone_on_with() -> None:
     one = pair()
     one.turn(0.0)
     told = one.hear(part(one, 0, 4.0, ring="others"), 0.5)
-    assert kinds(told) == [Never, Never]
-    assert not one.mixer.waiting
+    assert kinds(told) == [ExchangeAbort, ExchangeAbort]
+    assert not one.mixer.is_waiting
 
 
 def test_a_predecessor_that_has_gone_is_not_waited_for() -> None:
     one = pair()
     one.turn(0.0)
-    one.me.live = frozenset()
+    one.me.peers = LivePeers(frozenset())
     one.ring(0.5)
-    assert (one.mixer.waiting, one.mixer.busy) == (False, False)
+    assert (one.mixer.is_waiting, one.mixer.is_busy) == (False, False)
 
 
 def test_who_is_behind_goes_where_its_predecessor_is() -> None:
     one = pair()
     one.turn(0.0)
     told = one.hear(part(one, 0, 4.0, 9), 0.5)
-    assert [(message.round, message.step) for _, message in told if isinstance(message, Part)] == [(9, 0), (9, 1)]
+    assert [(message.round, message.step) for _, message in told if isinstance(message, RingChunk)] == [(9, 0), (9, 1)]
     one.hear(part(one, 1, 2.5, 9), 0.6)
     np.testing.assert_array_equal(one.w, [2.5, 2.0])
     assert one.turn(1.0)[0][1].round == 10
@@ -282,7 +296,7 @@ def test_a_part_that_must_not_be_mixed_ends_the_round(bad) -> None:
     one = pair(1.0)
     one.turn(0.0)
     one.hear(bad(one), 0.5)
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
     np.testing.assert_array_equal(one.w, [1.0, 1.0])
 
 
@@ -290,15 +304,15 @@ def test_a_new_process_gives_the_open_round_up_and_stands_by_the_last() -> None:
     one = pair()
     one.turn(0.0)
     other = one.reborn()
-    assert kinds(other.hear(part(other, 0, 4.0))) == [Never]
+    assert kinds(other.hear(part(other, 0, 4.0))) == [ExchangeAbort]
     one.hear(part(one, 0, 4.0), 0.1)
     one.hear(part(one, 1, 2.5), 0.2)
     other = one.reborn()
-    assert kinds(other.hear(part(other, 1, 2.5))) == [Taken]
+    assert kinds(other.hear(part(other, 1, 2.5))) == [Received]
     assert other.turn(1.0)[0][1].round == 2
 
 
-@pytest.mark.parametrize("wrong", [{"patience_s": 0.0}, {"repeat_s": nan}])
+@pytest.mark.parametrize("wrong", [{"exchange_timeout_s": 0.0}, {"repeat_s": nan}])
 def test_impossible_settings_are_refused(wrong) -> None:
     with pytest.raises(InvalidJob):
         AllReduce(**wrong)

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import InvalidJob
-from shoal.core.peer_message import Offer, Taken
-from shoal.core.topology import Graph, complete, halves, matrix, one_peer, regular, ring, torus
-from shoal.core.tree import Tree
+from shoal.core.gossip.gossip_state import LivePeers
+from shoal.core.mixing.topology import Graph, complete, halves, matrix, one_peer, regular, ring, torus
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.peer_message import ModelOffer, Received
 from shoal.mixing.neighbours import Neighbours
-from tests.mixing.quiet import One, names, still, vector
+from tests.mixing.quiet_network import One, names, still, vector
 
 ROUNDS = 7
-PAIR = Neighbours("ring", patience_s=10.0)
+PAIR = Neighbours("ring", exchange_timeout_s=10.0)
 
 
 def drawn(graph: str, size: int) -> Graph:
@@ -27,53 +28,53 @@ def drawn(graph: str, size: int) -> Graph:
 @pytest.mark.parametrize("graph", ["ring", "torus", "regular", "complete"])
 @pytest.mark.parametrize("size", [6, 9, 16])
 def test_on_a_quiet_network_it_is_the_matrix(graph, target, size: int) -> None:
-    flock = still(Neighbours(graph, seed=3, target=target), size)
-    weights = flock.weights if target == "examples" else None
-    expected = np.linalg.matrix_power(matrix(drawn(graph, size), weights), ROUNDS) @ flock.models()
+    swarm = still(Neighbours(graph, seed=3, target=target), size)
+    weights = swarm.weights if target == "examples" else None
+    expected = np.linalg.matrix_power(matrix(drawn(graph, size), weights), ROUNDS) @ swarm.models()
     (degree,) = {len(heard) for heard in drawn(graph, size).values()}
     for _ in range(ROUNDS):
-        flock.round()
-    np.testing.assert_allclose(flock.models(), expected, atol=1e-14)
-    assert flock.models_sent == pytest.approx(ROUNDS * degree)
-    assert not any(mixer.busy for mixer in flock.mixers.values())
-    assert not any(mixer.names() for mixer in flock.mixers.values())
+        swarm.round()
+    np.testing.assert_allclose(swarm.models(), expected, atol=1e-14)
+    assert swarm.models_sent == pytest.approx(ROUNDS * degree)
+    assert not any(mixer.is_busy for mixer in swarm.mixers.values())
+    assert not any(mixer.blob_refs() for mixer in swarm.mixers.values())
 
 
 @pytest.mark.parametrize("size", [8, 11])
 def test_one_peer_by_round(size: int) -> None:
-    flock = still(Neighbours("exponential"), size)
-    expected, mean = flock.models(), flock.models().mean(axis=0)
+    swarm = still(Neighbours("exponential"), size)
+    expected, mean = swarm.models(), swarm.models().mean(axis=0)
     for turn in range(1, 5):
-        flock.round()
+        swarm.round()
         expected = halves(one_peer(names(size), turn)) @ expected
-        np.testing.assert_allclose(flock.models(), expected, atol=1e-14)
-    assert flock.models_sent == pytest.approx(4)
+        np.testing.assert_allclose(swarm.models(), expected, atol=1e-14)
+    assert swarm.models_sent == pytest.approx(4)
     if size == 8:
-        np.testing.assert_allclose(flock.models(), np.broadcast_to(mean, (8, 7)), atol=1e-14)
+        np.testing.assert_allclose(swarm.models(), np.broadcast_to(mean, (8, 7)), atol=1e-14)
 
 
 @pytest.mark.parametrize("target", ["uniform", "examples"])
 def test_the_target_is_reached(target) -> None:
-    flock = still(Neighbours(target=target), 8)
-    mean = flock.mean(None if target == "examples" else dict.fromkeys(flock.weights, 1.0))
+    swarm = still(Neighbours(target=target), 8)
+    mean = swarm.mean(None if target == "examples" else dict.fromkeys(swarm.weights, 1.0))
     for _ in range(120):
-        flock.round()
-    np.testing.assert_allclose(flock.models(), np.broadcast_to(mean, (8, 7)), atol=1e-6)
+        swarm.round()
+    np.testing.assert_allclose(swarm.models(), np.broadcast_to(mean, (8, 7)), atol=1e-6)
 
 
 def test_whole_numbers_take_the_greatest() -> None:
-    flock = still(Neighbours("ring"), 5)
-    greatest = max(int(me.model["seen"]) for me in flock.holdings.values())
+    swarm = still(Neighbours("ring"), 5)
+    greatest = max(int(me.model["seen"]) for me in swarm.holdings.values())
     for _ in range(3):
-        flock.round()
-    assert {int(me.model["seen"]) for me in flock.holdings.values()} == {greatest}
+        swarm.round()
+    assert {int(me.model["seen"]) for me in swarm.holdings.values()} == {greatest}
 
 
 def test_provenance_travels() -> None:
-    flock = still(Neighbours("ring"), 3)
-    flock.holdings["n000"].seen = {"n000": 5}
-    flock.round()
-    assert [me.seen.get("n000") for me in flock.holdings.values()] == [5, 5, 5]
+    swarm = still(Neighbours("ring"), 3)
+    swarm.holdings["n000"].counts.seen = {"n000": 5}
+    swarm.round()
+    assert [me.counts.seen.get("n000") for me in swarm.holdings.values()] == [5, 5, 5]
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -91,17 +92,17 @@ def pair() -> One:
     return One(PAIR, {"b"}, vector(0.0))
 
 
-def offer(one: One, round_: int, value: float = 1.0, **more) -> Offer:
-    return Offer(more.pop("node", "b"), round_, one.body(vector(value)), **more)
+def offer(one: One, round_: int, value: float = 1.0, **more) -> ModelOffer:
+    return ModelOffer(more.pop("node", "b"), round_, one.body(vector(value)), **more)
 
 
 def test_it_waits_for_its_neighbour_then_mixes() -> None:
     one = pair()
     ((to, sent),) = one.turn(0.0)
-    assert (to, type(sent), sent.round) == ("b", Offer, 1)
-    assert one.mixer.waiting
-    assert one.hear(offer(one, 1), 0.5) == [("b", Taken("a", ("b", 1, 0)))]
-    assert not one.mixer.waiting
+    assert (to, type(sent), sent.round) == ("b", ModelOffer, 1)
+    assert one.mixer.is_waiting
+    assert one.hear(offer(one, 1), 0.5) == [("b", Received("a", ("b", 1, 0)))]
+    assert not one.mixer.is_waiting
     assert one.w == pytest.approx(0.5)
 
 
@@ -110,7 +111,7 @@ def test_an_early_offer_is_kept() -> None:
     one.hear(offer(one, 1))
     assert one.w == 0
     one.turn(0.0)
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
     assert one.w == pytest.approx(0.5)
 
 
@@ -119,7 +120,7 @@ def test_of_early_offers_only_the_newest_of_each_peer_is_kept() -> None:
     for round_ in (5, 9, 7):
         one.hear(offer(one, round_, float(round_)))
     assert [kept.round for kept in one.mixer.early.values()] == [9]
-    assert len(one.mixer.names()) == 1
+    assert len(one.mixer.blob_refs()) == 1
     ((_, sent),) = one.turn(0.0)
     assert sent.round == 9  # a peer that is behind goes where its neighbours are
     assert one.w == pytest.approx(4.5)
@@ -130,8 +131,8 @@ def test_a_late_offer_is_answered_and_ignored() -> None:
     one.turn(0.0)
     one.hear(offer(one, 1))
     one.turn(1.0)
-    assert one.hear(offer(one, 1, 100.0), 1.0) == [("b", Taken("a", ("b", 1, 0)))]
-    assert one.mixer.waiting
+    assert one.hear(offer(one, 1, 100.0), 1.0) == [("b", Received("a", ("b", 1, 0)))]
+    assert one.mixer.is_waiting
     assert one.w == pytest.approx(0.5)
 
 
@@ -140,7 +141,7 @@ def test_a_repeated_offer_counts_once() -> None:
     one.turn(0.0)
     one.hear(offer(one, 1))
     one.hear(offer(one, 1, 100.0))
-    assert one.mixer.waiting
+    assert one.mixer.is_waiting
     one.hear(offer(one, 1, node="c"))
     assert one.w == pytest.approx(2 / 3)
 
@@ -150,10 +151,10 @@ def test_a_silent_neighbour_is_not_waited_for_longer_than_patience() -> None:
     one.turn(0.0)
     one.hear(offer(one, 1), 1.0)
     one.ring(9.9)
-    assert one.mixer.waiting
+    assert one.mixer.is_waiting
     assert one.mixer.alarm <= 10.0
     one.ring(10.0)
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
     assert one.w == pytest.approx(1 / 3)  # the weight of c went to a
 
 
@@ -161,9 +162,9 @@ def test_a_dead_neighbour_is_not_waited_for() -> None:
     one = One(PAIR, {"b", "c"}, vector(0.0))
     one.turn(0.0)
     one.hear(offer(one, 1), 1.0)
-    one.me.live = frozenset({"b"})
+    one.me.peers = LivePeers(frozenset({"b"}))
     one.ring(1.5)
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
     assert one.w == pytest.approx(1 / 3)
 
 
@@ -171,9 +172,9 @@ def test_a_neighbour_that_is_past_the_round_is_not_waited_for() -> None:
     one = One(PAIR, {"b", "c"}, vector(0.0))
     one.turn(0.0)
     one.hear(offer(one, 2, node="c"), 1.0)
-    assert one.mixer.waiting
+    assert one.mixer.is_waiting
     one.hear(offer(one, 1), 1.0)
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
     assert one.w == pytest.approx(1 / 3)
     assert list(one.mixer.early) == ["c"]
 
@@ -182,8 +183,8 @@ def test_who_is_left_behind_by_all_goes_where_they_are() -> None:
     one = pair()
     one.turn(0.0)
     told = one.hear(offer(one, 8), 1.0)
-    assert [message.round for _, message in told if isinstance(message, Offer)] == [8]
-    assert not one.mixer.waiting
+    assert [message.round for _, message in told if isinstance(message, ModelOffer)] == [8]
+    assert not one.mixer.is_waiting
     assert one.w == pytest.approx(0.5)
 
 
@@ -191,15 +192,15 @@ def test_an_offer_is_repeated_until_it_is_answered() -> None:
     one = pair()
     (sent,) = one.turn(0.0)
     one.hear(offer(one, 1), 0.5)
-    assert not one.mixer.waiting
-    assert one.mixer.busy
+    assert not one.mixer.is_waiting
+    assert one.mixer.is_busy
     assert one.mixer.alarm == 1.0
     assert one.ring(1.0) == [sent]
     assert one.ring(2.9) == []
     assert one.ring(3.0) == [sent]
-    one.hear(Taken("b", ("a", 1, 0)), 3.1)
-    assert not one.mixer.busy
-    assert one.mixer.names() == []
+    one.hear(Received("b", ("a", 1, 0)), 3.1)
+    assert not one.mixer.is_busy
+    assert one.mixer.blob_refs() == []
     assert one.ring(1000.0) == []
 
 
@@ -208,17 +209,17 @@ def test_a_newer_offer_of_the_neighbour_is_an_answer_too() -> None:
     one.turn(0.0)
     one.hear(offer(one, 1), 0.5)
     one.hear(offer(one, 2), 0.6)
-    assert not one.mixer.busy
+    assert not one.mixer.is_busy
 
 
 def test_a_new_process_sends_what_may_be_missed_and_gives_the_round_up() -> None:
     one = pair()
     (sent,) = one.turn(0.0)
     other = one.reborn()
-    assert not other.mixer.waiting
+    assert not other.mixer.is_waiting
     assert other.mixer.alarm == 0.0
     assert other.ring(5.0) == [sent]
-    assert [ref.digest for ref in other.mixer.names()] == [sent[1].body.digest]
+    assert [ref.digest for ref in other.mixer.blob_refs()] == [sent[1].body.digest]
     ((_, again),) = other.turn(6.0)
     assert again.round == 2
 
@@ -229,8 +230,8 @@ def test_a_new_process_sends_what_may_be_missed_and_gives_the_round_up() -> None
         lambda one: offer(one, 1, nan),
         lambda one: offer(one, 1, weight=0.0),
         lambda one: offer(one, 1, weight=nan),
-        lambda one: Offer("b", 1, one.body(Tree.of({"v": np.zeros(1)}))),
-        lambda one: Offer("b", 1, one.body(vector(1.0), "other")),
+        lambda one: ModelOffer("b", 1, one.body(Tree.of({"v": np.zeros(1)}))),
+        lambda one: ModelOffer("b", 1, one.body(vector(1.0), "other")),
     ],
     ids=["NaN", "weight 0", "weight NaN", "another layout", "no model"],
 )
@@ -240,7 +241,7 @@ def test_what_must_not_be_mixed_is_refused(bad) -> None:
     one.hear(bad(one), 0.5)
     assert one.mixer.refused == 1
     assert one.w == 0.0
-    assert not one.mixer.waiting
+    assert not one.mixer.is_waiting
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_what_must_not_be_mixed_is_refused(bad) -> None:
         {"degree": 1},
         {"target": "mine"},
         {"graph": "exponential", "target": "examples"},
-        {"patience_s": 0.0},
+        {"exchange_timeout_s": 0.0},
         {"repeat_s": nan},
     ],
 )

@@ -10,20 +10,31 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.filter import Filters
 from shoal.core.errors import InvalidJob
-from shoal.core.filter import Filters
-from shoal.core.gossip import Gossip, Holding, Live, PeerEffect, PeerEvent
-from shoal.core.machine import Done, Note, Result, Save, Standing, Tell, Timer, Work
-from shoal.core.peer_message import Busy, MixingMessage, Never, Reserve, Resolve, Settle, Slot, Swap, Swapped
-from shoal.core.plan import Plan
-from shoal.core.tree import Tree
+from shoal.core.gossip.gossip import GossipPeer, PeerEffect, PeerEvent
+from shoal.core.gossip.gossip_state import GossipState, LivePeers
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.machine import JobEvent, MachineState, Save, TaskDone, TaskResult, Tell, Timer, Work
+from shoal.core.protocol.peer_message import (
+    ExchangeAbort,
+    ExchangeAccept,
+    ExchangeCommit,
+    ExchangeDeny,
+    ExchangeGrant,
+    ExchangeOffer,
+    ExchangeQuery,
+    ExchangeRequest,
+    MixingMessage,
+)
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.mixing.pairwise import Pairwise
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.books import Books
-from shoal.sim.toys import toy_tree
+from shoal.sim.checks.conservation import MassConservation
+from shoal.sim.hosts.toy_models import toy_tree
+from shoal.sim.network.blobs import MemoryBlobs
 
 START = toy_tree((1.0, 2.0, 3.0), 0)
 
@@ -35,9 +46,9 @@ class One:
         self,
         name: str,
         weight: float,
-        bodies: MemoryBodies,
+        bodies: MemoryBlobs,
         policy: Pairwise,
-        books: Books | None = None,
+        books: MassConservation | None = None,
         filters: Filters = (),
     ) -> None:
         self.name, self.weight, self.bodies, self.policy, self.books = name, weight, bodies, policy, books
@@ -45,7 +56,7 @@ class One:
         self.disk: dict[str, Any] | None = None
         self.boot = 0
         self.sent: list[tuple[str, MixingMessage]] = []
-        self.notes: list[Note] = []
+        self.notes: list[JobEvent] = []
         self.work: Work | None = None
         self.live: frozenset[str] = frozenset()
         self.start()
@@ -53,33 +64,32 @@ class One:
     def start(self) -> None:
         """A new process over the disk."""
         self.boot += 1
-        me = Holding(
-            self.name, self.boot, self.weight, {"model": START}, self.bodies, Random(self.boot), live=self.live
-        )
+        model, peers = {"model": START}, LivePeers(self.live)
+        me = GossipState(self.name, self.boot, self.weight, model, self.bodies, Random(self.boot), peers=peers)
         me.filters = self.filters
-        plan, mixer = Plan(1, seed=1), self.policy.mixer()
+        plan, mixer = JobPlan(1, seed=1), self.policy.mixer()
         if self.disk is None:
-            self.gossip = Gossip(plan, Algorithm(), me, mixer)
+            self.gossip = GossipPeer(plan, Algorithm(), me, mixer)
         else:
-            self.gossip = Gossip.restore(plan, Algorithm(), me, mixer, self.disk)
+            self.gossip = GossipPeer.restore(plan, Algorithm(), me, mixer, self.disk)
         self.take(self.gossip.start(0.0))
 
     def feed(self, event: PeerEvent, now: float = 0.0, spared: int = 1000) -> None:
         """One event; the process dies after `spared` of its effects."""
-        self.take(self.gossip.on(event, now), isinstance(event, Done), spared)
+        self.take(self.gossip.on(event, now), isinstance(event, TaskDone), spared)
 
     def take(self, effects: list[PeerEffect], learned: bool = False, spared: int = 1000) -> None:
         """Carry effects out, in their order."""
         for effect in effects[:spared]:
-            if isinstance(effect, Save) and isinstance(effect.what, Standing):
+            if isinstance(effect, Save) and isinstance(effect.what, MachineState):
                 self.disk = effect.what.state
                 if self.books is not None:
-                    self.books.keeps(self.name, effect.what.state, learned)
+                    self.books.record_state(self.name, effect.what.state, learned)
             elif isinstance(effect, Tell):
                 self.sent.append((effect.to, effect.body))  # type: ignore[arg-type]
             elif isinstance(effect, Work):
                 self.work = effect
-            elif isinstance(effect, Note):
+            elif isinstance(effect, JobEvent):
                 self.notes.append(effect)
         if spared < len(effects):
             self.start()
@@ -87,7 +97,7 @@ class One:
     def learn(self, moved: Tree, now: float = 0.0, spared: int = 1000) -> None:
         """A local round ends."""
         assert self.work is not None
-        self.feed(Done(self.work.order.id, Result(1.0, self.bodies.put({"model": moved}))), now, spared)
+        self.feed(TaskDone(self.work.task.id, TaskResult(1.0, self.bodies.put({"model": moved}))), now, spared)
 
     def said(self, kind: type) -> Any:
         """The last message of that kind, taken out of the post."""
@@ -99,21 +109,21 @@ class One:
 PLAIN = Pairwise()
 
 
-def pair(policy: Pairwise = PLAIN, filters: Filters = ()) -> tuple[One, One, MemoryBodies]:
-    bodies = MemoryBodies()
+def pair(policy: Pairwise = PLAIN, filters: Filters = ()) -> tuple[One, One, MemoryBlobs]:
+    bodies = MemoryBlobs()
     a, b = (One(name, weight, bodies, policy, filters=filters) for name, weight in (("a", 1.0), ("b", 3.0)))
     a.live = b.live = frozenset({"a", "b"})
-    a.feed(Live(a.live))
-    b.feed(Live(b.live))
+    a.feed(LivePeers(a.live))
+    b.feed(LivePeers(b.live))
     return a, b, bodies
 
 
-def up_to_slot(a: One, b: One) -> Slot:
+def up_to_slot(a: One, b: One) -> ExchangeGrant:
     """`a` learns, and `b` has kept a slot for it."""
     a.learn(toy_tree((4.0, 0.0, 0.0), 1))
-    b.feed(a.said(Reserve))
-    slot = b.said(Slot)
-    assert isinstance(slot, Slot)
+    b.feed(a.said(ExchangeRequest))
+    slot = b.said(ExchangeGrant)
+    assert isinstance(slot, ExchangeGrant)
     return slot
 
 
@@ -124,12 +134,12 @@ def first(one: One) -> float:
 def test_both_take_opposite_weighted_steps() -> None:
     a, b, _ = pair()
     a.feed(up_to_slot(a, b))
-    b.feed(a.said(Swap))
-    a.feed(b.said(Swapped))
+    b.feed(a.said(ExchangeOffer))
+    a.feed(b.said(ExchangeAccept))
     assert first(a) == first(b) == 2.0  # (1 * 5 + 3 * 1) / 4
-    b.feed(a.said(Settle))
-    assert not b.gossip.mixer.busy
-    assert not a.gossip.mixer.busy
+    b.feed(a.said(ExchangeCommit))
+    assert not b.gossip.mixer.is_busy
+    assert not a.gossip.mixer.is_busy
 
 
 @pytest.mark.parametrize("filters", [(Half(),), (Quantize(bucket=2),)], ids=["bf16", "8 bits"])
@@ -138,13 +148,13 @@ def test_filtered_models_move_both_by_what_both_have_seen(filters: Filters) -> N
     a, b, bodies = pair(filters=filters)
     a.learn(toy_tree((0.1234567, 0.7654321, -3.3333333), 1))
     before = [one.gossip.me.model["w"].astype(float) for one in (a, b)]
-    b.feed(a.said(Reserve))
-    a.feed(b.said(Slot))
-    swap = a.said(Swap)
+    b.feed(a.said(ExchangeRequest))
+    a.feed(b.said(ExchangeGrant))
+    swap = a.said(ExchangeOffer)
     b.feed(swap)
-    answer = b.said(Swapped)
+    answer = b.said(ExchangeAccept)
     a.feed(answer)
-    mine, theirs = a.gossip.me.opened(swap.body)["w"], a.gossip.me.opened(answer.body)["w"]
+    mine, theirs = a.gossip.me.open_model(swap.body)["w"], a.gossip.me.open_model(answer.body)["w"]
     assert list(mine) != list(before[0]), "it was rounded on its way"
     moved = [one.gossip.me.model["w"] - was for one, was in zip((a, b), before, strict=True)]
     assert moved[0] == pytest.approx(0.75 * (theirs.astype(float) - mine), abs=1e-6)
@@ -158,12 +168,12 @@ def test_what_filters_round_off_is_no_distance() -> None:
     a, b, _ = pair(filters=(Quantize(bucket=2),))
     for one in (a, b):
         one.gossip.me.model = toy_tree((0.1234567, 0.7654321, -3.3333333), 0)
-        one.gossip.me.resting = True
-    b.gossip.me.shown()
-    assert b.gossip.me.blur > 0
-    b.gossip.me.met("a", 1.9 * b.gossip.me.blur)
-    b.gossip.me.met("a", 9.0 * b.gossip.me.blur)
-    near, far = (distance for _, distance in b.gossip.me.meetings)
+        one.gossip.me.counts.rounds_done = True
+    b.gossip.me.publish_model()
+    assert b.gossip.me.filter_error > 0
+    b.gossip.me.record_distance("a", 1.9 * b.gossip.me.filter_error)
+    b.gossip.me.record_distance("a", 9.0 * b.gossip.me.filter_error)
+    near, far = (distance for _, distance in b.gossip.me.convergence.distances)
     assert near == 0.0
     assert far > 0.0
 
@@ -171,52 +181,52 @@ def test_what_filters_round_off_is_no_distance() -> None:
 def test_an_exchange_costs_what_filters_leave() -> None:
     plain, *_ = pair()
     half, *_ = pair(filters=(Half(),))
-    shown = half.gossip.me.shown()
+    shown = half.gossip.me.publish_model()
     assert half.gossip.me.model_bytes == shown.nbytes == plain.gossip.me.model_bytes - 3 * 2
 
 
 def test_who_asks_again_is_not_kept_waiting_by_a_slot_of_which_it_has_not_heard() -> None:
     a, b, _ = pair()
     a.learn(toy_tree((4.0, 0.0, 0.0), 1))
-    first_asked = a.said(Reserve)
+    first_asked = a.said(ExchangeRequest)
     b.feed(first_asked)
-    assert isinstance(b.said(Slot), Slot)  # and it is lost
-    again = Reserve("a", (first_asked.id[0], first_asked.id[1], first_asked.id[2] + 1))
+    assert isinstance(b.said(ExchangeGrant), ExchangeGrant)  # and it is lost
+    again = ExchangeRequest("a", (first_asked.id[0], first_asked.id[1], first_asked.id[2] + 1))
     b.feed(again)
-    assert b.said(Slot).id == again.id
-    b.feed(Swap("a", first_asked.id, 1.0, 9.0, a.gossip.me.shown()))
-    assert isinstance(b.said(Never), Never)
+    assert b.said(ExchangeGrant).id == again.id
+    b.feed(ExchangeOffer("a", first_asked.id, 1.0, 9.0, a.gossip.me.publish_model()))
+    assert isinstance(b.said(ExchangeAbort), ExchangeAbort)
 
 
 def test_who_has_promised_never_to_take_a_step_does_not_even_if_all_comes_again() -> None:
     """The reservation and the model, both late copies: the promise outlives slot and process."""
     a, b, _ = pair()
     a.learn(toy_tree((4.0, 0.0, 0.0), 1))
-    reserve = a.said(Reserve)
+    reserve = a.said(ExchangeRequest)
     b.feed(reserve)
-    a.feed(b.said(Slot))
-    swap = a.said(Swap)
+    a.feed(b.said(ExchangeGrant))
+    swap = a.said(ExchangeOffer)
     b.feed(Timer(), 100.0)  # the slot has run out
-    b.feed(Resolve("a", swap.id), 100.0)
-    a.feed(b.said(Never), 100.0)
+    b.feed(ExchangeQuery("a", swap.id), 100.0)
+    a.feed(b.said(ExchangeAbort), 100.0)
     b.start()
     b.feed(reserve, 101.0)
     b.feed(swap, 101.0)
     assert first(b) == 1.0
     assert first(a) == 5.0
-    assert isinstance(b.said(Never), Never)
+    assert isinstance(b.said(ExchangeAbort), ExchangeAbort)
 
 
 def test_a_model_that_arrives_twice_is_mixed_once() -> None:
     a, b, _ = pair()
     a.feed(up_to_slot(a, b))
-    swap = a.said(Swap)
+    swap = a.said(ExchangeOffer)
     b.feed(swap)
-    one = b.said(Swapped)
+    one = b.said(ExchangeAccept)
     b.feed(swap, 1.0)
     assert not b.sent, "it is on its way"
     b.feed(swap, 10.0)
-    assert b.said(Swapped) == one
+    assert b.said(ExchangeAccept) == one
     a.feed(one)
     a.feed(one)
     assert (first(a), first(b)) == (2.0, 2.0)
@@ -225,15 +235,15 @@ def test_a_model_that_arrives_twice_is_mixed_once() -> None:
 def test_late_copies_of_a_settled_exchange_change_nothing() -> None:
     a, b, _ = pair()
     a.learn(toy_tree((4.0, 0.0, 0.0), 1))
-    reserve = a.said(Reserve)
+    reserve = a.said(ExchangeRequest)
     b.feed(reserve)
-    a.feed(b.said(Slot))
-    swap = a.said(Swap)
+    a.feed(b.said(ExchangeGrant))
+    swap = a.said(ExchangeOffer)
     b.feed(swap)
-    a.feed(b.said(Swapped))
-    b.feed(a.said(Settle))
+    a.feed(b.said(ExchangeAccept))
+    b.feed(a.said(ExchangeCommit))
     b.feed(reserve)
-    assert isinstance(b.said(Busy), Busy)
+    assert isinstance(b.said(ExchangeDeny), ExchangeDeny)
     b.feed(swap)
     assert (first(a), first(b)) == (2.0, 2.0)
 
@@ -241,21 +251,21 @@ def test_late_copies_of_a_settled_exchange_change_nothing() -> None:
 def test_a_lost_answer_is_asked_for() -> None:
     a, b, _ = pair()
     a.feed(up_to_slot(a, b))
-    b.feed(a.said(Swap))
+    b.feed(a.said(ExchangeOffer))
     b.sent.clear()
     a.feed(Timer(), 50.0)
-    b.feed(a.said(Resolve), 50.0)
-    a.feed(b.said(Swapped), 50.0)
+    b.feed(a.said(ExchangeQuery), 50.0)
+    a.feed(b.said(ExchangeAccept), 50.0)
     assert first(a) == first(b) == 2.0
 
 
 def test_a_late_step_is_added_to_what_was_learned_meanwhile() -> None:
     a, b, _ = pair()
     a.feed(up_to_slot(a, b))
-    b.feed(a.said(Swap))
+    b.feed(a.said(ExchangeOffer))
     a.learn(toy_tree((0.0, 0.0, 10.0), 1), 1.0)
     b.learn(toy_tree((0.0, 7.0, 0.0), 1), 1.0)
-    a.feed(b.said(Swapped), 2.0)
+    a.feed(b.said(ExchangeAccept), 2.0)
     assert first(a) == first(b) == 2.0
     assert float(a.gossip.me.model["w"][2]) == 13.0
     assert float(b.gossip.me.model["w"][1]) == 9.0
@@ -264,25 +274,25 @@ def test_a_late_step_is_added_to_what_was_learned_meanwhile() -> None:
 def test_one_exchange_at_a_time() -> None:
     a, b, _ = pair()
     up_to_slot(a, b)
-    b.feed(Reserve("c", ("c", 1, 1)))
-    assert b.said(Busy).why == "in an exchange"
+    b.feed(ExchangeRequest("c", ("c", 1, 1)))
+    assert b.said(ExchangeDeny).why == "in an exchange"
 
 
 def test_a_third_party_has_no_say() -> None:
     """Nobody can settle, resolve or answer an exchange that is not theirs."""
     a, b, _ = pair()
     a.feed(up_to_slot(a, b))
-    swap = a.said(Swap)
-    b.feed(Resolve("c", swap.id))
-    b.feed(Swap("c", swap.id, 1.0, 1.0, swap.body))
-    a.feed(Never("c", swap.id))
-    a.feed(Swapped("c", swap.id, 1.0, 1.0, swap.body))
+    swap = a.said(ExchangeOffer)
+    b.feed(ExchangeQuery("c", swap.id))
+    b.feed(ExchangeOffer("c", swap.id, 1.0, 1.0, swap.body))
+    a.feed(ExchangeAbort("c", swap.id))
+    a.feed(ExchangeAccept("c", swap.id, 1.0, 1.0, swap.body))
     assert not [message for to, message in b.sent if to == "c"]
-    assert a.gossip.mixer.busy
+    assert a.gossip.mixer.is_busy
     b.feed(swap)
-    b.feed(Settle("c", swap.id))
-    assert b.gossip.mixer.busy
-    a.feed(b.said(Swapped))
+    b.feed(ExchangeCommit("c", swap.id))
+    assert b.gossip.mixer.is_busy
+    a.feed(b.said(ExchangeAccept))
     assert first(a) == first(b) == 2.0
 
 
@@ -290,39 +300,39 @@ def test_a_third_party_has_no_say() -> None:
 def test_what_is_not_finite_is_not_mixed(poison: float) -> None:
     a, b, bodies = pair()
     a.feed(up_to_slot(a, b))
-    swap = a.said(Swap)
+    swap = a.said(ExchangeOffer)
     bad = bodies.put({"model": toy_tree((poison, 0.0, 0.0), 0)})
-    b.feed(Swap("a", swap.id, swap.weight, swap.cap, bad))
-    assert "not finite" in b.said(Never).why
+    b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.cap, bad))
+    assert "not finite" in b.said(ExchangeAbort).why
     assert first(b) == 1.0
 
 
 def test_a_dishonest_answer_is_not_mixed() -> None:
     a, b, bodies = pair()
     a.feed(up_to_slot(a, b))
-    swap = a.said(Swap)
+    swap = a.said(ExchangeOffer)
     bad = bodies.put({"model": toy_tree((float("nan"), 0.0, 0.0), 0)})
-    a.feed(Swapped("b", swap.id, 3.0, 1.0, bad))
+    a.feed(ExchangeAccept("b", swap.id, 3.0, 1.0, bad))
     assert first(a) == 5.0
     assert "not what was agreed on" in a.notes[-1].text
-    assert not a.gossip.mixer.busy
+    assert not a.gossip.mixer.is_busy
 
 
 def test_a_step_far_longer_than_usual_is_shortened_on_both_sides() -> None:
     a, b, _ = pair(Pairwise(models_per_round=100, burst=100))
     for turn in range(6):
         a.learn(toy_tree((1.0 if turn % 2 else -1.0, 0.0, 0.0), 1))
-        b.feed(a.said(Reserve))
-        a.feed(b.said(Slot))
-        b.feed(a.said(Swap))
-        a.feed(b.said(Swapped))
-        b.feed(a.said(Settle))
+        b.feed(a.said(ExchangeRequest))
+        a.feed(b.said(ExchangeGrant))
+        b.feed(a.said(ExchangeOffer))
+        a.feed(b.said(ExchangeAccept))
+        b.feed(a.said(ExchangeCommit))
     before = first(a) + 3.0 * first(b)
     a.learn(toy_tree((150.0, 0.0, 0.0), 1))
-    b.feed(a.said(Reserve))
-    a.feed(b.said(Slot))
-    b.feed(a.said(Swap))
-    answer = b.said(Swapped)
+    b.feed(a.said(ExchangeRequest))
+    a.feed(b.said(ExchangeGrant))
+    b.feed(a.said(ExchangeOffer))
+    answer = b.said(ExchangeAccept)
     assert answer.share < 0.05
     a.feed(answer)
     assert first(b) < 10.0
@@ -332,34 +342,34 @@ def test_a_step_far_longer_than_usual_is_shortened_on_both_sides() -> None:
 def test_a_model_that_has_not_moved_is_not_sent() -> None:
     a, b, _ = pair(Pairwise(delta=100.0))
     a.learn(toy_tree((4.0, 0.0, 0.0), 1))  # the first exchange sets the reference
-    b.feed(a.said(Reserve))
-    a.feed(b.said(Slot))
-    b.feed(a.said(Swap))
-    a.feed(b.said(Swapped))
+    b.feed(a.said(ExchangeRequest))
+    a.feed(b.said(ExchangeGrant))
+    b.feed(a.said(ExchangeOffer))
+    a.feed(b.said(ExchangeAccept))
     a.sent.clear()
     a.learn(toy_tree((9.0, 0.0, 0.0), 1))
     assert not a.sent
     a.learn(toy_tree((9.0, 0.0, 0.0), 1))
-    assert isinstance(a.said(Reserve), Reserve)
+    assert isinstance(a.said(ExchangeRequest), ExchangeRequest)
 
 
 def test_the_budget_holds() -> None:
     """A peer that may send half a model per round sends every second round, whoever begins."""
     a, b, _ = pair(Pairwise(models_per_round=0.5, burst=1.0))
     a.feed(up_to_slot(a, b))
-    b.feed(a.said(Swap))
-    b.feed(Reserve("c", ("c", 1, 1)))
-    assert b.said(Busy).why == "over budget"
-    a.feed(b.said(Swapped))
+    b.feed(a.said(ExchangeOffer))
+    b.feed(ExchangeRequest("c", ("c", 1, 1)))
+    assert b.said(ExchangeDeny).why == "over budget"
+    a.feed(b.said(ExchangeAccept))
     a.sent.clear()
     a.learn(toy_tree((1.0, 0.0, 0.0), 1))
     assert not a.sent
     a.learn(toy_tree((1.0, 0.0, 0.0), 1))
-    assert isinstance(a.said(Reserve), Reserve)
+    assert isinstance(a.said(ExchangeRequest), ExchangeRequest)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"delta": -1.0}, {"delta": float("nan")}, {"attempts": 0}, {"burst": 0.5}, {"patience_s": 0.0}]
+    "wrong", [{"delta": -1.0}, {"delta": float("nan")}, {"attempts": 0}, {"burst": 0.5}, {"exchange_timeout_s": 0.0}]
 )
 def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob, match="pairwise"):
@@ -377,15 +387,15 @@ class Interleavings(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         weights = {"a": 1.0, "b": 10.0, "c": 359.0}
-        bodies = MemoryBodies()
-        self.books = Books(weights, START, bodies, Pairwise().mixer, self.filters)
-        policy = Pairwise(models_per_round=100, burst=100, slot_s=5.0, patience_s=2.0)
+        bodies = MemoryBlobs()
+        self.books = MassConservation(weights, START, bodies, Pairwise().mixer, self.filters)
+        policy = Pairwise(models_per_round=100, burst=100, slot_s=5.0, exchange_timeout_s=2.0)
         self.peers = {
             name: One(name, weight, bodies, policy, self.books, self.filters) for name, weight in weights.items()
         }
         for peer in self.peers.values():
             peer.live = frozenset(weights)
-            peer.feed(Live(peer.live))
+            peer.feed(LivePeers(peer.live))
         self.now = 0.0
 
     def post(self) -> list[tuple[One, int]]:

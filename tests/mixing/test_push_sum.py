@@ -8,52 +8,55 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import InvalidJob
-from shoal.core.machine import Note
-from shoal.core.peer_message import Never, Push, Resolve, Taken
-from shoal.core.tree import Tree
+from shoal.core.gossip.gossip_state import LivePeers
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.machine import JobEvent
+from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeQuery, Push, Received
 from shoal.mixing.push_sum import PENDING_MAX, PushSum
-from shoal.sim.mesh import Weather
-from tests.mixing.quiet import One, names, still, vector
+from shoal.sim.network.faults import PeerNetworkConditions
+from tests.mixing.quiet_network import One, names, still, vector
 
 
-def mass_of(flock) -> float:
-    return sum(mixer.mass + sum(one.mass for one in mixer.pending.values()) for mixer in flock.mixers.values())
+def mass_of(swarm) -> float:
+    return sum(mixer.mass + sum(one.mass for one in mixer.pending.values()) for mixer in swarm.mixers.values())
 
 
 @pytest.mark.parametrize("size", [2, 5, 8])
 def test_on_a_quiet_network_all_come_to_the_weighted_mean(size: int) -> None:
-    flock = still(PushSum(), size)
-    mean, mass = flock.mean(), sum(flock.weights.values())
+    swarm = still(PushSum(), size)
+    mean, mass = swarm.mean(), sum(swarm.weights.values())
     for _ in range(150):
-        flock.round()
-    np.testing.assert_allclose(flock.models(), np.broadcast_to(mean, (size, 7)), atol=1e-9)
-    assert mass_of(flock) == pytest.approx(mass, rel=1e-12)
-    assert not any(mixer.busy for mixer in flock.mixers.values())
+        swarm.round()
+    np.testing.assert_allclose(swarm.models(), np.broadcast_to(mean, (size, 7)), atol=1e-9)
+    assert mass_of(swarm) == pytest.approx(mass, rel=1e-12)
+    assert not any(mixer.is_busy for mixer in swarm.mixers.values())
 
 
 def test_through_loss_and_doubling_all_come_to_the_weighted_mean() -> None:
-    flock = still(PushSum(repeat_s=0.1), 6, weather=Weather(loss=0.3, duplicate=0.3, delay_s=0.3, until_s=100.0))
-    mean, mass = flock.mean(), sum(flock.weights.values())
+    swarm = still(
+        PushSum(repeat_s=0.1), 6, conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.3, until_s=100.0)
+    )
+    mean, mass = swarm.mean(), sum(swarm.weights.values())
     for _ in range(150):
-        flock.round()
-    assert not any(mixer.busy for mixer in flock.mixers.values())
-    np.testing.assert_allclose(flock.models(), np.broadcast_to(mean, (6, 7)), atol=1e-6)
-    assert mass_of(flock) == pytest.approx(mass, rel=1e-12)
+        swarm.round()
+    assert not any(mixer.is_busy for mixer in swarm.mixers.values())
+    np.testing.assert_allclose(swarm.models(), np.broadcast_to(mean, (6, 7)), atol=1e-6)
+    assert mass_of(swarm) == pytest.approx(mass, rel=1e-12)
 
 
 def test_one_model_is_sent_per_round() -> None:
-    flock = still(PushSum(floor=1e-9), 6)
+    swarm = still(PushSum(floor=1e-9), 6)
     for _ in range(10):
-        flock.round()
-    assert flock.models_sent == pytest.approx(10)
+        swarm.round()
+    assert swarm.models_sent == pytest.approx(10)
 
 
 def test_whole_numbers_take_the_greatest() -> None:
-    flock = still(PushSum(), 4)
-    greatest = max(int(me.model["seen"]) for me in flock.holdings.values())
+    swarm = still(PushSum(), 4)
+    greatest = max(int(me.model["seen"]) for me in swarm.holdings.values())
     for _ in range(30):
-        flock.round()
-    assert {int(me.model["seen"]) for me in flock.holdings.values()} == {greatest}
+        swarm.round()
+    assert {int(me.model["seen"]) for me in swarm.holdings.values()} == {greatest}
 
 
 # One of several peers, by hand
@@ -72,16 +75,16 @@ def test_a_push_is_half_of_the_mass() -> None:
     ((to, sent),) = one.turn(0.0)
     assert (to, sent.mass, one.mixer.mass) == ("b", 4.0, 4.0)
     assert one.w == 1.0
-    assert one.mixer.busy
+    assert one.mixer.is_busy
 
 
 def test_a_push_is_added_once_and_answered_each_time() -> None:
     one = alone()
     for _ in range(2):
-        assert one.hear(push(one, 1)) == [("b", Taken("a", ("b", 1, 1)))]
+        assert one.hear(push(one, 1)) == [("b", Received("a", ("b", 1, 1)))]
         assert one.mixer.mass == 10.0
         assert one.w == pytest.approx((8 * 1 + 2 * 6) / 10)
-    assert one.me.seen == {"b": 1}
+    assert one.me.counts.seen == {"b": 1}
     one.hear(push(one, 2))
     one.hear(push(one, 1))
     assert one.mixer.mass == 12.0
@@ -94,11 +97,11 @@ def test_a_push_is_sent_again_until_it_is_taken() -> None:
     assert one.ring(0.9) == []
     assert one.ring(1.0) == [sent]
     assert one.ring(3.0) == [sent]
-    one.hear(Taken("c", sent[1].id), 3.1)
-    assert one.mixer.busy  # c has no say in it
-    one.hear(Taken("b", sent[1].id), 3.1)
-    assert not one.mixer.busy
-    assert one.mixer.names() == []
+    one.hear(Received("c", sent[1].id), 3.1)
+    assert one.mixer.is_busy  # c has no say in it
+    one.hear(Received("b", sent[1].id), 3.1)
+    assert not one.mixer.is_busy
+    assert one.mixer.blob_refs() == []
     assert one.ring(1000.0) == []
     assert one.mixer.alarm == inf
 
@@ -133,7 +136,7 @@ def test_a_new_process_knows_what_is_under_way_and_what_was_added() -> None:
     assert other.mixer.mass == 6.0
     assert other.mixer.alarm == 0.0
     assert other.ring(5.0) == [sent]
-    assert other.hear(push(other, 1)) == [("b", Taken("a", ("b", 1, 1)))]
+    assert other.hear(push(other, 1)) == [("b", Received("a", ("b", 1, 1)))]
     assert other.mixer.mass == 6.0
 
 
@@ -185,14 +188,14 @@ def test_who_goes_asks_all_whether_anything_is_under_way_to_it() -> None:
     one.mixer.halt()
     (_, asked), _ = told = one.ring(0.0)
     assert [to for to, _ in told] == ["b", "c"]
-    assert type(asked) is Resolve
-    assert one.mixer.busy
-    one.hear(Never("b", asked.id), 0.1)
+    assert type(asked) is ExchangeQuery
+    assert one.mixer.is_busy
+    one.hear(ExchangeAbort("b", asked.id), 0.1)
     assert one.ring(1.0) == [("c", asked)]
-    one.hear(Never("c", ("a", 1, 99)), 1.1)
-    assert one.mixer.busy
-    one.hear(Never("c", asked.id), 1.2)
-    assert not one.mixer.busy
+    one.hear(ExchangeAbort("c", ("a", 1, 99)), 1.1)
+    assert one.mixer.is_busy
+    one.hear(ExchangeAbort("c", asked.id), 1.2)
+    assert not one.mixer.is_busy
     assert one.ring(1000.0) == []
 
 
@@ -200,14 +203,14 @@ def test_one_that_is_gone_is_not_waited_for() -> None:
     one = alone(live={"b"})
     one.mixer.halt()
     one.ring(0.0)
-    one.me.live = frozenset()
+    one.me.peers = LivePeers(frozenset())
     one.ring(0.1)
-    assert not one.mixer.busy
+    assert not one.mixer.is_busy
 
 
 def test_to_one_that_goes_nothing_more_is_pushed() -> None:
     one = alone(live={"b"})
-    assert one.hear(Resolve("b", ("b", 1, 7))) == [("b", Never("a", ("b", 1, 7), "nothing is under way"))]
+    assert one.hear(ExchangeQuery("b", ("b", 1, 7))) == [("b", ExchangeAbort("a", ("b", 1, 7), "nothing is under way"))]
     assert one.turn(1.0) == []
     one.hear(push(one, 6))  # sent before it asked, and late
     assert one.turn(2.0) == []
@@ -218,17 +221,17 @@ def test_to_one_that_goes_nothing_more_is_pushed() -> None:
 def test_what_is_under_way_to_one_that_goes_is_answered_first() -> None:
     one = alone(live={"b"})
     (sent,) = one.turn(0.0)
-    assert one.hear(Resolve("b", ("b", 1, 7)), 0.1) == [sent]
-    assert one.hear(Taken("b", sent[1].id), 0.2) == [("b", Never("a", ("b", 1, 7), "nothing is under way"))]
+    assert one.hear(ExchangeQuery("b", ("b", 1, 7)), 0.1) == [sent]
+    assert one.hear(Received("b", sent[1].id), 0.2) == [("b", ExchangeAbort("a", ("b", 1, 7), "nothing is under way"))]
 
 
 def test_who_stays_after_all_mixes_with_all() -> None:
     one = alone(live={"b"})
     one.mixer.halt()
     one.ring(0.0)
-    one.hear(Resolve("b", ("b", 1, 7)), 0.1)
+    one.hear(ExchangeQuery("b", ("b", 1, 7)), 0.1)
     one.mixer.resume()
-    assert not one.mixer.busy
+    assert not one.mixer.is_busy
     assert [to for to, _ in one.turn(1.0)] == ["b"]
 
 
@@ -246,11 +249,11 @@ def test_who_stays_after_all_mixes_with_all() -> None:
 def test_what_must_not_be_mixed_is_refused_for_ever(bad) -> None:
     one = alone()
     told = one.hear(bad(one))
-    assert [type(message) for _, message in told] == [Never]
-    assert [effect.node for effect in one.effects if isinstance(effect, Note)] == ["b"]
+    assert [type(message) for _, message in told] == [ExchangeAbort]
+    assert [effect.node for effect in one.effects if isinstance(effect, JobEvent)] == ["b"]
     assert (one.mixer.mass, one.mixer.refused, one.w) == (8.0, 1, 1.0)
     other = one.reborn()
-    assert [type(message) for _, message in other.hear(push(other, 1))] == [Never]
+    assert [type(message) for _, message in other.hear(push(other, 1))] == [ExchangeAbort]
     assert other.w == 1.0
 
 
@@ -265,10 +268,10 @@ def test_refused_mass_comes_back() -> None:
     one = alone()
     ((_, sent),) = one.turn(0.0)
     one.hear(push(one, 1, mass=4.0))
-    one.hear(Never("b", sent.id), 1.0)
+    one.hear(ExchangeAbort("b", sent.id), 1.0)
     assert one.mixer.mass == 12.0
     assert one.w == pytest.approx((8 * 1 + 4 * 6) / 12)
-    assert not one.mixer.busy
+    assert not one.mixer.is_busy
 
 
 @pytest.mark.parametrize("wrong", [{"floor": 0.0}, {"floor": 1.5}, {"floor": nan}, {"repeat_s": 0.0}])

@@ -10,9 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core import topology
 from shoal.core.errors import InvalidJob
-from shoal.core.topology import Graph, complete, connected, halves, matrix, one_peer, regular, ring, spectral_gap, torus
+from shoal.core.mixing import topology
+from shoal.core.mixing.topology import (
+    Graph,
+    complete,
+    connected,
+    halves,
+    matrix,
+    one_peer,
+    regular,
+    ring,
+    spectral_gap,
+    torus,
+)
 
 SIZES = st.integers(1, 40)
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import shoal_dashboard
-from tests.house.sources import ROOT
-from tests.packaging.clean import Environment, closure, nbytes
+from tests.conventions.sources import ROOT
+from tests.packaging.clean_environment import Environment, closure, nbytes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 LEARNER = """
 
@@ -81,7 +81,8 @@ def described(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Distribu
 def test_the_wheel_has_the_pages_and_the_digits_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
-    assert {"shoal_dashboard/static/index.html", "shoal/learn/files/digits.npz"} <= set(names)
+    wanted = {"shoal_dashboard/static/index.html", "shoal/learn/files/digits.npz", "shoal/templates/pytorch/job.toml"}
+    assert wanted <= set(names)
     tops = {name.partition("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"shoal", "shoal_coordinator", "shoal_dashboard", "shoal_edge_client", "shoal_peer"}
 
@@ -136,7 +137,9 @@ def test_a_coordinator_and_a_node_without_torch_run_a_job(tmp_path: Path, wheel:
             2,
             True,
         )
-        start(base, "join", url, "--token", token, "--learner", "mine.py:learner", "--state", "state", "--name", "a")
+        start(
+            base, "join", url, "--token", token, "--learner", "mine.py:learner", "--state-dir", "state", "--name", "a"
+        )
         done = base.run("shoal", "run", "job.toml", "--json", *there, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         job = json.loads(done.stdout)["data"]["job"]

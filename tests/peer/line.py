@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.learner import Trained
-from shoal.core.tree import Tree
-from shoal.sim.toys import ToyLearner, toy_tree
+from shoal.core.algorithm.learner import Trained
+from shoal.core.model.tree import Tree
+from shoal.sim.hosts.toy_models import ToyLearner, toy_tree
 
 Points = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 STEPS, RATE = 10, 0.5

@@ -7,6 +7,7 @@ import hashlib
 import json
 import socket
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,26 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from shoal import peer_wire, wire
-from shoal.core.algorithm import Algorithm, tree_slot
-from shoal.core.gossip import Learned
-from shoal.core.machine import Result, Work
-from shoal.core.message import Metrics, Ref
-from shoal.core.peer_message import PeerMessage
-from shoal.core.tree import Tree
-from shoal.peer_wire import Letter
-from shoal.runtime.store import FileBodies
-from shoal.sim.books import floats
-from shoal.sim.toys import ToyLearner
-from shoal.sim.work import Begun
-from shoal.trust.envelope import Request, Signer, sha256
-from shoal.trust.keys import load_or_make
-from shoal_peer.app import serving
-from shoal_peer.folder import read_papers
-from shoal_peer.invite import Invited, invite
-from shoal_peer.listening import listen
-from shoal_peer.node import Node, Settings
-from shoal_peer.status import Summary
+from shoal.core.algorithm.algorithm import Algorithm, tree_slot
+from shoal.core.gossip.gossip import LocalRoundDone
+from shoal.core.mixing.pairwise_mixer import PairwiseMixer
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.machine import TaskResult, Work
+from shoal.core.protocol.message import BlobRef, Metrics
+from shoal.core.protocol.peer_message import PeerMessage
+from shoal.peering.http.peer_app import serve_peer
+from shoal.peering.state.peer_state import read_documents
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.http.server.serving import listen
+from shoal.sim.checks.conservation import floats
+from shoal.sim.hosts.toy_models import ToyLearner
+from shoal.sim.hosts.work import LearnerTask
+from shoal.trust.envelope import SignedRequest, Signer, sha256
+from shoal.trust.keys import load_or_create
+from shoal.wire import peer_codec
+from shoal.wire.payload import payload_pieces
+from shoal.wire.peer_codec import Letter
+from shoal_peer.peer_process import PeerSettings, StandalonePeer
+from shoal_peer.peer_status import PeerSummary
+from shoal_peer.provision import InvitedNode, invite
 
 PATIENCE_S = 60.0
 JOB = """
@@ -45,10 +48,10 @@ learner = "nowhere.py:learner"
 name = "fedavg"
 [gossip]
 rounds = {rounds}
-drain = {drain}
+final_exchanges_max = {drain}
 min_peers = {min_peers}
-period_s = 0.5
-patience_s = {patience_s}
+probe_interval_s = 0.5
+exchange_timeout_s = {patience_s}
 {more}
 """
 
@@ -65,56 +68,64 @@ def folders(
     silent: str = "",
     more: str = "",
 ) -> Path:
-    """What `shoal peer new` makes, for peers a, b, c, …, who may claim 100 examples. `silent`: cannot be called."""
+    """What `shoal peer init` makes, for peers a, b, c, …, who may claim 100 examples. `silent`: cannot be called."""
     job = root / "job.toml"
     least = min_peers or len(names)
     job.write_text(JOB.format(rounds=rounds, drain=drain, min_peers=least, patience_s=patience_s, more=more))
     urls = [f"http://127.0.0.1:{port}" for port in ports or [9] * len(names)]
     invited = [
-        Invited(name, "" if name in silent else url, examples=100) for name, url in zip(names, urls, strict=True)
+        InvitedNode(name, "" if name in silent else url, examples=100) for name, url in zip(names, urls, strict=True)
     ]
     invite(job, ToyLearner(1).init(3), invited, root / "peers")
     return root / "peers"
 
 
+_reserved: deque[socket.socket] = deque()
+RESERVED_MAX = 64
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return found
+    """Ports that nobody listens at, and that no connection on this machine is given before a peer listens there.
+
+    Linux leaves a bound port out when it chooses one, and lets another socket bind it too while nobody listens, where
+    both have SO_REUSEADDR.
+    """
+    made = [listen("127.0.0.1", 0) for _ in range(count)]
+    _reserved.extend(made)
+    while len(_reserved) > RESERVED_MAX:
+        _reserved.popleft().close()
+    return [one.getsockname()[1] for one in made]
 
 
 class Apart:
     """Bodies that are read here, and written there until the peer has taken them over."""
 
-    def __init__(self, bodies: FileBodies, made: FileBodies) -> None:
-        self.get, self.put = bodies.get, made.put
+    def __init__(self, bodies: FileBlobs, made: FileBlobs) -> None:
+        self.get, self.put, self.add = bodies.get, made.put, made.put
 
 
 class HereTrainer:
-    """A training process that is none. `hold` keeps every order until it is set."""
+    """A training process that is none. `hold` keeps every task until it is set."""
 
-    def __init__(self, made: FileBodies, bodies: FileBodies, number: int) -> None:
+    def __init__(self, made: FileBlobs, bodies: FileBlobs, number: int) -> None:
         self._made, self._bodies, self.learner = made, bodies, ToyLearner(number)
         self.number, self.hold, self.starts = number, asyncio.Event(), 0
         self.hold.set()
         self.training = asyncio.Event()
 
-    async def init(self, seed: int) -> tuple[Ref, float]:
+    async def init(self, seed: int) -> tuple[BlobRef, float]:
         return self._made.put({"model": self.learner.init(seed)}), float(self.number)
 
-    async def perform(self, work: Work) -> Result:
+    async def perform(self, work: Work) -> TaskResult:
         self.training.set()
         await self.hold.wait()
-        made = Begun(Algorithm(), self.learner, Apart(self._bodies, self._made), work.order, work.memory).piece(
-            work.order
-        )
-        assert isinstance(made, Result)
+        made = LearnerTask(
+            Algorithm(), self.learner, Apart(self._bodies, self._made), work.task, work.memory
+        ).run_piece(work.task)
+        assert isinstance(made, TaskResult)
         return made
 
-    async def evaluate(self, model: Ref) -> Metrics:
+    async def evaluate(self, model: BlobRef) -> Metrics:
         """Its loss is the length of its weights."""
         values = floats(tree_slot(self._bodies.get(model), "model"))
         return {"eval/accuracy": 0.5, "eval/loss": float(np.linalg.norm(values))}
@@ -133,34 +144,37 @@ class Silent:
         self.notes: list[str] = []
         self.waits: list[list[str]] = []
 
-    def round(self, effect: Learned, live: int) -> None:
+    def on_round(self, effect: LocalRoundDone, live: int) -> None:
         """A local round has ended."""
 
-    def note(self, text: str) -> None:
+    def on_event(self, text: str) -> None:
         self.notes.append(text)
 
-    def waiting(self, lines: Sequence[str]) -> None:
+    def on_waiting(self, lines: Sequence[str]) -> None:
         self.waits.append(list(lines))
 
 
 @asynccontextmanager
 async def node(
     folder: Path, number: int = 1, *, running: bool = True, hold: bool = False, **more: Any
-) -> AsyncIterator[Node]:
+) -> AsyncIterator[StandalonePeer]:
     """A peer that listens at `node.port`, and runs."""
-    with listen("127.0.0.1", more.pop("port", 0)) as sock, Node(Settings(folder, **more), Silent()) as made:
-        made.trainer = made.judge = HereTrainer(made.desk.made, made.desk.bodies, number)  # type: ignore[assignment]
+    with (
+        listen("127.0.0.1", more.pop("port", 0)) as sock,
+        StandalonePeer(PeerSettings(folder, **more), Silent()) as made,
+    ):
+        made.trainer = made.evaluator = HereTrainer(made.state.results, made.state.bodies, number)  # type: ignore[assignment]
         if hold:
             made.trainer.hold.clear()  # type: ignore[attr-defined]
         await made.start()
         made.port = sock.getsockname()[1]  # type: ignore[attr-defined]
-        async with serving(made, sock):
+        async with serve_peer(made.group, sock):
             task = asyncio.create_task(made.run())
             try:
                 yield made
             finally:
                 made.trainer.close()
-                made.pump.stop()
+                made.machine.pump.events.close()
                 await task
 
 
@@ -174,41 +188,47 @@ async def until(what: Callable[[], Any], why: str = "") -> None:
 
 def body_of(tree: Tree) -> bytes:
     """A model as it travels."""
-    return b"".join(bytes(piece) for piece in wire.payload_pieces({"model": tree}))
+    return b"".join(bytes(piece) for piece in payload_pieces({"model": tree}))
 
 
-def ref_of(body: bytes) -> Ref:
-    return Ref(hashlib.sha256(body).hexdigest(), len(body))
+def ref_of(body: bytes) -> BlobRef:
+    return BlobRef(hashlib.sha256(body).hexdigest(), len(body))
 
 
 @dataclass
-class Voice:
+class PeerClient:
     """Speaks for the peer of a folder to another one, in HTTP of its own."""
 
     folder: Path
-    to: Node
+    to: StandalonePeer
     boot: int = 1
     signer: Signer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.papers = read_papers(self.folder)
-        self.signer = Signer(load_or_make(self.folder / "key.pem"), self.papers.charter, self.boot)
+        self.documents = read_documents(self.folder)
+        self.signer = Signer(load_or_create(self.folder / "key.pem"), self.documents.charter, self.boot)
 
-    def letter(self, *messages: PeerMessage, bodies: bytes = b"") -> tuple[Request, bytes]:
+    def letter(self, *messages: PeerMessage, bodies: bytes = b"") -> tuple[SignedRequest, bytes]:
         """A letter, signed."""
-        head = peer_wire.encode(Letter("toys", tuple(messages)))
+        head = peer_codec.encode(Letter("toys", tuple(messages)))
         return self.signed(head), head + bodies
 
-    def signed(self, head: bytes) -> Request:
-        return self.signer.request(self.to.papers.me.peer_id, "POST", "/p2p/toys", "", sha256(head))
+    def signed(self, head: bytes) -> SignedRequest:
+        return self.signer.request(self.to.group.documents.me.peer_id, "POST", "/p2p/toys", "", sha256(head))
 
-    async def says(self, *messages: PeerMessage, bodies: bytes = b"") -> tuple[int, Any]:
+    async def send(self, *messages: PeerMessage, bodies: bytes = b"") -> tuple[int, Any]:
         """Send a letter: (status, messages or the problem's code)."""
         request, content = self.letter(*messages, bodies=bodies)
-        return await self.sends(request, content)
+        return await self.send_bytes(request, content)
 
-    async def sends(
-        self, request: Request, content: bytes, *, announced: int | None = None, more: str = "", path: str = "/p2p/toys"
+    async def send_bytes(
+        self,
+        request: SignedRequest,
+        content: bytes,
+        *,
+        announced: int | None = None,
+        more: str = "",
+        path: str = "/p2p/toys",
     ) -> tuple[int, Any]:
         """Send these very bytes with this very head."""
         length = len(content) if announced is None else announced
@@ -220,7 +240,7 @@ class Voice:
         status = int(head.split()[1])
         if status != 200:
             return status, json.loads(body)["code"] if body else ""
-        return status, peer_wire.decode(body[4 : 4 + peer_wire.head_bytes(body[:4])]).messages if body else ()
+        return status, peer_codec.decode(body[4 : 4 + peer_codec.head_bytes(body[:4])]).messages if body else ()
 
 
 async def raw_exchange(port: int, head: bytes, body: bytes = b"") -> bytes:
@@ -235,31 +255,34 @@ async def raw_exchange(port: int, head: bytes, body: bytes = b"") -> bytes:
             length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")), 0)
             return said + await reader.readexactly(length)
     finally:
-        writer.close()
+        writer.transport.abort()
 
 
 # How it has gone
 
 
-async def to_its_end(one: Node) -> Summary:
+async def to_its_end(one: StandalonePeer) -> PeerSummary:
     """What `shoal peer run` does: stay until nobody needs it, and leave."""
-    await one.over()
+    await one.progress.done.wait()
     return await one.leave()
 
 
-def drift(made: list[Node]) -> float:
+def mass_of(peer: StandalonePeer) -> float:
+    """Return the weight of its model, where models have one of their own."""
+    mixer = peer.gossip.mixer
+    mass = mixer.averaging.mass if isinstance(mixer, PairwiseMixer) else getattr(mixer, "mass", None)
+    return peer.gossip.me.weight if mass is None else mass
+
+
+def drift(made: list[StandalonePeer]) -> float:
     """How far sum(mass * model) is from where it began plus what was learned, relative to its size."""
     start = floats(ToyLearner(1).init(3))
-    masses = [getattr(one.gossip.mixer, "mass", None) for one in made]
-    total = sum(
-        (one.gossip.me.weight if mass is None else mass) * floats(one.gossip.me.model)
-        for one, mass in zip(made, masses, strict=True)
-    )
-    learned = sum(one.gossip.me.weight * (start + floats(one.desk.learned())) for one in made)  # type: ignore[arg-type]
+    total = sum(mass_of(one) * floats(one.gossip.me.model) for one in made)
+    learned = sum(one.gossip.me.weight * (start + floats(one.state.learned_total())) for one in made)  # type: ignore[arg-type]
     return float(np.abs(total - learned).max() / np.abs(learned).max())
 
 
-def apart(made: list[Node]) -> float:
+def apart(made: list[StandalonePeer]) -> float:
     """The greatest distance between two models, relative to their length."""
     models = [floats(one.gossip.me.model) for one in made]
     return max(float(np.linalg.norm(x - y) / np.linalg.norm(x)) for x in models for y in models)

@@ -8,55 +8,66 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.machine import Note
-from shoal.core.message import Ref
-from shoal.core.peer_message import Bulletin, Declare, Offer, Part, PeerMessage, Ping, Push, Rumour, Suspect, Swapped
-from shoal.core.plausible import lie
-from shoal.core.rumours import INCARNATION_MAX
-from shoal.peer_wire import Letter
-from shoal.trust.papers import Peer
-from shoal_peer.claims import check_claims
-from shoal_peer.jury import LIE, SAME_MAX, code_of, heeded
-from tests.peer.stage import Voice, folders, node
+from shoal.core.gossip.counter_bounds import implausible
+from shoal.core.membership.dissemination import INCARNATION_MAX
+from shoal.core.protocol.machine import JobEvent
+from shoal.core.protocol.message import BlobRef
+from shoal.core.protocol.peer_message import (
+    CoordinatorProbe,
+    CoordinatorStatus,
+    DeclareFailover,
+    ExchangeAccept,
+    MemberUpdate,
+    ModelOffer,
+    PeerMessage,
+    Ping,
+    Push,
+    RingChunk,
+)
+from shoal.peering.host.quarantine import IMPLAUSIBLE, SAME_MAX, refusal_code, without_hearsay
+from shoal.peering.roster.example_claims import check_claims
+from shoal.trust.documents import RosterEntry
+from shoal.wire.peer_codec import Letter
+from tests.peer.scenario import PeerClient, folders, node
 
-BODY = Ref("ab" * 32, 20)
-HIGHEST = Rumour("c", "left", INCARNATION_MAX + 1)
+BODY = BlobRef("ab" * 32, 20)
+HIGHEST = MemberUpdate("c", "left", INCARNATION_MAX + 1)
 
 
 def test_three_lies_put_their_sender_in_quarantine(tmp_path: Path) -> None:
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as a:
-            liar = Voice(peers / "b", a)
+            liar = PeerClient(peers / "b", a)
             for number in range(SAME_MAX):
-                assert a.quarantine.nodes == set()
-                assert await liar.says(Ping("b", 0, number, (HIGHEST,))) == (200, ())
-            assert a.quarantine.nodes == {"b"}
-            assert a.refused == {LIE: SAME_MAX}
-            assert a.pump.membership.state_of("c") == "dead", "nobody has heard of it yet"
-            status, said = await liar.says(Ping("b", 0, 9, (Rumour("c", "alive", 3),)))
+                assert a.group.refusals.quarantined == set()
+                assert await liar.send(Ping("b", 0, number, (HIGHEST,))) == (200, ())
+            assert a.group.refusals.quarantined == {"b"}
+            assert a.group.refusals.counts == {IMPLAUSIBLE: SAME_MAX}
+            assert a.group.membership.state_of("c") == "dead", "nobody has heard of it yet"
+            status, said = await liar.send(Ping("b", 0, 9, (MemberUpdate("c", "alive", 3),)))
             assert status == 200
             assert said, "that it is there itself is believed"
-            assert a.pump.membership.state_of("c") == "dead", "what it says of others is not"
+            assert a.group.membership.state_of("c") == "dead", "what it says of others is not"
 
     asyncio.run(scene())
 
 
 def test_of_one_in_quarantine_nothing_about_others_or_the_hub_is_heeded() -> None:
-    bulletin, declare = Bulletin("b", 1, False, False, 0, None), Declare("b", 2, 0, BODY, "x")
-    messages: list[PeerMessage] = [Ping("b", 0, 1, (HIGHEST,)), bulletin, declare, Suspect("b", 1)]
-    assert heeded(messages, {"c"}) == messages
-    assert heeded(messages, {"b"}) == [Ping("b", 0, 1), Suspect("b", 1)]
+    bulletin, declare = CoordinatorStatus("b", 1, False, False, 0, None), DeclareFailover("b", 2, 0, BODY, "x")
+    messages: list[PeerMessage] = [Ping("b", 0, 1, (HIGHEST,)), bulletin, declare, CoordinatorProbe("b", 1)]
+    assert without_hearsay(messages, {"c"}) == messages
+    assert without_hearsay(messages, {"b"}) == [Ping("b", 0, 1), CoordinatorProbe("b", 1)]
 
 
 def test_a_lie_has_a_code_of_its_own() -> None:
-    assert code_of(lie("b", "x")) == LIE
-    assert code_of(Note("refusal", "x", 0, "b")) == "machine"
+    assert refusal_code(implausible("b", "x")) == IMPLAUSIBLE
+    assert refusal_code(JobEvent("refusal", "x", 0, "b")) == "machine"
 
 
-def members(*examples: int) -> list[Peer]:
+def members(*examples: int) -> list[RosterEntry]:
     return [
-        Peer(name, name * 20, f"ed25519:{'0' * 64}", (), False, most)
+        RosterEntry(name, name * 20, f"ed25519:{'0' * 64}", (), False, most)
         for name, most in zip("abc", examples, strict=False)
     ]
 
@@ -64,10 +75,10 @@ def members(*examples: int) -> list[Peer]:
 @pytest.mark.parametrize(
     ("message", "most"),
     [
-        (lambda claim: Swapped("b", ("a", 1, 1), claim, 0.5, BODY), 20),
-        (lambda claim: Offer("b", 1, BODY, weight=claim), 20),
+        (lambda claim: ExchangeAccept("b", ("a", 1, 1), claim, 0.5, BODY), 20),
+        (lambda claim: ModelOffer("b", 1, BODY, weight=claim), 20),
         (lambda claim: Push("b", ("b", 1, 1), claim, BODY), 60),
-        (lambda claim: Part("b", 1, 0, 0, claim, BODY), 60),
+        (lambda claim: RingChunk("b", 1, 0, 0, claim, BODY), 60),
     ],
     ids=["swapped", "offer", "push", "part"],
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from tests.house.sources import ROOT
+from tests.conventions.sources import ROOT
 
-TEXT = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8").partition("## Folders made by hand")[0]
+TEXT = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8").partition("## Prepared folders")[0]
 PATIENCE_S = 300.0
 STRING = re.compile(r"shoal-join-[A-Za-z0-9_-]+")
 
@@ -35,7 +35,7 @@ def commands() -> list[str]:
     return [line.strip() for block in blocks("sh") for line in block.splitlines() if "shoal peer" in line]
 
 
-def test_there_are_three() -> None:
+def test_the_documentation_shows_three_commands() -> None:
     assert [" ".join(command.split()[:3]) for command in commands()] == ["shoal peer start"] + 2 * ["shoal peer join"]
 
 

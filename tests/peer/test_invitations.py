@@ -13,41 +13,41 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import InvalidJob, InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
-from shoal.runtime.http import Link
-from shoal.sim.toys import ToyLearner
+from shoal.peering.http.peer_link import wall_s
+from shoal.peering.roster.invitation import InvitationToken, JoinRequest, read_joining, read_token
+from shoal.peering.roster.roster_admission import RosterAdmission
+from shoal.peering.state.peer_state import read_documents
+from shoal.runtime.http.client import Link
+from shoal.sim.hosts.toy_models import ToyLearner
+from shoal.trust.documents import Invitation, Roster, sign_document, verify_document
 from shoal.trust.envelope import Signer, sha256
-from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import Invitation, Roster, seal, unseal
-from shoal_peer.admission import Admission
-from shoal_peer.folder import read_papers
-from shoal_peer.invitation import Joining, Token, read_joining, read_token
-from shoal_peer.invite import Invited, invite
-from shoal_peer.joining import join
-from shoal_peer.link import wall_s
-from shoal_peer.node import Node
-from tests.peer.stage import folders, free_ports, node, until
+from shoal.trust.keys import SigningKey, load_or_create
+from shoal_peer.join import join
+from shoal_peer.peer_process import StandalonePeer
+from shoal_peer.provision import InvitedNode, invite
+from tests.peer.scenario import folders, free_ports, node, until
 
 HOUR = 3600
 MARKER = "joined.json"
 
 
-def token_of(peers: Path, port: int, *, uses: int = 5, lasts_s: int = HOUR) -> Token:
+def token_of(peers: Path, port: int, *, uses: int = 5, lasts_s: int = HOUR) -> InvitationToken:
     """An invitation by the operator of these folders, to the peer at a port."""
-    admission = Admission.open(peers)
+    admission = RosterAdmission.open(peers)
     sealed = admission.invitation(uses, wall_s() + lasts_s, 50)
-    return Token("toys", (f"http://127.0.0.1:{port}",), admission.charter.digest, sealed)
+    return InvitationToken("toys", (f"http://127.0.0.1:{port}",), admission.charter.digest, sealed)
 
 
 @asynccontextmanager
-async def host(root: Path, *, rounds: int = 4, min_peers: int = 1) -> AsyncIterator[tuple[Node, Path, int]]:
+async def host(root: Path, *, rounds: int = 4, min_peers: int = 1) -> AsyncIterator[tuple[StandalonePeer, Path, int]]:
     """A peer a that admits newcomers: itself, the operator's folder, and its port."""
     ports = free_ports(1)
     peers = folders(root, "a", ports=ports, rounds=rounds, min_peers=min_peers)
-    async with node(peers / "a", 1, port=ports[0], admission=Admission.open(peers)) as a:
+    async with node(peers / "a", 1, port=ports[0], admission=RosterAdmission.open(peers)) as a:
         yield a, peers, ports[0]
 
 
-async def joined(token: Token, folder: Path, port: int, name: str = "b") -> Path:
+async def joined(token: InvitationToken, folder: Path, port: int, name: str = "b") -> Path:
     """The folder of a newcomer that has joined."""
     urls = (f"http://127.0.0.1:{port}",) if port else ()
     await asyncio.to_thread(partial(join, token, folder, name, urls, MARKER))
@@ -63,15 +63,21 @@ def test_three_come_together_with_one_string(tmp_path: Path) -> None:
             text = token_of(peers, port).text()
             folder = await joined(read_token(text), tmp_path / "b", ports[0])
             async with node(folder, 2, port=ports[0]) as b:
-                await until(lambda: "b" in a.live() and "a" in b.live())
+                await until(lambda: "b" in a.group.membership.live() and "a" in b.group.membership.live())
                 other = await joined(read_token(f" {text[:40]}\n{text[40:]} "), tmp_path / "c", ports[1], "b")
-                assert read_papers(other).me.node == "b-2"
+                assert read_documents(other).me.node == "b-2"
                 async with node(other, 3, port=ports[1]) as c:
-                    await until(lambda: b.papers.roster.version == 3 and "b-2" in b.live() and "b" in c.live())
+                    await until(
+                        lambda: (
+                            b.group.documents.roster.version == 3
+                            and "b-2" in b.group.membership.live()
+                            and "b" in c.group.membership.live()
+                        )
+                    )
                     await until(lambda: all(one.gossip.me.round == 3 for one in (a, b, c)))
-                    await until(lambda: all(one.gossip.me.seen.keys() == {"a", "b", "b-2"} for one in (a, b, c)))
-            assert read_papers(tmp_path / "b").roster.version == 3  # its next process begins with it
-            assert read_papers(peers / "a").roster_names == {"a", "b", "b-2"}
+                    await until(lambda: all(one.gossip.me.counts.seen.keys() == {"a", "b", "b-2"} for one in (a, b, c)))
+            assert read_documents(tmp_path / "b").roster.version == 3  # its next process begins with it
+            assert read_documents(peers / "a").roster_names == {"a", "b", "b-2"}
 
     asyncio.run(scene())
 
@@ -80,10 +86,10 @@ def test_a_newcomers_weight_is_bounded_and_its_key_is_its_own(tmp_path: Path) ->
     async def scene() -> None:
         async with host(tmp_path) as (a, peers, port):
             folder = await joined(token_of(peers, port), tmp_path / "b", 0)
-            me = read_papers(folder).me
-            assert (me.examples, me.inbound, me.pub) == (50, False, load_or_make(folder / "key.pem").pub)
+            me = read_documents(folder).me
+            assert (me.examples, me.inbound, me.pub) == (50, False, load_or_create(folder / "key.pem").pub)
             assert (folder / "key.pem").stat().st_mode & 0o077 == 0
-            assert a.papers.roster_names == {"a", "b"}
+            assert a.group.documents.roster_names == {"a", "b"}
             assert (folder / MARKER).is_file()
 
     asyncio.run(scene())
@@ -103,11 +109,11 @@ def test_whom_no_valid_invitation_brings_changes_nothing(tmp_path: Path, kind: s
                 token = replace(token, invitation=token_of(folders(tmp_path / "other", "a"), port).invitation)
             else:
                 token = replace(token, charter="ab" * 32)
-            before = a.papers.roster
+            before = a.group.documents.roster
             with pytest.raises(NotAllowed) as caught:
                 await joined(token, tmp_path / "b", 0)
             assert caught.value.hint
-            assert a.papers.roster == before
+            assert a.group.documents.roster == before
             assert not (tmp_path / "b" / "roster.json").exists()
 
     asyncio.run(scene())
@@ -122,11 +128,11 @@ def test_the_same_newcomer_uses_an_invitation_once(tmp_path: Path) -> None:
             folder = await joined(token, tmp_path / "b", 9)
             (folder / "roster.json").unlink()
             await joined(token, folder, 9)
-            assert a.papers.roster.version == 2
+            assert a.group.documents.roster.version == 2
             late = replace(token, invitation=token_of(peers, port, lasts_s=-1).invitation)
             await joined(late, folder, 10)
-            assert read_papers(folder).me.urls == ("http://127.0.0.1:10",)
-            assert a.links["b"].url == "http://127.0.0.1:10"
+            assert read_documents(folder).me.urls == ("http://127.0.0.1:10",)
+            assert a.group.router.links["b"].url == "http://127.0.0.1:10"
 
     asyncio.run(scene())
 
@@ -135,31 +141,34 @@ def test_a_use_that_was_written_down_before_a_crash_is_not_counted_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers = folders(tmp_path, "a")
-    admission = Admission.open(peers)
-    key = Key.make()
-    joining = Joining(admission.invitation(1, 100), "b", key.pub, ())
+    admission = RosterAdmission.open(peers)
+    key = SigningKey.make()
+    joining = JoinRequest(admission.invitation(1, 100), "b", key.pub, ())
     with monkeypatch.context() as broken:
-        broken.setattr("shoal_peer.admission.seal", lambda *_: (_ for _ in ()).throw(StorageFailed("crash")))
+        broken.setattr(
+            "shoal.peering.roster.roster_admission.sign_document",
+            lambda *_: (_ for _ in ()).throw(StorageFailed("crash")),
+        )
         with pytest.raises(StorageFailed, match="crash"):
             admission.admit(joining, 50)
-    roster = unseal(admission.admit(joining, 50), Roster, admission.charter)
+    roster = verify_document(admission.admit(joining, 50), Roster, admission.charter)
     assert [peer.node for peer in roster.peers] == ["a", "b"]
     with pytest.raises(NotAllowed, match="all 1 uses"):
-        admission.admit(replace(joining, pub=Key.make().pub), 50)
+        admission.admit(replace(joining, pub=SigningKey.make().pub), 50)
 
 
 def test_who_was_revoked_is_not_invited_again(tmp_path: Path) -> None:
     peers = folders(tmp_path, "ab")
-    admission = Admission.open(peers)
+    admission = RosterAdmission.open(peers)
     roster, _ = admission.roster()
     gone = roster.peers[1]
     without = replace(roster, version=9, peers=roster.peers[:1], revoked=(gone.peer_id,))
-    (peers / "roster.json").write_bytes(seal(without, admission.key, admission.charter))
+    (peers / "roster.json").write_bytes(sign_document(without, admission.key, admission.charter))
     with pytest.raises(NotAllowed, match="revoked"):
-        admission.admit(Joining(admission.invitation(5, 100), "b", gone.pub, ()), 50)
+        admission.admit(JoinRequest(admission.invitation(5, 100), "b", gone.pub, ()), 50)
 
 
-async def says(port: int, key: Key, charter: object, text: bytes, **changed: str) -> tuple[int, str]:
+async def send(port: int, key: SigningKey, charter: object, text: bytes, **changed: str) -> tuple[int, str]:
     """What comes of a request to join, signed with that key: status, and a refusal's code."""
     url = f"http://127.0.0.1:{port}"
 
@@ -180,20 +189,35 @@ async def says(port: int, key: Key, charter: object, text: bytes, **changed: str
 def test_a_request_to_join_must_prove_its_key(tmp_path: Path) -> None:
     async def scene() -> None:
         async with host(tmp_path) as (a, peers, port):
-            token, charter = token_of(peers, port), a.papers.charter
-            key, other = Key.make(), Key.make()
-            text = Joining(token.invitation, "b", key.pub, ()).text()
-            moved = Joining(token.invitation, "b", key.pub, ("http://127.0.0.1:6",)).text()
-            assert await says(port, other, charter, text) == (400, "trust.stranger")
-            assert await says(port, key, charter, text, content=moved.decode()) == (400, "trust.digest")
-            assert await says(port, key, charter, text, to=other.peer_id) == (400, "trust.addressee")
-            assert await says(port, key, replace(charter, config_sha="1" * 64), text) == (400, "trust.signature")
-            assert await says(port, key, charter, b"{}") == (400, "peer.join")
-            assert await says(port, key, charter, b"x" * 20_000) == (400, "body.too-large")
-            assert a.papers.roster_names == {"a"}
-            assert await says(port, key, charter, text) == (200, "")
-            assert await says(port, key, charter, text) == (400, "trust.replayed")
-            assert a.papers.roster.version == 2
+            token, charter = token_of(peers, port), a.group.documents.charter
+            key, other = SigningKey.make(), SigningKey.make()
+            text = JoinRequest(token.invitation, "b", key.pub, ()).text()
+            moved = JoinRequest(token.invitation, "b", key.pub, ("http://127.0.0.1:6",)).text()
+            assert await send(port, other, charter, text) == (400, "trust.stranger")
+            assert await send(port, key, charter, text, content=moved.decode()) == (400, "trust.digest")
+            assert await send(port, key, charter, text, to=other.peer_id) == (400, "trust.addressee")
+            assert await send(port, key, replace(charter, config_sha="1" * 64), text) == (400, "trust.signature")
+            assert await send(port, key, charter, b"{}") == (400, "peer.join")
+            assert await send(port, key, charter, b"x" * 20_000) == (400, "body.too-large")
+            assert a.group.documents.roster_names == {"a"}
+            assert await send(port, key, charter, text) == (200, "")
+            assert await send(port, key, charter, text) == (400, "trust.replayed")
+            assert a.group.documents.roster.version == 2
+
+    asyncio.run(scene())
+
+
+def test_a_roster_is_asked_for_by_the_number_of_its_version(tmp_path: Path) -> None:
+    def call(port: int, newer: str) -> str:
+        with Link(f"http://127.0.0.1:{port}") as link, pytest.raises(ShoalError) as caught:
+            link.json("GET", "/p2p/toys/roster", params={"newer": newer})
+        return caught.value.code
+
+    async def scene() -> None:
+        async with host(tmp_path) as (_, _, port):
+            for newer in ("", "-1", "one", "9" * 19):
+                assert await asyncio.to_thread(call, port, newer) == "request.malformed"
+            assert await asyncio.to_thread(call, port, "0") != "request.malformed"
 
     asyncio.run(scene())
 
@@ -203,7 +227,7 @@ def test_only_the_peer_with_the_operators_key_admits(tmp_path: Path) -> None:
         ports = free_ports(1)
         peers = folders(tmp_path, "ab", ports=[*ports, 9], min_peers=2)
         async with node(peers / "a", port=ports[0]):
-            with pytest.raises(Refused, match="admits nobody"):
+            with pytest.raises(Refused, match="cannot admit newcomers"):
                 await joined(token_of(peers, ports[0]), tmp_path / "c", 0, "c")
             with Link(f"http://127.0.0.1:{ports[0]}") as link, pytest.raises(Refused) as caught:
                 await asyncio.to_thread(partial(link.json, "GET", "/p2p/toys/roster"))
@@ -213,22 +237,22 @@ def test_only_the_peer_with_the_operators_key_admits(tmp_path: Path) -> None:
 
 
 def test_what_an_operator_signs_elsewhere_spreads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_peer.rosters.EVERY_S", 0.1)
-    monkeypatch.setattr("shoal_peer.rosters.PAUSE_S", 0.1)
+    monkeypatch.setattr("shoal.peering.http.roster_updates.EVERY_S", 0.1)
+    monkeypatch.setattr("shoal.peering.http.roster_updates.PAUSE_S", 0.1)
 
     async def scene() -> None:
         ports = free_ports(1)
         async with host(tmp_path, min_peers=9) as (a, peers, port):
             folder = await joined(token_of(peers, port), tmp_path / "b", ports[0])
             async with node(folder, 2, port=ports[0]) as b:
-                await until(lambda: "a" in b.live())
-                again = [Invited("d", "http://127.0.0.1:9")]
+                await until(lambda: "a" in b.group.membership.live())
+                again = [InvitedNode("d", "http://127.0.0.1:9")]
                 await asyncio.to_thread(partial(invite, tmp_path / "job.toml", ToyLearner(1).init(3), again, peers))
-                await until(lambda: b.papers.roster_names == {"a", "b", "d"} and "d" in b.links)
-                gone = replace(b.papers.roster, version=9, peers=a.papers.roster.peers[:1])
-                sealed = seal(gone, load_or_make(peers / "operator.pem"), a.papers.charter)
-                assert not await b.rosters.take(sealed)
-                await asyncio.wait_for(b.over(), 20)  # it is out, and leaves
+                await until(lambda: b.group.documents.roster_names == {"a", "b", "d"} and "d" in b.group.router.links)
+                gone = replace(b.group.documents.roster, version=9, peers=a.group.documents.roster.peers[:1])
+                sealed = sign_document(gone, load_or_create(peers / "operator.pem"), a.group.documents.charter)
+                assert not await b.group.roster_sync.apply(sealed)
+                await asyncio.wait_for(b.progress.done.wait(), 20)  # it is out, and leaves
 
     asyncio.run(scene())
 
@@ -236,14 +260,18 @@ def test_what_an_operator_signs_elsewhere_spreads(tmp_path: Path, monkeypatch: p
 def test_a_forged_or_older_roster_is_not_taken(tmp_path: Path) -> None:
     async def scene() -> None:
         async with host(tmp_path) as (a, peers, port):
-            old = a.papers.sealed_roster
+            old = a.group.documents.sealed_roster
             await joined(token_of(peers, port), tmp_path / "b", 0)
-            assert not await a.rosters.take(old)
-            newer = seal(replace(a.papers.roster, version=99), load_or_make(peers / "operator.pem"), a.papers.charter)
+            assert not await a.group.roster_sync.apply(old)
+            newer = sign_document(
+                replace(a.group.documents.roster, version=99),
+                load_or_create(peers / "operator.pem"),
+                a.group.documents.charter,
+            )
             forged = newer.replace(b'"version":99', b'"version":98')
-            with pytest.raises(NotAllowed, match="nobody whose word counts"):
-                await a.rosters.take(forged)
-            assert a.papers.roster.version == 2
+            with pytest.raises(NotAllowed, match="no key that"):
+                await a.group.roster_sync.apply(forged)
+            assert a.group.documents.roster.version == 2
 
     asyncio.run(scene())
 
@@ -270,7 +298,7 @@ def test_an_invitation_holds_no_key_and_survives_its_way(tmp_path: Path) -> None
     token = token_of(peers, 9)
     assert read_token(token.text()) == token
     assert len(token.text()) < 500
-    values = unseal(token.invitation, Invitation, Admission.open(peers).charter)
+    values = verify_document(token.invitation, Invitation, RosterAdmission.open(peers).charter)
     assert set(vars(values)) == {"job", "serial", "uses", "examples_max", "not_after"}
 
 
@@ -279,7 +307,7 @@ def test_an_invitation_holds_no_key_and_survives_its_way(tmp_path: Path) -> None
     [{"node": "A"}, {"pub": "x"}, {"urls": ["ftp://x"]}, {"urls": ["http://x"] * 5}, {"urls": "http://x"}, {"more": 1}],
 )
 def test_a_malformed_request_is_refused(changed: dict[str, object]) -> None:
-    values = json.loads(Joining(b"i", "b", Key.make().pub, ("http://h:1",)).text())
+    values = json.loads(JoinRequest(b"i", "b", SigningKey.make().pub, ("http://h:1",)).text())
     assert read_joining(json.dumps(values).encode()).node == "b"
     with pytest.raises(InvalidPayload):
         read_joining(json.dumps({**values, **changed}).encode())

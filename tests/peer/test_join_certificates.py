@@ -11,31 +11,33 @@ import httpx
 import pytest
 
 from shoal.core.errors import InvalidPayload, StorageFailed
+from shoal.peering.http.peer_link import wall_s
+from shoal.peering.roster.join_certificate import ENTRY_BYTES_MAX, CertificateEntry, read_entry
+from shoal.peering.state.peer_state import PeerDocuments, read_documents
+from shoal.trust.documents import JoinCert, RosterEntry, sign_document
 from shoal.trust.envelope import Signer, sha256
-from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import JoinCert, Peer, seal
-from shoal_peer.entry import ENTRY_BYTES_MAX, Entry, read_entry
-from shoal_peer.folder import Papers, read_papers
-from shoal_peer.link import wall_s
-from tests.peer.stage import folders, free_ports, node, until
-from tests.peer.test_company import company, made_in, with_roster
+from shoal.trust.keys import SigningKey, load_or_create
+from tests.peer.scenario import folders, free_ports, node, until
+from tests.peer.test_peer_group import made_in, running_group, with_roster
 
 DAY = 86_400
 
 
-def newcomer(peers: Path, known: Papers, url: str, name: str = "d", lasts_s: int = DAY) -> Papers:
-    """The papers of a node that no roster names; whoever signs the roster has certified it."""
-    key = Key.make()
+def newcomer(peers: Path, known: PeerDocuments, url: str, name: str = "d", lasts_s: int = DAY) -> PeerDocuments:
+    """The documents of a node that no roster names; whoever signs the roster has certified it."""
+    key = SigningKey.make()
     cert = JoinCert("toys", name, key.peer_id, key.pub, 50, wall_s() + lasts_s)
-    sealed = seal(cert, load_or_make(peers / "operator.pem"), known.charter)
-    me = Peer(name, key.peer_id, key.pub, (url,), True, 50)
+    sealed = sign_document(cert, load_or_create(peers / "operator.pem"), known.charter)
+    me = RosterEntry(name, key.peer_id, key.pub, (url,), True, 50)
     return replace(known, key=key, me=me, certificate=sealed)
 
 
-async def shown(papers: Papers, to: Papers, port: int, text: bytes, job: str = "toys") -> tuple[int, str]:
+async def shown(
+    documents: PeerDocuments, to: PeerDocuments, port: int, text: bytes, job: str = "toys"
+) -> tuple[int, str]:
     """What comes of showing this: the status, and a refusal's code."""
     path = f"/p2p/{job}/enter"
-    request = Signer(papers.key, papers.charter, 1).request(to.me.peer_id, "POST", path, "", sha256(text))
+    request = Signer(documents.key, documents.charter, 1).request(to.me.peer_id, "POST", path, "", sha256(text))
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"http://127.0.0.1:{port}{path}", content=text, headers=request.headers())
     return answer.status_code, "" if answer.status_code == 200 else answer.json()["code"]
@@ -45,15 +47,15 @@ def test_it_is_let_in_and_they_call_each_other(tmp_path: Path) -> None:
     async def scene() -> None:
         ports = free_ports(2)
         peers = folders(tmp_path, "a", ports=ports[:1])
-        known = read_papers(peers / "a")
+        known = read_documents(peers / "a")
         new = newcomer(peers, known, f"http://127.0.0.1:{ports[1]}")
         async with (
-            company(known, tmp_path / "x", ports[0]) as (a, told_a),
-            company(new, tmp_path / "y", ports[1]) as (_, told_d),
+            running_group(known, tmp_path / "x", ports[0]) as (a, told_a),
+            running_group(new, tmp_path / "y", ports[1]) as (_, told_d),
         ):
             await until(lambda: told_a.live == {"d"} and told_d.live == {"a"})
-            assert a.links["d"].url == f"http://127.0.0.1:{ports[1]}"
-            assert next(peer.examples for peer in a.gate.members() if peer.node == "d") == 50
+            assert a.router.links["d"].url == f"http://127.0.0.1:{ports[1]}"
+            assert next(peer.examples for peer in a.verifier.members() if peer.node == "d") == 50
 
     asyncio.run(scene())
 
@@ -64,22 +66,22 @@ def test_the_next_process_calls_who_was_let_in(tmp_path: Path) -> None:
     async def scene() -> None:
         ports = free_ports(2)
         peers = folders(tmp_path, "a", ports=ports[:1])
-        known = read_papers(peers / "a")
+        known = read_documents(peers / "a")
         new = newcomer(peers, known, f"http://127.0.0.1:{ports[1]}")
-        async with company(new, tmp_path / "y", ports[1]) as (_, told_d):
-            async with company(known, tmp_path / "x", ports[0]) as (a, told_a):
+        async with running_group(new, tmp_path / "y", ports[1]) as (_, told_d):
+            async with running_group(known, tmp_path / "x", ports[0]) as (a, told_a):
                 await until(lambda: told_a.live == {"d"})
-                a.keep()
+                a.save()
             told_d.live = frozenset()
-            async with company(known, tmp_path / "x", ports[0]) as (again, told_again):
-                assert again.links["d"].url == f"http://127.0.0.1:{ports[1]}"
+            async with running_group(known, tmp_path / "x", ports[0]) as (again, told_again):
+                assert again.router.links["d"].url == f"http://127.0.0.1:{ports[1]}"
                 await until(lambda: told_again.live == {"d"})
-                again.take_papers(with_roster(known, peers, [known.me]))
-                assert set(again.links) == {"d"}, "a roster that says nothing of it changes nothing"
+                again.update_documents(with_roster(known, peers, [known.me]))
+                assert set(again.router.links) == {"d"}, "a roster that says nothing of it changes nothing"
                 moved = replace(new.me, urls=("http://127.0.0.1:9",))
-                again.take_papers(with_roster(again.papers, peers, [known.me, moved]))
-                assert again.links["d"].url == "http://127.0.0.1:9"
-                again.keep()
+                again.update_documents(with_roster(again.documents, peers, [known.me, moved]))
+                assert again.router.links["d"].url == "http://127.0.0.1:9"
+                again.save()
         assert json.loads((tmp_path / "x" / "entered.json").read_text()) == {}, "the roster knows better by now"
 
     asyncio.run(scene())
@@ -87,7 +89,7 @@ def test_the_next_process_calls_who_was_let_in(tmp_path: Path) -> None:
 
 def test_addresses_that_are_damaged_are_named(tmp_path: Path) -> None:
     peers = folders(tmp_path, "a")
-    known = read_papers(peers / "a")
+    known = read_documents(peers / "a")
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "entered.json").write_text('{"a": ["ftp://x"]}')
     with pytest.raises(StorageFailed, match=r"entered\.json"):
@@ -98,24 +100,26 @@ def test_who_may_not_come_in_is_told_why_and_counted(tmp_path: Path) -> None:
     async def scene() -> None:
         (port,) = free_ports(1)
         peers = folders(tmp_path, "ab", ports=[port, 9])
-        known = read_papers(peers / "a")
+        known = read_documents(peers / "a")
         good = newcomer(peers, known, "http://127.0.0.1:9")
         late = newcomer(peers, known, "http://127.0.0.1:9", lasts_s=-3 * DAY)
         posing = newcomer(peers, known, "http://127.0.0.1:9", name="b")
-        async with company(known, tmp_path / "x", port) as (a, _):
-            for papers, text, refusal in (
+        async with running_group(known, tmp_path / "x", port) as (a, _):
+            for documents, text, refusal in (
                 (good, b"{}", (422, "peer.entry")),
-                (good, Entry(b"{}", ()).text(), (409, "trust.paper")),
+                (good, CertificateEntry(b"{}", ()).text(), (409, "trust.paper")),
                 (good, b"x" * (ENTRY_BYTES_MAX + 1), (413, "body.too-large")),
-                (late, Entry(late.certificate, ()).text(), (403, "trust.expired")),
-                (posing, Entry(posing.certificate, ()).text(), (403, "trust.name-taken")),
-                (posing, Entry(good.certificate, ()).text(), (403, "trust.stranger")),
+                (late, CertificateEntry(late.certificate, ()).text(), (403, "trust.expired")),
+                (posing, CertificateEntry(posing.certificate, ()).text(), (403, "trust.name-taken")),
+                (posing, CertificateEntry(good.certificate, ()).text(), (403, "trust.stranger")),
             ):
-                assert await shown(papers, known, port, text) == refusal
-                assert a.refused[refusal[1]] == 1
-            assert [peer.node for peer in a.gate.members()] == ["a", "b"]
-            assert (await shown(good, known, port, Entry(good.certificate, ()).text(), "other"))[1] == "path.unknown"
-            assert await shown(good, known, port, Entry(good.certificate, ()).text()) == (200, "")
+                assert await shown(documents, known, port, text) == refusal
+                assert a.refusals.counts[refusal[1]] == 1
+            assert [peer.node for peer in a.verifier.members()] == ["a", "b"]
+            assert (await shown(good, known, port, CertificateEntry(good.certificate, ()).text(), "other"))[
+                1
+            ] == "path.unknown"
+            assert await shown(good, known, port, CertificateEntry(good.certificate, ()).text()) == (200, "")
 
     asyncio.run(scene())
 
@@ -124,10 +128,10 @@ def test_a_job_without_a_coordinator_has_no_certificates(tmp_path: Path) -> None
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
-            new = newcomer(peers, made.papers, "http://127.0.0.1:9")
+            new = newcomer(peers, made.group.documents, "http://127.0.0.1:9")
             port = made.port  # type: ignore[attr-defined]
-            text = Entry(new.certificate, ()).text()
-            assert await shown(new, made.papers, port, text) == (409, "peer.no-certificates")
+            text = CertificateEntry(new.certificate, ()).text()
+            assert await shown(new, made.group.documents, port, text) == (409, "peer.no-certificates")
 
     asyncio.run(scene())
 
@@ -154,5 +158,5 @@ def test_what_is_malformed_is_refused(values: object) -> None:
 
 
 def test_an_entry_comes_back() -> None:
-    entry = Entry(b"a certificate", ("http://10.0.0.9:9001",))
+    entry = CertificateEntry(b"a certificate", ("http://10.0.0.9:9001",))
     assert read_entry(entry.text()) == entry

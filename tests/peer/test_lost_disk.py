@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shoal.trust.keys import next_boot
-from shoal_peer.node import Node
-from tests.peer.stage import PATIENCE_S, folders, free_ports, node, to_its_end, until
+from shoal_peer.peer_process import StandalonePeer
+from tests.peer.scenario import PATIENCE_S, folders, free_ports, node, to_its_end, until
 
 ROUNDS = 3
 
@@ -49,15 +49,15 @@ def test_a_peer_without_its_state_is_heard_and_learns_anew(tmp_path: Path, lose:
                 one.trainer.hold.set()  # type: ignore[attr-defined]
             ends = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in (*others, c))), PATIENCE_S)
             assert [one.seen for one in ends] == [dict.fromkeys("abc", ROUNDS)] * 3
-            assert not any("trust.boot-old" in one.refused for one in others)
+            assert not any("trust.boot-old" in one.group.refusals.counts for one in others)
 
     asyncio.run(scene())
 
 
-def heard_by_all(others: list[Node], one: Node) -> bool:
+def heard_by_all(others: list[StandalonePeer], one: StandalonePeer) -> bool:
     """Whether all others have taken a request of this very process."""
-    windows = [other.gate.snapshot()["windows"].get(one.papers.key.peer_id) for other in others]
-    return all(window is not None and window[0] == one.desk.boot for window in windows)
+    windows = [other.group.verifier.snapshot()["windows"].get(one.group.documents.key.peer_id) for other in others]
+    return all(window is not None and window[0] == one.state.boot for window in windows)
 
 
 def test_the_boot_number_never_falls_behind_the_clock_or_itself(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import ShoalError, Unreachable
-from shoal_peer.lan import SERVICE, Announced, Lan, own_addresses, texts
-from shoal_peer.running import announced
-from tests.peer.stage import apart, folders, node, to_its_end, until
+from shoal_peer.mdns import SERVICE, MdnsDiscovery, MdnsRecord, own_addresses, texts
+from shoal_peer.process import announce
+from tests.peer.scenario import apart, folders, node, to_its_end, until
 
 Patch = pytest.MonkeyPatch
 
@@ -101,12 +101,12 @@ def test_three_peers_without_addresses_find_each_other_and_become_one(air: Air, 
             made = []
             for number, who in enumerate("abc", 1):
                 one = await stack.enter_async_context(node(peers / who, number, lan=True))
-                await stack.enter_async_context(announced(one, "127.0.0.1", one.port))  # type: ignore[attr-defined]
+                await stack.enter_async_context(announce(one, "127.0.0.1", one.port))  # type: ignore[attr-defined]
                 made.append(one)
-            await until(lambda: all(len(one.links) == 2 for one in made), "they have not found each other")
+            await until(lambda: all(len(one.group.router.links) == 2 for one in made), "they have not found each other")
             await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 100.0)
             assert apart(made) < 0.005
-            assert not any(one.refused for one in made)
+            assert not any(one.group.refusals.counts for one in made)
         assert not air.services
 
     asyncio.run(scene())
@@ -116,18 +116,18 @@ def test_what_was_found_gives_way_to_an_address_that_works(air: Air, tmp_path: P
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True, join={"c": "http://127.0.0.1:9"}) as made:
-            ids = {peer.node: peer.peer_id for peer in made.papers.others}
-            first = made.links["b"]
-            made.found(ids["b"], "http://10.0.0.2:9001")
-            assert made.links["b"] is first
+            ids = {peer.node: peer.peer_id for peer in made.group.documents.others}
+            first = made.group.router.links["b"]
+            made.group.on_discovered(ids["b"], "http://10.0.0.2:9001")
+            assert made.group.router.links["b"] is first
             first.last_error = "nobody there"
-            made.found(ids["b"], "http://10.0.0.2:9001")
-            assert made.links["b"].url == "http://10.0.0.2:9001"
-            made.links["c"].last_error = "nobody there"
-            made.found(ids["c"], "http://10.0.0.3:9001")
-            assert made.links["c"].url == "http://127.0.0.1:9", "a person has said so"
-            made.found("nobody-of-the-roster", "http://10.0.0.4:9001")
-            assert made.links.keys() == {"b", "c"}
+            made.group.on_discovered(ids["b"], "http://10.0.0.2:9001")
+            assert made.group.router.links["b"].url == "http://10.0.0.2:9001"
+            made.group.router.links["c"].last_error = "nobody there"
+            made.group.on_discovered(ids["c"], "http://10.0.0.3:9001")
+            assert made.group.router.links["c"].url == "http://127.0.0.1:9", "a person has said so"
+            made.group.on_discovered("nobody-of-the-roster", "http://10.0.0.4:9001")
+            assert made.group.router.links.keys() == {"b", "c"}
 
     asyncio.run(scene())
 
@@ -135,8 +135,8 @@ def test_what_was_found_gives_way_to_an_address_that_works(air: Air, tmp_path: P
 def test_only_others_of_the_same_job_are_told_of(air: Air) -> None:
     found: list[tuple[str, str]] = []
 
-    def lan(job: str, peer_id: str, port: int) -> Lan:
-        return Lan(Announced(job, "x", peer_id, ("10.0.0.9",), port), lambda *one: found.append(one))
+    def lan(job: str, peer_id: str, port: int) -> MdnsDiscovery:
+        return MdnsDiscovery(MdnsRecord(job, "x", peer_id, ("10.0.0.9",), port), lambda *one: found.append(one))
 
     with lan("toys", "pa", 1), lan("other", "pb", 2), lan("toys", "pc", 3):
         assert sorted(found) == [("pa", "http://10.0.0.9:1"), ("pc", "http://10.0.0.9:3")]
@@ -146,14 +146,14 @@ def test_only_others_of_the_same_job_are_told_of(air: Air) -> None:
 def test_without_multicast_it_is_said(air: Air) -> None:
     air.broken = True
     with pytest.raises(Unreachable, match="no multicast here") as caught:
-        Lan(Announced("toys", "a", "pa", (), 1), lambda *_: None).__enter__()
+        MdnsDiscovery(MdnsRecord("toys", "a", "pa", (), 1), lambda *_: None).__enter__()
     assert "--join" in caught.value.hint
 
 
 def test_without_the_extra_it_is_said(monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "zeroconf", None)
-    with pytest.raises(ShoalError, match="--lan needs zeroconf") as caught:
-        Lan(Announced("toys", "a", "pa", (), 1), lambda *_: None)
+    with pytest.raises(ShoalError, match="--discover needs zeroconf") as caught:
+        MdnsDiscovery(MdnsRecord("toys", "a", "pa", (), 1), lambda *_: None)
     assert caught.value.code == "usage.extra"
     assert "pip install 'shoal[lan]'" in caught.value.hint
 

@@ -12,8 +12,8 @@ import pytest
 from shoal.core.errors import InvalidJob
 from shoal.mixing.push_sum import PushSumMixer
 from shoal.plugins import mixings
-from shoal_peer.node import Node
-from tests.peer.stage import PATIENCE_S, apart, drift, folders, free_ports, node, to_its_end
+from shoal_peer.peer_process import StandalonePeer
+from tests.peer.scenario import PATIENCE_S, apart, drift, folders, free_ports, node, to_its_end
 
 ROUNDS = 4
 TABLES = {
@@ -32,17 +32,17 @@ def test_all_ways_are_tried() -> None:
     assert TABLES.keys() == CHECKS.keys() == mixings().keys()
 
 
-def mean_stays(made: list[Node]) -> None:
+def mean_stays(made: list[StandalonePeer]) -> None:
     assert drift(made) < 1e-6
 
 
-def mass_stays(made: list[Node]) -> None:
+def mass_stays(made: list[StandalonePeer]) -> None:
     masses = [one.gossip.mixer.mass for one in made if isinstance(one.gossip.mixer, PushSumMixer)]
     assert sum(masses) == pytest.approx(sum(one.gossip.me.weight for one in made))
     assert len(masses) == 3
 
 
-def nothing_more(made: list[Node]) -> None:
+def nothing_more(made: list[StandalonePeer]) -> None:
     """Who leaves first may move the mean."""
 
 
@@ -50,21 +50,21 @@ CHECKS = {"pairwise": mean_stays, "push_sum": mass_stays, "neighbours": nothing_
 
 
 @pytest.mark.parametrize(("name", "check"), CHECKS.items(), ids=CHECKS)
-def test_three_peers_become_one(name: str, check: Callable[[list[Node]], None], tmp_path: Path) -> None:
+def test_three_peers_become_one(name: str, check: Callable[[list[StandalonePeer]], None], tmp_path: Path) -> None:
     async def scene() -> None:
         ports = free_ports(3)
         peers = folders(tmp_path, rounds=ROUNDS, ports=ports, more=table(name))
         async with AsyncExitStack() as stack:
             made = [
-                await stack.enter_async_context(node(peers / who, number, port=port, books=True))
+                await stack.enter_async_context(node(peers / who, number, port=port, audit=True))
                 for number, (who, port) in enumerate(zip("abc", ports, strict=True), 1)
             ]
             summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
             assert [one.rounds for one in summaries] == [ROUNDS] * 3
             assert all(one.settled and one.seen == dict.fromkeys("abc", ROUNDS) for one in summaries)
-            assert all(not one.refused for one in made)
+            assert all(not one.group.refusals.counts for one in made)
             assert apart(made) < 0.005
-            assert made[0].status()["exchanges"] == made[0].gossip.mixer.tallies()
+            assert made[0].status()["exchanges"] == made[0].gossip.mixer.counters()
             check(made)
 
     asyncio.run(scene())
@@ -80,14 +80,14 @@ def test_filtered_models_become_one_too_and_cost_less(tmp_path: Path) -> None:
         peers = folders(folder, "ab", rounds=ROUNDS, ports=ports, more=filters)
         async with AsyncExitStack() as stack:
             made = [
-                await stack.enter_async_context(node(peers / who, number, port=port, books=True))
+                await stack.enter_async_context(node(peers / who, number, port=port, audit=True))
                 for number, (who, port) in enumerate(zip("ab", ports, strict=True), 1)
             ]
             summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
             assert all(one.settled and one.seen == dict.fromkeys("ab", ROUNDS) for one in summaries)
-            assert all(not one.refused for one in made)
+            assert all(not one.group.refusals.counts for one in made)
             assert drift(made) < 1e-6
-            return made[0].standard.body_bytes, apart(made)
+            return made[0].group.expected_model.body_bytes, apart(made)
 
     whole, _ = asyncio.run(scene(""))
     short, distance = asyncio.run(scene('[[filters]]\nname = "half"'))
@@ -95,7 +95,7 @@ def test_filtered_models_become_one_too_and_cost_less(tmp_path: Path) -> None:
     assert distance < 0.02
 
 
-@pytest.mark.parametrize(("name", "field"), [("top_k", "share = 0.5"), ("quantize", "bits = 4"), ("delta", "")])
+@pytest.mark.parametrize(("name", "field"), [("top_k", "fraction = 0.5"), ("quantize", "bits = 4"), ("delta", "")])
 def test_a_filter_that_peers_cannot_use_is_refused_before_anything_starts(
     name: str, field: str, tmp_path: Path
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_mixing_of_which_filters_would_move_the_mean_says_so(mixing: str, tmp_
 
 
 def test_what_is_wrong_with_a_mixing_is_said_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(InvalidJob, match="models_per_round must be positive"):
+    with pytest.raises(InvalidJob, match="models_per_round: Input should be greater than 0"):
         folders(tmp_path, more='[gossip.mixing]\nname = "pairwise"\nmodels_per_round = 0.0')
     with pytest.raises(InvalidJob, match="no mixing is called 'rings'"):
         folders(tmp_path, more='[gossip.mixing]\nname = "rings"')

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import LearnerFailed
-from shoal.core.message import Metrics, Ref
-from tests.peer.stage import PATIENCE_S, HereTrainer, folders, free_ports, node, to_its_end
+from shoal.core.protocol.message import BlobRef, Metrics
+from tests.peer.scenario import PATIENCE_S, HereTrainer, folders, free_ports, node, to_its_end
 
 
-async def nothing(self: HereTrainer, model: Ref) -> Metrics:
+async def nothing(self: HereTrainer, model: BlobRef) -> Metrics:
     return {}
 
 
-async def failure(self: HereTrainer, model: Ref) -> Metrics:
+async def failure(self: HereTrainer, model: BlobRef) -> Metrics:
     raise LearnerFailed("no test data")
 
 
@@ -34,6 +34,6 @@ def test_a_peer_that_measures_nothing_ends(evaluate: object, tmp_path: Path, mon
                 for number, (who, port) in enumerate(zip("ab", ports, strict=True), 1)
             ]
             summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), PATIENCE_S)
-        assert [(one.finished, one.own, one.drawn) for one in summaries] == [(True, {}, {})] * 2
+        assert [(one.finished, one.final_metrics, one.end_metrics) for one in summaries] == [(True, {}, {})] * 2
 
     asyncio.run(scene())

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from shoal.cli.app import app
 from shoal.core.errors import Refused, ShoalError
-from shoal.sim.books import floats
-from shoal.sim.toys import ToyLearner
-from shoal_peer.invite import Invited, invite
+from shoal.sim.checks.conservation import floats
+from shoal.sim.hosts.toy_models import ToyLearner
 from shoal_peer.model_file import held_model, write_model
-from tests.peer.stage import JOB, folders, free_ports, node, until
+from shoal_peer.provision import InvitedNode, invite
+from tests.peer.scenario import JOB, folders, free_ports, node, until
 
 
 def unset(root: Path, ports: list[int], min_peers: int = 0) -> Path:
@@ -23,29 +23,31 @@ def unset(root: Path, ports: list[int], min_peers: int = 0) -> Path:
     job = root / "job.toml"
     text = JOB.format(rounds=2, drain=100, min_peers=min_peers, patience_s=3.0, more="")
     job.write_text(text if min_peers else text.replace("min_peers = 0\n", ""))
-    invited = [Invited(name, f"http://127.0.0.1:{port}") for name, port in zip("abc", ports, strict=False)]
+    invited = [InvitedNode(name, f"http://127.0.0.1:{port}") for name, port in zip("abc", ports, strict=False)]
     invite(job, ToyLearner(1).init(3), invited, root / "peers")
     return root / "peers"
 
 
 def test_by_default_all_of_the_roster_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three are not enough; each says who is missing, where it was called, and what to do."""
-    monkeypatch.setattr("shoal_peer.node.WAITING_AFTER_S", 0.0)
+    monkeypatch.setattr("shoal_peer.peer_status.WAITING_AFTER_S", 0.0)
 
     async def scene() -> None:
         ports = free_ports(3)
         peers = unset(tmp_path, ports)
         async with node(peers / "a", 1, port=ports[0]) as a, node(peers / "b", 2, port=ports[1]) as b:
-            await until(lambda: a.waiting and "2 of 3 peers are here; waiting for c" in a.waiting[0])
-            await until(lambda: "cannot be reached" in "".join(a.waiting))
-            assert a.waiting[1].startswith(f"c: http://127.0.0.1:{ports[2]}")
-            assert "--join NAME=URL" in a.waiting[2]
-            assert "--min-peers 2" in a.waiting[-1]
-            assert a.status()["waiting"] == a.waiting
+            await until(
+                lambda: a.start_gate.waiting and "2 of 3 peers are here; waiting for c" in a.start_gate.waiting[0]
+            )
+            await until(lambda: "cannot be reached" in "".join(a.start_gate.waiting))
+            assert a.start_gate.waiting[1].startswith(f"c: http://127.0.0.1:{ports[2]}")
+            assert "--join NAME=URL" in a.start_gate.waiting[2]
+            assert "--min-peers 2" in a.start_gate.waiting[-1]
+            assert a.status()["waiting"] == a.start_gate.waiting
             assert a.gossip.me.round == b.gossip.me.round == 0
             async with node(peers / "c", 3, port=ports[2]):
                 await until(lambda: a.gossip.me.round == 2 and b.gossip.me.round == 2)
-            assert a.watch.waits[-1] == a.waiting == []  # type: ignore[attr-defined]
+            assert a.observer.waits[-1] == a.start_gate.waiting == []  # type: ignore[attr-defined]
 
     asyncio.run(scene())
 
@@ -56,19 +58,19 @@ def test_fewer_are_enough_where_a_person_says_so(tmp_path: Path) -> None:
         peers = unset(tmp_path, ports)
         async with node(peers / "a", 1, port=ports[0], min_peers=1) as a:
             await until(lambda: a.gossip.me.round == 2)
-            assert a.watch.waits == []  # type: ignore[attr-defined]
+            assert a.observer.waits == []  # type: ignore[attr-defined]
 
     asyncio.run(scene())
 
 
 def test_a_number_that_the_roster_cannot_reach_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_peer.node.WAITING_AFTER_S", 0.0)
+    monkeypatch.setattr("shoal_peer.peer_status.WAITING_AFTER_S", 0.0)
 
     async def scene() -> None:
         ports = free_ports(2)
         async with node(unset(tmp_path, ports, min_peers=5) / "a", port=ports[0]) as a:
-            await until(lambda: a.waiting)
-            assert a.waiting[-1] == "the roster names 2 peers: invite more, or start with --min-peers 2"
+            await until(lambda: a.start_gate.waiting)
+            assert a.start_gate.waiting[-1] == "the roster names 2 peers: invite more, or start with --min-peers 2"
 
     asyncio.run(scene())
 
@@ -81,7 +83,7 @@ def test_a_peers_model_is_written_while_it_runs_and_afterwards(tmp_path: Path) -
         with pytest.raises(Refused, match="no model yet"):
             held_model(peers / "a")
         async with node(peers / "a") as a:
-            await until(lambda: (peers / "a/state/standing.json").exists() and held_model(peers / "a").round == 4)
+            await until(lambda: (peers / "a/state/machine.json").exists() and held_model(peers / "a").round == 4)
             held = held_model(peers / "a")
             assert floats(held.model).tolist() == floats(a.gossip.me.model).tolist()
             assert held.round == a.gossip.me.round

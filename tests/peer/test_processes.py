@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.core.algorithm import tree_slot
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import StorageFailed, Unreachable
-from shoal.core.message import Ref
-from shoal.core.tree import Slots
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.message import BlobRef
 from shoal.mixing.pairwise import Pairwise
-from shoal.runtime.http import Link
-from shoal.runtime.store import FileBodies
-from shoal.sim.books import Books, floats
-from shoal.sim.toys import ToyLearner
-from tests.forked import Forked, shoal
-from tests.peer.stage import folders, free_ports
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.http.client import Link
+from shoal.sim.checks.conservation import MassConservation, floats
+from shoal.sim.hosts.toy_models import ToyLearner
+from tests.peer.scenario import folders, free_ports
+from tests.support.forkserver import Forked, shoal
 
 TOY = Path(__file__).with_name("toy.py")
 PATIENCE_S = 100.0
@@ -35,7 +35,7 @@ class Process:
 
     def __init__(self, folder: Path, number: int, port: int, pause_s: float) -> None:
         self.folder, self.port = folder, port
-        self._command = ["peer", "run", str(folder), "--json", "--books"]
+        self._command = ["peer", "run", str(folder), "--json", "--audit"]
         self._command += ["--learner", f"{TOY}:learner", "--option", f"number={number}"]
         self._command += ["--option", f"pause_s={pause_s}", "--linger", str(PATIENCE_S)]
         self.log = folder / "log.txt"
@@ -96,28 +96,28 @@ class AllBodies:
     """The bodies of all peers."""
 
     def __init__(self, peers: dict[str, Process]) -> None:
-        self._folders = [FileBodies(one.folder / "state" / "bodies") for one in peers.values()]
+        self._folders = [FileBlobs(one.folder / "state" / "bodies") for one in peers.values()]
 
-    def get(self, ref: Ref) -> Slots:
+    def get(self, ref: BlobRef) -> Slots:
         for one in self._folders:
             if one.has(ref.digest):
                 return one.get(ref)
         raise StorageFailed(f"{ref} is nowhere")
 
 
-def settled_books(peers: dict[str, Process]) -> tuple[Books, float]:
+def settled_books(peers: dict[str, Process]) -> tuple[MassConservation, float]:
     """(the books of what lies on the disks, how far apart the models would be had nobody mixed)."""
     bodies: Any = AllBodies(peers)
-    kept = {name: json.loads((one.folder / "state" / "standing.json").read_text()) for name, one in peers.items()}
+    kept = {name: json.loads((one.folder / "state" / "machine.json").read_text()) for name, one in peers.items()}
     weights = {name: found["gossip"]["weight"] for name, found in kept.items()}
     start = ToyLearner(1).init(3)
-    books, alone = Books(weights, start, bodies, Pairwise().mixer), []
+    books, alone = MassConservation(weights, start, bodies, Pairwise().mixer), []
     for name, found in kept.items():
-        learned = bodies.get(Ref(*found["learned"]))["learned"]
+        learned = bodies.get(BlobRef(*found["learned"]))["learned"]
         books.learned = books.learned + weights[name] * floats(learned)
         alone.append((weights[name], floats(start) + floats(learned)))
-        books.keeps(name, found["gossip"], learned=False)
-        assert floats(tree_slot(bodies.get(Ref(*found["gossip"]["slots"])), "model")).shape == alone[-1][1].shape
+        books.record_state(name, found["gossip"], learned=False)
+        assert floats(tree_slot(bodies.get(BlobRef(*found["gossip"]["slots"])), "model")).shape == alone[-1][1].shape
     books.scale = float(np.abs(books.learned).max())
     whole = sum(weight for weight, _ in alone)
     mean = sum(weight * model for weight, model in alone) / whole
@@ -125,7 +125,6 @@ def settled_books(peers: dict[str, Process]) -> tuple[Books, float]:
     return books, apart
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> None:
     """All make their rounds; the weighted sum of all models is where it was, plus all that was learned, to 1e-6."""
@@ -141,14 +140,13 @@ def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> N
         assert all(one["finished"] for one in said.values())
         books, apart = settled_books(peers)
         assert books.drift() < 1e-6
-        assert books.spread() < 0.01 * apart
+        assert books.variance() < 0.01 * apart
         assert all(one["bytes"]["sent"] for one in said.values())
-        boots.append(json.loads((victim.folder / "state" / "standing.json").read_text())["gossip"]["boot"])
+        boots.append(json.loads((victim.folder / "state" / "machine.json").read_text())["gossip"]["boot"])
         assert boots == sorted(set(boots))
         assert len(boots) == 4
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_ctrl_c_once_settles_and_leaves_and_it_goes_on_later(tmp_path: Path) -> None:
     with processes(tmp_path, "ab", pause_s=0.1, rounds=100) as peers:
@@ -166,7 +164,6 @@ def test_ctrl_c_once_settles_and_leaves_and_it_goes_on_later(tmp_path: Path) -> 
         peers["a"].until(lambda found: found["peers"]["b"]["state"] == "alive")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_ctrl_c_ends_the_training_as_well(tmp_path: Path) -> None:
     """It is in the middle of something that takes for ever, once or more often, before the peer has even begun."""

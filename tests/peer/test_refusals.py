@@ -12,140 +12,149 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from shoal import peer_wire
 from shoal.core.errors import Refused
-from shoal.core.peer_message import Ping, Pong, Reserve, Resolve, Settle, Slot, Swap
-from shoal.core.tree import Tree
-from shoal.peer_wire import Letter
-from shoal.sim.toys import ToyLearner, toy_tree
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.peer_message import (
+    ExchangeCommit,
+    ExchangeGrant,
+    ExchangeOffer,
+    ExchangeQuery,
+    ExchangeRequest,
+    Ping,
+    PingAck,
+)
+from shoal.peering.http import connections, peer_app
+from shoal.peering.http.peer_link import wall_s
+from shoal.peering.state.peer_state import read_documents
+from shoal.sim.hosts.toy_models import ToyLearner, toy_tree
+from shoal.trust.documents import JoinCert, sign_document
 from shoal.trust.envelope import Signer, sha256
-from shoal.trust.keys import Key, load_or_make
-from shoal.trust.papers import JoinCert, seal
-from shoal_peer import app, metered
-from shoal_peer.folder import read_papers
-from shoal_peer.invite import Invited, invite
-from shoal_peer.node import Node, wall_s
-from tests.peer.stage import Voice, body_of, folders, node, raw_exchange, ref_of, until
+from shoal.trust.keys import SigningKey, load_or_create
+from shoal.wire import peer_codec
+from shoal.wire.peer_codec import Letter
+from shoal_peer.peer_process import StandalonePeer
+from shoal_peer.provision import InvitedNode, invite
+from tests.peer.scenario import PeerClient, body_of, folders, node, raw_exchange, ref_of, until
 
 XID = ("b", 90, 1)
 FINE = body_of(toy_tree((1.0, 2.0, 3.0), 1))
 OTHER = body_of(Tree.of({"w": np.ones(3, np.float32), "seen": np.array(0), "more": np.ones(1, np.float32)}))
 
 
-def swap(body: bytes = FINE, *, who: str = "b", weight: float = 2.0) -> Swap:
-    return Swap(who, XID, weight, 1e9, ref_of(body), {"b": 1})
+def swap(body: bytes = FINE, *, who: str = "b", weight: float = 2.0) -> ExchangeOffer:
+    return ExchangeOffer(who, XID, weight, 1e9, ref_of(body), {"b": 1})
 
 
-async def reserved(voice: Voice) -> None:
+async def reserved(client: PeerClient) -> None:
     """`a` keeps a slot for `b`, so that only what is wrong with a model keeps it from being mixed."""
-    status, said = await voice.says(Reserve("b", XID))
-    assert (status, type(said[0])) == (200, Slot), said
+    status, said = await client.send(ExchangeRequest("b", XID))
+    assert (status, type(said[0])) == (200, ExchangeGrant), said
 
 
-async def forged(voice: Voice) -> tuple[int, Any]:
+async def forged(client: PeerClient) -> tuple[int, Any]:
     """`c` signs as `b`."""
-    thief = type(voice)(voice.folder.with_name("c"), voice.to)
-    thief.signer.key.peer_id = voice.signer.key.peer_id
-    return await thief.says(swap(), bodies=FINE)
+    thief = type(client)(client.folder.with_name("c"), client.to)
+    thief.signer.key.peer_id = client.signer.key.peer_id
+    return await thief.send(swap(), bodies=FINE)
 
 
-async def stranger(voice: Voice) -> tuple[int, Any]:
-    voice.signer = Signer(Key.make(), voice.papers.charter, 1)
-    return await voice.says(swap(), bodies=FINE)
+async def stranger(client: PeerClient) -> tuple[int, Any]:
+    client.signer = Signer(SigningKey.make(), client.documents.charter, 1)
+    return await client.send(swap(), bodies=FINE)
 
 
-async def speaking_for_another(voice: Voice) -> tuple[int, Any]:
-    return await voice.says(swap(who="c"), bodies=FINE)
+async def speaking_for_another(client: PeerClient) -> tuple[int, Any]:
+    return await client.send(swap(who="c"), bodies=FINE)
 
 
-async def replayed(voice: Voice) -> tuple[int, Any]:
-    request, content = voice.letter(Settle("b", XID))
-    assert (await voice.sends(request, content))[0] == 200
-    return await voice.sends(request, content)
+async def replayed(client: PeerClient) -> tuple[int, Any]:
+    request, content = client.letter(ExchangeCommit("b", XID))
+    assert (await client.send_bytes(request, content))[0] == 200
+    return await client.send_bytes(request, content)
 
 
-async def of_an_earlier_process(voice: Voice) -> tuple[int, Any]:
-    assert (await voice.says(Settle("b", XID)))[0] == 200
-    return await type(voice)(voice.folder, voice.to, boot=1).says(swap(), bodies=FINE)
+async def of_an_earlier_process(client: PeerClient) -> tuple[int, Any]:
+    assert (await client.send(ExchangeCommit("b", XID)))[0] == 200
+    return await type(client)(client.folder, client.to, boot=1).send(swap(), bodies=FINE)
 
 
-async def for_somebody_else(voice: Voice) -> tuple[int, Any]:
-    head = peer_wire.encode(Letter("toys", (swap(),)))
-    request = voice.signer.request(voice.papers.me.peer_id, "POST", "/p2p/toys", "", sha256(head))
-    return await voice.sends(request, head + FINE)
+async def for_somebody_else(client: PeerClient) -> tuple[int, Any]:
+    head = peer_codec.encode(Letter("toys", (swap(),)))
+    request = client.signer.request(client.documents.me.peer_id, "POST", "/p2p/toys", "", sha256(head))
+    return await client.send_bytes(request, head + FINE)
 
 
-async def of_another_life_of_the_job(voice: Voice) -> tuple[int, Any]:
+async def of_another_life_of_the_job(client: PeerClient) -> tuple[int, Any]:
     """The same key, and a job of the same name with another charter."""
-    voice.signer = Signer(voice.signer.key, replace(voice.papers.charter, config_sha="0" * 64), 2)
-    return await voice.says(swap(), bodies=FINE)
+    client.signer = Signer(client.signer.key, replace(client.documents.charter, config_sha="0" * 64), 2)
+    return await client.send(swap(), bodies=FINE)
 
 
-async def changed_on_its_way(voice: Voice) -> tuple[int, Any]:
-    request, content = voice.letter(swap(), bodies=FINE)
-    return await voice.sends(request, content.replace(b'"weight":2.0', b'"weight":9.0'))
+async def changed_on_its_way(client: PeerClient) -> tuple[int, Any]:
+    request, content = client.letter(swap(), bodies=FINE)
+    return await client.send_bytes(request, content.replace(b'"weight":2.0', b'"weight":9.0'))
 
 
-async def another_body_than_said(voice: Voice) -> tuple[int, Any]:
-    return await voice.says(swap(), bodies=FINE[:-1] + b"\x00")
+async def another_body_than_said(client: PeerClient) -> tuple[int, Any]:
+    return await client.send(swap(), bodies=FINE[:-1] + b"\x00")
 
 
-async def another_model(voice: Voice) -> tuple[int, Any]:
-    return await voice.says(swap(OTHER), bodies=OTHER)
+async def another_model(client: PeerClient) -> tuple[int, Any]:
+    return await client.send(swap(OTHER), bodies=OTHER)
 
 
-async def another_header(voice: Voice) -> tuple[int, Any]:
+async def another_header(client: PeerClient) -> tuple[int, Any]:
     other = FINE.replace(b'"seen"', b'"sean"')
-    return await voice.says(swap(other), bodies=other)
+    return await client.send(swap(other), bodies=other)
 
 
-async def another_job(voice: Voice) -> tuple[int, Any]:
-    head = peer_wire.encode(Letter("other", (swap(),)))
-    return await voice.sends(voice.signed(head), head + FINE)
+async def another_job(client: PeerClient) -> tuple[int, Any]:
+    head = peer_codec.encode(Letter("other", (swap(),)))
+    return await client.send_bytes(client.signed(head), head + FINE)
 
 
-async def not_a_number(voice: Voice) -> tuple[int, Any]:
+async def not_a_number(client: PeerClient) -> tuple[int, Any]:
     body = body_of(toy_tree((float("nan"), 2.0, 3.0), 1))
-    return await voice.says(swap(body), bodies=body)
+    return await client.send(swap(body), bodies=body)
 
 
-async def far_too_long(voice: Voice) -> tuple[int, Any]:
+async def far_too_long(client: PeerClient) -> tuple[int, Any]:
     body = body_of(toy_tree((1000.0, 2000.0, 3000.0), 1))
-    return await voice.says(swap(body), bodies=body)
+    return await client.send(swap(body), bodies=body)
 
 
-async def too_heavy(voice: Voice) -> tuple[int, Any]:
-    return await voice.says(swap(weight=101.0), bodies=FINE)
+async def too_heavy(client: PeerClient) -> tuple[int, Any]:
+    return await client.send(swap(weight=101.0), bodies=FINE)
 
 
-async def two_models(voice: Voice) -> tuple[int, Any]:
-    return await voice.says(swap(), swap(), bodies=FINE + FINE)
+async def two_models(client: PeerClient) -> tuple[int, Any]:
+    return await client.send(swap(), swap(), bodies=FINE + FINE)
 
 
-async def more_than_said(voice: Voice) -> tuple[int, Any]:
-    return await voice.says(swap(), bodies=FINE + b"x")
+async def more_than_said(client: PeerClient) -> tuple[int, Any]:
+    return await client.send(swap(), bodies=FINE + b"x")
 
 
-async def less_than_said(voice: Voice) -> tuple[int, Any]:
-    return await voice.says(swap(), bodies=FINE[:-1])
+async def less_than_said(client: PeerClient) -> tuple[int, Any]:
+    return await client.send(swap(), bodies=FINE[:-1])
 
 
-async def two_gigabytes(voice: Voice) -> tuple[int, Any]:
-    request, _ = voice.letter(swap(), bodies=FINE)
-    return await voice.sends(request, b"", announced=2 * 2**30)
+async def two_gigabytes(client: PeerClient) -> tuple[int, Any]:
+    request, _ = client.letter(swap(), bodies=FINE)
+    return await client.send_bytes(request, b"", announced=2 * 2**30)
 
 
-async def compressed(voice: Voice) -> tuple[int, Any]:
-    request, content = voice.letter(Settle("b", XID))
-    return await voice.sends(request, content, more="Content-Encoding: gzip\r\n")
+async def compressed(client: PeerClient) -> tuple[int, Any]:
+    request, content = client.letter(ExchangeCommit("b", XID))
+    return await client.send_bytes(request, content, more="Content-Encoding: gzip\r\n")
 
 
-async def elsewhere(voice: Voice) -> tuple[int, Any]:
-    request, content = voice.letter(Settle("b", XID))
-    return await voice.sends(request, content, path="/p2p/other")
+async def elsewhere(client: PeerClient) -> tuple[int, Any]:
+    request, content = client.letter(ExchangeCommit("b", XID))
+    return await client.send_bytes(request, content, path="/p2p/other")
 
 
-REFUSALS: dict[Callable[[Voice], Awaitable[tuple[int, Any]]], tuple[int, str]] = {
+REFUSALS: dict[Callable[[PeerClient], Awaitable[tuple[int, Any]]], tuple[int, str]] = {
     forged: (403, "trust.signature"),
     stranger: (403, "trust.stranger"),
     speaking_for_another: (409, "peer.sender"),
@@ -154,7 +163,7 @@ REFUSALS: dict[Callable[[Voice], Awaitable[tuple[int, Any]]], tuple[int, str]] =
     for_somebody_else: (409, "trust.addressee"),
     of_another_life_of_the_job: (403, "trust.signature"),
     changed_on_its_way: (409, "trust.digest"),
-    another_body_than_said: (422, "body.digest"),
+    another_body_than_said: (422, "blob.digest"),
     another_model: (422, "payload.length"),
     another_header: (422, "payload.header"),
     another_job: (409, "peer.job"),
@@ -170,7 +179,7 @@ REFUSALS: dict[Callable[[Voice], Awaitable[tuple[int, Any]]], tuple[int, str]] =
 }
 
 
-def values(made: Node) -> bytes:
+def values(made: StandalonePeer) -> bytes:
     return bytes(made.gossip.me.model.buffer)
 
 
@@ -179,20 +188,20 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
-            before, bodies = values(made), made.desk.bodies.digests()
-            await reserved(Voice(peers / "b", made, boot=1))
+            before, bodies = values(made), made.state.bodies.digests()
+            await reserved(PeerClient(peers / "b", made, boot=1))
             status, code = REFUSALS[wrong]
             with capture_logs() as lines:
-                assert await wrong(Voice(peers / "b", made, boot=2)) == (status, code)
+                assert await wrong(PeerClient(peers / "b", made, boot=2)) == (status, code)
             assert [line["code"] for line in lines if line["event"] == "refused" and line["why"]] == [code]
             assert values(made) == before
             assert made.status()["refused"] == {code: 1}
-            assert made.desk.bodies.digests() == bodies
-            with made.desk.awaited.still() as awaited:
+            assert made.state.bodies.digests() == bodies
+            with made.state.holds.frozen() as awaited:
                 assert not awaited
             # And the same as it should be is taken, so it was that which was wrong with it.
-            status, said = await Voice(peers / "b", made, boot=3).says(swap(), bodies=FINE)
-            assert (status, type(said[0]).__name__) == (200, "Swapped")
+            status, said = await PeerClient(peers / "b", made, boot=3).send(swap(), bodies=FINE)
+            assert (status, type(said[0]).__name__) == (200, "ExchangeAccept")
             assert values(made) != before
 
     asyncio.run(scene())
@@ -204,23 +213,23 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
 DAY_S = 86_400
 
 
-def sealed(root: Path, paper: Any) -> bytes:
-    """A paper that the operator of these folders has signed."""
-    charter = read_papers(root / "a").charter
-    return seal(paper, load_or_make(root / "operator.pem"), charter)
+def sealed(root: Path, document: Any) -> bytes:
+    """A document that the operator of these folders has signed."""
+    charter = read_documents(root / "a").charter
+    return sign_document(document, load_or_create(root / "operator.pem"), charter)
 
 
 def test_who_was_revoked_is_refused(tmp_path: Path) -> None:
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
-            voice = Voice(peers / "b", made)
-            await reserved(voice)
-            before, roster = values(made), made.papers.roster
+            client = PeerClient(peers / "b", made)
+            await reserved(client)
+            before, roster = values(made), made.group.documents.roster
             left = tuple(peer for peer in roster.peers if peer.node != "b")
-            gone = replace(roster, version=2, peers=left, revoked=(voice.papers.me.peer_id,))
-            made.gate.take_roster(sealed(peers, gone))
-            assert await voice.says(swap(), bodies=FINE) == (403, "trust.revoked")
+            gone = replace(roster, version=2, peers=left, revoked=(client.documents.me.peer_id,))
+            made.group.verifier.update_roster(sealed(peers, gone))
+            assert await client.send(swap(), bodies=FINE) == (403, "trust.revoked")
             assert values(made) == before
             assert made.status()["refused"] == {"trust.revoked": 1}
 
@@ -236,12 +245,12 @@ def test_a_newcomers_certificate_ends(age_s: int, refused: dict[str, int], tmp_p
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
-            key = Key.make()
+            key = SigningKey.make()
             cert = JoinCert("toys", "new", key.peer_id, key.pub, 100, wall_s() - age_s)
-            made.gate.introduce(sealed(peers, cert), wall_s() - 10 * DAY_S)
-            voice, before = Voice(peers / "b", made), values(made)
-            voice.signer = Signer(key, voice.papers.charter, 1)
-            status, said = await voice.says(Settle("new", ("new", 1, 1)))
+            made.group.verifier.introduce(sealed(peers, cert), wall_s() - 10 * DAY_S)
+            client, before = PeerClient(peers / "b", made), values(made)
+            client.signer = Signer(key, client.documents.charter, 1)
+            status, said = await client.send(ExchangeCommit("new", ("new", 1, 1)))
             assert (status, said) == ((403, "trust.expired") if refused else (200, ()))
             assert values(made) == before
             assert made.status()["refused"] == refused
@@ -253,14 +262,14 @@ def test_a_newcomers_certificate_ends(age_s: int, refused: dict[str, int], tmp_p
 def test_a_clock_that_is_a_day_off_keeps_nobody_out(ahead_s: int, tmp_path: Path, monkeypatch: Any) -> None:
     async def scene() -> None:
         peers = folders(tmp_path)
-        monkeypatch.setattr(app, "wall_s", lambda: wall_s() + ahead_s)
+        monkeypatch.setattr(peer_app, "wall_s", lambda: wall_s() + ahead_s)
         async with node(peers / "a", hold=True) as made:
-            voice, before = Voice(peers / "b", made), values(made)
-            await reserved(voice)
-            status, said = await voice.says(swap(), bodies=FINE)
-            assert (status, type(said[0]).__name__) == (200, "Swapped")
+            client, before = PeerClient(peers / "b", made), values(made)
+            await reserved(client)
+            status, said = await client.send(swap(), bodies=FINE)
+            assert (status, type(said[0]).__name__) == (200, "ExchangeAccept")
             assert values(made) != before
-            assert not made.refused
+            assert not made.group.refusals.counts
 
     asyncio.run(scene())
 
@@ -268,18 +277,18 @@ def test_a_clock_that_is_a_day_off_keeps_nobody_out(ahead_s: int, tmp_path: Path
 def test_an_older_roster_than_the_one_held_is_refused(tmp_path: Path) -> None:
     peers = folders(tmp_path, "ab")
     older = (peers / "a" / "roster.json").read_bytes()
-    invite(tmp_path / "job.toml", ToyLearner(1).init(3), [Invited("c", "")], peers)
+    invite(tmp_path / "job.toml", ToyLearner(1).init(3), [InvitedNode("c", "")], peers)
 
     async def scene() -> None:
         async with node(peers / "a") as made:
-            made._keep()
-            state = (peers / "a" / "state" / "gate.json").read_bytes()
+            made.group.save()
+            state = (peers / "a" / "state" / "windows.json").read_bytes()
         (peers / "a" / "roster.json").write_bytes(older)
         with pytest.raises(Refused, match=r"roster \(1,\)") as caught:
             async with node(peers / "a"):
                 raise AssertionError("it has started")
         assert caught.value.code == "trust.roster-old"
-        assert (peers / "a" / "state" / "gate.json").read_bytes() == state
+        assert (peers / "a" / "state" / "windows.json").read_bytes() == state
 
     asyncio.run(scene())
 
@@ -288,9 +297,9 @@ def test_who_waits_for_a_continue_is_refused_without_one(tmp_path: Path) -> None
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
-            voice = Voice(peers / "b", made)
-            await reserved(voice)
-            request, content = voice.letter(swap(), bodies=FINE)
+            client = PeerClient(peers / "b", made)
+            await reserved(client)
+            request, content = client.letter(swap(), bodies=FINE)
             lines = [f"POST /p2p/toys HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(content)}"]
             lines += [f"{name}: {value}" for name, value in request.headers().items()]
             head = "\r\n".join(lines)
@@ -317,41 +326,13 @@ def test_a_foreign_host_reads_nothing(tmp_path: Path, path: str) -> None:
     asyncio.run(scene())
 
 
-def test_a_head_has_a_limit(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with node(folders(tmp_path) / "a", hold=True) as made:
-            for long in (b"X-A: " + b"a" * 10_000_000, b"x: y\r\n" * 100_000, b"x: y\r\n" * 128):
-                reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
-                writer.write(b"GET /p2p HTTP/1.1\r\nHost: 127.0.0.1\r\n" + long + b"\r\n\r\n")
-                async with asyncio.timeout(60):
-                    found = await reader.read()
-                assert found.startswith(b"HTTP/1.1 431 ")
-                assert b'"code": "head.too-large"' in found
-                writer.close()
-
-    asyncio.run(scene())
-
-
-def test_who_never_ends_his_head_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        monkeypatch.setattr(metered, "HEAD_RECEIPT_S", 1)
-        async with node(folders(tmp_path) / "a", hold=True) as made:
-            reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
-            writer.write(b"POST /p2p/toys HTTP/1.1\r\nHost:")
-            async with asyncio.timeout(60):
-                assert await reader.read() == b""
-            writer.close()
-
-    asyncio.run(scene())
-
-
 def test_who_sends_a_body_too_slowly_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        monkeypatch.setattr(metered, "BODY_GRACE_S", 1)
+        monkeypatch.setattr(connections, "BODY_GRACE_S", 1)
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
-            voice = Voice(peers / "b", made)
-            request, content = voice.letter(swap(), bodies=FINE)
+            client = PeerClient(peers / "b", made)
+            request, content = client.letter(swap(), bodies=FINE)
             lines = [f"POST /p2p/toys HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}"]
             lines += [f"{name}: {value}" for name, value in request.headers().items()]
             reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
@@ -359,8 +340,8 @@ def test_who_sends_a_body_too_slowly_is_hung_up_on(tmp_path: Path, monkeypatch: 
             async with asyncio.timeout(60):
                 assert await reader.read() == b""
             writer.close()
-            await until(lambda: not list((made.desk.bodies.folder / "partial").glob("*/*")), "a piece of it is left")
-            with made.desk.awaited.still() as awaited:
+            await until(lambda: not list((made.state.bodies.folder / "partial").glob("*/*")), "a piece of it is left")
+            with made.state.holds.frozen() as awaited:
                 assert not awaited
 
     asyncio.run(scene())
@@ -370,13 +351,13 @@ def test_pings_are_answered_while_it_trains_and_while_a_model_is_asked_after(tmp
     async def scene() -> None:
         peers = folders(tmp_path, min_peers=1)
         async with node(peers / "a", hold=True) as made:
-            voice = Voice(peers / "b", made)
+            client = PeerClient(peers / "b", made)
             await asyncio.wait_for(made.trainer.training.wait(), 60)  # type: ignore[attr-defined]
-            status, said = await voice.says(Ping("b", 1, 7), Resolve("b", XID))
+            status, said = await client.send(Ping("b", 1, 7), ExchangeQuery("b", XID))
             assert status == 200
-            assert [type(one).__name__ for one in said if not hasattr(one, "news") or isinstance(one, Pong)] == [
-                "Pong",
-                "Never",
+            assert [type(one).__name__ for one in said if not hasattr(one, "news") or isinstance(one, PingAck)] == [
+                "PingAck",
+                "ExchangeAbort",
             ]
             assert not made.gossip.me.round
 

@@ -14,16 +14,18 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.core.message import Poll
-from shoal.runtime.http import Link
-from shoal.runtime.relay import Carried, seal, seal_body
+from shoal.core.protocol.message import Poll
+from shoal.peering.host.peer_group import PeerGroup
+from shoal.peering.http.relay_server import AT_ONCE_EACH_MAX, MODELS_MAX, RelayAllowance, RelayUplink
+from shoal.peering.state.byte_counts import ByteCounts
+from shoal.peering.state.peer_state import PeerDocuments, read_documents
+from shoal.runtime.http.client import Link
+from shoal.runtime.http.relay import RelayedRequest, seal, seal_body
 from shoal.trust.envelope import Signer
-from shoal.trust.keys import Key
-from shoal_peer.carriage import AT_ONCE_EACH_MAX, MODELS_MAX, Allowance, Carrier
-from shoal_peer.company import Company
-from shoal_peer.folder import Papers, read_papers
-from tests.peer.stage import folders, free_ports, raw_exchange, until
-from tests.peer.test_company import company, with_roster
+from shoal.trust.keys import SigningKey
+from shoal.wire.payload import payload_layout
+from tests.peer.scenario import folders, free_ports, raw_exchange, until
+from tests.peer.test_peer_group import running_group, with_roster
 
 LENGTH = 3_000_000
 DIGEST = "ab" * 32
@@ -89,18 +91,18 @@ def hub() -> Iterator[Hub]:
 class Scene:
     """`a` carries; `b` and `c` are peers of the same job."""
 
-    carrier: Company
+    carrier: PeerGroup
     folder: Path
     port: int
 
-    def papers(self, name: str = "b") -> Papers:
-        return read_papers(self.folder / name)
+    def documents(self, name: str = "b") -> PeerDocuments:
+        return read_documents(self.folder / name)
 
     def signer(self, name: str = "b", boot: int = 1) -> Signer:
-        papers = self.papers(name)
-        return Signer(papers.key, papers.charter, boot)
+        documents = self.documents(name)
+        return Signer(documents.key, documents.charter, boot)
 
-    async def asks(self, carried: Carried, content: Any = None, **headers: str) -> httpx.Response:
+    async def asks(self, carried: RelayedRequest, content: Any = None, **headers: str) -> httpx.Response:
         """What the carrier answers."""
         signed = carried.request
         url = f"http://127.0.0.1:{self.port}/p2p/toys/hub{signed.path}{'?' if signed.query else ''}{signed.query}"
@@ -115,9 +117,10 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     ports = free_ports(3)
     peers = folders(tmp_path, "abc", ports=ports)
-    async with company(read_papers(peers / "a"), tmp_path / "x", ports[0]) as (made, _):
+    async with running_group(read_documents(peers / "a"), tmp_path / "x", ports[0]) as (made, _):
         with Link(hub.url, credential="shn_of_a") as link:
-            made.carry_with(Carrier(link, Allowance(mib * 2**20)), has_way)
+            counts = ByteCounts(tmp_path / "carried.json")
+            made.enable_relay(RelayUplink(link, RelayAllowance(mib * 2**20)), has_way, counts)
             yield Scene(made, peers, ports[0])
             link.abort()
 
@@ -143,7 +146,7 @@ def test_it_goes_through_as_it_is_and_is_counted(tmp_path: Path, hub: Hub) -> No
             assert {name: headers[name.lower()] for name in word.request.headers()} == word.request.headers()
             await until(lambda: stage.carrier.peers()["b"]["carried"] > LENGTH)
             assert stage.carrier.peers()["c"]["carried"] == 0
-            assert not stage.carrier.carriage.open["b"]  # type: ignore[union-attr]  # it carries
+            assert not stage.carrier.relay.open["b"]  # type: ignore[union-attr]  # it carries
 
     asyncio.run(play())
 
@@ -151,7 +154,7 @@ def test_it_goes_through_as_it_is_and_is_counted(tmp_path: Path, hub: Hub) -> No
 def test_long_bodies_go_both_ways_in_pieces(tmp_path: Path, hub: Hub) -> None:
     async def play() -> None:
         async with scene(tmp_path, hub) as stage:
-            stage.carrier.standard.__dict__["layout"] = replace_layout(stage)
+            stage.carrier.expected_model.__dict__["layout"] = replace_layout(stage)
             signer = stage.signer()
             sent = b"\x05" * LENGTH
             up = await stage.asks(seal_body(signer, "PUT", DIGEST), sent, **{"Content-Range": "bytes 7-9/10"})
@@ -162,8 +165,8 @@ def test_long_bodies_go_both_ways_in_pieces(tmp_path: Path, hub: Hub) -> None:
             assert (there.headers["content-length"], there.content) == (str(LENGTH), b"")
             down = await stage.asks(seal_body(signer, "GET", DIGEST), Range="bytes=5-")
             assert (down.content, hub.came[2][2]["range"]) == (hub.answer, "bytes=5-")
-            long = MODELS_MAX * stage.carrier.standard.body_bytes + 2**21
-            line = f"PUT /p2p/toys/hub/api/v1/jobs/toys/bodies/{DIGEST} HTTP/1.1"
+            long = MODELS_MAX * stage.carrier.expected_model.body_bytes + 2**21
+            line = f"PUT /p2p/toys/hub/api/v1/jobs/toys/blobs/{DIGEST} HTTP/1.1"
             head = f"{line}\r\nHost: a\r\nContent-Length: {long}\r\n\r\n"
             assert b"413 " in await raw_exchange(stage.port, head.encode()), "before a byte of it was sent"
 
@@ -174,23 +177,24 @@ def replace_layout(stage: Scene) -> Any:
     """A job of longer models than a toy's."""
     import numpy as np
 
-    from shoal.core.tree import Tree
-    from shoal.wire import payload_layout
+    from shoal.core.model.tree import Tree
 
-    assert stage.carrier.standard.body_bytes < LENGTH
+    assert stage.carrier.expected_model.body_bytes < LENGTH
     return payload_layout({"model": Tree.of({"w": np.zeros(200_000, np.float32)}).layout})
 
 
-Try = Callable[[Scene, Carried], tuple[Carried, str]]
-TRIES: dict[str, Callable[[Scene], tuple[Carried, int, str]]] = {
+Try = Callable[[Scene, RelayedRequest], tuple[RelayedRequest, str]]
+TRIES: dict[str, Callable[[Scene], tuple[RelayedRequest, int, str]]] = {
     "a stranger": lambda s: (
-        seal(Signer(Key.make(), s.papers().charter, 1), "b", 1, Poll("b")),
+        seal(Signer(SigningKey.make(), s.documents().charter, 1), "b", 1, Poll("b")),
         403,
         "trust.stranger",
     ),
     "another signature": lambda s: (forged(s), 403, "trust.signature"),
     "for another than the coordinator": lambda s: (
-        Carried(s.signer().request(s.papers("a").key.peer_id, "POST", "/api/v1/jobs/toys/relay", "term=1", DIGEST)),
+        RelayedRequest(
+            s.signer().request(s.documents("a").key.peer_id, "POST", "/api/v1/jobs/toys/relay", "term=1", DIGEST)
+        ),
         409,
         "trust.addressee",
     ),
@@ -198,20 +202,20 @@ TRIES: dict[str, Callable[[Scene], tuple[Carried, int, str]]] = {
     "another route": lambda s: (path_of(s, "POST", "/api/v1/jobs"), 404, "relay.path"),
     "another method": lambda s: (path_of(s, "GET", "/api/v1/jobs/toys/relay"), 404, "relay.path"),
     "a way out": lambda s: (path_of(s, "POST", "/api/v1/jobs/toys/relay/%2e%2e/stop"), 404, "relay.path"),
-    "nobody's word": lambda s: (Carried(replace(forged(s).request, signature="x")), 409, "trust.head"),
+    "nobody's word": lambda s: (RelayedRequest(replace(forged(s).request, signature="x")), 409, "trust.head"),
 }
 
 
-def forged(stage: Scene) -> Carried:
+def forged(stage: Scene) -> RelayedRequest:
     """`c` says it is `b`."""
     word = seal(stage.signer("c"), "b", 1, Poll("b"))
-    return replace(word, request=replace(word.request, sender=stage.papers("b").key.peer_id))
+    return replace(word, request=replace(word.request, sender=stage.documents("b").key.peer_id))
 
 
-def path_of(stage: Scene, method: str, path: str) -> Carried:
+def path_of(stage: Scene, method: str, path: str) -> RelayedRequest:
     signer = stage.signer()
     to = seal(signer, "b", 1, Poll("b")).request.to
-    return Carried(signer.request(to, method, path, "", DIGEST))
+    return RelayedRequest(signer.request(to, method, path, "", DIGEST))
 
 
 @pytest.mark.parametrize("what", TRIES)
@@ -221,12 +225,12 @@ def test_not_for_everybody_and_not_everything(tmp_path: Path, hub: Hub, what: st
             word, status, expected = TRIES[what](stage)
             assert code(await stage.asks(word), status) == expected
             assert hub.came == []
-            assert stage.carrier.refused[expected] == 1
+            assert stage.carrier.refusals.counts[expected] == 1
 
     asyncio.run(play())
 
 
-def test_a_word_is_passed_on_once(tmp_path: Path, hub: Hub) -> None:
+def test_a_request_is_relayed_once(tmp_path: Path, hub: Hub) -> None:
     async def play() -> None:
         async with scene(tmp_path, hub) as stage:
             word = seal(stage.signer(), "b", 1, Poll("b"))
@@ -240,9 +244,9 @@ def test_a_word_is_passed_on_once(tmp_path: Path, hub: Hub) -> None:
 def test_who_was_removed_from_the_roster_is_a_stranger(tmp_path: Path, hub: Hub) -> None:
     async def play() -> None:
         async with scene(tmp_path, hub) as stage:
-            papers = stage.carrier.papers
-            left = [peer for peer in papers.roster.peers if peer.node != "b"]
-            stage.carrier.take_papers(with_roster(papers, stage.folder, left))
+            documents = stage.carrier.documents
+            left = [peer for peer in documents.roster.peers if peer.node != "b"]
+            stage.carrier.update_documents(with_roster(documents, stage.folder, left))
             assert code(await stage.asks(seal(stage.signer(), "b", 1, Poll("b"))), 403) == "trust.stranger"
 
     asyncio.run(play())
@@ -275,7 +279,7 @@ def test_more_than_is_allowed_is_refused_with_the_time_to_wait(tmp_path: Path, h
 
 def test_an_allowance_fills_up_again_but_not_beyond_a_minute() -> None:
     now = 0.0
-    allowance = Allowance(600.0, lambda: now)
+    allowance = RelayAllowance(600.0, lambda: now)
     allowance.spend(700)
     assert allowance.wait_s() == pytest.approx(11.0)
     now = 11.0
@@ -285,7 +289,7 @@ def test_an_allowance_fills_up_again_but_not_beyond_a_minute() -> None:
     assert allowance.wait_s() == 0.0, "a minute's bytes were saved up"
     allowance.spend(1)
     assert allowance.wait_s() > 0.0, "but no more than that"
-    assert Allowance(0.0).is_none
+    assert RelayAllowance(0.0).is_none
 
 
 def test_one_peer_cannot_take_all_turns(tmp_path: Path, hub: Hub) -> None:
@@ -303,7 +307,7 @@ def test_one_peer_cannot_take_all_turns(tmp_path: Path, hub: Hub) -> None:
             hub.wait.set()
             assert {one.status_code for one in await asyncio.gather(*waiting, other)} == {200}
             # Whoever has the last byte of an answer may be a moment ahead of who has passed it on.
-            await until(lambda: stage.carrier.carriage.open.total() == 0)  # type: ignore[union-attr]  # it carries
+            await until(lambda: stage.carrier.relay.open.total() == 0)  # type: ignore[union-attr]  # it carries
 
     asyncio.run(play())
 
@@ -314,7 +318,7 @@ def test_an_answer_that_breaks_off_is_not_made_up(tmp_path: Path, hub: Hub) -> N
         async with scene(tmp_path, hub) as stage:
             with pytest.raises(httpx.TransportError):
                 await stage.asks(seal(stage.signer(), "b", 1, Poll("b")))
-            await until(lambda: stage.carrier.carriage.open.total() == 0)  # type: ignore[union-attr]  # it carries
+            await until(lambda: stage.carrier.relay.open.total() == 0)  # type: ignore[union-attr]  # it carries
 
     asyncio.run(play())
 
@@ -324,7 +328,7 @@ def test_a_coordinator_that_does_not_answer_is_said_to_be_so(tmp_path: Path, hub
         async with scene(tmp_path, hub) as stage:
             hub.close()
             assert code(await stage.asks(seal(stage.signer(), "b", 1, Poll("b"))), 502) == "relay.unreachable"
-            assert stage.carrier.carriage.open.total() == 0  # type: ignore[union-attr]  # it carries
+            assert stage.carrier.relay.open.total() == 0  # type: ignore[union-attr]  # it carries
 
     asyncio.run(play())
 
@@ -332,7 +336,7 @@ def test_a_coordinator_that_does_not_answer_is_said_to_be_so(tmp_path: Path, hub
 def test_where_there_is_no_coordinator_nothing_is_passed_on(tmp_path: Path, hub: Hub) -> None:
     async def play() -> None:
         async with scene(tmp_path, hub) as stage:
-            stage.carrier.carriage = None
+            stage.carrier.relay = None
             assert code(await stage.asks(seal(stage.signer(), "b", 1, Poll("b"))), 404) == "relay.none"
             assert "carried" not in stage.carrier.peers()["b"]
 

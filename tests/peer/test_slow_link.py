@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shoal.core.learner import Trained
-from shoal.core.tree import Tree
-from shoal.sim.toys import ToyLearner
-from tests.peer import stage
-from tests.peer.stage import folders, free_ports, node, until
+from shoal.core.algorithm.learner import Trained
+from shoal.core.model.tree import Tree
+from shoal.sim.hosts.toy_models import ToyLearner
+from tests.peer import scenario
+from tests.peer.scenario import folders, free_ports, node, until
 
 NUMBERS = 300_000
 BYTES_PER_S = 400_000.0
@@ -29,6 +29,9 @@ class Big(ToyLearner):
 
     def init(self, seed: int) -> Tree:
         return Tree.of({"w": np.ones(NUMBERS, np.float32)})
+
+    def load(self, model: Tree) -> None:
+        self._model = model
 
     def train(self, *given: Any, **more: Any) -> Trained:
         return Trained(1.0)
@@ -48,8 +51,9 @@ async def throttled(port: int, to: int) -> AsyncIterator[None]:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", to, limit=PIECE)
         try:
-            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
-        except OSError:
+            with suppress(OSError):
+                await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+        finally:
             writer.transport.abort()
             back.transport.abort()
 
@@ -62,7 +66,7 @@ async def throttled(port: int, to: int) -> AsyncIterator[None]:
 
 def test_a_model_that_takes_longer_than_patience_is_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was: the slot ran out, the model was asked for again while it came, and no exchange came to its end."""
-    monkeypatch.setattr(stage, "ToyLearner", Big)
+    monkeypatch.setattr(scenario, "ToyLearner", Big)
     own, seen = free_ports(2), free_ports(2)
     more = f'mixing = {{ name = "pairwise", slot_s = {PATIENCE_S} }}'
     peers = folders(tmp_path, "ab", rounds=2, patience_s=PATIENCE_S, ports=seen, more=more)
@@ -74,8 +78,10 @@ def test_a_model_that_takes_longer_than_patience_is_mixed(tmp_path: Path, monkey
             node(peers / "a", 1, port=own[0]) as a,
             node(peers / "b", 2, port=own[1]) as b,
         ):
-            await until(lambda: len(a.gossip.me.seen) == len(b.gossip.me.seen) == 2, "they have not mixed")
-            crossed = a.ledger.totals()
+            await until(
+                lambda: len(a.gossip.me.counts.seen) == len(b.gossip.me.counts.seen) == 2, "they have not mixed"
+            )
+            crossed = a.group.byte_counts.totals()
             assert crossed["sent"]["b"] + crossed["received"]["b"] < 4.5 * 4 * NUMBERS, "two models, or four"
 
     asyncio.run(scene())

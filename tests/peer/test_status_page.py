@@ -12,16 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.cli.app import app
-from shoal_peer.overview import Overview, PeerRow, overview
-from shoal_peer.page import HEADERS, STYLE, render
-from tests.peer.stage import folders, free_ports, node, until
+from shoal.peering.http.node_overview import NodeOverview, PeerOverview, overview
+from shoal.peering.http.status_page import HEADERS, STYLE, render
+from tests.peer.scenario import folders, free_ports, node, until
 
 HOSTILE = "<script>alert(1)</script>'\""
 
 
 def test_every_text_on_the_page_is_escaped() -> None:
-    row = PeerRow(HOSTILE, HOSTILE, 1, None, 2, 3, HOSTILE)
-    page = render(HOSTILE, [Overview(HOSTILE, HOSTILE, HOSTILE, 1, 2, {}, (row,), (HOSTILE,))])
+    row = PeerOverview(HOSTILE, HOSTILE, 1, None, 2, 3, HOSTILE)
+    page = render(HOSTILE, [NodeOverview(HOSTILE, HOSTILE, HOSTILE, 1, 2, {}, (row,), (HOSTILE,))])
     assert "<script" not in page
     assert HOSTILE not in page
     assert page.count("&lt;script&gt;alert(1)") >= 7
@@ -41,11 +41,11 @@ def test_both_kinds_of_status_are_read() -> None:
     alone = {"peers": {"b": {"state": "dead", "last_error": "refused"}}, "exchanged": {"b": 4}}
     alone |= {"bytes": {"sent": {"b": 5}, "received": {"b": 6}}, "last_exchange_s": {"b": 1.5}, "waiting": ["for b"]}
     found = overview({"job": "j", "node": "a", "phase": "learning", "round": 1, "rounds": 2, **alone})
-    assert found.peers == (PeerRow("b", "dead", 4, 1.5, 5, 6, "refused"),)
+    assert found.peers == (PeerOverview("b", "dead", 4, 1.5, 5, 6, "refused"),)
     assert found.problems == ("for b",)
     coordinated = {"peers": {"b": {"state": "alive", "exchanges": 4, "sent": 5, "received": 6}}, "quarantine": ["b"]}
     found = overview({"job": "j", "node": "a", "state": "gossip", "refused": {"machine": 2}, **coordinated})
-    assert found.peers == (PeerRow("b", "alive", 4, None, 5, 6, "in quarantine"),)
+    assert found.peers == (PeerOverview("b", "alive", 4, None, 5, 6, "in quarantine"),)
     assert (found.phase, found.live, found.problems) == ("gossip", 1, ("machine: 2 refused",))
 
 
@@ -56,7 +56,7 @@ def test_a_node_shows_whom_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ports = free_ports(2)
         peers = folders(tmp_path, "ab", ports=ports, rounds=3)
         async with node(peers / "a", 1, port=ports[0]) as a, node(peers / "b", 2, port=ports[1]):
-            await until(lambda: a.exchanges.counts["b"])
+            await until(lambda: a.group.router.exchanges.counts["b"])
             url = f"http://127.0.0.1:{ports[0]}"
             async with httpx.AsyncClient() as client:
                 answer = await client.get(url)

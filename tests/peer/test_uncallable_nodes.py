@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import Unreachable
-from shoal.core.message import Ref
-from shoal.core.peer_message import Bulletin, Declare, PeerMessage, Suspect
-from shoal_peer.company import Company
-from shoal_peer.folder import read_papers
-from shoal_peer.intake import Intake
-from shoal_peer.link import PeerLink
-from tests.peer.stage import folders, free_ports, until
-from tests.peer.test_company import Machine, company
+from shoal.core.protocol.message import BlobRef
+from shoal.core.protocol.peer_message import CoordinatorProbe, CoordinatorStatus, DeclareFailover, PeerMessage
+from shoal.peering.host.peer_group import PeerGroup
+from shoal.peering.http.letter_receiver import LetterReceiver
+from shoal.peering.http.peer_link import PeerLink
+from shoal.peering.state.peer_state import read_documents
+from tests.peer.scenario import folders, free_ports, until
+from tests.peer.test_peer_group import Machine, running_group
 
-DECLARED = Declare("a", 4, 2, Ref("ab" * 32, 20), "the hub is silent")
+DECLARED = DeclareFailover("a", 4, 2, BlobRef("ab" * 32, 20), "the hub is silent")
 
 
 class Losing:
@@ -31,7 +31,7 @@ class Losing:
         self.lost, self._count, self._post = 0, 0, PeerLink._post
         losing = self
 
-        def post(link: PeerLink, *given: Any) -> tuple[tuple[PeerMessage, ...], Intake]:
+        def post(link: PeerLink, *given: Any) -> tuple[tuple[PeerMessage, ...], LetterReceiver]:
             messages, intake = losing._post(link, *given)
             losing._count += 1
             if losing._count % 3 == 0:
@@ -54,7 +54,9 @@ def test_two_that_nobody_can_call_hear_everything_in_spite_of_lost_answers(
         async with AsyncExitStack() as stack:
             losing = Losing(monkeypatch)
             made = {
-                name: await stack.enter_async_context(company(read_papers(peers / name), tmp_path / f"at-{name}", port))
+                name: await stack.enter_async_context(
+                    running_group(read_documents(peers / name), tmp_path / f"at-{name}", port)
+                )
                 for name, port in zip("abc", ports, strict=True)
             }
             (a, told_a), (_, told_b), (_, told_c) = made["a"], made["b"], made["c"]
@@ -69,28 +71,30 @@ def test_two_that_nobody_can_call_hear_everything_in_spite_of_lost_answers(
     asyncio.run(scene())
 
 
-def is_told(by: Company, name: str, machine: Machine) -> bool:
+def is_told(by: PeerGroup, name: str, machine: Machine) -> bool:
     """Tell it again while nothing waits for it, as machines do: one answer in three is lost."""
-    if not by.outbox.mailbox.waiting().get(name):
-        by.post(name, [(DECLARED, None)])
+    if not by.router.mailbox.counts().get(name):
+        by.router.post(name, [(DECLARED, None)])
     return DECLARED in machine.heard
 
 
-def test_one_that_cannot_be_called_is_not_taken_for_a_carrier(tmp_path: Path) -> None:
+def test_an_uncallable_peer_is_not_chosen_as_relay(tmp_path: Path) -> None:
     """It may hear the coordinator; nobody could bring it a word to carry."""
 
     async def scene() -> None:
         ports = free_ports(2)
         peers = folders(tmp_path, "ab", ports=ports, silent="b")
         async with (
-            company(read_papers(peers / "a"), tmp_path / "x", ports[0]) as (a, told_a),
-            company(read_papers(peers / "b"), tmp_path / "y", ports[1]) as (_, told_b),
+            running_group(read_documents(peers / "a"), tmp_path / "x", ports[0]) as (a, told_a),
+            running_group(read_documents(peers / "b"), tmp_path / "y", ports[1]) as (_, told_b),
         ):
             await until(lambda: told_a.live == {"b"})
-            a.post("b", [(Suspect("a", 1), None)])
-            await until(lambda: Suspect("a", 1) in told_b.heard, "the question came with an answer")
-            await said(a, Bulletin("b", 1, True, False, 0, None), Bulletin("b", 1, False, False, 0, None))
-            assert [one.hears for one in told_a.heard if isinstance(one, Bulletin)] == [False]
+            a.router.post("b", [(CoordinatorProbe("a", 1), None)])
+            await until(lambda: CoordinatorProbe("a", 1) in told_b.heard, "the question came with an answer")
+            await said(
+                a, CoordinatorStatus("b", 1, True, False, 0, None), CoordinatorStatus("b", 1, False, False, 0, None)
+            )
+            assert [one.hears for one in told_a.heard if isinstance(one, CoordinatorStatus)] == [False]
 
     asyncio.run(scene())
 
@@ -102,4 +106,4 @@ async def said(to: Any, *messages: PeerMessage) -> None:
         def release(self) -> None:
             """No body came."""
 
-    await to.hear([replace(message) for message in messages], Nothing())
+    await to.handle_messages([replace(message) for message in messages], Nothing())

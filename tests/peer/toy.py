@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal.core.learner import Trained
-from shoal.sim.toys import ToyLearner
+from shoal.core.algorithm.learner import Trained
+from shoal.sim.hosts.toy_models import ToyLearner
 
 
 class Slow(ToyLearner):

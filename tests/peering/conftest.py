@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import structlog
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
-from shoal_edge_client.peering import pump
-from shoal_peer import app
-from tests.coordinator.server import Server, Zygote
-from tests.peering.stage import Process, Threaded
+from shoal.peering.host import gossip_pump
+from shoal.peering.http import hosted_peer, peer_app
+from shoal_edge_client.peering import coordinator_requests
+from tests.peering.scenario import Process, Threaded
+from tests.support.coordinator import Server
 
 
 @pytest.fixture(autouse=True)
@@ -28,39 +29,32 @@ def plain_log() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies are swept away after every event, so that one which is still needed is missed soon. (In threads.)"""
-    monkeypatch.setattr(pump, "SWEEP_EVENTS", 1)
+    monkeypatch.setattr(gossip_pump, "SWEEP_EVENTS", 1)
 
 
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator hears soon how its peers do; who leaves does not wait for polls that it carries. (In threads.)"""
-    monkeypatch.setattr(pump, "PEERING_S", 0.3)
-    monkeypatch.setattr(app, "GRACE_S", 0.2)
+    monkeypatch.setattr(coordinator_requests, "PEERING_S", 0.3)
+    monkeypatch.setattr(peer_app, "GRACE_S", 0.2)
 
 
 @pytest.fixture(autouse=True)
 def one_app_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Routes are declared by a library that is not safe for threads there; a process has one node, but a test many."""
-    make, alone = app.create_app, threading.Lock()
+    make, alone = peer_app.create_app, threading.Lock()
 
-    def made(home: app.Home) -> FastAPI:
+    def made(home: hosted_peer.HostedJobs) -> Starlette:
         with alone:
             return make(home)
 
-    monkeypatch.setattr(app, "create_app", made)
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    running = Zygote()
-    yield running
-    running.close()
+    monkeypatch.setattr(peer_app, "create_app", made)
 
 
 @pytest.fixture
-def server(zygote: Zygote, tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[Server]:
     """It loses nobody, however slowly a test goes; and keeps its port."""
-    made = Server(zygote, tmp_path / "data", lease_s=3600.0).start()
+    made = Server(tmp_path / "data", lease_s=3600.0).start()
     made.settings["port"] = int(made.url.rpartition(":")[2])
     yield made
     made.kill()
@@ -72,15 +66,15 @@ def threaded(server: Server, tmp_path: Path) -> Iterator[Callable[..., Threaded]
     """Makes nodes in threads, which leave in the end."""
     nodes: list[Threaded] = []
 
-    def make(*given: Any, **more: Any) -> Threaded:
-        nodes.append(Threaded(server, tmp_path, *given, **more))
+    def make(*given: Any, kind: type[Threaded] = Threaded, **more: Any) -> Threaded:
+        nodes.append(kind(server, tmp_path, *given, **more))
         return nodes[-1]
 
     yield make
     for node in nodes:
-        node.begin_to_leave()
-    for node in nodes:
         node.leave()
+    for node in nodes:
+        node.end()
 
 
 @pytest.fixture

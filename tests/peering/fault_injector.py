@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import ShoalError, Unreachable
-from shoal_peer.link import PeerLink
-from tests.edge_client import child
+from shoal.peering.http.peer_link import PeerLink
+from tests.support import edge_process
 
 LATE_S = 1.0
 
@@ -54,4 +54,4 @@ def main(point: str, nth: int) -> int:
     name = os.environ["SHOAL_EDGE__NAME"]
     bad = on_a_bad_network(PeerLink._post, name, Path(os.environ["FAULTS"]), random.Random(f"{name}/{os.getpid()}"))
     PeerLink._post = bad  # type: ignore[method-assign]
-    return child.main(point, nth)
+    return edge_process.main(point, nth)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,78 +12,88 @@ import httpx
 import numpy as np
 from safetensors.numpy import load
 
-from shoal.core.peer import Peer
-from shoal.runtime.pump import Pump
-from shoal_edge_client.agent import Agent
-from shoal_edge_client.peering.pump import PeerPump
+from shoal.core.failover.failover_peer import FailoverPeer
+from shoal.runtime.worker_ports import JobPump
+from shoal_edge_client.joined_node import JoinedNode
+from shoal_edge_client.peering.failover_pump import FailoverPump
 from shoal_edge_client.settings import EdgeSettings
-from tests.coordinator.server import PATIENCE_S, Server, until
-from tests.edge_client import child
-from tests.forked import Forked
-from tests.peer.stage import free_ports
-from tests.peering.learner import Counting
+from tests.peer.scenario import free_ports
+from tests.support import edge_process
+from tests.support.coordinator import PATIENCE_S, Server, until
+from tests.support.edge_node import EdgeNode
+from tests.support.forkserver import Forked
+from tests.support.learners import CountingLearner
 
 ROOT = Path(__file__).parents[2]
 JOB = "main"
-SHORT = {"ttl_s": 3.0, "grace_s": 1.5, "dwell_s": 2.0, "settle_s": 3.0, "period_s": 0.5}
-LONG = {"ttl_s": 3600.0}
-MIXING = {"name": "pairwise", "patience_s": 2.0, "slot_s": 4.0}
+SHORT = {
+    "coordinator_timeout_s": 3.0,
+    "suspicion_s": 1.5,
+    "min_away_s": 2.0,
+    "drain_timeout_s": 3.0,
+    "probe_interval_s": 0.5,
+}
+LONG = {"coordinator_timeout_s": 3600.0}
+MIXING = {"name": "pairwise", "exchange_timeout_s": 2.0, "slot_s": 4.0}
 """Models are of a few numbers: nobody has to be waited for as long as for a large one."""
 
 
 def settings(server: Server, folder: Path, name: str, **more: Any) -> dict[str, Any]:
     given = {"peer_listen": "127.0.0.1:0", "jobs": [JOB], "backoff_s": 0.5, **more}
     given["token"] = more["token"] if "token" in more else server.token()
-    return {"url": server.url, "state": folder / name, "name": name, **given}
+    return {"url": server.url, "state_dir": folder / name, "name": name, **given}
 
 
-class Threaded:
-    """A node in a thread of its own."""
+class Threaded(EdgeNode):
+    """A node that may do without the coordinator, in a thread of its own."""
 
-    def __init__(self, server: Server, folder: Path, name: str, learner: Counting, **more: Any) -> None:
-        self.learner = learner
-        self.agent = Agent(EdgeSettings.model_validate(settings(server, folder, name, **more)), learner)
-        self.outcome: list[Any] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self.outcome.append(self._loop.run_until_complete(self.agent.run()))
-        except BaseException as error:
-            self.outcome.append(error)
-        finally:
-            self._loop.close()
+    def __init__(self, server: Server, folder: Path, name: str, learner: CountingLearner, **more: Any) -> None:
+        super().__init__(learner, **settings(server, folder, name, **more))
+        self.start()
 
     @property
-    def pump(self) -> Pump | None:
+    def pump(self) -> JobPump | None:
         job = self.agent.jobs.get(JOB)
         return job.pump if job is not None else None
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> FailoverPeer:
         pump = self.pump
-        assert isinstance(pump, PeerPump), self.outcome
+        assert isinstance(pump, FailoverPump), self.outcome
         return pump.peer
 
     def is_acquainted(self, others: int) -> bool:
         """Whether it knows the others, and that they are there."""
         pump = self.pump
-        company = pump.circle.company if isinstance(pump, PeerPump) else None
-        return company is not None and len(company.membership.live()) >= others
+        group = pump.group.group if isinstance(pump, FailoverPump) else None
+        return group is not None and len(group.membership.live()) >= others
 
-    def begin_to_leave(self) -> None:
-        """Begin to end in good order."""
-        if not self.outcome:
-            self._loop.call_soon_threadsafe(self.agent.leave)
 
-    def leave(self) -> Any:
-        """End in good order; what came of it."""
-        self.begin_to_leave()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), "it goes on and on"
-        return self.outcome[0]
+class Looping(Threaded):
+    """The same with a training loop of the user's own, which does what a `CountingLearner` does."""
+
+    def __init__(self, server: Server, folder: Path, name: str, learner: CountingLearner, **more: Any) -> None:
+        self._weight, self._pause_s = int(learner.weight), learner.pause_s
+        given = EdgeSettings.model_validate(settings(server, folder, name, **more))
+        self.node, self.outcome = JoinedNode(given), []
+        self._tasks = self.node.tasks({"w": np.full(8, 0.25, np.float32)}, examples=self._weight)
+        assert self.node._process is not None
+        self.agent = self.node._process._agent
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        try:
+            for task in self._tasks:
+                time.sleep(self._pause_s)
+                task.report({"w": task.arrays()["w"] + np.float32(1.0)}, examples=self._weight)
+        except BaseException as error:
+            self.outcome.append(error)
+        else:
+            self.outcome.append(True)
+
+    def leave(self) -> None:
+        self.node._leave(unfinished=True)
 
 
 class Process:
@@ -93,13 +103,13 @@ class Process:
         (self.port,) = free_ports(1)
         listens = f"127.0.0.1:{self.port}"
         self._given = {**settings(server, folder, name, peer_listen=listens), **options.pop("given", {})}
-        self._main = options.pop("main", child.main)
+        self._main = options.pop("main", edge_process.main)
         self._options, self.folder, self.name = options, folder, name
         self._process: Forked | None = None
 
     def start(self, point: str = "nowhere", nth: int = 1, since: Path | None = None) -> Process:
         """Begin a life, which ends at that point when it is come to for the nth time (`since` that file exists)."""
-        given = {**self._given, "jobs": f'["{JOB}"]', "learner": str(ROOT / "tests/peering/learner.py:learner")}
+        given = {**self._given, "jobs": f'["{JOB}"]', "learner": str(ROOT / "tests/support/learners.py:counting")}
         options = {key: str(value) if isinstance(value, Path) else value for key, value in self._options.items()}
         settings = {
             "FAULTS": str(self.folder),

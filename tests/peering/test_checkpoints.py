@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import Refused
-from shoal.core.message import Ref
-from shoal.core.tree import Tree
-from shoal.runtime.store import STEPS
-from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, Manifest, seal
-from shoal_edge_client.peering.checkpoints import Checkpoints
-from shoal_edge_client.peering.desk import Desk
-from shoal_edge_client.peering.pump import PeerPump
-from tests.coordinator.server import Server, until
-from tests.peering.learner import Counting
-from tests.peering.stage import LONG, Threaded, acquainted, begin
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.durable_files import STEPS
+from shoal.trust.documents import Charter, Manifest, sign_document
+from shoal.trust.keys import SigningKey
+from shoal_edge_client.peering.failover_pump import FailoverPump
+from shoal_edge_client.peering.node_state import NodeState
+from shoal_edge_client.peering.recovery.checkpoint_store import CheckpointStore
+from tests.peering.scenario import LONG, Threaded, acquainted, begin
+from tests.support.coordinator import Server, until
+from tests.support.learners import CountingLearner
 
-KEY, OTHER = Key.make(), Key.make()
+KEY, OTHER = SigningKey.make(), SigningKey.make()
 CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.pub, KEY.pub)
 
 
@@ -44,13 +44,13 @@ class Coordinator:
         self.asked.append(held)
         return self.sealed
 
-    def sign(self, version: int, digest: str, *, key: Key = KEY, term: int = 1) -> None:
+    def sign(self, version: int, digest: str, *, key: SigningKey = KEY, term: int = 1) -> None:
         charter = replace(CHARTER, coordinator_pub=key.pub)
-        self.sealed = seal(Manifest("j", term, term, version, digest, (), version), key, charter)
+        self.sealed = sign_document(Manifest("j", term, term, version, digest, (), version), key, charter)
 
 
 class Stage:
-    """One node's desk, and who vouches for what comes there."""
+    """One node's state, and who vouches for what comes there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.coordinator = folder, Coordinator()
@@ -58,16 +58,16 @@ class Stage:
 
     def begin(self) -> None:
         """A new process."""
-        self.desk = Desk(self.folder, "j")
-        self.checkpoints = Checkpoints("j", self.desk)
+        self.node_state = NodeState(self.folder, "j")
+        self.checkpoints = CheckpointStore("j", self.node_state)
 
-    def came(self, value: float, **more: Any) -> Ref:
-        return self.desk.bodies.put({"model": Tree.of({"w": np.full(4, value, np.float32)}), **more})
+    def came(self, value: float, **more: Any) -> BlobRef:
+        return self.node_state.bodies.put({"model": Tree.of({"w": np.full(4, value, np.float32)}), **more})
 
-    def seek(self, version: int, model: Ref) -> None:
-        asyncio.run(self.checkpoints.seek(CHARTER, version, model, self.coordinator))
+    def seek(self, version: int, model: BlobRef) -> None:
+        asyncio.run(self.checkpoints.request(CHARTER, version, model, self.coordinator))
 
-    def keep(self, version: int, **how: Any) -> Ref:
+    def keep(self, version: int, **how: Any) -> BlobRef:
         """That version comes, and the coordinator vouches for it."""
         model = self.came(float(version))
         self.coordinator.sign(version, model.digest, **how)
@@ -76,7 +76,7 @@ class Stage:
 
     @property
     def versions(self) -> list[int]:
-        return [one.manifest.version for one in self.checkpoints.kept]
+        return [one.manifest.version for one in self.checkpoints.checkpoints]
 
     def found(self) -> list[int]:
         """What another process finds."""
@@ -92,15 +92,15 @@ def stage(tmp_path: Path) -> Stage:
 
 def test_the_newest_two_are_kept_with_their_models(stage: Stage) -> None:
     models = [stage.keep(version) for version in range(4)]
-    stage.desk.sweep([])
+    stage.node_state.sweep([])
     assert stage.versions == [3, 2]
-    assert set(stage.desk.bodies.digests()) == {models[3].digest, models[2].digest}
+    assert set(stage.node_state.bodies.digests()) == {models[3].digest, models[2].digest}
     assert stage.coordinator.asked == [-1, 0, 1, 2], "who holds the newest is not sent it again"
     assert not stage.checkpoints.is_due(3)
     assert stage.checkpoints.is_due(4)
     assert stage.found() == [3, 2]
-    stage.desk.sweep([])
-    assert [stage.desk.bodies.check(model) for model in models] == [False, False, True, True]
+    stage.node_state.sweep([])
+    assert [stage.node_state.bodies.check(model) for model in models] == [False, False, True, True]
 
 
 def test_a_new_process_adds_to_what_is_kept(stage: Stage) -> None:
@@ -137,7 +137,7 @@ def test_nothing_new_and_a_refusal_change_nothing(stage: Stage, monkeypatch: pyt
     stage.seek(2, stage.came(2.0))
 
     def refuse(job: str, held: int) -> bytes:
-        raise Refused("not yet", code="papers.early")
+        raise Refused("not yet", code="trust.early")
 
     monkeypatch.setattr(stage.coordinator, "manifest", refuse)
     stage.seek(3, stage.came(3.0))
@@ -147,23 +147,23 @@ def test_nothing_new_and_a_refusal_change_nothing(stage: Stage, monkeypatch: pyt
 
 def test_a_model_that_came_with_more_is_kept_alone(stage: Stage) -> None:
     alone = stage.came(5.0)
-    stage.desk.bodies.delete(alone.digest)
+    stage.node_state.bodies.delete(alone.digest)
     more = stage.came(5.0, c=Tree.of({"w": np.ones(4, np.float32)}))
     stage.coordinator.sign(5, alone.digest)
     stage.seek(5, more)
-    stage.desk.sweep([])
-    assert stage.desk.bodies.digests() == [alone.digest]
+    stage.node_state.sweep([])
+    assert stage.node_state.bodies.digests() == [alone.digest]
     assert stage.found() == [5]
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"checkpoints": [{"manifest": "x", "model": 5}]}', "model", "forged"])
 def test_what_is_damaged_is_given_up(stage: Stage, damage: str) -> None:
     model = stage.keep(1)
-    path = stage.desk.peer_folder / "checkpoints.json"
+    path = stage.node_state.files.folder / "checkpoints.json"
     if damage == "model":
-        data = bytearray(stage.desk.bodies.path(model.digest).read_bytes())
+        data = bytearray(stage.node_state.bodies.path(model.digest).read_bytes())
         data[-1] ^= 1
-        stage.desk.bodies.path(model.digest).write_bytes(data)
+        stage.node_state.bodies.path(model.digest).write_bytes(data)
     elif damage == "forged":
         path.write_text(path.read_text().replace('\\"version\\":1', '\\"version\\":9'))
         assert "9" in json.loads(path.read_text())["checkpoints"][0]["manifest"]
@@ -182,13 +182,13 @@ def test_a_crash_leaves_the_one_or_the_other(stage: Stage, step: str) -> None:
         if point == f"checkpoints.{step}":
             raise Dead
 
-    stage.desk._at = at
+    stage.node_state.files._at = at
     with pytest.raises(Dead):
-        stage.checkpoints._take(CHARTER, *_signed(stage, 2))
+        stage.checkpoints._store(CHARTER, *_signed(stage, 2))
     assert stage.found() == ([2, 1] if step in ("renamed", "kept") else [1])
 
 
-def _signed(stage: Stage, version: int) -> tuple[bytes, Ref]:
+def _signed(stage: Stage, version: int) -> tuple[bytes, BlobRef]:
     model = stage.came(float(version))
     stage.coordinator.sign(version, model.digest)
     assert stage.coordinator.sealed is not None
@@ -197,12 +197,12 @@ def _signed(stage: Stage, version: int) -> tuple[bytes, Ref]:
 
 def test_nodes_keep_what_a_coordinator_signs(server: Server, threaded: Callable[..., Threaded]) -> None:
     begin(server, 2, **LONG)
-    nodes = [threaded(name, Counting(10.0, 0.2)) for name in "ab"]
+    nodes = [threaded(name, CountingLearner(10.0, 0.2)) for name in "ab"]
     acquainted(server, nodes)
     pumps = [node.pump for node in nodes]
-    found = [pump.checkpoints for pump in pumps if isinstance(pump, PeerPump)]
+    found = [pump.checkpoints for pump in pumps if isinstance(pump, FailoverPump)]
     assert len(found) == 2
-    until("versions that are vouched for", lambda: all(len(one.kept) == 2 for one in found))
+    until("versions that are vouched for", lambda: all(len(one.checkpoints) == 2 for one in found))
     for one in found:
-        newer, older = (kept.rank for kept in one.kept)
+        newer, older = (kept.rank for kept in one.checkpoints)
         assert newer > older

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from shoal.core.tree import Tree
-from shoal_edge_client.peering.books import PROJECTIONS, Books
+from shoal.core.model.tree import Tree
+from shoal_edge_client.peering.conservation_sums import PROJECTIONS, ConservationSums
 
 
 def model(*values: float) -> Tree:
@@ -22,19 +22,19 @@ def total(shown: list[dict[str, list[float]]], what: str) -> np.ndarray:
 def test_exchanges_leave_the_sums_equal_and_learning_moves_both() -> None:
     rng = np.random.default_rng(3)
     models = [model(*rng.normal(size=200)) for _ in range(3)]
-    weights, books = [1.0, 5.0, 20.0], [Books(11) for _ in range(3)]
+    weights, books = [1.0, 5.0, 20.0], [ConservationSums(11) for _ in range(3)]
     for one, weight, book in zip(models, weights, books, strict=True):
-        book.begin(weight, one)
+        book.start(weight, one)
     learned = model(*(models[1]["w"] + np.float32(0.5)))
-    books[1].learned(weights[1], models[1], learned)
+    books[1].add_update(weights[1], models[1], learned)
     models[1] = learned
     # Two meet: the mean by weight stays where it is.
     mean = (weights[0] * models[0]["w"] + weights[1] * models[1]["w"]) / (weights[0] + weights[1])
     models[0] = models[1] = model(*mean)
-    shown = [book.shown(weight, one) for book, weight, one in zip(books, weights, models, strict=True)]
-    assert total(shown, "sketch") == pytest.approx(total(shown, "books"), rel=1e-5, abs=1e-4)
-    wrong = [*shown[:2], books[2].shown(weights[2], model(*(models[2]["w"] + np.float32(0.01))))]
-    assert total(wrong, "sketch") != pytest.approx(total(wrong, "books"), rel=1e-5, abs=1e-4), "nobody learned that"
+    shown = [book.report(weight, one) for book, weight, one in zip(books, weights, models, strict=True)]
+    assert total(shown, "sketch") == pytest.approx(total(shown, "audit"), rel=1e-5, abs=1e-4)
+    wrong = [*shown[:2], books[2].report(weights[2], model(*(models[2]["w"] + np.float32(0.01))))]
+    assert total(wrong, "sketch") != pytest.approx(total(wrong, "audit"), rel=1e-5, abs=1e-4), "nobody learned that"
 
 
 def test_a_sketch_tells_lengths() -> None:
@@ -42,9 +42,9 @@ def test_a_sketch_tells_lengths() -> None:
     one = model(*np.linspace(-1, 2, 300))
     found = []
     for draw in range(300):
-        books = Books(draw)
-        books.begin(1.0, one)
-        sketch = books.shown(1.0, one)["sketch"]
+        books = ConservationSums(draw)
+        books.start(1.0, one)
+        sketch = books.report(1.0, one)["sketch"]
         assert len(sketch) == PROJECTIONS
         found.append(float(np.dot(sketch, sketch)))
     length = float(np.dot(one["w"].astype(np.float64), one["w"].astype(np.float64)))
@@ -52,14 +52,14 @@ def test_a_sketch_tells_lengths() -> None:
 
 
 def test_they_outlive_the_process_and_are_closed_at_the_end() -> None:
-    books = Books(5)
+    books = ConservationSums(5)
     assert books.state() is None
-    assert books.shown(2.0, model(1.0)) == {"sketch": [], "books": []}
-    books.begin(2.0, model(1.0, 2.0))
+    assert books.report(2.0, model(1.0)) == {"sketch": [], "audit": []}
+    books.start(2.0, model(1.0, 2.0))
     kept = json.loads(json.dumps(books.state()))
-    again = Books(5, kept)
-    again.learned(2.0, model(1.0, 2.0), model(1.5, 2.0))
-    books.learned(2.0, model(1.0, 2.0), model(1.5, 2.0))
+    again = ConservationSums(5, kept)
+    again.add_update(2.0, model(1.0, 2.0), model(1.5, 2.0))
+    books.add_update(2.0, model(1.0, 2.0), model(1.5, 2.0))
     assert again.state() == books.state() != kept
     books.close()
-    assert books.shown(2.0, model(1.0, 2.0)) == {"sketch": [], "books": []}
+    assert books.report(2.0, model(1.0, 2.0)) == {"sketch": [], "audit": []}

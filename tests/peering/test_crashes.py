@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.server import Server, until
-from tests.nightly import at_night
-from tests.peering.learner import Counting
-from tests.peering.stage import JOB, Process, Threaded, acquainted, begin, check_merge
+from tests.peering.scenario import JOB, Process, Threaded, acquainted, begin, check_merge
+from tests.support.coordinator import Server, until
+from tests.support.learners import CountingLearner
+from tests.support.nightly import at_night
 
 AWAY = [
-    *((f"standing.{step}", 4) for step in ("written", "kept")),
+    *((f"machine.{step}", 4) for step in ("written", "kept")),
     ("body.renamed", 6),
-    ("gate.synced", 1),
+    ("windows.synced", 1),
     ("work.done", 2),
 ]
-HANDOVER = [("standing.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("report.sending", 1)]
-PATIENT = {"ttl_s": 3.0, "grace_s": 3600.0, "dwell_s": 0.0}
+HANDOVER = [("machine.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("report.sending", 1)]
+PATIENT = {"coordinator_timeout_s": 3.0, "suspicion_s": 3600.0, "min_away_s": 0.0}
 """Nobody leaves by itself, and who is back unasked does not wait long until it says so."""
 COUNTED = [("report.answered", 1), ("spool.removed", 1)]
 OFTEN = [
-    ("away", "standing.written", 4),
+    ("away", "machine.written", 4),
     ("away", "body.renamed", 6),
     ("away", "work.done", 2),
     ("handover", "spool.written", 1),
@@ -44,7 +44,7 @@ OFTEN = [
         but=OFTEN,
     ),
 )
-def test_killed_at_a_point(
+def test_a_node_killed_at_any_point_counts_its_work_once(
     server: Server,
     threaded: Callable[..., Threaded],
     process: Callable[..., Process],
@@ -53,8 +53,8 @@ def test_killed_at_a_point(
     point: str,
     nth: int,
 ) -> None:
-    begin(server, 3, return_s=3600.0, settle_s=3600.0, **PATIENT)
-    others = [threaded("a", Counting(10.0, 0.02)), threaded("b", Counting(20.0, 0.04))]
+    begin(server, 3, handback_timeout_s=3600.0, drain_timeout_s=3600.0, **PATIENT)
+    others = [threaded("a", CountingLearner(10.0, 0.02)), threaded("b", CountingLearner(20.0, 0.04))]
     since = tmp_path / "since"
     victim = process("c", weight=30.0, pause_s=0.03).start(point, nth, since)
     acquainted(server, [*others, victim])
@@ -81,4 +81,4 @@ def test_killed_at_a_point(
 
 def seen(nodes: list[Threaded], name: str) -> int:
     """How many rounds of that node these know of."""
-    return max(node.peer.gossip.me.seen.get(name, 0) if node.peer.gossip is not None else 0 for node in nodes)
+    return max(node.peer.gossip.me.counts.seen.get(name, 0) if node.peer.gossip is not None else 0 for node in nodes)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import InvalidJob, Unreachable
-from shoal.runtime.address import parse
-from shoal_edge_client.peering.porch import Porch, address_of
-from shoal_peer.listening import listen
+from shoal.runtime.http.coordinator_url import parse
+from shoal.runtime.http.server.serving import listen
+from shoal_edge_client.peering.edge_listener import EdgeListener, parse_listen_address
 
 HUB = parse("http://127.0.0.1:8080")
 
@@ -27,35 +27,35 @@ HUB = parse("http://127.0.0.1:8080")
     ],
 )
 def test_addresses(said: str, meant: tuple[str, int]) -> None:
-    assert address_of(said) == meant
+    assert parse_listen_address(said) == meant
 
 
 @pytest.mark.parametrize("said", ["", "host", "host:", "host:x", "host:-1", "host:65536"])
 def test_what_is_no_address(said: str) -> None:
     with pytest.raises(InvalidJob, match="peer_listen") as caught:
-        address_of(said)
+        parse_listen_address(said)
     assert "none" in caught.value.hint
 
 
 def test_it_says_where_it_is(tmp_path: Path) -> None:
-    with Porch("127.0.0.1:0", "", tmp_path, HUB) as porch:
-        (url,) = porch.contact().urls
+    with EdgeListener("127.0.0.1:0", "", tmp_path, HUB) as listener:
+        (url,) = listener.contact().urls
         assert url.startswith("http://127.0.0.1:")
-        assert porch.contact().inbound
-        key = porch.contact().pub
-        boots = [porch.next_boot(), porch.next_boot()]
+        assert listener.contact().inbound
+        key = listener.contact().pub
+        boots = [listener.next_boot(), listener.next_boot()]
         assert boots[0] < boots[1]
-    with Porch(":0", "https://edge.example/a", tmp_path, HUB) as porch:
-        assert porch.contact().urls == ("https://edge.example/a",), "a person knows better"
-        assert porch.contact().pub == key
-        assert porch.next_boot() > boots[1]
-    with Porch(":0", "", tmp_path, HUB) as porch:
-        assert porch.contact().urls[0].startswith("http://127.0.0.1:"), "the way to the coordinator begins there"
+    with EdgeListener(":0", "https://edge.example/a", tmp_path, HUB) as listener:
+        assert listener.contact().urls == ("https://edge.example/a",), "a person knows better"
+        assert listener.contact().pub == key
+        assert listener.next_boot() > boots[1]
+    with EdgeListener(":0", "", tmp_path, HUB) as listener:
+        assert listener.contact().urls[0].startswith("http://127.0.0.1:"), "the way to the coordinator begins there"
 
 
 def test_one_that_nobody_can_call(tmp_path: Path) -> None:
-    with Porch("none", "", tmp_path, HUB) as porch:
-        assert (porch.contact().urls, porch.contact().inbound) == ((), False)
+    with EdgeListener("none", "", tmp_path, HUB) as listener:
+        assert (listener.contact().urls, listener.contact().inbound) == ((), False)
 
 
 def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_part() -> None:
@@ -82,5 +82,5 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_part() -> 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
-        with pytest.raises(Unreachable, match=str(port)), Porch(f"127.0.0.1:{port}", "", tmp_path, HUB):
+        with pytest.raises(Unreachable, match=str(port)), EdgeListener(f"127.0.0.1:{port}", "", tmp_path, HUB):
             pass

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.server import Server, until
-from tests.peering import faulty
-from tests.peering.stage import JOB, LONG, Process, acquainted, begin, check_merge
+from tests.peering import fault_injector
+from tests.peering.scenario import JOB, LONG, Process, acquainted, begin, check_merge
+from tests.support.coordinator import Server, until
 
 WEIGHTS = {"a": 10.0, "b": 20.0, "c": 30.0, "d": 40.0}
 SIDES = ("ab", "cd")
@@ -24,11 +24,11 @@ wait = partial(until, every_s=0.1)
 @pytest.fixture
 def nodes(server: Server, process: Callable[..., Process]) -> dict[str, Process]:
     """Four of them, away from a coordinator that still looks on."""
-    mixing = {"name": "pairwise", "patience_s": 1.0, "slot_s": 2.0}
-    begin(server, len(WEIGHTS), period_s=0.5, mixing=mixing, **LONG)
-    given = {"train_in": "thread"}
+    mixing = {"name": "pairwise", "exchange_timeout_s": 1.0, "slot_s": 2.0}
+    begin(server, len(WEIGHTS), probe_interval_s=0.5, mixing=mixing, **LONG)
+    given = {"trainer": "thread"}
     made = {
-        name: process(name, weight=weight, pause_s=0.1, main=faulty.main, given=given).start()
+        name: process(name, weight=weight, pause_s=0.1, main=fault_injector.main, given=given).start()
         for name, weight in WEIGHTS.items()
     }
     acquainted(server, list(made.values()))
@@ -56,7 +56,6 @@ def back(server: Server) -> None:
     check_merge(server, before, relative=DRIFT_MAX)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_split_in_halves_heals(server: Server, nodes: dict[str, Process], tmp_path: Path) -> None:
     """Each half goes on by itself; afterwards all are alive again, and each model comes to hold the others' rounds."""
@@ -80,7 +79,6 @@ def test_a_split_in_halves_heals(server: Server, nodes: dict[str, Process], tmp_
     back(server)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_kills_lost_answers_and_late_letters_cost_nothing(
     server: Server, nodes: dict[str, Process], tmp_path: Path

@@ -12,18 +12,18 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.trust.keys import Key, load_key
-from shoal.trust.papers import Charter, ModeRecord, canonical, charter_of, seal
-from tests.coordinator.server import PATIENCE_S, Server, until
-from tests.peering.learner import Counting
-from tests.peering.stage import JOB, ROOT, SHORT, Threaded, acquainted, begin
+from shoal.trust.documents import Charter, ModeRecord, canonical, charter_of, sign_document
+from shoal.trust.keys import SigningKey, load_key
+from tests.peering.scenario import JOB, ROOT, SHORT, Threaded, acquainted, begin
+from tests.support.coordinator import PATIENCE_S, Server, until
+from tests.support.learners import CountingLearner
 
 
 @pytest.fixture
 def nodes(server: Server, threaded: Callable[..., Threaded]) -> list[Threaded]:
     """Three that miss their coordinator, and will not go away by themselves."""
-    begin(server, 3, **{**SHORT, "votes": 9})
-    made = [threaded(name, Counting(10.0, 0.02)) for name in "abc"]
+    begin(server, 3, **{**SHORT, "quorum": 9})
+    made = [threaded(name, CountingLearner(10.0, 0.02)) for name in "abc"]
     acquainted(server, made)
     server.kill()
     until("all to suspect", lambda: all(node.peer.state == "suspect" for node in made))
@@ -32,8 +32,8 @@ def nodes(server: Server, threaded: Callable[..., Threaded]) -> list[Threaded]:
 
 def home(node: Threaded) -> str:
     """Where a node can be called."""
-    assert node.agent.peering is not None
-    return node.agent.peering.porch.contact().urls[0]
+    assert node.agent.session.peering is not None
+    return node.agent.session.peering.listener.contact().urls[0]
 
 
 def address(node: Threaded) -> str:
@@ -48,7 +48,7 @@ def shoal(server: Server, node: Threaded, key: Path | str, to: str = "gossip") -
     return found.returncode, json.loads(found.stdout)
 
 
-def test_all_follow_it(server: Server, nodes: list[Threaded]) -> None:
+def test_all_nodes_follow_a_forced_failover(server: Server, nodes: list[Threaded]) -> None:
     code, answer = shoal(server, nodes[1], server.folder / "coordinator.pem")
     assert code == 0, answer
     term = answer["data"]["sent"]["term"]
@@ -61,10 +61,10 @@ def test_all_follow_it(server: Server, nodes: list[Threaded]) -> None:
     until("a version of what they learned", lambda: server.job(JOB)["version"] > base)
 
 
-def test_what_is_not_followed(server: Server, nodes: list[Threaded], tmp_path: Path) -> None:
+def test_an_invalid_forced_failover_is_ignored(server: Server, nodes: list[Threaded], tmp_path: Path) -> None:
     """Each is refused with a reason, counted, and moves nobody."""
     node = nodes[0]
-    (tmp_path / "other.pem").write_bytes(Key.make().pem())
+    (tmp_path / "other.pem").write_bytes(SigningKey.make().pem())
     (tmp_path / "other.pem").chmod(0o600)
     own = server.folder / "coordinator.pem"
     for key, to, code in (
@@ -77,8 +77,8 @@ def test_what_is_not_followed(server: Server, nodes: list[Threaded], tmp_path: P
     term = node.peer.term
     refused: list[tuple[bytes, int, str]] = [
         (forged(charter), 403, "trust.signature"),
-        (seal(record(term), key, charter), 409, "mode.not-now"),  # a word of the term that holds already
-        (seal(record(term + 1, "server"), key, charter), 409, "mode.server"),
+        (sign_document(record(term), key, charter), 409, "mode.not-now"),  # a word of the term that holds already
+        (sign_document(record(term + 1, "server"), key, charter), 409, "mode.server"),
         (b"{}", 409, "trust.paper"),
         (b"x" * 5000, 413, "body.too-large"),
     ]
@@ -88,7 +88,7 @@ def test_what_is_not_followed(server: Server, nodes: list[Threaded], tmp_path: P
     counted = httpx.get(f"{address(node)}/status").json()["refused"]  # among what the dead coordinator's silence makes
     assert {code: counted.get(code) for _, _, code in refused} == {code: 1 for _, _, code in refused}
     assert {one.peer.state for one in nodes} == {"suspect"}
-    sealed = seal(record(term + 1), key, charter)
+    sealed = sign_document(record(term + 1), key, charter)
     assert httpx.post(f"{address(node)}/mode", content=sealed).status_code == 204
     gossip = node.peer.gossip
     assert httpx.post(f"{address(node)}/mode", content=sealed).status_code == 204, "said twice it is one"
@@ -101,7 +101,7 @@ def record(term: int, mode: Any = "gossip") -> ModeRecord:
 
 def forged(charter: Charter) -> bytes:
     """As `seal` makes it, but signed by somebody whose word does not count."""
-    other = Key.make()
+    other = SigningKey.make()
     fake = Charter(charter.job, charter.config_sha, charter.schema_sha, other.pub, other.pub, charter.policy)
-    values = json.loads(seal(record(99), other, fake))
+    values = json.loads(sign_document(record(99), other, fake))
     return canonical(values)

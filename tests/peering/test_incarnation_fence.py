@@ -10,80 +10,79 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import Unreachable
-from shoal.core.failover import Grant
-from shoal_edge_client.peering.desk import Desk
-from shoal_edge_client.peering.grant import Fence
-from shoal_edge_client.peering.pump import PeerPump
-from tests.coordinator.server import Server, Zygote, until
-from tests.peering.learner import Counting
-from tests.peering.stage import JOB, LONG, Threaded, acquainted, begin, versions
+from shoal.core.failover.failover import IncarnationGrant
+from shoal_edge_client.peering.failover_pump import FailoverPump
+from shoal_edge_client.peering.node_state import NodeState
+from shoal_edge_client.peering.recovery.incarnation_fence import IncarnationFence
+from tests.peering.scenario import JOB, LONG, Threaded, acquainted, begin, versions
+from tests.support.coordinator import Server, until
+from tests.support.learners import CountingLearner
 
 
 @pytest.mark.parametrize(
     ("held", "said", "then"),
     [
-        (Grant(), (1, 7), Grant(1, 7)),
-        (Grant(1, 7), (1, 7), Grant(1, 7)),
-        (Grant(1, 7), (1, 8), None),
-        (Grant(1, 7), (2, 8), Grant(2, 8)),
-        (Grant(2, 8), (1, 7), Grant(2, 8)),
-        (Grant(1, 7), (1, 0), Grant(1, 7)),
-        (Grant(1, 7), (2, 0), Grant(1, 7)),
+        (IncarnationGrant(), (1, 7), IncarnationGrant(1, 7)),
+        (IncarnationGrant(1, 7), (1, 7), IncarnationGrant(1, 7)),
+        (IncarnationGrant(1, 7), (1, 8), None),
+        (IncarnationGrant(1, 7), (2, 8), IncarnationGrant(2, 8)),
+        (IncarnationGrant(2, 8), (1, 7), IncarnationGrant(2, 8)),
+        (IncarnationGrant(1, 7), (1, 0), IncarnationGrant(1, 7)),
+        (IncarnationGrant(1, 7), (2, 0), IncarnationGrant(1, 7)),
     ],
 )
-def test_a_term_is_granted_once(held: Grant, said: tuple[int, int], then: Grant | None) -> None:
+def test_a_term_is_granted_once(held: IncarnationGrant, said: tuple[int, int], then: IncarnationGrant | None) -> None:
     assert held.after(*said) == then
 
 
 def test_the_next_process_is_deaf_to_the_same_one(tmp_path: Path) -> None:
     refused: list[str] = []
 
-    def fence() -> Fence:
-        return Fence(Desk(tmp_path, JOB), lambda code, why: refused.append(code))
+    def fence() -> IncarnationFence:
+        return IncarnationFence(NodeState(tmp_path, JOB).files, lambda code, why: refused.append(code))
 
-    fence().hear(3, 7)
+    fence().check(3, 7)
     again = fence()
     with pytest.raises(Unreachable) as caught:
-        again.hear(3, 8)
+        again.check(3, 8)
     assert caught.value.code == "trust.lease-forked"
     assert refused == ["trust.lease-forked"]
-    assert (again.life(3), again.life(4)) == (7, 0)
-    again.hear(4, 8)
-    assert again.life(4) == 8
+    assert (again.incarnation(3), again.incarnation(4)) == (7, 0)
+    again.check(4, 8)
+    assert again.incarnation(4) == 8
 
 
 def fence_of(node: Threaded) -> Any:
-    assert isinstance(node.pump, PeerPump)
+    assert isinstance(node.pump, FailoverPump)
     return node.pump.fence._grant
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_of_a_coordinator_and_its_copy_the_first_is_heard(
-    server: Server, threaded: Callable[..., Threaded], zygote: Zygote, tmp_path: Path
+    server: Server, threaded: Callable[..., Threaded], tmp_path: Path
 ) -> None:
     """Somebody has copied the coordinator's disk: both come to the same term, at the same address."""
     begin(server, 2, **LONG)
-    nodes = [threaded(name, Counting(10.0, 0.02)) for name in "ab"]
+    nodes = [threaded(name, CountingLearner(10.0, 0.02)) for name in "ab"]
     acquainted(server, nodes)
     server.kill()
     shutil.copytree(server.folder, tmp_path / "copy")
-    copy = Server(zygote, tmp_path / "copy", lease_s=3600.0, port=server.settings["port"])
+    copy = Server(tmp_path / "copy", lease_s=3600.0, port=server.settings["port"])
     try:
         server.start()
         until("the first to be known", lambda: all(fence_of(node).term == 2 for node in nodes))
         before = versions(server)[-1]["number"]
         until("it to go on", lambda: versions(server)[-1]["number"] > before)
         server.kill()
-        orders = [node.agent.jobs[JOB].last for node in nodes]
+        tasks = [node.agent.jobs[JOB].last_task for node in nodes]
         copy.start()
 
         def refused(node: Threaded) -> int:
-            company = node.pump.circle.company  # type: ignore[union-attr]
-            return int(company.refused["trust.lease-forked"])
+            group = node.pump.group.group  # type: ignore[union-attr]
+            return int(group.refusals.counts["trust.lease-forked"])
 
         until("both to refuse the copy", lambda: all(refused(node) > 1 for node in nodes))
-        assert [node.agent.jobs[JOB].last for node in nodes] == orders, "nothing that it ordered is done"
+        assert [node.agent.jobs[JOB].last_task for node in nodes] == tasks, "nothing that it ordered is done"
         assert [(one.term, one.life) for one in map(fence_of, nodes)] == [(2, fence_of(nodes[0]).life)] * 2
         assert {node.peer.state for node in nodes} == {"coordinated"}
     finally:

@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.coordinator.server import Server, until
-from tests.peering.learner import Counting
-from tests.peering.stage import JOB, LONG, SHORT, Process, Threaded, acquainted, begin, check_merge, versions
+import pytest
+
+from tests.peering.scenario import (
+    JOB,
+    LONG,
+    SHORT,
+    Looping,
+    Process,
+    Threaded,
+    acquainted,
+    begin,
+    check_merge,
+    versions,
+)
+from tests.support.coordinator import Server, until
+from tests.support.learners import CountingLearner
 
 Make = Callable[..., Threaded]
 
 
-def three(threaded: Make) -> list[Threaded]:
-    return [threaded(name, Counting(10.0 * weight, 0.02 * weight)) for weight, name in enumerate("abc", 1)]
+def three_nodes(threaded: Make, kind: type[Threaded] = Threaded) -> list[Threaded]:
+    learners = {name: CountingLearner(10.0 * weight, 0.02 * weight) for weight, name in enumerate("abc", 1)}
+    return [threaded(name, learner, kind=kind) for name, learner in learners.items()]
 
 
 def rounds(node: Threaded) -> int:
@@ -25,12 +39,14 @@ def rounds(node: Threaded) -> int:
 def seen(node: Threaded, name: str) -> int:
     """How many rounds of that node its model holds."""
     gossip = node.peer.gossip
-    return gossip.me.seen.get(name, 0) if gossip is not None else 0
+    return gossip.me.counts.seen.get(name, 0) if gossip is not None else 0
 
 
-def test_by_an_operators_word(server: Server, threaded: Make) -> None:
+@pytest.mark.parametrize("kind", [Threaded, Looping])
+def test_an_operator_sends_a_job_to_its_peers_and_back(server: Server, threaded: Make, kind: type[Threaded]) -> None:
+    """Also where each node trains by a loop of the user's own."""
     begin(server, 3, **LONG)
-    nodes = three(threaded)
+    nodes = three_nodes(threaded, kind)
     acquainted(server, nodes, version=3)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
@@ -54,7 +70,7 @@ def test_by_an_operators_word(server: Server, threaded: Make) -> None:
     assert modes == ["the peers carry on: by an operator", "back to the server: by an operator", "back at the server"]
 
 
-def test_its_death_is_outlived_and_nothing_is_lost(
+def test_a_job_survives_the_death_of_its_coordinator(
     server: Server, process: Callable[..., Process], tmp_path: Path
 ) -> None:
     """All are at work when it dies. They carry on; one of them dies, and finds the others without it; it comes back."""
@@ -86,9 +102,9 @@ def test_its_death_is_outlived_and_nothing_is_lost(
 
 
 def test_a_coordinator_that_is_started_anew_meanwhile_calls_them_back(server: Server, threaded: Make) -> None:
-    """What an operator sends a job away for. They had an order, so they need not knock."""
+    """What an operator sends a job away for. They had a task, so they need not knock."""
     begin(server, 3, **LONG)
-    nodes = three(threaded)
+    nodes = three_nodes(threaded)
     acquainted(server, nodes)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
@@ -97,7 +113,7 @@ def test_a_coordinator_that_is_started_anew_meanwhile_calls_them_back(server: Se
     until("rounds", lambda: all(rounds(node) >= 8 for node in nodes))
     server.start()
     until("word of it", lambda: all(node.peer.term == 2 for node in nodes))
-    assert server.job(JOB)["mode"] == "away"
+    assert server.job(JOB)["mode"] == "gossip"
     server.post(f"/jobs/{JOB}/switch", {"to": "server"})
     until("the job to be back", lambda: server.job(JOB)["mode"] == "server")
     until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 2)
@@ -106,8 +122,8 @@ def test_a_coordinator_that_is_started_anew_meanwhile_calls_them_back(server: Se
 
 def test_who_cannot_be_called_takes_part(server: Server, threaded: Make) -> None:
     begin(server, 3, **LONG)
-    nodes = [threaded(name, Counting(10.0, 0.05)) for name in "ab"]
-    nodes.append(threaded("c", Counting(40.0, 0.05), peer_listen="none"))
+    nodes = [threaded(name, CountingLearner(10.0, 0.05)) for name in "ab"]
+    nodes.append(threaded("c", CountingLearner(40.0, 0.05), peer_listen="none"))
     acquainted(server, nodes)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
@@ -121,8 +137,8 @@ def test_who_cannot_be_called_takes_part(server: Server, threaded: Make) -> None
 
 def test_who_does_not_listen_only_works(server: Server, threaded: Make) -> None:
     begin(server, 3, **LONG)
-    nodes = [threaded(name, Counting(10.0, 0.02)) for name in "ab"]
-    plain = threaded("c", Counting(10.0, 0.02), peer_listen="")
+    nodes = [threaded(name, CountingLearner(10.0, 0.02)) for name in "ab"]
+    plain = threaded("c", CountingLearner(10.0, 0.02), peer_listen="")
     acquainted(server, nodes)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("both to be away", lambda: all(node.peer.state == "away" for node in nodes))

@@ -9,18 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.peer_message import Busy, Never, Reserve, Slot, Swap, Swapped
-from shoal.core.tree import Tree, scale
-from shoal.runtime.threads import Lane
-from shoal.sim.toys import ToyLearner
-from shoal.spec import parse_job
-from shoal_edge_client.peering.jury import LATE
+from shoal.core.model.tree import Tree, scale
+from shoal.core.protocol.peer_message import (
+    ExchangeAbort,
+    ExchangeAccept,
+    ExchangeDeny,
+    ExchangeGrant,
+    ExchangeOffer,
+    ExchangeRequest,
+)
+from shoal.jobs.spec import parse_job
+from shoal.peering.host.model_acceptance import LATE
+from shoal.runtime.threads import SerialExecutor
+from shoal.sim.hosts.toy_models import ToyLearner
 from shoal_edge_client.settings import EdgeSettings
-from shoal_edge_client.workshop import workshop
-from tests.coordinator.server import Server, until
-from tests.peer.stage import body_of, ref_of
-from tests.peering.stage import Threaded
-from tests.peering.test_refusals import JOB, EdgeVoice, Still, alone
+from shoal_edge_client.trainer_backend import trainer_backend
+from tests.peer.scenario import body_of, ref_of
+from tests.peering.scenario import Threaded
+from tests.peering.test_refusals import JOB, EdgePeerClient, Still, alone
+from tests.support.coordinator import Server, until
 
 RIGHT = ToyLearner(1).init(0)
 
@@ -33,13 +40,13 @@ class Knowing(Still):
         return {"eval/loss": off, "eval/examples": float(self._number)}
 
 
-def said(voice: EdgeVoice, number: int, body: bytes) -> tuple[type, Any]:
+def said(client: EdgePeerClient, number: int, body: bytes) -> tuple[type, Any]:
     """What `b` is answered to a model, if it may come; else what it was answered to its question."""
-    xid = ("b", voice.boot, number)
-    _, slot = asyncio.run(voice.says(Reserve("b", xid)))
-    if not isinstance(slot[0], Slot):
+    xid = ("b", client.boot, number)
+    _, slot = asyncio.run(client.send(ExchangeRequest("b", xid)))
+    if not isinstance(slot[0], ExchangeGrant):
         return type(slot[0]), slot[0]
-    status, answer = asyncio.run(voice.says(Swap("b", xid, 2.0, 1e9, ref_of(body), {"b": 1}), bodies=body))
+    status, answer = asyncio.run(client.send(ExchangeOffer("b", xid, 2.0, 1e9, ref_of(body), {"b": 1}), bodies=body))
     assert status == 200
     return type(answer[0]), answer[0]
 
@@ -52,17 +59,17 @@ def test_a_model_of_minus_three_times_is_declined_and_its_sender_in_the_end_not_
     gossip = victim.pump.peer.gossip
     assert gossip is not None
     poison, fine = body_of(scale(gossip.me.model, -3.0)), body_of(gossip.me.model)
-    before, voice = victim.model, victim.voice()
+    before, client = victim.model, victim.client()
     for count in (1, 2, 3):
         assert victim.status()["quarantine"] == []
-        kind, never = said(voice, count, poison)
-        assert kind is Never
+        kind, never = said(client, count, poison)
+        assert kind is ExchangeAbort
         assert "its loss here is" in never.why
         assert victim.status()["refused"] == {"peer.loss": count}
     assert victim.model == before, "no honest model has changed"
     assert victim.status()["quarantine"] == ["b"]
-    assert said(voice, 4, fine)[0] is Busy
-    assert "b" not in victim.company._live
+    assert said(client, 4, fine)[0] is ExchangeDeny
+    assert "b" not in victim.group.liveness.live.nodes
 
     def told() -> Any:
         return next(row for row in server.get(f"/jobs/{JOB}/peers")["peers"] if row["name"] == "a")
@@ -74,29 +81,29 @@ def test_a_model_of_minus_three_times_is_declined_and_its_sender_in_the_end_not_
 def test_what_is_as_good_as_its_own_is_mixed_once_it_can_be_measured(
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path
 ) -> None:
-    victim = alone(server, threaded, tmp_path, Knowing, loss_gate=1.5, patience_s=0.5)
+    victim = alone(server, threaded, tmp_path, Knowing, loss_gate=1.5, exchange_timeout_s=0.5)
     gossip = victim.pump.peer.gossip
     assert gossip is not None
-    kind, never = said(victim.voice(), 1, body_of(gossip.me.model))
-    assert (kind, never.why) == (Never, LATE), "a local round is being made, by the only learner that there is"
+    kind, never = said(victim.client(), 1, body_of(gossip.me.model))
+    assert (kind, never.why) == (ExchangeAbort, LATE), "a local round is being made, by the only learner that there is"
     victim.hold.unlink()
     body = body_of(scale(gossip.me.model, 1.01))
-    voices = iter(victim.voice, None)
-    until("it to be measured", lambda: said(next(voices), 1, body)[0] is Swapped)
+    voices = iter(victim.client, None)
+    until("it to be measured", lambda: said(next(voices), 1, body)[0] is ExchangeAccept)
     assert victim.status()["refused"] == {}
 
 
 def test_a_training_process_has_another_beside_it_that_judges(tmp_path: Path) -> None:
     """So a model is measured while a local round is made; and not before one is to be measured is there a process."""
-    learner = str(Path(__file__).parents[2] / "tests/peering/losing.py:learner")
+    learner = str(Path(__file__).parents[2] / "tests/support/learners.py:counting_with_loss")
     settings = EdgeSettings(learner=learner, peer_listen="127.0.0.1:0")
-    apart = workshop(settings, None, tmp_path / "training")
+    apart = trainer_backend(settings, None, tmp_path / "training")
     try:
-        judge = apart.judge(parse_job({"name": JOB}), Lane("never used"))
-        assert apart._judging.starts == 0  # type: ignore[attr-defined]
+        judge = apart.evaluator(parse_job({"name": JOB}), SerialExecutor("never used"))
+        assert apart._evaluation.starts == 0  # type: ignore[attr-defined]
         model = Tree.of({"w": np.array([3.0, 4.0], np.float32)})
         assert asyncio.run(judge(model))["eval/loss"] == 5.0
-        assert apart._judging.starts == 1  # type: ignore[attr-defined]
+        assert apart._evaluation.starts == 1  # type: ignore[attr-defined]
         assert apart.training.starts == 0  # type: ignore[attr-defined]
     finally:
         apart.close()

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import NotAllowed, ShoalError, Unreachable
-from shoal.runtime.address import parse
-from shoal.runtime.node_link import NodeLink
-from shoal.runtime.store import STEPS, CrashPoint, no_crash
-from shoal.trust.envelope import Answer, read_request, sha256
-from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, seal
-from shoal_edge_client.identity import Identity, State
-from shoal_edge_client.peering import readmission
-from shoal_edge_client.peering.readmission import Readmission
-from tests.runtime.servers import Asked, Said, answering
+from shoal.runtime.durable_files import STEPS, CrashPoint, no_crash
+from shoal.runtime.http.coordinator_url import parse
+from shoal.runtime.http.node_client import NodeClient
+from shoal.trust.documents import Charter, sign_document
+from shoal.trust.envelope import SignedAnswer, read_request, sha256
+from shoal.trust.keys import SigningKey
+from shoal_edge_client.identity import Identity, StateFolder
+from shoal_edge_client.peering.recovery import reenrolment_client
+from shoal_edge_client.peering.recovery.reenrolment_client import ReenrolmentClient
+from tests.support.http_servers import Asked, Said, answering
 
-KEY, IMPOSTOR, MINE = Key.make(), Key.make(), Key.make()
+KEY, IMPOSTOR, MINE = SigningKey.make(), SigningKey.make(), SigningKey.make()
 CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.pub, KEY.pub)
 OURS = {"Shoal-Protocol": "1", "Content-Type": "application/json"}
 TERM = 1002
@@ -42,16 +42,18 @@ class Coordinator:
     def answer(self, asked: Asked) -> Said:
         self.asked.append(asked)
         path, _, query = asked.path.partition("?")
-        if path == "/api/v1/jobs/j/readmission":
-            return self._readmission(asked, path, query)
+        if path == "/api/v1/jobs/j/re-enrol":
+            return self._re_enrol(asked, path, query)
         credential = asked.headers.get("Authorization", "").removeprefix("Bearer ")
         if hashlib.sha256(credential.encode()).hexdigest() not in self.known:
             return _problem(401, "auth.refused")
         return Said(
-            200, json.dumps({"name": "a", "protocol": 1, "lease_s": 1, "beat_s": 1, "wait_s_max": 1}).encode(), OURS
+            200,
+            json.dumps({"name": "a", "protocol": 1, "lease_s": 1, "heartbeat_s": 1, "wait_s_max": 1}).encode(),
+            OURS,
         )
 
-    def _readmission(self, asked: Asked, path: str, query: str) -> Said:
+    def _re_enrol(self, asked: Asked, path: str, query: str) -> Said:
         if not self.knows_the_job:
             return _problem(404, "job.unknown")
         request = read_request("POST", path, query, list(asked.headers.items()))
@@ -62,12 +64,12 @@ class Coordinator:
         else:
             self.known.add(json.loads(asked.body)["secret_sha256"])
             said = Said(200, json.dumps({"name": self.name, "term": TERM}).encode(), OURS)
-        bare = Answer(said.status, self.key.peer_id, sha256(said.body))
+        bare = SignedAnswer(said.status, self.key.peer_id, sha256(said.body))
         signed = replace(bare, signature=self.key.sign(bare.lines(request, CHARTER)))
         return Said(said.status, said.body, {**said.headers, **signed.headers()})
 
     def times(self) -> int:
-        return sum("readmission" in one.path for one in self.asked)
+        return sum("re-enrol" in one.path for one in self.asked)
 
 
 def _problem(status: int, code: str) -> Said:
@@ -81,31 +83,33 @@ class Dead(BaseException):
 class Node:
     """A node that was known as `a`."""
 
-    def __init__(self, url: str, folder: Path, papers: dict[str, Any] | None = None, at: CrashPoint = no_crash) -> None:
-        self.state = State(folder, parse(url), at)
-        self.link = NodeLink(url, credential="shn_old")
-        texts = {"charter": seal(CHARTER, KEY, CHARTER).decode(), "roster": ""}
-        kept = {"j": texts} if papers is None else papers
-        more = ((self.link,), lambda: NodeLink(url), lambda link: link.hello({}))
-        self.readmission = Readmission(self.state, MINE, iter(range(1, 99)).__next__, lambda: kept, *more)
-        self.link.unknown = self.readmission.unknown
+    def __init__(
+        self, url: str, folder: Path, documents: dict[str, Any] | None = None, at: CrashPoint = no_crash
+    ) -> None:
+        self.state = StateFolder(folder, parse(url), at)
+        self.client = NodeClient(url, credential="shn_old")
+        texts = {"charter": sign_document(CHARTER, KEY, CHARTER).decode(), "roster": ""}
+        kept = {"j": texts} if documents is None else documents
+        more = ((self.client,), lambda: NodeClient(url), lambda client: client.hello({}))
+        self.reenrolment = ReenrolmentClient(self.state, MINE, iter(range(1, 99)).__next__, lambda: kept, *more)
+        self.client.link.on_unknown_credential = self.reenrolment.on_unknown_credential
 
     def ask(self) -> ShoalError | None:
         """Any request; what came of it."""
         try:
-            self.link.hello({})
+            self.client.hello({})
         except ShoalError as error:
             return error
         return None
 
 
 @contextmanager
-def met(folder: Path, papers: dict[str, Any] | None = None) -> Iterator[tuple[Coordinator, Node]]:
+def met(folder: Path, documents: dict[str, Any] | None = None) -> Iterator[tuple[Coordinator, Node]]:
     coordinator = Coordinator()
     with answering(coordinator.answer) as url:
-        node = Node(url, folder, papers)
-        with node.state, node.link:
-            node.state.keep(Identity(node.state.url, "a", "shn_old"))
+        node = Node(url, folder, documents)
+        with node.state, node.client:
+            node.state.save_identity(Identity(node.state.url, "a", "shn_old"))
             yield coordinator, node
 
 
@@ -117,10 +121,10 @@ def test_it_is_taken_in_again(tmp_path: Path) -> None:
         assert node.ask() is None
         identity = node.state.identity()
         assert identity is not None
-        assert (identity.name, identity.credential) == ("a", node.link.credential)
+        assert (identity.name, identity.credential) == ("a", node.client.link.credential)
         assert identity.credential != "shn_old"
         assert not (node.state.folder / "rejoining.json").exists()
-        late = node.readmission.unknown("shn_old", REFUSED)
+        late = node.reenrolment.on_unknown_credential("shn_old", REFUSED)
         assert (late.code, coordinator.times()) == ("auth.renewed", 2), "another request was still under way"
 
 
@@ -132,20 +136,20 @@ def test_a_coordinator_that_does_not_know_the_job_yet_counts_as_unreachable(
         found = [node.ask() for _ in range(3)]
         assert [(type(one), one.code) for one in found if one] == [(Unreachable, "auth.unknown")] * 3
         assert coordinator.times() == 1, "it is not asked at each request"
-        monkeypatch.setattr(readmission, "PAUSE_S", 0.0)
-        node.readmission._not_before = 0.0
-        made = node.state.rejoining()
+        monkeypatch.setattr(reenrolment_client, "PAUSE_S", 0.0)
+        node.reenrolment._not_before = 0.0
+        made = node.state.pending_credential()
         node.ask()
         assert coordinator.times() == 2
         coordinator.knows_the_job = True
         assert node.ask() is not None
         assert node.ask() is None
-        assert node.link.credential == made, "the same until it was taken"
+        assert node.client.link.credential == made, "the same until it was taken"
 
 
 def test_where_a_token_is_at_hand_it_need_not_wait(tmp_path: Path) -> None:
     with met(tmp_path) as (coordinator, node):
-        coordinator.knows_the_job, node.readmission.has_token = False, True
+        coordinator.knows_the_job, node.reenrolment.has_token = False, True
         found = node.ask()
         assert isinstance(found, NotAllowed)
         assert found.code == "auth.unknown"
@@ -173,7 +177,7 @@ def test_an_impostor_is_neither_told_a_credential_nor_believed(tmp_path: Path, r
         coordinator.key, coordinator.refuses = IMPOSTOR, refuses
         assert isinstance(node.ask(), Unreachable)
         assert node.state.identity() == Identity(node.state.url, "a", "shn_old")
-        secret = node.state.rejoining()
+        secret = node.state.pending_credential()
         assert not any(secret in str(one) for one in coordinator.asked)
 
 
@@ -181,12 +185,12 @@ def test_another_name_is_not_taken(tmp_path: Path) -> None:
     with met(tmp_path) as (coordinator, node):
         coordinator.name = "b"
         assert isinstance(node.ask(), Unreachable)
-        assert node.link.credential == "shn_old"
+        assert node.client.link.credential == "shn_old"
 
 
-@pytest.mark.parametrize("papers", [{}, {"j": {}}, {"j": {"charter": "{}"}}, {"j": {"charter": 5}}])
-def test_without_papers_it_is_as_it_was(tmp_path: Path, papers: dict[str, Any]) -> None:
-    with met(tmp_path, papers) as (coordinator, node):
+@pytest.mark.parametrize("documents", [{}, {"j": {}}, {"j": {"charter": "{}"}}, {"j": {"charter": 5}}])
+def test_without_trust_documents_a_node_does_not_re_enrol(tmp_path: Path, documents: dict[str, Any]) -> None:
+    with met(tmp_path, documents) as (coordinator, node):
         found = node.ask()
         assert isinstance(found, NotAllowed)
         assert (found.code, coordinator.times()) == ("auth.refused", 0)
@@ -201,13 +205,13 @@ def test_killed_at_any_point_it_comes_in_all_the_same(tmp_path: Path, point: str
     with met(tmp_path) as (coordinator, first):
         url = first.state.url
         dying = Node(url, tmp_path, at=at)
-        with dying.link, pytest.raises(Dead):
+        with dying.client, pytest.raises(Dead):
             dying.ask()
         again = Node(url, tmp_path)
         known = again.state.identity()
         assert known is not None
-        again.link.credential = known.credential
-        with again.link:
+        again.client.link.credential = known.credential
+        with again.client:
             assert [found for _ in range(3) if (found := again.ask()) is None], "it is in"
         kept = again.state.identity()
         assert kept is not None

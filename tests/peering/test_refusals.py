@@ -16,22 +16,22 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal.core.algorithm.learner import Trained
 from shoal.core.errors import Refused
-from shoal.core.learner import Trained
-from shoal.core.peer_message import Settle
-from shoal.runtime.node_link import SealedPapers
-from shoal.sim.toys import ToyLearner
+from shoal.core.protocol.peer_message import ExchangeCommit
+from shoal.peering.http import peer_app
+from shoal.peering.http.peer_link import wall_s
+from shoal.peering.state.peer_state import PeerDocuments
+from shoal.runtime.http.node_client import JobDocuments
+from shoal.sim.hosts.toy_models import ToyLearner
+from shoal.trust.documents import JoinCert, Roster, open_charter, sign_document, verify_document
 from shoal.trust.envelope import Signer
-from shoal.trust.keys import Key, load_key
-from shoal.trust.papers import JoinCert, Roster, open_charter, seal, unseal
-from shoal_edge_client.peering.pump import PeerPump
-from shoal_peer import app
-from shoal_peer.folder import Papers
-from shoal_peer.node import wall_s
-from tests.coordinator.server import Server, until
-from tests.peer.stage import Voice
+from shoal.trust.keys import SigningKey, load_key
+from shoal_edge_client.peering.failover_pump import FailoverPump
+from tests.peer.scenario import PeerClient
 from tests.peer.test_refusals import DAY_S, FINE, REFUSALS, XID, elsewhere, reserved, swap
-from tests.peering.stage import Threaded
+from tests.peering.scenario import Threaded
+from tests.support.coordinator import Server, until
 
 JOB = "toys"
 
@@ -55,16 +55,16 @@ class Still(ToyLearner):
 
 
 @dataclass
-class EdgeVoice(Voice):
-    """Speaks for an edge client that has left: with its key, and the papers that it has kept."""
+class EdgePeerClient(PeerClient):
+    """Speaks for an edge client that has left: with its key, and the documents that it has kept."""
 
     def __post_init__(self) -> None:
         (state,) = (path.parent for path in self.folder.glob("*/peer-key.pem"))
-        kept = json.loads((state / "jobs" / JOB / "peer" / "papers.json").read_text())
+        kept = json.loads((state / "jobs" / JOB / "peer" / "documents.json").read_text())
         charter, sealed = open_charter(kept["charter"].encode()), kept["roster"].encode()
-        key, roster = load_key(state / "peer-key.pem"), unseal(sealed, Roster, charter)
+        key, roster = load_key(state / "peer-key.pem"), verify_document(sealed, Roster, charter)
         me = next(peer for peer in roster.peers if peer.peer_id == key.peer_id)
-        self.papers = Papers(self.to.papers.spec, charter, roster, sealed, key, me)
+        self.documents = PeerDocuments(self.to.group.documents.spec, charter, roster, sealed, key, me)
         self.signer = Signer(key, charter, self.boot)
 
 
@@ -73,18 +73,18 @@ class Victim:
 
     def __init__(self, node: Threaded, folder: Path, hold: Path) -> None:
         self.node, self.folder, self.hold, self._boot = node, folder, hold, 2**53
-        assert node.agent.peering is not None
-        self.url = node.agent.peering.porch.contact().urls[0]
+        assert node.agent.session.peering is not None
+        self.url = node.agent.session.peering.listener.contact().urls[0]
 
     @property
-    def pump(self) -> PeerPump:
+    def pump(self) -> FailoverPump:
         pump = self.node.agent.jobs[JOB].pump
-        assert isinstance(pump, PeerPump)
+        assert isinstance(pump, FailoverPump)
         return pump
 
     @property
-    def company(self) -> Any:
-        return self.pump.circle.company
+    def group(self) -> Any:
+        return self.pump.group.group
 
     @property
     def model(self) -> bytes:
@@ -103,11 +103,11 @@ class Victim:
         """How many others live, as far as it knows."""
         return sum(peer["state"] == "alive" for peer in self.status().get("peers", {}).values())
 
-    def voice(self) -> EdgeVoice:
+    def client(self) -> EdgePeerClient:
         """`b`, in a process later than all before."""
         self._boot += 1
-        here = SimpleNamespace(papers=self.company.papers, port=int(self.url.rpartition(":")[2]))
-        return EdgeVoice(self.folder / "b", here, self._boot)  # type: ignore[arg-type]
+        here = SimpleNamespace(group=self.group, port=int(self.url.rpartition(":")[2]))
+        return EdgePeerClient(self.folder / "b", here, self._boot)  # type: ignore[arg-type]
 
     def there(self, call: Callable[[], Any]) -> Any:
         """Call something in its event loop."""
@@ -119,7 +119,7 @@ class Victim:
             except Refused as error:
                 done.set_exception(error)
 
-        self.node._loop.call_soon_threadsafe(make)
+        self.node.loop.call_soon_threadsafe(make)
         return done.result(60.0)
 
 
@@ -133,37 +133,37 @@ def victim(server: Server, threaded: Callable[..., Threaded], tmp_path: Path) ->
 def alone(
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path, kind: type[Still] = Still, **gossip: Any
 ) -> Victim:
-    server.begin(JOB, nodes=3, rounds=10_000, gossip={"allowed": True, "ttl_s": 3600.0, **gossip})
+    server.begin(JOB, nodes=3, rounds=10_000, gossip={"allowed": True, "coordinator_timeout_s": 3600.0, **gossip})
     holds = [tmp_path / f"hold-{name}" for name in "abc"]
     nodes = [
-        threaded(hold.name[-1], kind(number, hold), jobs=[JOB], answer_s=0.2) for number, hold in enumerate(holds, 40)
+        threaded(hold.name[-1], kind(number, hold), jobs=[JOB], shutdown_upload_s=0.2)
+        for number, hold in enumerate(holds, 40)
     ]
-    until("all to listen", lambda: all(node.agent.peering is not None for node in nodes))
+    until("all to listen", lambda: all(node.agent.session.peering is not None for node in nodes))
     made = Victim(nodes[0], tmp_path, holds[0])
     until("them to be known", lambda: made.alive() == 2)
-    until("what they may claim", lambda: all(peer.examples for peer in made.company.papers.roster.peers))
+    until("what they may claim", lambda: all(peer.examples for peer in made.group.documents.roster.peers))
     for hold in holds:
         hold.touch()
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("all to be away", lambda: made.status().get("state") == "away")
-    for node, hold in zip(nodes[1:], holds[1:], strict=True):
-        node.begin_to_leave()
-        hold.unlink()
     for node in nodes[1:]:
         node.leave()
-    until("it to rest", lambda: not made.pump.peer.gossip.mixer.busy)  # type: ignore[union-attr]
+    for node, hold in zip(nodes[1:], holds[1:], strict=True):
+        node.end()
+        hold.unlink()
+    until("it to rest", lambda: not made.pump.peer.gossip.mixer.is_busy)  # type: ignore[union-attr]
     return made
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_it_is_refused_and_counted_and_changes_nothing(
     server: Server, victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, expected = victim.model, Counter[str]()
     for wrong, outcome in REFUSALS.items():
-        asyncio.run(reserved(victim.voice()))
-        assert (wrong.__name__, asyncio.run(wrong(victim.voice()))[0]) == (wrong.__name__, outcome[0])  # type: ignore[arg-type]
+        asyncio.run(reserved(victim.client()))
+        assert (wrong.__name__, asyncio.run(wrong(victim.client()))[0]) == (wrong.__name__, outcome[0])  # type: ignore[arg-type]
         assert victim.model == before, wrong.__name__
         expected.update([outcome[1]] if wrong is not elsewhere else [])  # that concerns no job of this node's
         assert victim.status()["refused"] == expected, wrong.__name__
@@ -173,45 +173,46 @@ def test_it_is_refused_and_counted_and_changes_nothing(
 
     until("the coordinator to know", lambda: told() == expected)
     # A day makes no difference to a clock; and what is right is taken, so it was that which was wrong with the others.
-    monkeypatch.setattr(app, "wall_s", lambda: wall_s() + DAY_S)
-    asyncio.run(reserved(victim.voice()))
-    status, said = asyncio.run(victim.voice().says(swap(), bodies=FINE))
-    assert (status, type(said[0]).__name__) == (200, "Swapped")
+    monkeypatch.setattr(peer_app, "wall_s", lambda: wall_s() + DAY_S)
+    asyncio.run(reserved(victim.client()))
+    status, said = asyncio.run(victim.client().send(swap(), bodies=FINE))
+    assert (status, type(said[0]).__name__) == (200, "ExchangeAccept")
     assert victim.model != before
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(
     server: Server, victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, papers = victim.model, victim.company.papers
+    before, documents = victim.model, victim.group.documents
     coordinator = load_key(server.folder / "coordinator.pem")
-    key = Key.make()
+    key = SigningKey.make()
     expired = JoinCert(JOB, "new", key.peer_id, key.pub, 100, wall_s() - 2 * DAY_S)
-    sealed = seal(expired, coordinator, papers.charter)
-    victim.there(lambda: victim.company.gate.introduce(sealed, wall_s() - 10 * DAY_S))
-    stranger = victim.voice()
-    stranger.signer = Signer(key, papers.charter, 1)
-    assert asyncio.run(stranger.says(Settle("new", XID))) == (403, "trust.expired")
+    sealed = sign_document(expired, coordinator, documents.charter)
+    victim.there(lambda: victim.group.verifier.introduce(sealed, wall_s() - 10 * DAY_S))
+    stranger = victim.client()
+    stranger.signer = Signer(key, documents.charter, 1)
+    assert asyncio.run(stranger.send(ExchangeCommit("new", XID))) == (403, "trust.expired")
 
-    voice = victim.voice()
-    asyncio.run(reserved(voice))
-    left = tuple(peer for peer in papers.roster.peers if peer.node != "b")
-    gone = replace(papers.roster, version=papers.roster.version + 1, peers=left, revoked=(voice.papers.me.peer_id,))
-    newer = replace(papers, roster=gone, sealed_roster=seal(gone, coordinator, papers.charter))
-    victim.there(lambda: victim.company.take_papers(newer))
-    assert asyncio.run(voice.says(swap(), bodies=FINE)) == (403, "trust.revoked")
+    client = victim.client()
+    asyncio.run(reserved(client))
+    left = tuple(peer for peer in documents.roster.peers if peer.node != "b")
+    gone = replace(
+        documents.roster, version=documents.roster.version + 1, peers=left, revoked=(client.documents.me.peer_id,)
+    )
+    newer = replace(documents, roster=gone, sealed_roster=sign_document(gone, coordinator, documents.charter))
+    victim.there(lambda: victim.group.update_documents(newer))
+    assert asyncio.run(client.send(swap(), bodies=FINE)) == (403, "trust.revoked")
     with pytest.raises(Refused) as caught:
-        victim.there(lambda: victim.company.take_papers(papers))
+        victim.there(lambda: victim.group.update_documents(documents))
     assert caught.value.code == "trust.roster-old"
-    assert asyncio.run(voice.says(swap(), bodies=FINE)) == (403, "trust.revoked")
+    assert asyncio.run(client.send(swap(), bodies=FINE)) == (403, "trust.revoked")
     # A coordinator that was set back to what it once was brings its roster of then.
-    charter = victim.pump.circle._desk.papers()["charter"].encode()
-    older = SealedPapers(papers.roster.version, charter, papers.sealed_roster)
-    monkeypatch.setattr(victim.pump.hub, "papers", lambda job, held: older)
-    asyncio.run_coroutine_threadsafe(victim.pump._fetch_papers(), victim.node._loop).result(60.0)
-    assert asyncio.run(voice.says(swap(), bodies=FINE)) == (403, "trust.revoked")
+    charter = victim.pump.group._state.files.documents()["charter"].encode()
+    older = JobDocuments(documents.roster.version, charter, documents.sealed_roster)
+    monkeypatch.setattr(victim.pump.coordinator.hub, "trust_documents", lambda job, held: older)
+    asyncio.run_coroutine_threadsafe(victim.pump.coordinator.fetch_documents(), victim.node.loop).result(60.0)
+    assert asyncio.run(client.send(swap(), bodies=FINE)) == (403, "trust.revoked")
     assert victim.model == before
     expected = {"trust.expired": 1, "trust.revoked": 3, "trust.roster-old": 1}
     assert victim.status()["refused"] == expected
@@ -222,26 +223,27 @@ def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(
     until("it to be shown", lambda: told() == expected)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_of_two_coordinators_with_one_term_the_second_changes_nothing(
     server: Server, victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody runs a copy of the coordinator, key and all: it signs another roster of the version that is held."""
-    before, papers, circle = victim.model, victim.company.papers, victim.pump.circle
-    kept = circle._desk.papers()
-    coordinator, key = load_key(server.folder / "coordinator.pem"), Key.make()
-    intruder = replace(papers.others[0], node="z", peer_id=key.peer_id, pub=key.pub)
-    forked = replace(papers.roster, peers=(*papers.roster.peers, intruder))
-    sealed = SealedPapers(forked.version, kept["charter"].encode(), seal(forked, coordinator, papers.charter))
-    monkeypatch.setattr(victim.pump.hub, "papers", lambda job, held: sealed)
-    asyncio.run_coroutine_threadsafe(victim.pump._fetch_papers(), victim.node._loop).result(60.0)
+    before, documents, circle = victim.model, victim.group.documents, victim.pump.group
+    kept = circle._state.files.documents()
+    coordinator, key = load_key(server.folder / "coordinator.pem"), SigningKey.make()
+    intruder = replace(documents.others[0], node="z", peer_id=key.peer_id, pub=key.pub)
+    forked = replace(documents.roster, peers=(*documents.roster.peers, intruder))
+    sealed = JobDocuments(
+        forked.version, kept["charter"].encode(), sign_document(forked, coordinator, documents.charter)
+    )
+    monkeypatch.setattr(victim.pump.coordinator.hub, "trust_documents", lambda job, held: sealed)
+    asyncio.run_coroutine_threadsafe(victim.pump.coordinator.fetch_documents(), victim.node.loop).result(60.0)
     assert victim.status()["refused"] == {"trust.roster-forked": 1}
-    assert circle.papers is papers, "the one that was there first holds"
-    assert circle._desk.papers() == kept, "for the next process too"
-    stranger = victim.voice()
-    stranger.signer = Signer(key, papers.charter, 1)
-    assert asyncio.run(stranger.says(Settle("z", XID))) == (403, "trust.stranger")
+    assert circle.documents is documents, "the one that was there first holds"
+    assert circle._state.files.documents() == kept, "for the next process too"
+    stranger = victim.client()
+    stranger.signer = Signer(key, documents.charter, 1)
+    assert asyncio.run(stranger.send(ExchangeCommit("z", XID))) == (403, "trust.stranger")
     assert victim.model == before
 
     def told() -> Any:

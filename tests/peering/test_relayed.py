@@ -6,40 +6,40 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.coordinator.proxy import Proxy
-from tests.coordinator.server import Server, until
-from tests.peering.learner import Counting
-from tests.peering.stage import JOB, SHORT, Threaded, acquainted, begin, model, versions
+from tests.peering.scenario import JOB, SHORT, Threaded, acquainted, begin, model, versions
+from tests.support.coordinator import Server, until
+from tests.support.learners import CountingLearner
+from tests.support.proxy import Proxy
 
 Make = Callable[..., Threaded]
 LONG_MODEL = 100_000
 """Numbers of a model that does not go along with a word."""
 
 
-class Way:
+class BreakableRoute:
     """One node's way to the coordinator, which can break."""
 
     def __init__(self, server: Server) -> None:
         self._server, self.proxy = server, Proxy(lambda: server.url)
 
-    def breaks(self) -> None:
+    def cut(self) -> None:
         self.proxy.close()
 
-    def heals(self) -> None:
+    def restore(self) -> None:
         self.proxy = Proxy(lambda: self._server.url, port=self.proxy.port)
 
 
 @pytest.fixture
-def way(server: Server) -> Iterator[Way]:
-    made = Way(server)
+def route(server: Server) -> Iterator[BreakableRoute]:
+    made = BreakableRoute(server)
     yield made
-    made.breaks()
+    made.cut()
 
 
-def three(threaded: Make, way: Way, size: int = 8) -> list[Threaded]:
+def three_nodes(threaded: Make, route: BreakableRoute, size: int = 8) -> list[Threaded]:
     """a, b, and c, whose way may break."""
-    nodes = [threaded(name, Counting(10.0, 0.02, size=size)) for name in "ab"]
-    return [*nodes, threaded("c", Counting(10.0, 0.02, size=size), url=way.proxy.url)]
+    nodes = [threaded(name, CountingLearner(10.0, 0.02, size=size)) for name in "ab"]
+    return [*nodes, threaded("c", CountingLearner(10.0, 0.02, size=size), url=route.proxy.url)]
 
 
 def check_each_round(server: Server, first: int, last: int) -> None:
@@ -51,23 +51,32 @@ def check_each_round(server: Server, first: int, last: int) -> None:
     assert model(server, last) - model(server, first) == pytest.approx(last - first)
 
 
+def relays(server: Server) -> dict[str, str | None]:
+    """Who carries for whom, as the coordinator shows it."""
+    return {row["name"]: row["relayed_by"] for row in server.get(f"/jobs/{JOB}/peers")["peers"]}
+
+
+def expected_relays(lost: Threaded) -> dict[str, str | None]:
+    """Who carries for whom while c's way is broken: it names the node that it has chosen, and may choose again."""
+    return {"a": None, "b": None, "c": lost.peer.reachability.relay}
+
+
 @pytest.mark.parametrize("size", [8, LONG_MODEL])
-def test_it_goes_on_through_another_and_back(server: Server, threaded: Make, way: Way, size: int) -> None:
+def test_a_node_is_relayed_and_returns_to_its_own_route(
+    server: Server, threaded: Make, route: BreakableRoute, size: int
+) -> None:
     begin(server, 3, **SHORT)
-    nodes = three(threaded, way, size)
+    nodes = three_nodes(threaded, route, size)
     acquainted(server, nodes)
     lost, terms = nodes[2], [node.peer.term for node in nodes]
-    way.breaks()
-    until("another to carry it", lambda: lost.peer.relay)
+    route.cut()
+    until("another to carry it", lambda: lost.peer.reachability.relay)
     before = server.job(JOB)["version"]
     until("rounds", lambda: server.job(JOB)["version"] >= before + 6)
     after = server.job(JOB)["version"]
-    carrier = lost.peer.relay
-    assert carrier
-    rows = {row["name"]: row for row in server.get(f"/jobs/{JOB}/peers")["peers"]}
-    assert {name: row["relayed_by"] for name, row in rows.items()} == {"a": None, "b": None, "c": carrier}
-    way.heals()
-    until("its own way to be whole again", lambda: not lost.peer.relay)
+    until("the coordinator to show who carries it", lambda: relays(server) == expected_relays(lost))
+    route.restore()
+    until("its own way to be whole again", lambda: not lost.peer.reachability.relay)
     until("rounds", lambda: server.job(JOB)["version"] >= after + 3)
     check_each_round(server, before, after + 3)
     assert [node.peer.term for node in nodes] == terms, "whoever goes away begins a new term"

@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal.trust.documents import Manifest, open_charter, sign_document, verify_document
 from shoal.trust.envelope import Signer, sha256
-from shoal.trust.keys import Key, load_key
-from shoal.trust.papers import Manifest, open_charter, seal, unseal
-from tests.coordinator.server import OPERATOR, PATIENCE_S, Server, until
-from tests.peering.learner import Counting
-from tests.peering.stage import JOB, LONG, ROOT, SHORT, Process, Threaded, acquainted, begin, model, versions
+from shoal.trust.keys import SigningKey, load_key
+from tests.peering.scenario import JOB, LONG, ROOT, SHORT, Process, Threaded, acquainted, begin, model, versions
+from tests.support.coordinator import OPERATOR, PATIENCE_S, Server, until
+from tests.support.learners import CountingLearner
 
 
 class Lost:
@@ -42,10 +42,10 @@ class Lost:
         shutil.copy2(self.key, self.server.folder / "coordinator.pem")
         self.server.start()
 
-    def rebuild(self, *arguments: str | Path) -> tuple[int, dict[str, Any]]:
-        """`shoal rebuild --json`: exit code and envelope."""
+    def restore(self, *arguments: str | Path) -> tuple[int, dict[str, Any]]:
+        """`shoal restore --json`: exit code and envelope."""
         key = self.server.folder / "coordinator.pem"
-        command = [sys.executable, "-m", "shoal", "rebuild", "--json", "--url", self.server.url, "--key", str(key)]
+        command = [sys.executable, "-m", "shoal", "restore", "--json", "--url", self.server.url, "--key", str(key)]
         environment = {**os.environ, "SHOAL_CLIENT__TOKEN": OPERATOR}
         done = subprocess.run(
             [*command, *map(str, arguments)],
@@ -76,15 +76,14 @@ def forge(folder: Path, away: int) -> None:
     """That node says that it has a version which is so much newer, signed by itself."""
     path = kept(folder)
     rows = json.loads(path.read_bytes())["checkpoints"]
-    charter = open_charter(json.loads(path.with_name("papers.json").read_bytes())["charter"].encode())
-    true = unseal(rows[0]["manifest"].encode(), Manifest, charter)
-    key = Key.make()
-    wrong = seal(replace(true, version=true.version + away), key, replace(charter, coordinator_pub=key.pub))
+    charter = open_charter(json.loads(path.with_name("documents.json").read_bytes())["charter"].encode())
+    true = verify_document(rows[0]["manifest"].encode(), Manifest, charter)
+    key = SigningKey.make()
+    wrong = sign_document(replace(true, version=true.version + away), key, replace(charter, coordinator_pub=key.pub))
     rows.insert(0, {**rows[0], "manifest": wrong.decode()})
     path.write_text(json.dumps({"checkpoints": rows}))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_lost_coordinator_is_rebuilt_from_one_node(
     server: Server, process: Callable[..., Process], tmp_path: Path
@@ -107,20 +106,20 @@ def test_a_lost_coordinator_is_rebuilt_from_one_node(
     nodes["b"].start()  # with a token that it used up long ago
     until("b to carry on though nobody knows it", lambda: nodes["b"].status().get("round", 0) > made, every_s=0.1)
     address = f"http://127.0.0.1:{nodes['a'].port}"
-    code, found = lost.rebuild("--from", address, "--from", tmp_path / "c", "--dry-run")
+    code, found = lost.restore("--from", address, "--from", tmp_path / "c", "--dry-run")
     assert (code, server.get("/jobs")["jobs"]) == (0, []), "only a look"
     (refused,) = found["data"]["refused"]
     version = found["data"]["jobs"][0]["version"]
     assert (refused["node"], refused["code"]) == ("c", "trust.signature")
     what, _, number = refused["what"].rpartition(" ")
     assert (what, int(number) > version) == ("manifest of version", True)
-    code, found = lost.rebuild("--from", address, "--from", tmp_path / "c", "--yes")
+    code, found = lost.restore("--from", address, "--from", tmp_path / "c", "--yes")
     assert code == 0, found
     (row,) = found["data"]["jobs"]
-    assert row["rebuilt"]
+    assert row["restored"]
     job = server.job(JOB)
     assert job["created_at"] == lost.job["created_at"]
-    assert job["rebuilt"]["version"] == row["version"]
+    assert job["restored_from"]["version"] == row["version"]
     restored = versions(server)[0]
     assert restored["number"] == row["version"]
     assert restored["digest"] == row["model_sha256"] == lost.rows.get(row["version"], restored)["digest"]
@@ -141,7 +140,7 @@ def test_nodes_that_have_not_gone_away_come_back_as_well(
 ) -> None:
     """They have not missed it for long enough. One was removed before, and stays out."""
     begin(server, 2, **LONG)
-    nodes = {name: threaded(name, Counting(10.0, 0.1), backoff_s=0.5) for name in "abc"}
+    nodes = {name: threaded(name, CountingLearner(10.0, 0.1), backoff_s=0.5) for name in "abc"}
     acquainted(server, list(nodes.values()))
     server.request("DELETE", "/api/v1/nodes/c")
     until("c to end", lambda: nodes["c"].outcome)
@@ -151,19 +150,19 @@ def test_nodes_that_have_not_gone_away_come_back_as_well(
     lost = Lost(server, tmp_path)
     lost.lose()
     lost.start()
-    code, found = lost.rebuild("--from", tmp_path, "--yes")
+    code, found = lost.restore("--from", tmp_path, "--yes")
     assert code == 0, found
     version = found["data"]["jobs"][0]["version"]
     until("versions to go on", lambda: server.job(JOB)["version"] >= version + 2)
     assert [nodes[name].outcome for name in "ab"] == [[], []]
-    back = threaded("c", Counting(10.0, 0.1), token="")  # with its folder of old
+    back = threaded("c", CountingLearner(10.0, 0.1), token="")  # with its folder of old
     until("its end", lambda: back.outcome)
     assert getattr(back.outcome[0], "code", "") == "trust.revoked"
     assert {one["name"] for one in server.get("/nodes")["nodes"]} == {"a", "b"}
 
 
 def _papers(folder: Path) -> str:
-    found = list(folder.glob(f"*/jobs/{JOB}/peer/papers.json"))
+    found = list(folder.glob(f"*/jobs/{JOB}/peer/documents.json"))
     return found[0].read_text() if found else ""
 
 
@@ -171,39 +170,39 @@ def test_only_the_coordinators_key_opens_what_a_node_has_kept(
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path
 ) -> None:
     begin(server, 2, **LONG)
-    nodes = [threaded(name, Counting(10.0, 0.1)) for name in "ab"]
+    nodes = [threaded(name, CountingLearner(10.0, 0.1)) for name in "ab"]
     acquainted(server, nodes)
     until("a signed version", lambda: newest(tmp_path / "a") >= 1)
-    assert nodes[0].agent.peering is not None
-    (address,) = nodes[0].agent.peering.porch.contact().urls
+    assert nodes[0].agent.session.peering is not None
+    (address,) = nodes[0].agent.session.peering.listener.contact().urls
     about = httpx.get(f"{address}/p2p").json()
-    assert about == {"peer_id": nodes[0].agent.peering.porch.key.peer_id, "jobs": [JOB]}
+    assert about == {"peer_id": nodes[0].agent.session.peering.listener.key.peer_id, "jobs": [JOB]}
     assert httpx.get(f"{address}/p2p/{JOB}/checkpoint").status_code == 409, "nobody has signed"
     lost = Lost(server, tmp_path)
-    code, found = lost.rebuild("--from", address, "--dry-run")
+    code, found = lost.restore("--from", address, "--dry-run")
     assert (code, found["data"]["jobs"][0]["held_by"]) == (0, ["a"])
-    code, found = lost.rebuild("--from", address, "--yes")
+    code, found = lost.restore("--from", address, "--yes")
     assert code == 1, "the job is there"
     assert found["data"]["jobs"][0]["code"] == "job.exists"
-    (server.folder / "coordinator.pem").write_bytes(Key.make().pem())
-    code, found = lost.rebuild("--from", address, "--dry-run")
+    (server.folder / "coordinator.pem").write_bytes(SigningKey.make().pem())
+    code, found = lost.restore("--from", address, "--dry-run")
     assert (code, found["error"]["code"]) == (1, "restore.nothing")
 
 
 @pytest.mark.parametrize("what", ["a peer's key", "again"])
 def test_who_else_asks_is_refused(server: Server, threaded: Callable[..., Threaded], tmp_path: Path, what: str) -> None:
     begin(server, 2, **LONG)
-    nodes = [threaded(name, Counting(10.0, 0.1)) for name in "ab"]
+    nodes = [threaded(name, CountingLearner(10.0, 0.1)) for name in "ab"]
     acquainted(server, nodes)
     until("a signed version", lambda: newest(tmp_path / "a") >= 1)
-    first, second = (node.agent.peering for node in nodes)
+    first, second = (node.agent.session.peering for node in nodes)
     assert first is not None
     assert second is not None
-    (address,) = first.porch.contact().urls
+    (address,) = first.listener.contact().urls
     charter = open_charter(json.loads(_papers(tmp_path / "a"))["charter"].encode())
-    key = second.porch.key if what == "a peer's key" else load_key(server.folder / "coordinator.pem")
+    key = second.listener.key if what == "a peer's key" else load_key(server.folder / "coordinator.pem")
     signer = Signer(key, charter, 2**53)
-    request = signer.request(first.porch.key.peer_id, "GET", f"/p2p/{JOB}/checkpoint", "", sha256(b""))
+    request = signer.request(first.listener.key.peer_id, "GET", f"/p2p/{JOB}/checkpoint", "", sha256(b""))
     answer = httpx.get(f"{address}/p2p/{JOB}/checkpoint", headers=request.headers())
     if what == "again":
         assert answer.status_code == 200

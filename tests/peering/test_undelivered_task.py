@@ -1,4 +1,4 @@
-"""The coordinator dies when a round is open and an order is still on its way to a node that could do without it."""
+"""The coordinator dies when a round is open and a task is still on its way to a node that could do without it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.coordinator.server import Server, until
-from tests.peering.learner import Counting
-from tests.peering.stage import LONG, Threaded, acquainted, begin, versions
+from tests.peering.scenario import LONG, Threaded, acquainted, begin, versions
+from tests.support.coordinator import Server, until
+from tests.support.learners import CountingLearner
 
 
 @pytest.mark.parametrize("nth", [1, 2])
@@ -17,10 +17,10 @@ def test_the_next_life_gives_the_order_and_it_is_obeyed(
 ) -> None:
     """It is of the term before, and the answer that brings it says that there is a new one."""
     begin(server, 2, **LONG)
-    nodes = [threaded(name, Counting(10.0, 0.02)) for name in "ab"]
+    nodes = [threaded(name, CountingLearner(10.0, 0.02)) for name in "ab"]
     acquainted(server, nodes)
     server.kill()
-    server.start(crash=f"order.answer#{nth}")
+    server.start(crash=f"task.answer#{nth}")
     until("the coordinator to die", lambda: server.ended() is not None)
     server.start()
     before = versions(server)[-1]["number"]

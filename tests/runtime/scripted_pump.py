@@ -8,15 +8,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from shoal.core.client.worker import Worker
 from shoal.core.errors import Cancelled
-from shoal.core.machine import Result
-from shoal.core.message import Ack, Fail, Message, Order, OrderId, Ref, Report, Status
-from shoal.core.tree import Slots
-from shoal.core.worker import Worker
-from shoal.runtime.backoff import Backoff
-from shoal.runtime.pump import Held, Ports, Pump, Watch
-from shoal.runtime.threads import Lane
-from tests.runtime.hands import BODY, begins
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.machine import TaskResult
+from shoal.core.protocol.message import Ack, BlobRef, Message, Report, Task, TaskFailed, TaskId, TaskStatus
+from shoal.runtime.http.retry import Backoff
+from shoal.runtime.threads import SerialExecutor
+from shoal.runtime.worker_ports import CancelToken, HeldTask, WorkerPorts
+from shoal.runtime.worker_pump import WorkerPump
+from tests.runtime.task_runs import BODY, begins
 
 
 class World:
@@ -24,7 +25,7 @@ class World:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.brought: Slots | None = None  # the body that comes with an order
+        self.brought: Slots | None = None  # the body that comes with a task
         self.answers: dict[str, list[Any]] = {}  # what the next calls raise or return, by name
         self.gate = threading.Event()
         self.gate.set()
@@ -38,67 +39,69 @@ class World:
             raise found
         return found
 
-    def poll(self, held: Mapping[str, Held]) -> tuple[str, Message] | None:
+    def poll(self, held: Mapping[str, HeldTask]) -> tuple[str, Message] | None:
         raise AssertionError("the pump doesn't poll")
 
-    def at_hand(self, job: str, ref: Ref) -> Slots | None:
+    def inline_blob(self, job: str, ref: BlobRef) -> Slots | None:
         return self.brought
 
-    def body(self, job: str, ref: Ref, cancelled: Callable[[], bool]) -> Slots:
+    def fetch_blob(self, job: str, ref: BlobRef, cancelled: Callable[[], bool]) -> Slots:
         return self._say("body", f"fetch {ref.digest[0]}", {"step": 1.0})
 
     def report(self, job: str, said: Report, body: Any, cancelled: Callable[[], bool]) -> Ack:
-        return self._say("report", f"report {said.order[1]}", Ack(said.order, True))
+        return self._say("report", f"report {said.task[1]}", Ack(said.task, True))
 
-    def fail(self, job: str, said: Fail) -> Ack:
-        return self._say("fail", f"fail {said.order[1]}: {said.error}", Ack(said.order, False, "noted"))
+    def fail(self, job: str, said: TaskFailed) -> Ack:
+        return self._say("fail", f"fail {said.task[1]}: {said.error}", Ack(said.task, False, "noted"))
 
-    def status(self, job: str, said: Status) -> None:
-        self._say("status", f"status {said.order[1]} check {said.check}")
+    def status(self, job: str, said: TaskStatus) -> None:
+        self._say("status", f"status {said.task[1]} check {said.check}")
 
-    def beat(self, job: str, order: OrderId, fraction: float) -> None:
-        self._say("beat", f"beat {order[1]} {fraction}")
+    def heartbeat(self, job: str, task: TaskId, fraction: float) -> None:
+        self._say("beat", f"beat {task[1]} {fraction}")
 
     def leave(self) -> None:
         raise AssertionError("the agent leaves")
 
-    def said(self, said: Report | None, pending: Ref | None) -> None:
+    def save_report(self, said: Report | None, pending: BlobRef | None) -> None:
         with_memory = f" with {pending.digest[0]}" if pending else ""
-        self._say("keep", f"keep {said.order[1] if said else None}{with_memory}")
+        self._say("keep", f"keep {said.task[1] if said else None}{with_memory}")
 
-    def payload(self, ref: Ref) -> bytes:
+    def report_body(self, ref: BlobRef) -> bytes:
         return b"payload"
 
-    def memory(self, ref: Ref) -> None:
+    def commit_memory(self, ref: BlobRef) -> None:
         self._say("memory", f"memory {ref.digest[0]}")
 
-    def perform(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        return self.do(order, slots, memory, watch)  # looked up late: tests replace it
+    def perform(self, task: Task, slots: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskResult:
+        return self.do(task, slots, memory, watch)  # looked up late: tests replace it
 
-    def do(self, order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        self.log.append(f"begin {order.id[1]}")
+    def do(self, task: Task, slots: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskResult:
+        self.log.append(f"begin {task.id[1]}")
         self.started.set()
         watch.tick(0.5)
         while not self.gate.wait(0.002):
             try:
                 watch.tick(0.5)
             except Cancelled:
-                self.log.append(f"cancelled {order.id[1]}")
+                self.log.append(f"cancelled {task.id[1]}")
                 raise
-        return self._say("do", f"end {order.id[1]}", Result(1.0, BODY, {}, self.result_memory))
+        return self._say("do", f"end {task.id[1]}", TaskResult(1.0, BODY, {}, self.result_memory))
 
-    result_memory: Ref | None = None
+    result_memory: BlobRef | None = None
 
 
-def pumped(scenario: Callable[[World, Pump], Awaitable[None]], world: World | None = None, **more: Any) -> World:
+def pumped(scenario: Callable[[World, WorkerPump], Awaitable[None]], world: World | None = None, **more: Any) -> World:
     """Run a scenario beside a pump; whatever stops the pump comes out."""
     found = world or World()
 
     async def main() -> None:
-        worker = more.pop("worker", None) or Worker("a", beat_s=more.pop("worker_beat_s", 100.0))
-        lane = Lane("lane")
-        ports = Ports(found, found, begins(found.perform), lane, time.monotonic, Backoff(0.001, 0.002), **more)
-        pump = Pump("j", worker, ports)
+        worker = more.pop("worker", None) or Worker("a", heartbeat_s=more.pop("worker_heartbeat_s", 100.0))
+        executor = SerialExecutor("executor")
+        ports = WorkerPorts(
+            found, found, begins(found.perform), executor, time.monotonic, Backoff(0.001, 0.002), **more
+        )
+        pump = WorkerPump("j", worker, ports)
         running = asyncio.create_task(pump.run())
         acting = asyncio.create_task(scenario(found, pump))
         try:
@@ -111,7 +114,7 @@ def pumped(scenario: Callable[[World, Pump], Awaitable[None]], world: World | No
             for task in (running, acting):
                 task.cancel()
             await asyncio.gather(running, acting, return_exceptions=True)
-            lane.close()
+            executor.close()
 
     asyncio.run(asyncio.wait_for(main(), 20.0))
     return found

@@ -17,20 +17,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
-from shoal.core.message import Ref
-from shoal.core.tree import Layout, Tree, zeros
-from shoal.runtime import store
-from shoal.runtime.store import STEPS, FileBodies, FileSource, digest_of, make_folder, write_file
+from shoal.core.model.tree import Layout, Tree, zeros
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime import durable_files
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import STEPS, FileSource, digest_of, free_bytes, make_folder, write_file
+from shoal.wire.payload import PIECE_BYTES, payload_pieces
 
 DATA = bytes(range(256)) * 5000  # more than one piece
-REF = Ref(digest_of([DATA]), len(DATA))
+REF = BlobRef(digest_of([DATA]), len(DATA))
 
 
 @pytest.fixture
-def bodies(tmp_path: Path) -> FileBodies:
-    return FileBodies(tmp_path / "bodies")
+def bodies(tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "bodies")
 
 
 def slots(count: int = 10) -> dict[str, Tree | float]:
@@ -40,7 +41,7 @@ def slots(count: int = 10) -> dict[str, Tree | float]:
 # Content
 
 
-def test_what_was_put_is_got(bodies: FileBodies) -> None:
+def test_what_was_put_is_got(bodies: FileBlobs) -> None:
     ref = bodies.put(slots(300_000))
     found = bodies.get(ref)
     assert found["step"] == 3.0
@@ -48,17 +49,17 @@ def test_what_was_put_is_got(bodies: FileBodies) -> None:
     assert isinstance(model, Tree)
     assert np.array_equal(model["w"], np.arange(300_000, dtype=np.float32))
     data = bodies.path(ref.digest).read_bytes()
-    assert data == b"".join(bytes(piece) for piece in wire.payload_pieces(slots(300_000)))
-    assert ref == Ref(digest_of([data]), len(data))
+    assert data == b"".join(bytes(piece) for piece in payload_pieces(slots(300_000)))
+    assert ref == BlobRef(digest_of([data]), len(data))
 
 
-def test_the_same_content_is_kept_once(bodies: FileBodies) -> None:
+def test_the_same_content_is_kept_once(bodies: FileBlobs) -> None:
     assert bodies.put(slots()) == bodies.put(slots())
     assert len(bodies.digests()) == 1
     assert list((bodies.folder / "tmp").iterdir()) == []
 
 
-def test_a_body_can_be_read_after_it_was_deleted(bodies: FileBodies) -> None:
+def test_a_body_can_be_read_after_it_was_deleted(bodies: FileBlobs) -> None:
     ref = bodies.put(slots())
     found = bodies.get(ref)
     bodies.delete(ref.digest)
@@ -67,13 +68,13 @@ def test_a_body_can_be_read_after_it_was_deleted(bodies: FileBodies) -> None:
     assert found["model"]["w"][9] == 9.0
 
 
-def test_a_missing_body_is_named(bodies: FileBodies) -> None:
+def test_a_missing_body_is_named(bodies: FileBlobs) -> None:
     with pytest.raises(StorageFailed, match="is missing") as missing:
         bodies.get(REF)
     assert missing.value.code == "storage.missing"
 
 
-def test_a_body_of_another_length_is_damaged(bodies: FileBodies) -> None:
+def test_a_body_of_another_length_is_damaged(bodies: FileBlobs) -> None:
     ref = bodies.put(slots())
     with bodies.path(ref.digest).open("ab") as file:
         file.write(b"x")
@@ -83,7 +84,7 @@ def test_a_body_of_another_length_is_damaged(bodies: FileBodies) -> None:
     assert not bodies.check(ref)
 
 
-def test_a_changed_byte_is_found(bodies: FileBodies) -> None:
+def test_a_changed_byte_is_found(bodies: FileBlobs) -> None:
     ref = bodies.put(slots())
     assert bodies.check(ref)
     data = bytearray(bodies.path(ref.digest).read_bytes())
@@ -92,7 +93,7 @@ def test_a_changed_byte_is_found(bodies: FileBodies) -> None:
     assert not bodies.check(ref)
 
 
-def test_only_what_is_named_is_kept(bodies: FileBodies) -> None:
+def test_only_what_is_named_is_kept(bodies: FileBlobs) -> None:
     refs = [bodies.put(slots(count)) for count in range(1, 5)]
     assert bodies.keep_only({refs[1].digest}) == 3
     assert bodies.digests() == [refs[1].digest]
@@ -107,7 +108,7 @@ def open_files(folder: Path) -> int:
     return count
 
 
-def test_no_descriptor_stays_open(bodies: FileBodies, tmp_path: Path) -> None:
+def test_no_descriptor_stays_open(bodies: FileBlobs, tmp_path: Path) -> None:
     ref = bodies.put(slots())
     found = [bodies.get(ref) for _ in range(20)]
     assert open_files(tmp_path) == 20
@@ -129,7 +130,7 @@ def test_a_source_in_pieces(tmp_path: Path) -> None:
     path.write_bytes(DATA)
     pieces = list(FileSource(path).pieces(5))
     assert b"".join(pieces) == DATA[5:]
-    assert max(map(len, pieces)) == wire.PIECE_BYTES
+    assert max(map(len, pieces)) == PIECE_BYTES
 
 
 def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
@@ -141,13 +142,13 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
         source[0:20]
 
 
-def test_a_large_body_is_never_in_memory(bodies: FileBodies) -> None:
+def test_a_large_body_is_never_in_memory(bodies: FileBlobs) -> None:
     """256 MiB in a sparse file, put again under its own name, opened, and partly read."""
     layout = Layout.of([("w", "F32", (64 * 2**20,))])
     path = bodies.temporary()
     path.write_bytes(layout.header)
     os.truncate(path, len(layout.header) + layout.nbytes)
-    ref = Ref(digest_of(FileSource(path).pieces()), path.stat().st_size)
+    ref = BlobRef(digest_of(FileSource(path).pieces()), path.stat().st_size)
     bodies.adopt(path, ref)
     tracemalloc.start()
     try:
@@ -160,10 +161,10 @@ def test_a_large_body_is_never_in_memory(bodies: FileBodies) -> None:
     assert peak < 8 * 2**20
 
 
-# Order of the steps
+# Task of the steps
 
 
-def test_the_order_of_the_system_calls(bodies: FileBodies, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_the_system_calls(bodies: FileBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """fsync(file) < rename < fsync(folder): what a crash of the machine needs, and killing a process can't show."""
     calls: list[tuple[str, str]] = []
     fsync, rename = os.fsync, Path.rename
@@ -196,7 +197,7 @@ def test_crash_points_come_in_order(tmp_path: Path, step: str) -> None:
         if point == f"body.{step}":
             raise KeyboardInterrupt
 
-    bodies = FileBodies(tmp_path / "bodies", at)
+    bodies = FileBlobs(tmp_path / "bodies", at)
     with pytest.raises(KeyboardInterrupt):
         bodies.put(slots())
     assert passed == [f"body.{name}" for name in STEPS[: STEPS.index(step) + 1]]
@@ -234,7 +235,7 @@ def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("call", ["write", "fsync", "rename"])
 def test_a_failing_disk_is_named(
-    bodies: FileBodies, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: str, hint: str
+    bodies: FileBlobs, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: str, hint: str
 ) -> None:
     def fail(*args: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -260,10 +261,10 @@ def test_a_full_disk_for_real(tmp_path: Path) -> None:
     """A limit on the size of a file stands for a disk that is full: half of the body was written already."""
     code = (
         "import resource, signal, sys; from pathlib import Path; import numpy as np\n"
-        "from shoal.runtime.store import FileBodies; from shoal.core.tree import Tree\n"
+        "from shoal.runtime.blob_files import FileBlobs; from shoal.core.model.tree import Tree\n"
         "from shoal.core.errors import StorageFailed\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))\n"
-        f"bodies = FileBodies(Path({str(tmp_path)!r}) / 'b')\n"
+        f"bodies = FileBlobs(Path({str(tmp_path)!r}) / 'b')\n"
         "try:\n    bodies.put({'model': Tree.of({'w': np.zeros(2**20, np.float32)})})\n"
         "except StorageFailed as error:\n"
         "    print(error.code, bodies.digests(), list((bodies.folder / 'tmp').iterdir()))\n"
@@ -282,82 +283,82 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 # What comes over the network
 
 
-def send(bodies: FileBodies, data: bytes, start: int = 0, ref: Ref = REF, owner: str = "a") -> None:
-    with bodies.incoming(owner, ref, start) as incoming:
+def send(bodies: FileBlobs, data: bytes, start: int = 0, ref: BlobRef = REF, owner: str = "a") -> None:
+    with bodies.partials.incoming(owner, ref, start) as incoming:
         for place in range(0, len(data), 100_000):
             incoming.write(data[place : place + 100_000])
         incoming.finish()
 
 
-def break_off(bodies: FileBodies, after: int) -> None:
+def break_off(bodies: FileBlobs, after: int) -> None:
     """A connection that breaks after so many bytes."""
-    with suppress(ConnectionError), bodies.incoming("a", REF) as incoming:
+    with suppress(ConnectionError), bodies.partials.incoming("a", REF) as incoming:
         incoming.write(DATA[:after])
         raise ConnectionError
 
 
-def litter(bodies: FileBodies) -> list[str]:
+def litter(bodies: FileBlobs) -> list[str]:
     return [
         path.name for folder in ("tmp", "partial") for path in (bodies.folder / folder).rglob("*") if path.is_file()
     ]
 
 
-def test_a_body_comes_in(bodies: FileBodies) -> None:
+def test_a_body_comes_in(bodies: FileBlobs) -> None:
     send(bodies, DATA)
     assert bodies.open(REF)[:] == DATA
     assert litter(bodies) == []
 
 
 @pytest.mark.parametrize("kept", [1, 100_000, 1_000_000, len(DATA) - 1, len(DATA)])
-def test_a_body_that_broke_off_is_resumed(bodies: FileBodies, kept: int) -> None:
+def test_a_body_that_broke_off_is_resumed(bodies: FileBlobs, kept: int) -> None:
     break_off(bodies, kept)
-    assert bodies.offset("a", REF.digest) == kept
-    assert bodies.offset("b", REF.digest) == 0  # each node has its own
+    assert bodies.partials.offset("a", REF.digest) == kept
+    assert bodies.partials.offset("b", REF.digest) == 0  # each node has its own
     assert not bodies.has(REF.digest)
     send(bodies, DATA[kept:], kept)
     assert bodies.check(REF)
     assert litter(bodies) == []
 
 
-def test_a_sender_may_go_back(bodies: FileBodies) -> None:
+def test_a_sender_may_go_back(bodies: FileBlobs) -> None:
     break_off(bodies, 5000)
     send(bodies, DATA[3000:], 3000)
     assert bodies.check(REF)
 
 
 @pytest.mark.parametrize("kept", [0, 100])
-def test_a_gap_is_refused(bodies: FileBodies, kept: int) -> None:
+def test_a_gap_is_refused(bodies: FileBlobs, kept: int) -> None:
     break_off(bodies, kept)
     with pytest.raises(Refused) as refused:
         send(bodies, DATA[200:], 200)
-    assert refused.value.code == "body.offset"
-    assert bodies.offset("a", REF.digest) == kept  # what is there stays
+    assert refused.value.code == "blob.offset"
+    assert bodies.partials.offset("a", REF.digest) == kept  # what is there stays
 
 
-def test_other_bytes_are_refused_and_dropped(bodies: FileBodies) -> None:
+def test_other_bytes_are_refused_and_dropped(bodies: FileBlobs) -> None:
     with pytest.raises(InvalidPayload) as wrong:
         send(bodies, DATA[:-1] + b"x")
-    assert wrong.value.code == "body.digest"
+    assert wrong.value.code == "blob.digest"
     assert (litter(bodies), bodies.digests()) == ([], [])
 
 
-def test_more_bytes_than_announced_are_refused(bodies: FileBodies) -> None:
+def test_more_bytes_than_announced_are_refused(bodies: FileBlobs) -> None:
     with pytest.raises(InvalidPayload) as wrong:
         send(bodies, DATA + b"x")
     assert wrong.value.code == "payload.length"
     assert (litter(bodies), bodies.digests()) == ([], [])
 
 
-def test_too_few_bytes_are_kept_for_a_resumption(bodies: FileBodies) -> None:
+def test_too_few_bytes_are_kept_for_a_resumption(bodies: FileBlobs) -> None:
     with pytest.raises(Refused) as short:
         send(bodies, DATA[:-1])
-    assert short.value.code == "body.short"
+    assert short.value.code == "blob.short"
     send(bodies, DATA[-1:], len(DATA) - 1)
     assert bodies.check(REF)
 
 
-def test_a_restart_forgets_what_came(bodies: FileBodies) -> None:
-    with bodies.incoming("a", REF) as incoming:
+def test_a_restart_forgets_what_came(bodies: FileBlobs) -> None:
+    with bodies.partials.incoming("a", REF) as incoming:
         incoming.write(b"something else")
         incoming.restart()
         incoming.write(DATA)
@@ -365,9 +366,9 @@ def test_a_restart_forgets_what_came(bodies: FileBodies) -> None:
     assert bodies.check(REF)
 
 
-def test_two_writers_do_not_meet(bodies: FileBodies) -> None:
+def test_two_writers_do_not_meet(bodies: FileBlobs) -> None:
     """A connection that is only thought dead goes on writing other bytes: the body that was checked stays as it is."""
-    with bodies.incoming("a", REF) as old:
+    with bodies.partials.incoming("a", REF) as old:
         old.write(DATA[:1000])
         send(bodies, DATA)
         old.write(b"x" * 1000)
@@ -375,8 +376,8 @@ def test_two_writers_do_not_meet(bodies: FileBodies) -> None:
     assert bodies.check(REF)
 
 
-def test_many_threads_put_the_same(bodies: FileBodies) -> None:
-    found: list[Ref] = []
+def test_many_threads_put_the_same(bodies: FileBlobs) -> None:
+    found: list[BlobRef] = []
     threads = [threading.Thread(target=lambda: found.append(bodies.put(slots(50_000)))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -387,38 +388,38 @@ def test_many_threads_put_the_same(bodies: FileBodies) -> None:
     assert litter(bodies) == []
 
 
-def test_a_sweep_after_a_crash(bodies: FileBodies) -> None:
+def test_a_sweep_after_a_crash(bodies: FileBlobs) -> None:
     (bodies.folder / "tmp" / "left.tmp").write_bytes(b"x")
-    incoming = bodies.incoming("a", REF)
+    incoming = bodies.partials.incoming("a", REF)
     incoming.write(DATA[:700])
     os.close(incoming._descriptor)  # as if the process had died here
     bodies.sweep(older_s=3600.0)
     assert len(litter(bodies)) == 2  # young ones may belong to somebody
     bodies.sweep()
     assert litter(bodies) == [REF.digest]
-    assert bodies.offset("a", REF.digest) == 700
+    assert bodies.partials.offset("a", REF.digest) == 700
     send(bodies, DATA[700:], 700)
     assert bodies.check(REF)
 
 
-def test_old_partials_are_given_up(bodies: FileBodies) -> None:
+def test_old_partials_are_given_up(bodies: FileBlobs) -> None:
     break_off(bodies, 700)
-    assert bodies.drop_partials(3600.0) == 0
-    assert bodies.drop_partials(-1.0) == 1
-    assert bodies.offset("a", REF.digest) == 0
+    assert bodies.partials.drop(3600.0) == 0
+    assert bodies.partials.drop(-1.0) == 1
+    assert bodies.partials.offset("a", REF.digest) == 0
 
 
 @pytest.mark.parametrize("owner", ["../x", "a/b", "", "..", "."])
-def test_owners_cannot_leave_the_folder(bodies: FileBodies, owner: str) -> None:
+def test_owners_cannot_leave_the_folder(bodies: FileBlobs, owner: str) -> None:
     with pytest.raises(AssertionError):
-        bodies.incoming(owner, REF)
+        bodies.partials.incoming(owner, REF)
 
 
-def test_free_space_is_known(bodies: FileBodies) -> None:
-    assert bodies.free_bytes() > 0
+def test_free_space_is_known(bodies: FileBlobs) -> None:
+    assert free_bytes(bodies.folder) > 0
 
 
-def test_an_empty_tree_is_a_body(bodies: FileBodies) -> None:
+def test_an_empty_tree_is_a_body(bodies: FileBlobs) -> None:
     ref = bodies.put({"model": zeros(Layout.of([]))})
     assert bodies.check(ref)
-    assert store.digest_of([bodies.open(ref)[:]]) == ref.digest
+    assert durable_files.digest_of([bodies.open(ref)[:]]) == ref.digest

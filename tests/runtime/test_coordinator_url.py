@@ -7,8 +7,8 @@ import ipaddress
 import pytest
 
 from shoal.core.errors import NotAllowed, ShoalError
-from shoal.runtime import address
-from shoal.runtime.address import Address, check, is_loopback, parse
+from shoal.runtime.http import coordinator_url
+from shoal.runtime.http.coordinator_url import Address, check, is_loopback, parse
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_loopback_is_known_by_how_it_is_written(host: str, here: bool) -> None:
 def test_plain_http_stays_among_private_addresses(
     monkeypatch: pytest.MonkeyPatch, hosts: list[str], public: bool
 ) -> None:
-    monkeypatch.setattr(address, "lookup", lambda one: [ipaddress.ip_address(host) for host in hosts])
+    monkeypatch.setattr(coordinator_url, "lookup", lambda one: [ipaddress.ip_address(host) for host in hosts])
     plain = parse("http://somewhere:80")
     assert check(parse("https://somewhere"), insecure=False) == ""
     if not public:
@@ -80,4 +80,4 @@ def test_plain_http_stays_among_private_addresses(
 
 
 def test_names_are_looked_up() -> None:
-    assert {ip.is_loopback for ip in address.lookup(parse("http://localhost"))} == {True}
+    assert {ip.is_loopback for ip in coordinator_url.lookup(parse("http://localhost"))} == {True}

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.message import Ref
-from shoal.runtime.store import STEPS, FileBodies, digest_of
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import STEPS, digest_of
 
 DATA = b"some bytes"
-REF = Ref(digest_of([DATA]), len(DATA))
+REF = BlobRef(digest_of([DATA]), len(DATA))
 
 
 def files(folder: Path) -> list[str]:
@@ -20,7 +21,7 @@ def files(folder: Path) -> list[str]:
 
 def test_every_step_of_a_durable_write_is_taken(tmp_path: Path) -> None:
     steps: list[str] = []
-    bodies = FileBodies(tmp_path, steps.append)
+    bodies = FileBlobs(tmp_path, steps.append)
     bodies.keep(REF, DATA)
     assert steps == [f"body.{step}" for step in STEPS]
     assert bodies.open(REF)[:] == DATA
@@ -29,7 +30,7 @@ def test_every_step_of_a_durable_write_is_taken(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
     steps: list[str] = []
-    bodies = FileBodies(tmp_path, steps.append)
+    bodies = FileBlobs(tmp_path, steps.append)
     bodies.keep(REF, DATA)
     bodies.keep(REF, DATA)
     assert len(steps) == len(STEPS)
@@ -37,10 +38,10 @@ def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_bytes_of_another_name_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    bodies = FileBodies(tmp_path)
+    bodies = FileBlobs(tmp_path)
     with pytest.raises(InvalidPayload) as refused:
         bodies.keep(REF, DATA + b"!")
-    assert refused.value.code == "body.digest"
+    assert refused.value.code == "blob.digest"
     assert files(tmp_path) == []
 
 
@@ -49,7 +50,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
         if point == "body.synced":
             raise OSError(28, "No space left on device")
 
-    bodies = FileBodies(tmp_path, fail)
+    bodies = FileBlobs(tmp_path, fail)
     with pytest.raises(Exception, match="no space left"):
         bodies.keep(REF, DATA)
     assert files(tmp_path) == []

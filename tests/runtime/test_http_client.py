@@ -14,9 +14,9 @@ from email.utils import format_datetime
 import pytest
 
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
-from shoal.runtime import http
-from shoal.runtime.http import Link, TryLater, TryLaterFull
-from tests.runtime.servers import CERTIFICATE, Asked, Said, answering
+from shoal.runtime.http import client, link_connections
+from shoal.runtime.http.client import CONNECT_S, Link, TryLater, TryLaterFull
+from tests.support.http_servers import CERTIFICATE, Asked, Said, answering
 
 
 def ask(said: Said, **more: object) -> ShoalError:
@@ -176,7 +176,7 @@ def test_only_the_protocols_header_makes_it_the_coordinators_word(status: int) -
 
 
 def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "ANSWER_BYTES_MAX", 1000)
+    monkeypatch.setattr(client, "ANSWER_BYTES_MAX", 1000)
     error = ask(Said(200, b"[" + b" " * 2000 + b"]"))
     assert (type(error), error.code) == (InvalidPayload, "http.too-large")
 
@@ -418,7 +418,7 @@ def conversation(answer: bytes) -> tuple[int, bytes, Link]:
         status = 0
         with Link(f"http://127.0.0.1:{listener.getsockname()[1]}") as link:
             headers = {"Expect": "100-continue", "Content-Length": str(1 << 20)}
-            content = link.once_welcome(iter([bytes(1 << 20)]))
+            content = link.after_continue(iter([bytes(1 << 20)]))
             try:
                 with link.exchange("POST", "/x", headers=headers, content=content) as got:
                     status = got.status
@@ -449,7 +449,7 @@ def test_who_dies_before_it_asks_for_the_body_is_unreachable() -> None:
         thread.start()
         with Link(f"http://127.0.0.1:{listener.getsockname()[1]}") as link:
             headers = {"Expect": "100-continue", "Content-Length": str(1 << 24)}
-            content = link.once_welcome(iter([bytes(1 << 20)] * 16))
+            content = link.after_continue(iter([bytes(1 << 20)] * 16))
             with pytest.raises(Unreachable), link.exchange("POST", "/x", headers=headers, content=content):
                 raise AssertionError("it has answered")
         thread.join(30)
@@ -460,3 +460,16 @@ def test_a_body_that_is_refused_is_not_sent() -> None:
     assert status == 409
     assert came.endswith(b"\r\n\r\n")
     assert link.traffic.down_head_bytes == len("HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n")
+
+
+def test_who_does_not_read_a_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_connections, "WRITE_S", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        Link(f"http://127.0.0.1:{listener.getsockname()[1]}") as link,
+    ):
+        begun = time.monotonic()
+        with pytest.raises(Unreachable) as caught:
+            link.json("POST", "/x", body="x" * (1 << 26))
+    assert caught.value.code == "network.slow"
+    assert time.monotonic() - begun < CONNECT_S / 2

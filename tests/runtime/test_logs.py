@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import Unreachable
-from shoal.runtime import logs
-from shoal.runtime.backoff import Backoff, tries
+from shoal.runtime.http.retry import Backoff, attempts
+from shoal.runtime.observability import logs
 
 SECRETS = ["sho_abcdef123456", "shn_ABC-def_0123456789", "sht_zzzzzzzz", "shv_0123-viewer"]
 
@@ -102,11 +102,11 @@ def test_levels_and_other_peoples_logs() -> None:
     logs.configure("edge", stream=stream, level="warning")
     structlog.get_logger("x").info("too little")
     logging.getLogger("uvicorn").info("too little")
-    logging.getLogger("httpx").warning("from httpx")
+    logging.getLogger("urllib3").warning("from urllib3")
     logs.configure("edge", stream=stream, level="info")
-    logging.getLogger("httpx").info("each request")
+    logging.getLogger("urllib3").info("each request")
     logging.getLogger("uvicorn").info("started on %s", "8080")
-    assert [line["event"] for line in lines(stream)] == ["from httpx", "started on 8080"]
+    assert [line["event"] for line in lines(stream)] == ["from urllib3", "started on 8080"]
 
 
 def test_setting_it_up_twice_does_not_double_it() -> None:
@@ -123,7 +123,7 @@ def test_tries_are_told_in_words() -> None:
     logs.configure("edge", stream=stream)
     assert stamina.is_active()
     tried = 0
-    for attempt in tries(Backoff(first_s=0.001, most_s=0.001)):
+    for attempt in attempts(Backoff(first_s=0.001, most_s=0.001)):
         with attempt:
             tried += 1
             if tried < 3:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.runtime.pump import ERROR_CHARACTERS_MAX, one_line
+from shoal.runtime.task_execution import ERROR_CHARACTERS_MAX, one_line
 
 
 @pytest.mark.parametrize("text", ["", "x" * 5000, "a\x00b\x1b[31m\r\n\tc", "\u202egone"])

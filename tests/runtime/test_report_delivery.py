@@ -8,19 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.core.errors import Unreachable
-from shoal.core.machine import Timer
-from shoal.core.message import Ack, Report
-from shoal.runtime.pump import Pump
-from tests.runtime.hands import order
-from tests.runtime.world import World, logged, pumped, until
+from shoal.core.protocol.machine import Timer
+from shoal.core.protocol.message import Ack, Report
+from shoal.runtime.worker_pump import WorkerPump
+from tests.runtime.scripted_pump import World, logged, pumped, until
+from tests.runtime.task_runs import task
 
 
 def test_a_report_is_sent_until_it_is_acknowledged() -> None:
     world = World()
     world.answers["report"] = [Unreachable("gone"), Unreachable("gone"), Ack((1, 1), True)]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "keep None"))
 
     assert pumped(scenario, world).log.count("report 1") == 3
@@ -40,30 +40,30 @@ def test_one_delivery_at_a_time() -> None:
 
     world.report = slow  # type: ignore[method-assign]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "keep 1"))
         await asyncio.sleep(0.05)
         go.set()
         await until(logged(world, "keep None"))
 
-    pumped(scenario, world, worker_beat_s=0.005)
+    pumped(scenario, world, worker_heartbeat_s=0.005)
     assert most == [1]
 
 
 def test_what_has_just_been_answered_is_not_sent_again() -> None:
     """The worker's alarm goes off when the answer is there, but has not had its turn."""
     points: list[str] = []
-    pumps: list[Pump] = []
+    pumps: list[WorkerPump] = []
 
     def at(point: str) -> None:
         points.append(point)
         if point == "report.answered":
-            pumps[0]._put(Timer())
+            pumps[0].events.submit_nowait(Timer())
 
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         pumps.append(pump)
-        await pump.take(order(1))
+        await pump.submit(task(1))
         await until(logged(world, "keep None"))
 
     pumped(scenario, at=at)
@@ -76,16 +76,16 @@ def test_a_delivery_is_given_up_for_a_newer_order() -> None:
 
     def never_the_first(job: str, said: Report, body: Any, cancelled: Callable[[], bool]) -> Ack:
         answer = real(job, said, body, cancelled)
-        if said.order[1] == 1:
+        if said.task[1] == 1:
             raise Unreachable("gone")
         return answer
 
     world.report = never_the_first  # type: ignore[method-assign]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(lambda: world.log.count("report 1") > 2)
-        await pump.take(order(2))
+        await pump.submit(task(2))
         await until(lambda: pump.held is None)
         count = world.log.count("report 1")
         await asyncio.sleep(0.05)

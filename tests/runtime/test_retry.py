@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from shoal.core.errors import NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
-from shoal.runtime.backoff import RETRY_AFTER_S_MAX, Backoff, passes, patiently, tries
-from shoal.runtime.http import TryLater, TryLaterFull
+from shoal.runtime.http.client import TryLater, TryLaterFull
+from shoal.runtime.http.retry import RETRY_AFTER_S_MAX, Backoff, attempts, call_with_retries, passes
 
 QUICK = Backoff(first_s=0.001, most_s=0.002)
 
@@ -63,22 +63,24 @@ def failing(times: int, error: Exception) -> Callable[[], int]:
 
 
 def test_it_goes_on_until_it_succeeds() -> None:
-    assert asyncio.run(patiently(QUICK, failing(20, Unreachable("x")))) == 21
+    assert asyncio.run(call_with_retries(QUICK, failing(20, Unreachable("x")))) == 21
 
 
 def test_another_error_comes_through_at_once() -> None:
     with pytest.raises(Refused):
-        asyncio.run(patiently(QUICK, failing(1, Refused("x"))))
+        asyncio.run(call_with_retries(QUICK, failing(1, Refused("x"))))
 
 
 def test_it_gives_up_with_the_last_error() -> None:
     with pytest.raises(Unreachable, match="the very one"):
-        asyncio.run(patiently(Backoff(0.001, 0.002, give_up_s=0.05), failing(10**6, Unreachable("the very one"))))
+        asyncio.run(
+            call_with_retries(Backoff(0.001, 0.002, give_up_s=0.05), failing(10**6, Unreachable("the very one")))
+        )
 
 
 def test_code_that_blocks_tries_too() -> None:
     call, found = failing(3, Unreachable("x")), None
-    for attempt in tries(QUICK):
+    for attempt in attempts(QUICK):
         with attempt:
             found = call()
     assert found == 4
@@ -86,7 +88,7 @@ def test_code_that_blocks_tries_too() -> None:
 
 def test_waiting_can_be_cancelled() -> None:
     async def main() -> None:
-        waiting = asyncio.create_task(patiently(Backoff(first_s=1e6, most_s=1e6), failing(1, Unreachable("x"))))
+        waiting = asyncio.create_task(call_with_retries(Backoff(first_s=1e6, most_s=1e6), failing(1, Unreachable("x"))))
         await asyncio.sleep(0.05)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidPayload, NotAllowed, Unreachable
-from shoal.runtime import sse
-from shoal.runtime.backoff import Backoff
-from shoal.runtime.http import Link
-from shoal.runtime.sse import ServerEvent, events, parse
-from tests.runtime.servers import Asked, Said, answering
+from shoal.runtime.http import sse
+from shoal.runtime.http.client import Link
+from shoal.runtime.http.retry import Backoff
+from shoal.runtime.http.sse import ServerEvent, events, parse
+from tests.support.http_servers import Asked, Said, answering
 
 STREAM = (
     "retry: 1000\n\n: ping\n\n"
-    'event: note\nid: 7\ndata: {"text":\ndata:  "grün"}\n\n'
+    'event: job_event\nid: 7\ndata: {"text":\ndata:  "grün"}\n\n'
     'event: nodes\r\ndata:{"a": 1}\r\n\r\n'
     "event: lost\n\n"  # no data: no event
     "data: [1]\rid: 8\r\rid: 9\ndata: 3\n\ndata: unfinished"
 ).encode()
 EXPECTED = [
-    ServerEvent("note", {"text": "grün"}, "7"),
+    ServerEvent("job_event", {"text": "grün"}, "7"),
     ServerEvent("nodes", {"a": 1}),
     ServerEvent("message", [1], "8"),
     ServerEvent("message", 3, "9"),

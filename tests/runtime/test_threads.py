@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from shoal.runtime.threads import Lane, in_thread
-from tests.coordinator.server import until
+from shoal.runtime.threads import SerialExecutor, in_thread
+from tests.support.coordinator import until
 
 WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
 
 
-@pytest.mark.parametrize("way", ["thread", "lane"])
+@pytest.mark.parametrize("way", ["thread", "executor"])
 def test_a_call_and_its_outcome(way: str) -> None:
-    lane = Lane("lane")
-    run = in_thread if way == "thread" else lane.run
+    executor = SerialExecutor("executor")
+    run = in_thread if way == "thread" else executor.run
 
     def fail() -> None:
         raise KeyError("x")
@@ -42,7 +42,7 @@ def test_a_call_and_its_outcome(way: str) -> None:
             await run(stop)
         with pytest.raises(SystemExit):
             await run(sys.exit)
-        lane.close()
+        executor.close()
 
     asyncio.run(asyncio.wait_for(main(), 10.0))
 
@@ -98,8 +98,8 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
 
 
-def test_a_lane_makes_one_call_at_a_time_in_one_thread() -> None:
-    lane, now, most, order = Lane("lane"), [0], [0], []
+def test_a_executor_makes_one_call_at_a_time_in_one_thread() -> None:
+    executor, now, most, order = SerialExecutor("executor"), [0], [0], []
 
     def call(number: int) -> int:
         now[0] += 1
@@ -110,43 +110,43 @@ def test_a_lane_makes_one_call_at_a_time_in_one_thread() -> None:
         return threading.get_ident()
 
     async def main() -> None:
-        threads = await asyncio.gather(*(lane.run(lambda n=n: call(n)) for n in range(10)))
+        threads = await asyncio.gather(*(executor.run(lambda n=n: call(n)) for n in range(10)))
         assert len(set(threads)) == 1
-        lane.close()
+        executor.close()
 
     asyncio.run(asyncio.wait_for(main(), 10.0))
     assert (most, order) == ([1], list(range(10)))
 
 
 def test_a_call_that_nobody_awaits_any_more_is_not_begun() -> None:
-    lane, begun = Lane("lane"), []
+    executor, begun = SerialExecutor("executor"), []
 
     async def main() -> None:
         go = threading.Event()
-        first = asyncio.create_task(lane.run(go.wait))
-        second = asyncio.create_task(lane.run(lambda: begun.append(1)))
+        first = asyncio.create_task(executor.run(go.wait))
+        second = asyncio.create_task(executor.run(lambda: begun.append(1)))
         await asyncio.sleep(0.01)
         second.cancel()
         await asyncio.sleep(0)
-        assert lane.busy
-        assert not await lane.rest(0.01)
+        assert executor.busy
+        assert not await executor.wait_idle(0.01)
         go.set()
         await first
-        assert await lane.rest(10.0)
-        lane.close()
+        assert await executor.wait_idle(10.0)
+        executor.close()
 
     asyncio.run(asyncio.wait_for(main(), 10.0))
     assert begun == []
-    until("its thread to have counted the last call", lambda: not lane.busy)
+    until("its thread to have counted the last call", lambda: not executor.busy)
 
 
 def test_a_hanging_call_does_not_keep_the_process() -> None:
     code = (
         "import asyncio, threading\n"
-        "from shoal.runtime.threads import Lane, in_thread\n"
+        "from shoal.runtime.threads import SerialExecutor, in_thread\n"
         "async def main():\n"
-        "    lane, never = Lane('lane'), threading.Event()\n"
-        "    tasks = [asyncio.create_task(in_thread(never.wait)), asyncio.create_task(lane.run(never.wait))]\n"
+        "    executor, never = SerialExecutor('executor'), threading.Event()\n"
+        "    tasks = [asyncio.create_task(in_thread(never.wait)), asyncio.create_task(executor.run(never.wait))]\n"
         "    await asyncio.sleep(0.05)\n"
         "asyncio.run(main())\n"
     )

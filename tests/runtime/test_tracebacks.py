@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import LearnerFailed, Refused
-from shoal.core.message import Ack, Fail
-from shoal.heads import TRACEBACK_MAX
-from shoal.runtime.pump import Pump
-from shoal.runtime.tracebacks import whence
-from shoal.wire import Frame, decode, encode
-from tests.runtime.hands import order
-from tests.runtime.world import World, pumped, until
+from shoal.core.protocol.message import Ack, TaskFailed
+from shoal.runtime.observability.tracebacks import whence
+from shoal.runtime.worker_pump import WorkerPump
+from shoal.validation.message_checks import TRACEBACK_MAX
+from shoal.wire.codec import Frame, decode, encode
+from tests.runtime.scripted_pump import World, pumped, until
+from tests.runtime.task_runs import task
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
@@ -56,7 +56,7 @@ def test_the_longest_fits_into_a_head(letter: str) -> None:
     assert len(text) <= TRACEBACK_MAX
     assert text.startswith("Traceback")
     assert text.endswith("the end")
-    said = Fail("a", (1, 2), letter * 400, "train", text)
+    said = TaskFailed("a", (1, 2), letter * 400, "train", text)
     assert decode(encode(Frame("j", said))).message == said
     assert len(json.dumps(text)) <= 32_000
 
@@ -66,9 +66,9 @@ class Hears(World):
 
     def __init__(self) -> None:
         super().__init__()
-        self.failures: list[Fail] = []
+        self.failures: list[TaskFailed] = []
 
-    def fail(self, job: str, said: Fail) -> Ack:
+    def fail(self, job: str, said: TaskFailed) -> Ack:
         self.failures.append(said)
         return super().fail(job, said)
 
@@ -79,8 +79,8 @@ def test_a_pump_tells_how_far_it_was(where: str, phase: str, tracebacks: bool) -
     world = Hears()
     world.answers[where] = [Refused("not finite") if where == "report" else ValueError("no data")]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(lambda: bool(world.failures) and pump.held is None)  # type: ignore[attr-defined]
 
     pumped(scenario, world, tracebacks=tracebacks)

@@ -8,15 +8,16 @@ import time
 
 import pytest
 
+from shoal.core.client.worker import Worker
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, StorageFailed, Unreachable
-from shoal.core.machine import Result
-from shoal.core.message import Ack, Idle, Order, Ref, Report, Stop
-from shoal.core.tree import Slots
-from shoal.core.worker import Worker
-from shoal.runtime.pump import Ports, Pump, Watch
-from shoal.runtime.threads import Lane
-from tests.runtime.hands import BODY, MEMORY, begins, order
-from tests.runtime.world import World, logged, pumped, until
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.machine import TaskResult
+from shoal.core.protocol.message import Ack, BlobRef, NoTask, Report, Stop, Task
+from shoal.runtime.threads import SerialExecutor
+from shoal.runtime.worker_ports import CancelToken, WorkerPorts
+from shoal.runtime.worker_pump import WorkerPump
+from tests.runtime.scripted_pump import World, logged, pumped, until
+from tests.runtime.task_runs import BODY, MEMORY, begins, task
 
 
 @pytest.mark.parametrize("brought", [None, {"step": 1.0}], ids=["fetched", "brought along"])
@@ -24,9 +25,9 @@ def test_an_order_from_its_coming_to_its_acknowledgement(brought: Slots | None) 
     world = World()
     world.brought = brought
 
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         assert pump.held is None
-        assert await pump.take(order(1)) is True
+        assert await pump.submit(task(1)) is True
         assert pump.held == (1, 1)
         await until(logged(world, "keep None"))
         assert pump.held is None
@@ -39,8 +40,8 @@ def test_private_memory_is_committed_before_the_report_is_forgotten() -> None:
     world = World()
     world.result_memory = MEMORY
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "keep None"))
         assert pump.worker.memory == MEMORY
 
@@ -52,14 +53,14 @@ def test_no_order_is_begun_while_it_is_unknown_which_memory_it_starts_from() -> 
     world.result_memory = MEMORY
     world.answers["report"] = [Unreachable("gone")] * 10**5
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(lambda: world.log.count("report 1") > 2)
-        assert await pump.take(order(2)) is False
+        assert await pump.submit(task(2)) is False
         world.answers["report"] = []
         await until(logged(world, "memory b"))
         await until(lambda: pump.held is None)
-        assert await pump.take(order(2)) is True
+        assert await pump.submit(task(2)) is True
         await until(logged(world, "report 2"))
 
     log = pumped(scenario, world).log
@@ -71,8 +72,8 @@ def test_a_report_that_did_not_count_leaves_the_memory() -> None:
     world.result_memory = MEMORY
     world.answers["report"] = [Ack((1, 1), False, "too late")]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "keep None"))
         assert pump.worker.memory is None
 
@@ -80,24 +81,24 @@ def test_a_report_that_did_not_count_leaves_the_memory() -> None:
 
 
 def test_events_that_change_nothing_say_so() -> None:
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         world.gate.clear()
-        assert await pump.take(order(2)) is True
-        assert await pump.take(order(2)) is False
-        assert await pump.take(order(1)) is False
-        assert await pump.take(Idle((1, 1))) is False
-        assert await pump.take(Idle((1, 2))) is True
+        assert await pump.submit(task(2)) is True
+        assert await pump.submit(task(2)) is False
+        assert await pump.submit(task(1)) is False
+        assert await pump.submit(NoTask((1, 1))) is False
+        assert await pump.submit(NoTask((1, 2))) is True
 
     pumped(scenario)
 
 
 def test_a_newer_order_cancels_the_work_at_once() -> None:
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         world.gate.clear()
-        await pump.take(order(1))
+        await pump.submit(task(1))
         await until(world.started.is_set)
         begun = time.monotonic()
-        await pump.take(order(2, version=1))
+        await pump.submit(task(2, version=1))
         await until(logged(world, "cancelled 1", "begin 2"))
         assert time.monotonic() - begun < 5.0
         world.gate.set()
@@ -112,19 +113,19 @@ def test_work_that_does_not_look_is_superseded_all_the_same() -> None:
     world, go = World(), threading.Event()
     real = world.do
 
-    def deaf(order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
-        if order.id[1] == 1:
+    def deaf(task: Task, slots: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskResult:
+        if task.id[1] == 1:
             world.started.set()
             go.wait(10.0)
-            return Result(1.0, MEMORY)
-        return real(order, slots, memory, watch)
+            return TaskResult(1.0, MEMORY)
+        return real(task, slots, memory, watch)
 
     world.do = deaf  # type: ignore[method-assign]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(world.started.is_set)
-        await pump.take(order(2))
+        await pump.submit(task(2))
         go.set()
         await until(logged(world, "keep None"))
 
@@ -132,10 +133,10 @@ def test_work_that_does_not_look_is_superseded_all_the_same() -> None:
 
 
 def test_it_beats_while_it_trains_and_only_then() -> None:
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         world.answers["beat"] = [Unreachable("lost"), Refused("unknown")]
         world.gate.clear()
-        await pump.take(order(1))
+        await pump.submit(task(1))
         await until(lambda: world.log.count("beat 1 0.5") >= 4)
         world.gate.set()
         await until(logged(world, "keep None"))
@@ -143,7 +144,7 @@ def test_it_beats_while_it_trains_and_only_then() -> None:
         await asyncio.sleep(0.05)
         assert len(world.log) == count
 
-    pumped(scenario, beat_s=0.005)
+    pumped(scenario, heartbeat_s=0.005)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,8 @@ def test_a_report_that_can_never_count_becomes_a_failure(error: Exception) -> No
     world = World()
     world.answers["report"] = [error]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(lambda: pump.held is None)
 
     log = pumped(scenario, world).log
@@ -163,10 +164,10 @@ def test_a_report_that_can_never_count_becomes_a_failure(error: Exception) -> No
 
 def test_a_foreign_order_is_forgotten() -> None:
     world = World()
-    world.answers["report"] = [Refused("not yours", code="order.foreign")]
+    world.answers["report"] = [Refused("not yours", code="task.foreign")]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "keep None"))
         assert pump.held is None
 
@@ -175,10 +176,10 @@ def test_a_foreign_order_is_forgotten() -> None:
 
 def test_a_failure_that_is_refused_is_let_go() -> None:
     world = World()
-    world.answers.update(do=[ValueError("x")], fail=[Refused("no such order")])
+    world.answers.update(do=[ValueError("x")], fail=[Refused("no such task")])
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "fail 1: ValueError: x"))
         await until(lambda: pump.held is None)
 
@@ -198,8 +199,8 @@ def test_what_goes_wrong_is_reported_as_a_failure(where: str, error: Exception, 
     world = World()
     world.answers[where] = [error]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, f"fail 1: {text}"))
 
     assert "keep 1" not in pumped(scenario, world).log
@@ -209,8 +210,8 @@ def test_a_body_is_fetched_until_it_is_had() -> None:
     world = World()
     world.answers["body"] = [Unreachable("gone")] * 5
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "keep None"))
 
     assert pumped(scenario, world).log.count("fetch a") == 6
@@ -221,8 +222,8 @@ def test_a_report_that_cannot_be_kept_is_not_sent() -> None:
     world = World()
     world.answers["keep"] = [StorageFailed("no space left")]
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(lambda: any(note.startswith("fail") for note in world.log))
 
     log = pumped(scenario, world).log
@@ -237,22 +238,22 @@ def test_a_revoked_credential_stops_everything(where: str) -> None:
     if where == "fail":
         world.answers["do"] = [ValueError("x")]
 
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         if where == "beat":
             world.gate.clear()
-        await pump.take(order(1))
+        await pump.submit(task(1))
         await asyncio.sleep(10.0)
 
     with pytest.raises(BaseExceptionGroup) as stopped:
-        pumped(scenario, world, beat_s=0.005)
+        pumped(scenario, world, heartbeat_s=0.005)
     assert stopped.group_contains(NotAllowed)
 
 
 def test_an_unsent_report_goes_first_after_a_restart() -> None:
-    worker = Worker("a", beat_s=100.0)
-    worker.resume(Report("a", (1, 4), 0, 1.0, BODY), MEMORY)
+    worker = Worker("a", heartbeat_s=100.0)
+    worker.restore_answer(Report("a", (1, 4), 0, 1.0, BODY), MEMORY)
 
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         assert pump.held == (1, 4)
         await until(logged(world, "keep None"))
         assert pump.worker.memory == MEMORY
@@ -261,25 +262,25 @@ def test_an_unsent_report_goes_first_after_a_restart() -> None:
 
 
 def test_stop_ends_it() -> None:
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         world.gate.clear()
-        await pump.take(order(1))
+        await pump.submit(task(1))
         await until(world.started.is_set)
-        assert await pump.take(Stop("the job is done")) is True
+        assert await pump.submit(Stop("the job is done")) is True
         assert pump.stopped == "the job is done"
         await until(logged(world, "cancelled 1"))
-        assert await pump.take(order(2)) is False
+        assert await pump.submit(task(2)) is False
 
     assert "begin 2" not in pumped(scenario).log
 
 
 @pytest.mark.parametrize("work_s", [0.0, 10.0])
 def test_leaving_waits_for_work_as_long_as_it_is_told(work_s: float) -> None:
-    async def scenario(world: World, pump: Pump) -> None:
+    async def scenario(world: World, pump: WorkerPump) -> None:
         world.gate.clear()
-        await pump.take(order(1))
+        await pump.submit(task(1))
         await until(world.started.is_set)
-        leaving = asyncio.create_task(pump.leave(work_s=work_s, answer_s=0.01))
+        leaving = asyncio.create_task(pump.leave(train_s=work_s, upload_s=0.01))
         await asyncio.sleep(0.1)
         assert leaving.done() is (work_s == 0.0)
         world.gate.set()
@@ -294,37 +295,37 @@ def test_leaving_gives_an_answer_time_to_get_through_but_not_for_ever(lost: int,
     world = World()
     world.answers["report"] = [Unreachable("gone")] * lost
 
-    async def scenario(world: World, pump: Pump) -> None:
-        await pump.take(order(1))
+    async def scenario(world: World, pump: WorkerPump) -> None:
+        await pump.submit(task(1))
         await until(logged(world, "report 1"))
-        await pump.leave(work_s=0.0, answer_s=answer_s)
+        await pump.leave(train_s=0.0, upload_s=answer_s)
 
     assert ("keep None" in pumped(scenario, world).log) is (lost == 5)  # if not, it stays in the spool
 
 
-def test_two_jobs_share_one_lane() -> None:
-    """One order is trained at a time, whatever job it is of."""
+def test_two_jobs_share_one_executor() -> None:
+    """One task is trained at a time, whatever job it is of."""
     worlds = World(), World()
     now, most = [0], [0]
 
-    def do(order: Order, slots: Slots, memory: Ref | None, watch: Watch) -> Result:
+    def do(task: Task, slots: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskResult:
         now[0] += 1
         most[0] = max(most[0], now[0])
         time.sleep(0.01)
         now[0] -= 1
-        return Result(1.0)
+        return TaskResult(1.0)
 
     async def main() -> None:
-        lane = Lane("lane")
-        pumps = [Pump("j", Worker("a"), Ports(w, w, begins(do), lane, time.monotonic)) for w in worlds]
+        executor = SerialExecutor("executor")
+        pumps = [WorkerPump("j", Worker("a"), WorkerPorts(w, w, begins(do), executor, time.monotonic)) for w in worlds]
         running = [asyncio.create_task(pump.run()) for pump in pumps]
         for pump in pumps:
-            await pump.take(order(1))
+            await pump.submit(task(1))
         await until(lambda: all("keep None" in world.log for world in worlds))
-        for task in running:
-            task.cancel()
+        for one in running:
+            one.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        lane.close()
+        executor.close()
 
     asyncio.run(asyncio.wait_for(main(), 20.0))
     assert most == [1]

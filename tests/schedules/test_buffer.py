@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import InvalidJob
-from shoal.core.schedule import Ask, Close, View, Wait
+from shoal.core.scheduling.schedule import Ask, Close, View, Wait
 from shoal.schedules.buffer import Buffer
+from tests.schedules.views import make_view
 
 NODES = ("a", "b", "c", "d")
 
@@ -27,7 +28,7 @@ def view(**given: Any) -> View:
         "seconds": (),
         "seed": 7,
     }
-    return View(**nothing | given)
+    return make_view(**nothing | given)
 
 
 def working(*nodes: str) -> dict[str, str]:
@@ -106,8 +107,8 @@ def test_those_who_hang_do_not_keep_the_others_out() -> None:
 
 
 def test_ages_are_bounded() -> None:
-    assert Buffer(staleness_max=5).admits(5)
-    assert not Buffer(staleness_max=5).admits(6)
+    assert Buffer(staleness_max=5).accepts_staleness(5)
+    assert not Buffer(staleness_max=5).accepts_staleness(6)
 
 
 def test_it_waits_for_the_first_nodes() -> None:

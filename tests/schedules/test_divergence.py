@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import InvalidJob
-from shoal.core.message import Metrics
-from shoal.core.schedule import Close, View
-from shoal.schedules.drift import PAUSE_S_MAX, SPAN, SPAN_MAX, STREAK_MAX, WINDOW_CHECKS, Drift
+from shoal.core.protocol.message import Metrics
+from shoal.core.scheduling.schedule import Close, View
+from shoal.schedules.divergence import PAUSE_S_MAX, SPAN, SPAN_MAX, STREAK_MAX, WINDOW_CHECKS, Divergence
 from tests.schedules.views import FOUR, four, told
 
 
@@ -36,11 +36,11 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     "all: all have answered": ({"balancing": "all"}, view("bdca", "acd"), ["close abcd rebase"]),
     "double: near": ({"balancing": "double"}, view("b"), ["close b keep"]),
     "double: two, near": ({"balancing": "double"}, view("db"), ["close bd keep"]),
-    "double: far, as many again": ({"balancing": "double"}, view("b", gap=far), ["recall c"]),
-    "double: far, half are in": ({"balancing": "double"}, view("bd", gap=far), ["recall ac"]),
+    "double: far, as many again": ({"balancing": "double"}, view("b", divergence=far), ["recall c"]),
+    "double: far, half are in": ({"balancing": "double"}, view("bd", divergence=far), ["recall ac"]),
     "double: asked and not answered": ({"balancing": "double"}, view("b", "c"), ["wait 160"]),
     "double: answered, near": ({"balancing": "double"}, view("bc", "c"), ["close bc keep"]),
-    "double: answered, far": ({"balancing": "double"}, view("bc", "c", gap=far), ["recall ad"]),
+    "double: answered, far": ({"balancing": "double"}, view("bc", "c", divergence=far), ["recall ad"]),
     "double: all answered, near": ({"balancing": "double"}, view("bcad", "cad"), ["close abcd rebase"]),
     "hedged: the first violations": ({"balancing": "hedged"}, view("b", numbers={"delta": 1.0}), ["close b keep"]),
     "hedged: the fourth violation": (
@@ -49,7 +49,7 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
         ["recall acd"],
     ),
     "late, near": ({"balancing": "double"}, view("b", "c", recalled_at=40.0), ["close b keep"]),
-    "late, far": ({"balancing": "double"}, view("b", "c", recalled_at=40.0, gap=far), ["recall d"]),
+    "late, far": ({"balancing": "double"}, view("b", "c", recalled_at=40.0, divergence=far), ["recall d"]),
     "late, all were asked": ({}, view("b", "acd", recalled_at=40.0), ["close b rebase"]),
     "late, nobody has answered": ({}, view("", "abcd", recalled_at=40.0), ["wait"]),
     "late, nobody has answered, and one is new": (
@@ -76,7 +76,7 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
         ["close b keep", "advance"],
     ),
     "in step: all are asked": ({"in_step": True}, view("b", waiting="acd"), ["recall acd"]),
-    "the variance is another schedule's business": ({}, view(estimate=lambda: 1.5), ["wait"]),
+    "the variance is another schedule's business": ({}, view(variance=lambda: 1.5), ["wait"]),
     "one has trained enough": ({}, view("b", finished=frozenset("b")), ["wait"]),
     "in step: one has trained enough": (
         {"in_step": True},
@@ -89,10 +89,14 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
         view("ab", members=("a", "b"), busy={}, finished=frozenset("ab")),
         ["close rebase last"],
     ),
-    "the last version: nobody has drifted": ({}, view(left=0), ["recall abcd"]),
-    "the last version: near is not enough": ({"balancing": "double"}, view("b", left=1), ["recall acd"]),
+    "the last version: nobody has drifted": ({}, view(versions_left=0), ["recall abcd"]),
+    "the last version: near is not enough": ({"balancing": "double"}, view("b", versions_left=1), ["recall acd"]),
     "double: a late answer, near": ({"balancing": "double"}, view("b", late=frozenset("b")), ["close b keep"]),
-    "double: a late answer, far": ({"balancing": "double"}, view("b", late=frozenset("b"), gap=far), ["recall c"]),
+    "double: a late answer, far": (
+        {"balancing": "double"},
+        view("b", late=frozenset("b"), divergence=far),
+        ["recall c"],
+    ),
     "one rests": ({}, view(away="c", numbers={"delta": 1.0, "rest.c": 130.0}), ["wait 130"]),
     "one has rested": ({}, view(away="c", numbers={"delta": 1.0, "rest.c": 99.0}), ["ask c"]),
     "the fifth balancing in a row by one alone": (
@@ -106,13 +110,13 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
 @pytest.mark.parametrize("name", TABLE)
 def test_what_is_decided(name: str) -> None:
     fields, seen, wanted = TABLE[name]
-    assert told(Drift(**fields).decide(seen)) == wanted
+    assert told(Divergence(**fields).decide(seen)) == wanted
 
 
 def test_who_came_first_is_no_matter() -> None:
-    schedule = Drift(balancing="double")
+    schedule = Divergence(balancing="double")
     assert schedule.decide(view("db")) == schedule.decide(view("bd"))
-    assert schedule.decide(view("db", gap=far)) == schedule.decide(view("bd", gap=far))
+    assert schedule.decide(view("db", divergence=far)) == schedule.decide(view("bd", divergence=far))
 
 
 AUTO = {"delta": 7.0, "auto.least": 4.0, "auto.rate": 2.0, "auto.span": SPAN}
@@ -169,10 +173,10 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
         Close("", keep=True),
         AUTO | {"violations": 3.0},
     ),
-    "relative": ({"delta": 0.01, "relative": True}, view(size=lambda: 50.0), None, {"delta": 0.5}),
+    "relative": ({"delta": 0.01, "relative": True}, view(reference_size=lambda: 50.0), None, {"delta": 0.5}),
     "relative, anew": (
         {"delta": 0.01, "relative": True},
-        view("ab", size=lambda: 80.0),
+        view("ab", reference_size=lambda: 80.0),
         Close("", rebase=True),
         {"delta": 0.8},
     ),
@@ -237,7 +241,7 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_kept(name: str) -> None:
     fields, seen, close, wanted = KEPT[name]
-    kept = Drift(**fields).numbers(seen, close)
+    kept = Divergence(**fields).numbers(seen, close)
     assert {name: value for name, value in kept.items() if not name.startswith("total.")} == wanted
 
 
@@ -257,5 +261,5 @@ def test_what_is_kept(name: str) -> None:
     ],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob, match=rf"drift: .*{next(iter(fields))}"):
-        Drift(**fields)
+    with pytest.raises(InvalidJob, match=rf"divergence: .*{next(iter(fields))}"):
+        Divergence(**fields)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.core.schedule import View
+from shoal.core.scheduling.schedule import View
 from shoal.schedules.periodic import Periodic
 from tests.schedules.views import FOUR, four, told
 
@@ -27,7 +27,7 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     ),
     "all say so": ({}, four("abcd", finished=done("abcd")), ["close rebase last"]),
     "a share: who has trained enough is left alone": (
-        {"share": 0.5},
+        {"fraction": 0.5},
         four(away="c", waiting="abd", finished=done("c")),
         ["recall ab"],
     ),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import InvalidJob
-from shoal.core.message import Metrics
-from shoal.core.schedule import FULL, Close, View
+from shoal.core.protocol.message import Metrics
+from shoal.core.scheduling.schedule import FULL, Close, View
 from shoal.schedules.variance import WINDOW_CHECKS, Variance
 from tests.schedules.views import FOUR, four, told
 
@@ -30,10 +30,10 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     "all quiet": ({}, view(), ["wait"]),
     "too few have joined": ({"min_nodes": 5}, view(version=0, asked=frozenset(), busy={}), ["wait"]),
     "a newcomer": ({}, view(away="c"), ["ask c"]),
-    "the variance is too great": ({}, view(estimate=lambda: 1.5), ["recall abcd"]),
-    "the variance is not": ({}, view(estimate=lambda: 1.0), ["wait"]),
-    "no threshold yet, however great": ({}, view(estimate=lambda: 99.0, numbers={"window": 4.0}), ["wait"]),
-    "not all have told": ({}, view(estimate=lambda: None), ["wait"]),
+    "the variance is too great": ({}, view(variance=lambda: 1.5), ["recall abcd"]),
+    "the variance is not": ({}, view(variance=lambda: 1.0), ["wait"]),
+    "no threshold yet, however great": ({}, view(variance=lambda: 99.0, numbers={"window": 4.0}), ["wait"]),
+    "not all have told": ({}, view(variance=lambda: None), ["wait"]),
     "it is time": ({}, timely("b"), ["recall acd"]),
     "it is time, and a newcomer": ({}, timely("b", away="c"), ["ask c"]),
     "speaks before it is time": ({}, view("b"), ["wait"]),
@@ -44,14 +44,14 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     "late": ({}, view("bd", "abcd", recalled_at=40.0), ["close bd rebase"]),
     "late, nobody has answered": ({}, view("", "abcd", recalled_at=40.0), ["wait"]),
     "one came while others were asked": ({}, view("bcd", "bcd"), ["recall a"]),
-    "in step: not all have made their check": ({"in_step": True}, view(waiting="ab", estimate=lambda: 9.0), ["wait"]),
-    "in step: all have": ({"in_step": True}, view(waiting="abcd", estimate=lambda: 0.5), ["advance"]),
-    "in step: too great": ({"in_step": True}, view(waiting="abcd", estimate=lambda: 1.5), ["recall abcd"]),
+    "in step: not all have made their check": ({"in_step": True}, view(waiting="ab", variance=lambda: 9.0), ["wait"]),
+    "in step: all have": ({"in_step": True}, view(waiting="abcd", variance=lambda: 0.5), ["advance"]),
+    "in step: too great": ({"in_step": True}, view(waiting="abcd", variance=lambda: 1.5), ["recall abcd"]),
     "in step: it is time for one": ({"in_step": True}, timely("b", "", "a"), ["wait"]),
     "one has trained enough": ({}, timely("b", finished=frozenset("b")), ["wait"]),
     "all have trained enough": ({}, view("abcd", finished=frozenset(FOUR)), ["close rebase last"]),
-    "the last version": ({}, view(left=0), ["recall abcd"]),
-    "the last version: one has spoken": ({}, view("b", left=1), ["recall acd"]),
+    "the last version": ({}, view(versions_left=0), ["recall abcd"]),
+    "the last version: one has spoken": ({}, view("b", versions_left=1), ["recall acd"]),
 }
 
 
@@ -71,7 +71,7 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
     "FDA-Opt: E / 2 / n of the variance found": ({}, view("abcd"), REBASE, {"theta": 20 / 2 / 5 * 3.5, "window": 20.0}),
     "more often": ({"checks_max": 8}, view("abcd"), REBASE, {"theta": 8 / 2 / 5 * 3.5, "window": 8.0}),
     "after the longest span": ({}, timely("abcd"), REBASE, {"theta": 20 / 2 / 20 * 3.5, "window": 20.0}),
-    "a node alone": ({}, view("a", gap=lambda: 4.0), REBASE, {"window": 20.0}),
+    "a node alone": ({}, view("a", divergence=lambda: 4.0), REBASE, {"window": 20.0}),
 }
 
 

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from shoal.core.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
+from shoal.core.scheduling.round import Round
+from shoal.core.scheduling.schedule import (
+    Advance,
+    Ask,
+    Close,
+    Decision,
+    ModelMonitor,
+    NodeSampler,
+    NodeStates,
+    Recall,
+    View,
+    Wait,
+    Warn,
+)
 
 FOUR = ("a", "b", "c", "d")
+
+
+PARTS = {"round": Round, "nodes": NodeStates, "sampler": NodeSampler, "monitor": ModelMonitor}
+EMPTY = View(100.0, 3, Round(population=4), NodeStates(FOUR, {}))
+
+
+def change(view: View, **given: Any) -> View:
+    """The view with these fields, its own or its parts'; `reports` names the nodes whose reports are in."""
+    if "reports" in given:
+        given["reporters"] = list(given.pop("reports"))
+    for name, part in PARTS.items():
+        mine = {one.name: given.pop(one.name) for one in fields(part) if one.name in given}
+        given[name] = replace(getattr(view, name), **mine)
+    return replace(view, **given)
+
+
+def make_view(**given: Any) -> View:
+    """A view of four idle nodes, with these fields."""
+    return change(EMPTY, **given)
 
 
 def four(reports: str = "", recalled: str = "", waiting: str = "", away: str = "", **more: Any) -> View:
     """Four nodes at work for version 3, ten seconds after it was opened."""
     idle = {*reports, *away}
-    return replace(
-        View(
-            now=100.0,
-            version=3,
-            opened=90.0,
-            population=4,
-            members=FOUR,
-            busy={node: "train" for node in FOUR if node not in idle},
-            asked=frozenset(FOUR),
-            reports=tuple(reports),
-            failed=frozenset(),
-            seconds=(),
-            seed=1,
-            recalled=frozenset(recalled),
-            recalled_at=100.0 if recalled else None,
-            waiting=frozenset(waiting),
-            norms=dict.fromkeys(reports, 2.0),
-            gap=lambda: 0.5,
-        ),
-        **more,
+    known = make_view(
+        opened=90.0,
+        busy={node: "train" for node in FOUR if node not in idle},
+        asked=set(FOUR),
+        reports=reports,
+        seed=1,
+        recalled=set(recalled),
+        recalled_at=100.0 if recalled else None,
+        waiting=frozenset(waiting),
+        norms=dict.fromkeys(reports, 2.0),
+        divergence=lambda: 0.5,
     )
+    return change(known, **more)
 
 
 def told(decisions: list[Decision]) -> list[str]:

@@ -1,8 +1,10 @@
-"""Peers that mix while newcomers come in by their certificates, on one virtual clock: doors, keys and papers are the
-product's own, and so are the machines; what carries requests and answers is simulated.
+"""Peers that mix while newcomers come in by their certificates, on one virtual clock.
+
+Gatekeepers, keys and documents are the product's own, and so are the machines; what carries requests and answers is
+simulated.
 
 Requests of somebody unknown are refused. Who is refused as a stranger shows its certificate, at most once in
-`AGAIN_S`. What a door knows is kept now and then, and a process that dies goes back to that.
+`AGAIN_S`. What a gatekeeper knows is kept now and then, and a process that dies goes back to that.
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.drain import Drain
+from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.errors import NotAllowed, Refused
-from shoal.core.gossip import Live
-from shoal.core.peer_message import PeerMessage
-from shoal.core.plan import Plan
+from shoal.core.gossip.gossip_state import LivePeers
+from shoal.core.gossip.termination import TerminationRule
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.protocol.peer_message import PeerMessage
 from shoal.mixing.pairwise import Pairwise
-from shoal.sim.flock import Flock
-from shoal.sim.mesh import Weather
-from shoal.sim.peers import Shared
-from shoal.sim.toys import ToyLearner, toy_tree
-from shoal.trust.envelope import Request, Signer
-from shoal.trust.gatekeeper import Gatekeeper
-from shoal_peer.entry import AGAIN_S
+from shoal.peering.roster.join_certificate import AGAIN_S
+from shoal.sim.hosts.gossip_world import GossipWorld
+from shoal.sim.hosts.peers import GossipSetup
+from shoal.sim.hosts.toy_models import ToyLearner, toy_tree
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.trust.envelope import SignedRequest, Signer
+from shoal.trust.request_verifier import RequestVerifier
 from tests.trust.job import CHARTER, DAY, NOW, cert, key, roster, sealed
 
 OLD, NEW, LATE = "abc", "de", "f"
@@ -38,36 +40,35 @@ PATH, ENTER = "/p2p/digits", "/p2p/digits/enter"
 
 
 @dataclass
-class Door:
+class Admission:
     """One peer's, in its present process; `kept` outlives that."""
 
     name: str
-    gate: Gatekeeper
+    verifier: RequestVerifier
     signer: Signer
     addresses: set[str] = field(default_factory=lambda: set(OLD))
     enter_at: dict[str, float] = field(default_factory=dict)
 
 
-class Town(Flock):
-    """A flock at whose doors everybody is looked at."""
+class JoiningWorld(GossipWorld):
+    """A swarm at whose gatekeepers everybody is looked at."""
 
-    def __init__(self, seed: int, weather: Weather, crashes: int) -> None:
+    def __init__(self, seed: int, conditions: PeerNetworkConditions, crashes: int) -> None:
         rng, names = Random(f"entering/{seed}"), OLD + NEW + LATE
-        drain = Drain(rng.randint(6, 9), near=0.9)
-        shared = Shared(
-            Plan(1, seed=seed), Algorithm(), Pairwise().mixer, {"model": toy_tree((1.0, 2.0, 3.0), 0)}, drain, seed
+        drain = TerminationRule(rng.randint(6, 9), convergence_tol=0.9)
+        shared = GossipSetup(
+            JobPlan(1, seed=seed), Algorithm(), Pairwise().mixer, {"model": toy_tree((1.0, 2.0, 3.0), 0)}, drain, seed
         )
         weights = {name: float(rng.choice((1, 10, 100))) for name in names}
         pace = {name: rng.choice((0.5, 1.0)) for name in names}
         learners = {name: ToyLearner(number) for number, name in enumerate(names, 1)}
-        super().__init__(shared, learners, weights, pace, weather=weather, crashes=crashes)
+        super().__init__(shared, learners, weights, pace, conditions=conditions, crashes=crashes)
         self.refused = Counter[tuple[str, str]]()
         self.entered = Counter[tuple[str, str]]()
         self.kept: dict[str, tuple[dict[str, Any], set[str]]] = {}
-        self.doors: dict[str, Door] = {}
+        self.admissions: dict[str, Admission] = {}
         self.taken = Counter[tuple[str, str]]()
         for name, peer in self.peers.items():
-            peer.there = partial(self._there_at, name)
             if name not in OLD:
                 peer.left = True
                 self.clock.after(0.5 + 2.0 * rng.random(), self._come, name)
@@ -79,49 +80,47 @@ class Town(Flock):
         self.peers[name].left = False
         self.peers[name].start()
 
-    def _door(self, name: str) -> Door:
+    def _admission(self, name: str) -> Admission:
         """That of the process which runs now."""
-        boot = max(1, self.peers[name].disk.boot)
-        door = self.doors.get(name)
-        if door is None or door.signer.boot != boot:
+        boot = max(1, self.peers[name].process.number)
+        admission = self.admissions.get(name)
+        if admission is None or admission.signer.boot != boot:
             mine = key(name)
-            gate, addresses = Gatekeeper(CHARTER, mine.peer_id), set(OLD)
+            verifier, addresses = RequestVerifier(CHARTER, mine.peer_id), set(OLD)
             if name in self.kept:
                 snapshot, addresses = self.kept[name]
-                gate = Gatekeeper.restore(CHARTER, mine.peer_id, snapshot)
-            gate.take_roster(sealed(roster()))
-            door = self.doors[name] = Door(name, gate, Signer(mine, CHARTER, boot), set(addresses))
-        return door
+                verifier = RequestVerifier.restore(CHARTER, mine.peer_id, snapshot)
+            verifier.update_roster(sealed(roster()))
+            admission = self.admissions[name] = Admission(name, verifier, Signer(mine, CHARTER, boot), set(addresses))
+        return admission
 
     def _keep_all(self) -> None:
-        for name, door in self.doors.items():
-            if self.peers[name].up and door.signer.boot == self.peers[name].disk.boot:
-                self.kept[name] = door.gate.snapshot(), set(door.addresses)
+        for name, admission in self.admissions.items():
+            if self.peers[name].process.up and admission.signer.boot == self.peers[name].process.number:
+                self.kept[name] = admission.verifier.snapshot(), set(admission.addresses)
         self.clock.after(KEEP_S, self._keep_all)
 
-    def _there_at(self, name: str) -> Live:
-        """Who is there, of those that this one knows and can call."""
-        there, known = (
-            self._there(),
-            {peer.node for peer in self._door(name).gate.members()} & self._door(name).addresses,
-        )
-        return Live(there.nodes & known | {name}, there.away & known)
+    def live_peers(self, viewer: str) -> LivePeers:
+        """Return the live peers that this one knows and can call."""
+        there, admission = super().live_peers(viewer), self._admission(viewer)
+        known = {peer.node for peer in admission.verifier.members()} & admission.addresses
+        return LivePeers(there.nodes & known | {viewer}, there.absent & known)
 
     # What is said
 
-    def _send(self, source: str, target: str, message: PeerMessage) -> None:
-        door = self._door(source)
-        if target in door.addresses or self._asked == (source, target):
+    def send(self, source: str, target: str, message: PeerMessage) -> None:
+        admission = self._admission(source)
+        if target in admission.addresses or self._asked == (source, target):
             digest = hashlib.sha256(repr(message).encode()).hexdigest()
-            request = door.signer.request(key(target).peer_id, "POST", PATH, "", digest)
+            request = admission.signer.request(key(target).peer_id, "POST", PATH, "", digest)
             self.mesh.send(source, target, message, partial(self._arrives, source, target, request, digest))
 
-    def _arrives(self, source: str, target: str, request: Request, digest: str, message: PeerMessage) -> None:
-        if not self.peers[target].up:
+    def _arrives(self, source: str, target: str, request: SignedRequest, digest: str, message: PeerMessage) -> None:
+        if not self.peers[target].process.up:
             return
-        gate = self._door(target).gate
+        verifier = self._admission(target).verifier
         try:
-            assert gate.admit(gate.examine(request, NOW), digest, NOW) == source
+            assert verifier.admit(verifier.examine(request, NOW), digest, NOW) == source
         except (NotAllowed, Refused) as error:
             self.refused[source, error.code] += 1
             if error.code == "trust.stranger":
@@ -134,24 +133,24 @@ class Town(Flock):
 
     def _is_told(self, name: str, by: str, _: str) -> None:
         """Nobody knows it there: it shows its certificate."""
-        door = self._door(name)
-        if not self.peers[name].up or self.clock.now < door.enter_at.get(by, 0.0):
+        admission = self._admission(name)
+        if not self.peers[name].process.up or self.clock.now < admission.enter_at.get(by, 0.0):
             return
-        door.enter_at[by] = self.clock.now + AGAIN_S
+        admission.enter_at[by] = self.clock.now + AGAIN_S
         shown = sealed(cert(name, not_after=NOW - 10 * DAY if name in LATE else NOW + DAY))
         digest = hashlib.sha256(shown).hexdigest()
-        request = door.signer.request(key(by).peer_id, "POST", ENTER, "", digest)
+        request = admission.signer.request(key(by).peer_id, "POST", ENTER, "", digest)
         self.mesh.send(name, by, shown, partial(self._enters, name, by, request, digest))
 
-    def _enters(self, name: str, at: str, request: Request, digest: str, shown: bytes) -> None:
-        if not self.peers[at].up:
+    def _enters(self, name: str, at: str, request: SignedRequest, digest: str, shown: bytes) -> None:
+        if not self.peers[at].process.up:
             return
-        door = self._door(at)
+        admission = self._admission(at)
         try:
-            assert door.gate.enter(shown, request, digest, NOW).node == name
+            assert admission.verifier.admit_certificate(shown, request, digest, NOW).node == name
         except (NotAllowed, Refused) as error:
             self.refused[name, error.code] += 1
             return
         self.entered[name, at] += 1
-        door.addresses.add(name)
-        self.peers[at].see()
+        admission.addresses.add(name)
+        self.peers[at].update_live_peers()

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.failover import Failover
-from shoal.core.hub import Hub, Plan
-from shoal.core.machine import Event, Note, Save, Version
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.failover.failover import Failover
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.protocol.machine import Event, JobEvent, ModelVersion, Save
+from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.clock import Clock
-from shoal.sim.faults import Cut, Faults
-from shoal.sim.mesh import Split, Weather
-from shoal.sim.peer_node import Commons, PeerWorld
-from shoal.sim.toys import ToyLearner
-from shoal.sim.watch import Watch
-from shoal.sim.work import Begun
-from shoal.sim.world import Setup
+from shoal.sim.hosts.peer_node import FailoverSetup, FailoverWorld
+from shoal.sim.hosts.toy_models import ToyLearner
+from shoal.sim.hosts.work import LearnerTask
+from shoal.sim.hosts.world import OperatorAction, SimulationSetup
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.sim.network.clock import VirtualClock
+from shoal.sim.network.faults import Faults, NetworkCut, NetworkSplit, PeerNetworkConditions
+from shoal.sim.network.observer import Observer
 
 
-class History(Watch):
+class History(Observer):
     """Versions, and when what was said."""
 
     def __init__(self) -> None:
-        self.versions: list[Version] = []
+        self.versions: list[ModelVersion] = []
         self.said: list[tuple[float, str]] = []
 
     def fed(self, index: int, event: Event, now: float, effects: Any, hub: Hub) -> None:
         """Remember."""
         for effect in effects:
-            if isinstance(effect, Save) and isinstance(effect.what, Version):
+            if isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self.versions = [*self.versions[: effect.what.number], effect.what]
-            if isinstance(effect, Note):
+            if isinstance(effect, JobEvent):
                 self.said.append((now, effect.text))
 
 
@@ -44,42 +44,46 @@ class PeerStage:
 
     count: int = 5
     versions: int = 40
-    failover: Failover = field(default_factory=lambda: Failover(dwell_s=30.0))
-    cuts: Iterable[Cut] = ()
-    splits: Iterable[Split] = ()
+    failover: Failover = field(default_factory=lambda: Failover(min_away_s=30.0))
+    cuts: Iterable[NetworkCut] = ()
+    splits: Iterable[NetworkSplit] = ()
     seed: int = 1
     pace_s: float = 2.0
 
     def __post_init__(self) -> None:
         self.nodes = tuple(f"n{number}" for number in range(1, self.count + 1))
         faults = Faults(cuts=tuple(self.cuts))
-        setup = Setup(
-            Plan(self.versions, seed=3),
+        setup = SimulationSetup(
+            JobPlan(self.versions, seed=3),
             Algorithm(),
             Rounds(deadline_s=5 * self.pace_s),
             self.nodes,
             faults,
             seed=self.seed,
         )
-        self.bodies, self.clock, self.history = MemoryBodies(), Clock(), History()
+        self.bodies, self.clock, self.history = MemoryBlobs(), VirtualClock(), History()
         learners = {node: ToyLearner(number) for number, node in enumerate(self.nodes, 1)}
         self.weights = {node: float(number) for number, node in enumerate(self.nodes, 1)}
-        self.world = PeerWorld(
+        self.world = FailoverWorld(
             setup,
-            Commons(self.failover, weights=self.weights),
-            lambda node, order, memory: Begun(setup.algorithm, learners[node], self.bodies, order, memory),
-            lambda _node, _order: self.pace_s,
-            weather=Weather(splits=tuple(self.splits)),
+            FailoverSetup(self.failover, weights=self.weights),
+            lambda node, task, memory: LearnerTask(setup.algorithm, learners[node], self.bodies, task, memory),
+            lambda _node, _task: self.pace_s,
+            conditions=PeerNetworkConditions(cuts=tuple(self.splits)),
             clock=self.clock,
             bodies=self.bodies,
             watch=self.history,
         )
         self.world.start()
-        self.world.look()
+        self.world.update_live_peers()
 
     @property
     def hub(self) -> Hub:
         return self.world.coordinator.hub
+
+    def switch(self, to: Literal["server", "gossip"], at: float) -> None:
+        """Let an operator request that mode at that time."""
+        self.world.operator.plan(OperatorAction(at, to))
 
     def until(self, seconds: float) -> None:
         """Let time pass."""
@@ -99,8 +103,12 @@ class PeerStage:
 
     def notes(self, text: str) -> list[str]:
         """What nodes said that contains this."""
-        return [note.text for node in self.nodes for note in self.world.peer(node).notes if text in note.text]
+        return [note.text for node in self.nodes for note in self.world.peer(node).log.notes if text in note.text]
 
     def finish(self) -> None:
         """To the end of the job."""
-        assert self.world.run(self.clock.now + 3600.0, 2_000_000), (self.hub.phase, self.hub.mode, self.states())
+        assert self.world.run(self.clock.now + 3600.0, 2_000_000), (
+            self.hub.progress.phase,
+            self.hub.progress.mode,
+            self.states(),
+        )

@@ -8,24 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.core import roster
-from shoal.core.algorithm import Going, Local, Task
-from shoal.core.anchor import SYNC, Anchor
-from shoal.core.continual import Continual
-from shoal.core.gathered import Gathered
-from shoal.core.hub import Hub
-from shoal.core.learner import Learner
-from shoal.core.machine import Amend, Boot, Effect, Event, Memory, Save, Send, Timer, Wake
-from shoal.core.message import Ack, Idle, Leave, Message, Order, Poll, Ref, Report, Status
-from shoal.core.piecework import Piecework
-from shoal.core.roster import Member
-from shoal.core.schedule import Wait
-from shoal.core.sums import TreeSum
-from shoal.core.tree import Slots
-from shoal.core.worker import Worker
+from shoal.core.algorithm.algorithm import Continue, LocalResult, LocalTask
+from shoal.core.algorithm.continual import Continual
+from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.reference_model import SYNC, ReferenceModel
+from shoal.core.client.task_runner import TaskRunner
+from shoal.core.client.worker import Worker
+from shoal.core.model.aggregation import TreeSum
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.machine import Amend, Effect, Event, Memory, Restarted, Save, Send, Timer, Wake
+from shoal.core.protocol.message import Ack, BlobRef, Leave, Message, NoTask, Poll, Report, Task, TaskStatus
+from shoal.core.scheduling.round import Round
+from shoal.core.scheduling.schedule import Wait
+from shoal.core.server import roster
+from shoal.core.server.hub import Hub
+from shoal.core.server.model_store import ModelStore
+from shoal.core.server.roster import RosterMember
+from shoal.core.server.round_control import RoundControl
 from shoal.schedules.rounds import Rounds
-from shoal.sim.coordinator import Coordinator
-from shoal.sim.node import Node
+from shoal.sim.hosts.coordinator import SimulatedCoordinator
+from shoal.sim.hosts.node import SimulatedNode
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
@@ -43,34 +45,32 @@ def mutant(plant: Mutant) -> Mutant:
 
 @mutant
 def acknowledged_before_commit(patch: Patch) -> None:
-    submit = Coordinator.submit
+    submit = SimulatedCoordinator.submit
 
-    def hasty(self: Coordinator, event: Event) -> bool:
-        if isinstance(event, Report) and self.up:
-            self._send(event.node, Ack(event.order, True))
+    def hasty(self: SimulatedCoordinator, event: Event) -> bool:
+        if isinstance(event, Report) and self.process.up:
+            self._send(event.node, Ack(event.task, True))
         return submit(self, event)
 
-    patch.setattr(Coordinator, "submit", hasty)
+    patch.setattr(SimulatedCoordinator, "submit", hasty)
 
 
 @mutant
 def fed_before_commit(patch: Patch) -> None:
     """The effects go out, then the event is written: a crash in between forgets what was promised."""
 
-    def commit(self: Coordinator, process: int) -> None:
-        if process != self.process or not self.up:
-            return
+    def commit(self: SimulatedCoordinator) -> None:
         in_flight, self._batch = self._batch, []
         for event, now in in_flight:
             effects = self.hub.on(event, now)
             self._watch.fed(self.fed, event, now, effects, self.hub)
             self._carry_out(effects)
-            if not self.up or self._dies():
+            if not self.process.up or self._dies():
                 return
             self.journal.append((event, now))
             self.fed += 1
 
-    patch.setattr(Coordinator, "_commit", commit)
+    patch.setattr(SimulatedCoordinator, "_commit", commit)
 
 
 @mutant
@@ -79,58 +79,58 @@ def alarm_not_set_again_after_boot(patch: Patch) -> None:
 
     def deaf(self: Hub, event: Event, now: float) -> list[Effect]:
         effects = on(self, event, now)
-        return [e for e in effects if not isinstance(e, Wake)] if isinstance(event, Boot) else effects
+        return [e for e in effects if not isinstance(e, Wake)] if isinstance(event, Restarted) else effects
 
     patch.setattr(Hub, "on", deaf)
 
 
 @mutant
 def leases_not_granted_again_after_boot(patch: Patch) -> None:
-    patch.setattr(Coordinator, "_grant_leases", lambda self: None)
+    patch.setattr(SimulatedCoordinator, "_grant_leases", lambda self: None)
 
 
 @mutant
 def order_given_once(patch: Patch) -> None:
     """What was sent counts as delivered."""
-    standing = Hub.standing
+    standing = Hub.poll_reply
 
     def once(self: Hub, node: str) -> Message:
         message = standing(self, node)
-        if isinstance(message, Order):
+        if isinstance(message, Task):
             delivered = self.__dict__.setdefault("delivered", set())
             if message.id in delivered:
-                return Idle(self._newest())
+                return NoTask(self.tasks.newest)
             delivered.add(message.id)
         return message
 
-    patch.setattr(Hub, "standing", once)
+    patch.setattr(Hub, "poll_reply", once)
 
 
 @mutant
 def bodies_of_gathered_reports_swept(patch: Patch) -> None:
-    names = Coordinator.names
-    gathered = lambda self: {report.body for report in self.hub.gathered.reports}  # noqa: E731
+    names = SimulatedCoordinator.names
+    gathered = lambda self: {report.body for report in self.hub.state.round.reports}  # noqa: E731
 
-    def greedy(self: Coordinator) -> list[Ref | None]:
+    def greedy(self: SimulatedCoordinator) -> list[BlobRef | None]:
         self_journal, self.journal = self.journal, []
         try:
             return [ref for ref in names(self) if ref not in gathered(self)]
         finally:
             self.journal = self_journal
 
-    patch.setattr(Coordinator, "names", greedy)
+    patch.setattr(SimulatedCoordinator, "names", greedy)
 
 
 @mutant
 def replayed_at_another_time(patch: Patch) -> None:
-    feed = Coordinator._feed
+    feed = SimulatedCoordinator._feed
 
-    def timeless(self: Coordinator) -> Sequence[Effect]:
+    def timeless(self: SimulatedCoordinator) -> Sequence[Effect]:
         event, _ = self.journal[self.fed]
-        self.journal[self.fed] = event, self.time()
+        self.journal[self.fed] = event, self.clock.now()
         return feed(self)
 
-    patch.setattr(Coordinator, "_feed", timeless)
+    patch.setattr(SimulatedCoordinator, "_feed", timeless)
 
 
 # The hub
@@ -138,38 +138,38 @@ def replayed_at_another_time(patch: Patch) -> None:
 
 @mutant
 def no_dedupe(patch: Patch) -> None:
-    """An answered order goes on standing."""
-    patch.setattr(Member, "answer", lambda self, ack: setattr(self, "answered", ack))
+    """An answered task goes on standing."""
+    patch.setattr(RosterMember, "close_task", lambda self, ack: setattr(self, "last_ack", ack))
 
 
 @mutant
 def repeated_report_answered_differently(patch: Patch) -> None:
     """The remembered answer is not used: a report whose acknowledgement was lost is told that it came too late."""
-    patch.setattr(Member, "answer", lambda self, ack: setattr(self, "order", None))
+    patch.setattr(RosterMember, "close_task", lambda self, ack: setattr(self, "task", None))
 
 
 @mutant
 def late_updates_not_fenced(patch: Patch) -> None:
-    patch.setattr(Rounds, "admits", lambda self, staleness: True)
-    close = Hub._close
-    patch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, keep=True), now))
+    patch.setattr(Rounds, "accepts_staleness", lambda self, staleness: True)
+    close = RoundControl.close
+    patch.setattr(RoundControl, "close", lambda self, decision, now: close(self, replace(decision, keep=True), now))
 
 
 @mutant
 def snapshot_without_the_open_round(patch: Patch) -> None:
-    state = Hub.state
-    patch.setattr(Hub, "state", lambda self: state(self) | {"gathered": Gathered("fixed").state()})
+    state = Hub.snapshot
+    patch.setattr(Hub, "snapshot", lambda self: state(self) | {"round": Round().state()})
 
 
 @mutant
-def order_ids_issued_again(patch: Patch) -> None:
-    """The boot is not counted, but the orders are counted anew."""
+def task_ids_issued_again(patch: Patch) -> None:
+    """The boot is not counted, but the tasks are counted anew."""
 
-    def boot(self: Hub, event: Boot, now: float) -> list[Effect]:
-        self.boot, self.issued = 1, 0
+    def boot(self: Hub, event: Restarted, now: float) -> list[Effect]:
+        self.tasks.term, self.tasks.issued = 1, 0
         return []
 
-    patch.setattr(Hub, "_boot", boot)
+    patch.setattr(Hub, "_restart", boot)
 
 
 @mutant
@@ -177,9 +177,9 @@ def handed_back_order_stays_asked(patch: Patch) -> None:
     leave = Hub._leave
 
     def kept(self: Hub, event: Leave, now: float) -> list[Effect]:
-        asked = set(self.gathered.asked)
+        asked = set(self.state.round.asked)
         effects = leave(self, event, now)
-        self.gathered.asked = asked
+        self.state.round.asked = asked
         return effects
 
     patch.setattr(Hub, "_leave", kept)
@@ -189,13 +189,20 @@ def handed_back_order_stays_asked(patch: Patch) -> None:
 def bodies_remembered_by_id(patch: Patch) -> None:
     """Another tree may get the id of one that is gone."""
 
-    def body(self: Hub, slots: Slots) -> Ref:
-        key: Any = frozenset((name, id(value)) for name, value in slots.items())
+    living: list[Any] = []  # in the place of an allocator, which gives the places of what is gone anew, or does not
+
+    def id_of(value: Any) -> int:
+        if all(one is not value for one in living):
+            living.append(value)
+        return next(number for number, one in enumerate(living) if one is value) % 4
+
+    def body(self: ModelStore, slots: Slots) -> BlobRef:
+        key: Any = frozenset((name, id_of(value)) for name, value in slots.items())
         if key not in self._stored:
-            self._stored[key] = self.bodies.put(slots)
+            self._stored[key] = self.blobs.put(slots)
         return self._stored[key]
 
-    patch.setattr(Hub, "body", body)
+    patch.setattr(ModelStore, "store_task_slots", body)
 
 
 @mutant
@@ -205,8 +212,8 @@ def deadline_compared_strictly(patch: Patch) -> None:
 
     def strict(self: Rounds, view: Any) -> Any:
         decisions = decide(self, view)
-        due = None if view.opened is None else view.opened + self.deadline(view)
-        if due is not None and view.now == due and view.busy:
+        due = None if view.round.opened is None else view.round.opened + self.deadline(view)
+        if due is not None and view.now == due and view.nodes.busy:
             return [Wait("not yet", due)]
         return decisions
 
@@ -282,10 +289,10 @@ def memory_committed_though_not_counted(patch: Patch) -> None:
 def memory_dropped_by_the_next_order(patch: Patch) -> None:
     take = Worker._take
 
-    def forgetful(self: Worker, order: Order) -> list[Effect]:
-        if order.id > self._current():
+    def forgetful(self: Worker, task: Task) -> list[Effect]:
+        if task.id > self._current():
             self.pending = None
-        return take(self, order)
+        return take(self, task)
 
     patch.setattr(Worker, "_take", forgetful)
 
@@ -296,7 +303,7 @@ def finished_order_begun_again(patch: Patch) -> None:
 
     def forgetful(self: Worker, ack: Ack) -> list[Effect]:
         effects = acknowledged(self, ack)
-        self.over = (-1, -1)
+        self.last_task = (-1, -1)
         return effects
 
     patch.setattr(Worker, "_acknowledged", forgetful)
@@ -305,7 +312,7 @@ def finished_order_begun_again(patch: Patch) -> None:
 @mutant
 def late_idle_cancels_a_newer_order(patch: Patch) -> None:
     idle = Worker._idle
-    patch.setattr(Worker, "_idle", lambda self, event: idle(self, Idle((1 << 30, 0))))
+    patch.setattr(Worker, "_idle", lambda self, event: idle(self, NoTask((1 << 30, 0))))
 
 
 @mutant
@@ -315,7 +322,7 @@ def said_once(patch: Patch) -> None:
 
     def silent(self: Worker, event: Event, now: float) -> list[Effect]:
         effects = on(self, event, now)
-        if type(event).__name__ == "Timer" and self.said is not None:
+        if type(event).__name__ == "Timer" and self.unacknowledged is not None:
             return [Send("hub", hello(self)), *effects[1:]]
         return effects
 
@@ -325,7 +332,7 @@ def said_once(patch: Patch) -> None:
 
 @mutant
 def report_not_spooled(patch: Patch) -> None:
-    patch.setattr(Node, "_spool", lambda self: True)
+    patch.setattr(SimulatedNode, "_spool", lambda self: True)
 
 
 # Dynamic averaging
@@ -334,35 +341,35 @@ def report_not_spooled(patch: Patch) -> None:
 @mutant
 def reference_kept_at_a_full_synchronisation(patch: Patch) -> None:
     """Nodes go on from the new model, the hub from the old one."""
-    rebase = Anchor.rebase
+    rebase = ReferenceModel.rebase
 
-    def kept(self: Anchor, bodies: Any, slots: Slots) -> None:
-        if not self.held:
+    def kept(self: ReferenceModel, bodies: Any, slots: Slots) -> None:
+        if not self.slots:
             rebase(self, bodies, slots)
 
-    patch.setattr(Anchor, "rebase", kept)
+    patch.setattr(ReferenceModel, "rebase", kept)
 
 
 @mutant
 def reference_changed_by_a_balancing(patch: Patch) -> None:
-    begin = Piecework._begin
+    begin = TaskRunner._begin
 
-    def begun(self: Piecework, order: Order) -> None:
-        begin(self, replace(order, numbers=order.numbers | {SYNC: 1.0}) if SYNC in order.numbers else order)
+    def begun(self: TaskRunner, task: Task) -> None:
+        begin(self, replace(task, numbers=task.numbers | {SYNC: 1.0}) if SYNC in task.numbers else task)
 
-    patch.setattr(Piecework, "_begin", begun)
+    patch.setattr(TaskRunner, "_begin", begun)
 
 
 @mutant
 def mean_added_to_the_last_version(patch: Patch) -> None:
     """What came in is relative to the base, and not to what the last balancing made."""
-    patch.setattr(Hub, "_close", with_slots_of_the_version(Hub._close))
+    patch.setattr(RoundControl, "close", with_slots_of_the_version(RoundControl.close))
 
 
 def with_slots_of_the_version(close: Any) -> Any:
-    def closed(self: Hub, decision: Any, now: float) -> list[Effect]:
-        step = self.algorithm.step
-        algorithm, slots = self.algorithm, self.slots
+    def closed(self: RoundControl, decision: Any, now: float) -> list[Effect]:
+        algorithm, slots = self._state.settings.algorithm, self._state.store.slots
+        step = algorithm.step
         object.__setattr__(algorithm, "step", lambda _, totals: step(slots, totals))
         try:
             effects: list[Effect] = close(self, decision, now)
@@ -375,53 +382,54 @@ def with_slots_of_the_version(close: Any) -> Any:
 
 @mutant
 def orders_withdrawn_by_a_balancing(patch: Patch) -> None:
-    close = Hub._close
-    patch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, keep=False), now))
+    close = RoundControl.close
+    patch.setattr(RoundControl, "close", lambda self, decision, now: close(self, replace(decision, keep=False), now))
 
 
 @mutant
 def orders_kept_at_a_full_synchronisation(patch: Patch) -> None:
-    close = Hub._close
-    patch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, keep=True), now))
+    close = RoundControl.close
+    patch.setattr(RoundControl, "close", lambda self, decision, now: close(self, replace(decision, keep=True), now))
 
 
 @mutant
 def status_forgotten_by_the_snapshot(patch: Patch) -> None:
-    patch.setattr(roster, "_status_state", lambda status: None)
+    encode = roster.to_state
+    patch.setattr(roster, "to_state", lambda member: {n: v for n, v in encode(member).items() if n != "status"})
 
 
 @mutant
 def base_not_restored(patch: Patch) -> None:
-    patch.setattr(Anchor, "restore", classmethod(lambda cls, filters, state, bodies: cls(filters)))
+    patch.setattr(ReferenceModel, "restore", classmethod(lambda cls, filters, state, bodies: cls(filters)))
 
 
 @mutant
 def packed_model_forgotten_by_the_snapshot(patch: Patch) -> None:
-    state = Anchor.state
+    state = ReferenceModel.state
 
-    def without(self: Anchor) -> Any:
+    def without(self: ReferenceModel) -> Any:
         found = state(self)
         return found | {"packed": None} if found is not None else None
 
-    patch.setattr(Anchor, "state", without)
+    patch.setattr(ReferenceModel, "state", without)
 
 
 @mutant
 def hub_goes_on_with_what_filters_lost(patch: Patch) -> None:
-    moved = Anchor.moved
+    moved = ReferenceModel.pack_version
 
-    def exact(self: Anchor, bodies: Any, slots: Slots, rebase: bool, seed: int) -> Slots:
+    def exact(self: ReferenceModel, bodies: Any, slots: Slots, rebase: bool, seed: int) -> Slots:
         moved(self, bodies, slots, rebase, seed)
         return slots
 
-    patch.setattr(Anchor, "moved", exact)
+    patch.setattr(ReferenceModel, "pack_version", exact)
 
 
 @mutant
 def examples_counted_on_after_a_synchronisation(patch: Patch) -> None:
     local = Continual.local
 
-    def on(self: Continual, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+    def on(self: Continual, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         return local(self, learner, replace(task, numbers={**task.numbers, "sync": 0.0}), memory)
 
     patch.setattr(Continual, "local", on)
@@ -431,10 +439,10 @@ def examples_counted_on_after_a_synchronisation(patch: Patch) -> None:
 def status_of_an_old_order_accepted(patch: Patch) -> None:
     status = Hub._status
 
-    def trusting(self: Hub, event: Status, now: float) -> list[Effect]:
+    def trusting(self: Hub, event: TaskStatus, now: float) -> list[Effect]:
         member = self.roster.get(event.node)
-        if member is not None and member.order is not None:
-            event = replace(event, order=member.order.id)
+        if member is not None and member.task is not None:
+            event = replace(event, task=member.task.id)
         return status(self, event, now)
 
     patch.setattr(Hub, "_status", trusting)
@@ -463,4 +471,4 @@ def status_said_once(patch: Patch) -> None:
 @mutant
 def amendments_not_passed_on(patch: Patch) -> None:
     take = Worker._take
-    patch.setattr(Worker, "_take", lambda self, order: [e for e in take(self, order) if not isinstance(e, Amend)])
+    patch.setattr(Worker, "_take", lambda self, task: [e for e in take(self, task) if not isinstance(e, Amend)])

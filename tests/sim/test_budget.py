@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.drain import Drain
-from shoal.core.meter import HEAD_BYTES, SAVED_S, Meter
-from shoal.core.plan import Plan
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.flock import Flock
-from shoal.sim.peer_swarm import Scenario, draw, draw_pairwise
-from shoal.sim.peers import Shared
-from shoal.sim.toys import ToyLearner, toy_tree
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.gossip.byte_budget import HEAD_BYTES, SAVED_S, ByteBudget
+from shoal.core.gossip.termination import TerminationRule
+from shoal.core.job.job_plan import JobPlan
+from shoal.sim.hosts.gossip_world import GossipWorld
+from shoal.sim.hosts.peers import GossipSetup
+from shoal.sim.hosts.toy_models import ToyLearner, toy_tree
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.sim.scenarios.peer_swarm import GossipScenario, draw, draw_pairwise
 
 MODEL = 100_000
 EXCHANGE = 2 * (MODEL + HEAD_BYTES)
@@ -34,21 +34,21 @@ class Run:
     """The most bytes by which a peer was over what it may have used by then."""
     apart: float
     """The variance of models at the end, relative to that of models that never met."""
-    flock: Flock
+    swarm: GossipWorld
 
 
-def drawn(seed: int) -> Scenario:
+def drawn(seed: int) -> GossipScenario:
     """Faults as they come; but no network hands over a whole model twice."""
     scenario = draw(seed)
-    weather = replace(scenario.weather, duplicate=0.0)
-    return replace(scenario, mixing=draw_pairwise(Random(f"{seed}/budget")), weather=weather)
+    conditions = replace(scenario.conditions, duplicate=0.0)
+    return replace(scenario, mixing=draw_pairwise(Random(f"{seed}/budget")), conditions=conditions)
 
 
-def run(scenario: Scenario, bytes_per_hour: float = 3600 * RATE, limit_s: float = 20_000.0) -> Run:
-    """Raises `Unbalanced` when the mean is moved."""
-    drain = Drain(scenario.rounds, near=NEAR)
-    shared = Shared(
-        Plan(1, seed=scenario.seed),
+def run(scenario: GossipScenario, bytes_per_hour: float = 3600 * RATE, limit_s: float = 20_000.0) -> Run:
+    """Raises `ConservationViolation` when the mean is moved."""
+    drain = TerminationRule(scenario.rounds, convergence_tol=NEAR)
+    shared = GossipSetup(
+        JobPlan(1, seed=scenario.seed),
         Algorithm(),
         scenario.mixing.mixer,
         {"model": toy_tree((1.0, 2.0, 3.0), 0)},
@@ -57,21 +57,23 @@ def run(scenario: Scenario, bytes_per_hour: float = 3600 * RATE, limit_s: float 
         bytes_per_hour,
     )
     learners = {name: ToyLearner(number) for number, name in enumerate(scenario.weights, 1)}
-    bodies = MemoryBodies(lambda _: MODEL)
-    flock = Watched(
+    bodies = MemoryBlobs(lambda _: MODEL)
+    swarm = Watched(
         shared,
         learners,
         scenario.weights,
         scenario.pace_s,
-        weather=scenario.weather,
+        conditions=scenario.conditions,
         crashes=scenario.crashes,
         bodies=bodies,
     )
-    ended = flock.run(limit_s, 200_000)
-    return Run(ended, flock.excess, flock.books.spread() / (flock.books.apart() or 1.0), flock)
+    ended = swarm.run(limit_s, 200_000)
+    return Run(
+        ended, swarm.excess, swarm.conservation.variance() / (swarm.conservation.unmixed_variance() or 1.0), swarm
+    )
 
 
-class Watched(Flock):
+class Watched(GossipWorld):
     """Looks after every event whether a peer is over what it may have used."""
 
     excess = 0
@@ -88,7 +90,7 @@ def test_the_budget_holds_and_models_become_one(seed: int) -> None:
     assert made.ended
     assert made.over <= MODEL + HEAD_BYTES, "by more than one message"
     assert made.apart < 1e-3
-    assert all(peer.gossip is not None and peer.gossip.finished for peer in made.flock.peers.values())
+    assert all(peer.gossip is not None and peer.gossip.finished for peer in made.swarm.peers.values())
 
 
 def test_it_is_the_budget_that_holds_them_back() -> None:
@@ -96,23 +98,23 @@ def test_it_is_the_budget_that_holds_them_back() -> None:
     scenario = drawn(0)
     free, metered = run(scenario, 0.0), run(scenario)
     assert free.over > EXCHANGE
-    assert free.flock.clock.now < metered.flock.clock.now / 4
+    assert free.swarm.clock.now < metered.swarm.clock.now / 4
 
 
 def test_peers_that_have_met_do_not_meet_only_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has met is short of bytes at the same times as the other: without a pause of random length they lock."""
-    monkeypatch.setattr(Meter, "worth_s", lambda self, nbytes: 0.0)
+    monkeypatch.setattr(ByteBudget, "seconds_to_earn", lambda self, nbytes: 0.0)
     assert not run(drawn(2), limit_s=6000.0).ended
     monkeypatch.undo()
     assert run(drawn(2), limit_s=6000.0).ended
 
 
 def begun_anyway(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Meter, "affords", lambda self, nbytes: True)
+    patch.setattr(ByteBudget, "affords", lambda self, nbytes: True)
 
 
 def forgotten_by_the_next_process(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Meter, "restore", lambda self, kept: None)
+    patch.setattr(ByteBudget, "restore", lambda self, kept: None)
 
 
 @pytest.mark.parametrize(("plant", "seed"), [(begun_anyway, 0), (forgotten_by_the_next_process, 2)])

@@ -7,21 +7,21 @@ from random import Random
 
 import pytest
 
-from shoal.core.machine import Effect, Tell, Timer, Wake
-from shoal.core.peer_message import News, Ping, Pong, Rumour
-from shoal.core.plausible import INCARNATION_LEAP, SEEN_SPARE, Lie
-from shoal.core.rumours import INCARNATION_MAX
-from shoal.sim.anchored import Violation
-from shoal.sim.hosts import PeerEvent
-from shoal.sim.members import Members, names
-from shoal.sim.peer_swarm import Scenario, draw, run
+from shoal.core.gossip.counter_bounds import INCARNATION_LEAP, SEEN_SPARE, ImplausibleCount
+from shoal.core.membership.dissemination import INCARNATION_MAX
+from shoal.core.protocol.machine import Effect, Tell, Timer, Wake
+from shoal.core.protocol.peer_message import MemberUpdate, Ping, PingAck, StateSync
+from shoal.sim.checks.reference_checks import Violation
+from shoal.sim.network.host_world import PeerEvent
+from shoal.sim.scenarios.membership_runs import MembershipFleet, names
+from shoal.sim.scenarios.peer_swarm import GossipScenario, draw, run
 
 SEEDS = range(300)
 
 
-def lying() -> list[Scenario]:
+def lying() -> list[GossipScenario]:
     """The runs of the swarm in which somebody lies."""
-    return [scenario for scenario in map(draw, SEEDS) if scenario.liar]
+    return [scenario for scenario in map(draw, SEEDS) if scenario.byzantine]
 
 
 def test_the_swarm_draws_liars_of_every_kind() -> None:
@@ -33,25 +33,25 @@ def test_the_swarm_draws_liars_of_every_kind() -> None:
 @pytest.mark.parametrize("mixing", ["pairwise", "push_sum", "neighbours"])
 def test_honest_peers_mix_and_their_mean_stays(mixing: str) -> None:
     """The run checks at each step that the weighted sum is conserved, and at its end that nobody was muted."""
-    for scenario in [one for one in lying() if one.mixing.name == mixing and not one.weather.splits][:3]:
-        flock = run(scenario)
-        assert flock.wire is not None
-        assert flock.wire.lies > 5
-        assert flock.books.spread() < 0.9 * flock.books.apart(), "nobody has mixed"
-        for name, peer in flock.peers.items():
+    for scenario in [one for one in lying() if one.mixing.name == mixing and not one.conditions.cuts][:3]:
+        swarm = run(scenario)
+        assert swarm.wire is not None
+        assert swarm.wire.falsified > 5
+        assert swarm.conservation.variance() < 0.9 * swarm.conservation.unmixed_variance(), "nobody has mixed"
+        for name, peer in swarm.peers.items():
             assert peer.gossip is not None
-            seen = peer.gossip.me.seen
+            seen = peer.gossip.me.counts.seen
             assert seen.keys() <= scenario.weights.keys()
             assert max(seen.values()) <= scenario.rounds + SEEN_SPARE
-            blamed = {note.node for note in peer.notes if isinstance(note, Lie)}
-            assert blamed <= {scenario.liar}, name
-        everybody = [note for peer in flock.peers.values() for note in peer.notes]
-        assert any(isinstance(note, Lie) for note in everybody), "nobody has noticed"
+            reported = {note.node for note in peer.notes if isinstance(note, ImplausibleCount)}
+            assert reported <= {scenario.byzantine}, name
+        everybody = [note for peer in swarm.peers.values() for note in peer.notes]
+        assert any(isinstance(note, ImplausibleCount) for note in everybody), "nobody has noticed"
 
 
 def test_a_version_vector_taken_as_it_came_mutes_honest_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The swarm finds the defect that it is there for."""
-    monkeypatch.setattr("shoal.core.gossip.believable", lambda message, roster, most: (message, []))
+    monkeypatch.setattr("shoal.core.gossip.gossip.drop_implausible_counts", lambda message, roster, most: (message, []))
     with pytest.raises(Violation, match=r"muted: .* peers have been seen; at most 4096"):
         run(draw(15))
 
@@ -72,13 +72,13 @@ class Liar:
 
     def on(self, event: PeerEvent, now: float) -> list[Effect]:
         if isinstance(event, Ping):
-            return [Tell(event.node, Pong(self._node, 0, event.seq, self._node))]
+            return [Tell(event.node, PingAck(self._node, 0, event.seq, self._node))]
         if not isinstance(event, Timer):
             return []
         lies = [Tell(to, self._lie()) for to in self._others] if now < self._until else []
         return [*lies, Wake(now + 1.0)]
 
-    def _lie(self) -> News | Ping:
+    def _lie(self) -> StateSync | Ping:
         self.told += 1
         self._left += INCARNATION_LEAP
         incarnation = self._rng.choice(
@@ -86,14 +86,14 @@ class Liar:
         )
         state = self._rng.choice(["left", "dead", "suspect", "alive"])
         about = self._rng.sample(self._others, self._rng.randint(1, len(self._others)))
-        news = tuple(Rumour(one, state, incarnation) for one in about)  # type: ignore[arg-type]
-        return self._rng.choice([News(self._node, 0, news), Ping(self._node, 0, self.told, news)])
+        news = tuple(MemberUpdate(one, state, incarnation) for one in about)  # type: ignore[arg-type]
+        return self._rng.choice([StateSync(self._node, 0, news), Ping(self._node, 0, self.told, news)])
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_rumours_of_a_liar_evict_nobody_for_good(seed: int) -> None:
+def test_updates_of_a_liar_evict_nobody_for_good(seed: int) -> None:
     roster = names(6)
-    world = Members(roster, seed=seed)
+    world = MembershipFleet(roster, seed=seed)
     world.start(roster[:-1])
     liar = Liar(roster[-1], roster, seed, until=40.0)
     world.hosts.start(roster[-1], liar)
@@ -110,5 +110,5 @@ def test_rumours_of_a_liar_evict_nobody_for_good(seed: int) -> None:
         world.hosts.run(world.clock.now + 0.5)
     assert liar.told > 100
     assert agree(), {one: view.live() for one, view in world.views.items()}
-    assert {note.node for _, note in world.notes if isinstance(note, Lie)} == {roster[-1]}
+    assert {note.node for _, note in world.notes if isinstance(note, ImplausibleCount)} == {roster[-1]}
     assert all(world.views[one].incarnation < INCARNATION_MAX // 2 for one in honest)

@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.dynamic import DynamicAveraging
-from shoal.core.algorithm import tree_slot
-from shoal.core.hub import Hub
-from shoal.core.learner import Budget, Trained
-from shoal.core.machine import Effect, Event, Rejected, Save, Send, Version
-from shoal.core.message import Amendment, Bodies, Message, Metrics, Order, Ref, Report, Status
-from shoal.core.metric import FINISHED
-from shoal.core.plan import Plan
-from shoal.core.tree import Array, Tree
-from shoal.schedules.drift import Drift
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.clock import Clock
-from shoal.sim.watch import Watch
-from shoal.sim.work import Begun
-from shoal.sim.world import Setup, World
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.learner import TrainConfig, Trained
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.tree import Array, Tree
+from shoal.core.protocol.machine import Effect, Event, ModelVersion, ReportRejected, Save, Send
+from shoal.core.protocol.message import Amendment, BlobRef, Blobs, Message, Metrics, Report, Task, TaskStatus
+from shoal.core.protocol.metrics import FINISHED
+from shoal.core.server.hub import Hub
+from shoal.core.server.round_control import RoundControl
+from shoal.schedules.divergence import Divergence
+from shoal.sim.hosts.work import LearnerTask
+from shoal.sim.hosts.world import CoordinatedWorld, SimulationSetup
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.sim.network.clock import VirtualClock
+from shoal.sim.network.observer import Observer
 
 DELTA = 0.5
 CHECKS = 150
@@ -49,7 +50,7 @@ class Seeker:
     def model(self) -> Tree:
         return Tree.of({"w": self.weights.copy()})
 
-    def train(self, budget: Budget, **_: Any) -> Trained:
+    def train(self, budget: TrainConfig, **_: Any) -> Trained:
         noise = np.random.default_rng((budget.seed, budget.position)).standard_normal((budget.steps, SIZE))
         for step in range(budget.steps):
             self.weights = (self.weights - budget.lr * (self.weights - self.point + NOISE * noise[step])).astype(
@@ -61,13 +62,13 @@ class Seeker:
         return {}
 
 
-class Truth(Watch):
+class Truth(Observer):
     """Looks at the nodes' own models whenever the hub decides something."""
 
-    def __init__(self, bodies: Bodies, nodes: Sequence[str]) -> None:
+    def __init__(self, bodies: Blobs, nodes: Sequence[str]) -> None:
         self.bodies, self.nodes = bodies, nodes
         self.models: dict[str, Array] = {}
-        self.orders: dict[str, Order | Amendment] = {}
+        self.tasks: dict[str, Task | Amendment] = {}
         self.divergences: list[float] = []
         self.gaps: list[float] = []
         self.moves: list[float] = []
@@ -79,28 +80,28 @@ class Truth(Watch):
         """A node has made a check."""
         self.models[node] = learner.weights.astype(np.float64)
         self.checks += 1
-        if made is None or isinstance(made, Status):
+        if made is None or isinstance(made, TaskStatus):
             self.gaps.append(float(np.sum((self.models[node] - base) ** 2)))
         else:
             self.violations += 1
 
     def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
         for effect in effects:
-            if isinstance(effect, Save) and isinstance(effect.what, Version) and effect.what.reports:
+            if isinstance(effect, Save) and isinstance(effect.what, ModelVersion) and effect.what.reports:
                 self._closed(effect.what)
         if isinstance(event, Report) and "train/gap" in event.metrics and FINISHED not in event.metrics:
-            self.unasked += not self.orders[event.node].recall
-        orders = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Order | Amendment)]
-        onward = [node for node, order in orders if not order.recall and self.orders.get(node) != order]
-        self.orders |= dict(orders)
+            self.unasked += not self.tasks[event.node].recall
+        tasks = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Task | Amendment)]
+        onward = [node for node, task in tasks if not task.recall and self.tasks.get(node) != task]
+        self.tasks |= dict(tasks)
         if onward and len(self.models) == len(self.nodes):
             every = np.stack([self.models[node] for node in self.nodes])
             self.divergences.append(float(np.mean(np.sum((every - every.mean(0)) ** 2, axis=1))))
 
-    def sent(self, node: str, message: Message | Rejected, hub: Hub) -> None:
-        self.late = max(self.late, len(hub.gathered.late))
+    def sent(self, node: str, message: Message | ReportRejected, hub: Hub) -> None:
+        self.late = max(self.late, len(hub.state.round.late))
 
-    def _closed(self, version: Version) -> None:
+    def _closed(self, version: ModelVersion) -> None:
         """The mean of those who are balanced, weighted by what they have trained on, stays where it is."""
         self.asked.append((version.asked, len(version.reports)))
         made = np.asarray(tree_slot(self.bodies.get(version.model), "model")["w"], np.float64)
@@ -111,28 +112,28 @@ class Truth(Watch):
             self.models[node] = made
 
 
-def ran(schedule: Drift, apart: float = 0.15, slow_s: float = 1.0) -> tuple[Truth, Hub]:
+def ran(schedule: Divergence, apart: float = 0.15, slow_s: float = 1.0) -> tuple[Truth, Hub]:
     """A job without faults: the truth about it, and its hub. A check takes a second, for the last node `slow_s`."""
-    bodies, clock, checks = MemoryBodies(), Clock(), CHECKS
+    bodies, clock, checks = MemoryBlobs(), VirtualClock(), CHECKS
     names = tuple(f"n{number}" for number in range(8))
     learners = {name: Seeker(number, apart) for number, name in enumerate(names)}
-    algorithm = DynamicAveraging(steps=1, checks=checks, lr=0.1)
+    algorithm = DynamicAveraging(steps=1, local_steps=checks, lr=0.1)
     truth = Truth(bodies, names)
 
-    class Seen(Begun):
-        def piece(self, order: Order) -> Any:
-            made = super().piece(order)
-            if order.kind == "train":
-                base = np.asarray(tree_slot(self._work.base, "model")["w"], np.float64)
-                truth.checked(order.node, learners[order.node], made, base)
+    class Seen(LearnerTask):
+        def run_piece(self, task: Task) -> Any:
+            made = super().run_piece(task)
+            if task.kind == "train":
+                base = np.asarray(tree_slot(self._work.reference, "model")["w"], np.float64)
+                truth.checked(task.node, learners[task.node], made, base)
             return made
 
-    def begin(node: str, order: Order, memory: Ref | None) -> Seen:
-        return Seen(algorithm, learners[node], bodies, order, memory)
+    def begin(node: str, task: Task, memory: BlobRef | None) -> Seen:
+        return Seen(algorithm, learners[node], bodies, task, memory)
 
-    setup = Setup(Plan(1_000_000, seed=3), algorithm, schedule, names)
+    setup = SimulationSetup(JobPlan(1_000_000, seed=3), algorithm, schedule, names)
     last = names[-1]
-    world = World(
+    world = CoordinatedWorld(
         setup, begin, lambda node, _: slow_s if node == last else 1.0, clock=clock, bodies=bodies, watch=truth
     )
     world.start()
@@ -143,7 +144,7 @@ def ran(schedule: Drift, apart: float = 0.15, slow_s: float = 1.0) -> tuple[Trut
 @pytest.mark.parametrize("balancing", ["all", "double", "hedged"])
 @pytest.mark.parametrize("in_step", [True, False])
 def test_who_is_silent_is_near_the_reference(balancing: Any, in_step: bool) -> None:
-    truth, _ = ran(Drift(delta=DELTA, balancing=balancing, in_step=in_step, min_nodes=8))
+    truth, _ = ran(Divergence(delta=DELTA, balancing=balancing, in_step=in_step, min_nodes=8))
     assert len(truth.gaps) > 3 * CHECKS
     assert max(truth.gaps) <= DELTA
     assert truth.violations > 20
@@ -152,7 +153,7 @@ def test_who_is_silent_is_near_the_reference(balancing: Any, in_step: bool) -> N
 @pytest.mark.parametrize("balancing", ["all", "double", "hedged"])
 def test_all_models_are_close_together_after_each_check(balancing: Any) -> None:
     """(1/m) sum_i ||w_i - mean||^2 <= delta, without anybody having to say so."""
-    truth, _ = ran(Drift(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
+    truth, _ = ran(Divergence(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
     assert len(truth.divergences) >= CHECKS / 2
     assert max(truth.divergences) <= DELTA
     assert max(truth.divergences) > 0.05 * DELTA
@@ -160,29 +161,31 @@ def test_all_models_are_close_together_after_each_check(balancing: Any) -> None:
 
 @pytest.mark.parametrize("balancing", ["double", "hedged"])
 def test_a_balancing_moves_no_mean(balancing: Any) -> None:
-    truth, _ = ran(Drift(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
+    truth, _ = ran(Divergence(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
     assert len(truth.moves) > 10
     assert max(truth.moves) < 1e-5
 
 
 def test_a_late_answer_is_no_violation() -> None:
     """One node is too slow to answer in time, so that others are balanced without it; then its answer comes."""
-    truth, hub = ran(Drift(delta=DELTA, balancing="double", min_nodes=8, deadline_s=2.0), slow_s=15.0)
+    truth, hub = ran(Divergence(delta=DELTA, balancing="double", min_nodes=8, deadline_s=2.0), slow_s=15.0)
     assert truth.late > 0, "every answer was in time: this has shown nothing"
-    assert hub.numbers["total.violations"] == truth.unasked > 100
+    assert hub.progress.numbers["total.violations"] == truth.unasked > 100
 
 
 def test_who_reports_was_asked() -> None:
-    truth, _ = ran(Drift(delta=DELTA, balancing="double", min_nodes=8))
+    truth, _ = ran(Divergence(delta=DELTA, balancing="double", min_nodes=8))
     assert len(truth.asked) > 20
     assert all(asked >= reports for asked, reports in truth.asked)
 
 
 def test_a_reference_that_never_changes_is_violated_at_nearly_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = Drift(delta=DELTA, in_step=True, min_nodes=8)
+    schedule = Divergence(delta=DELTA, in_step=True, min_nodes=8)
     _, hub = ran(schedule)
-    assert hub.version < CHECKS / 4
-    close = Hub._close
-    monkeypatch.setattr(Hub, "_close", lambda self, decision, now: close(self, replace(decision, rebase=False), now))
+    assert hub.progress.version < CHECKS / 4
+    close = RoundControl.close
+    monkeypatch.setattr(
+        RoundControl, "close", lambda self, decision, now: close(self, replace(decision, rebase=False), now)
+    )
     _, hub = ran(schedule)
-    assert hub.version > 0.9 * CHECKS
+    assert hub.progress.version > 0.9 * CHECKS

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.doubling import FREE, Doubling
-from shoal.core.drain import Drain
-from shoal.core.peer_message import PeerMessage, Swap, Swapped
-from shoal.core.plan import Plan
-from shoal.core.steps import Steps
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.gossip.termination import TerminationRule
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.mixing.final_averaging import FREE, FinalAveraging
+from shoal.core.mixing.step_limits import StepLimiter
+from shoal.core.protocol.peer_message import ExchangeAccept, ExchangeOffer, PeerMessage
 from shoal.mixing.pairwise import Pairwise
-from shoal.sim.flock import Flock
-from shoal.sim.mesh import Weather
-from shoal.sim.peer_swarm import run_seed
-from shoal.sim.peers import Shared
-from shoal.sim.swarm import Broken
-from shoal.sim.toys import ToyLearner, toy_tree
+from shoal.sim.hosts.gossip_world import GossipWorld
+from shoal.sim.hosts.peers import GossipSetup
+from shoal.sim.hosts.toy_models import ToyLearner, toy_tree
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.sim.scenarios.peer_swarm import run_seed
+from shoal.sim.scenarios.swarm import SeedFailed
 
 NEAR, ROUNDS = 1e-12, 8
 Patch = pytest.MonkeyPatch
 
 
-class Counting(Flock):
+class Counting(GossipWorld):
     """Counts the models that each peer sends after the last local round of all; may let one die in the middle."""
 
     def __init__(self, *given: Any, dies: str = "", **more: Any) -> None:
@@ -35,51 +35,53 @@ class Counting(Flock):
         self.sent = Counter[str]()
         self._dies = dies
 
-    def _send(self, source: str, target: str, message: PeerMessage) -> None:
-        super()._send(source, target, message)
+    def send(self, source: str, target: str, message: PeerMessage) -> None:
+        super().send(source, target, message)
         gossips = [peer.gossip for peer in self.peers.values()]
-        if isinstance(message, Swap | Swapped) and all(one is not None and one.finished for one in gossips):
+        if isinstance(message, ExchangeOffer | ExchangeAccept) and all(
+            one is not None and one.finished for one in gossips
+        ):
             self.sent[source] += 1
             if source == self._dies and message.step > FREE:
                 self._dies = ""
-                self.clock.after(0.0, self.peers[source].die)
+                self.clock.after(0.0, self.peers[source].process.end)
                 self.clock.after(3.0, self.peers[source].start)
 
 
-def averaged(count: int, seed: int = 1, weather: Weather | None = None, dies: str = "") -> Counting:
+def averaged(count: int, seed: int = 1, conditions: PeerNetworkConditions | None = None, dies: str = "") -> Counting:
     """A job of so many peers, to its end."""
     rng, names = Random(seed), [f"n{number:02}" for number in range(count)]
     start = {"model": toy_tree((1.0, 2.0, 3.0), 0)}
-    shared = Shared(Plan(1, seed=seed), Algorithm(), Pairwise().mixer, start, Drain(ROUNDS), seed)
-    flock = Counting(
+    shared = GossipSetup(JobPlan(1, seed=seed), Algorithm(), Pairwise().mixer, start, TerminationRule(ROUNDS), seed)
+    swarm = Counting(
         shared,
         {name: ToyLearner(number) for number, name in enumerate(names, 1)},
         {name: float(rng.randint(1, 5)) for name in names},
         {name: rng.choice((0.5, 0.5, 1.0)) for name in names},
-        weather=weather or Weather(delay_s=0.01),
+        conditions=conditions or PeerNetworkConditions(delay_s=0.01),
         dies=dies,
     )
-    assert flock.run(5000.0)
-    return flock
+    assert swarm.run(5000.0)
+    return swarm
 
 
-def spread(flock: Flock) -> float:
-    return flock.books.spread() / flock.books.apart()
+def spread(swarm: GossipWorld) -> float:
+    return swarm.conservation.variance() / swarm.conservation.unmixed_variance()
 
 
 @pytest.mark.parametrize(("count", "models"), [(2, 1.0), (3, 2.0), (4, 2.0), (5, 2.4), (8, 3.0), (12, 4.0), (16, 4.0)])
 def test_few_models_make_all_one(count: int, models: float) -> None:
     """By random pairs it was 12 for three, 20 for four, 31 for eight and 34 for sixteen."""
-    flock = averaged(count)
-    assert sum(flock.sent.values()) / count <= models
-    assert spread(flock) < NEAR
+    swarm = averaged(count)
+    assert sum(swarm.sent.values()) / count <= models
+    assert spread(swarm) < NEAR
 
 
 def test_models_that_take_long_are_sent_as_few_times() -> None:
     """Two peers wait for the exchange of two others, however long that takes."""
-    flock = averaged(4, weather=Weather(delay_s=0.01, bytes_per_s=2.0))
-    assert sum(flock.sent.values()) / 4 <= 2.5, "one exchange may have been under way before"
-    assert spread(flock) < NEAR
+    swarm = averaged(4, conditions=PeerNetworkConditions(delay_s=0.01, bytes_per_s=2.0))
+    assert sum(swarm.sent.values()) / 4 <= 2.5, "one exchange may have been under way before"
+    assert spread(swarm) < NEAR
 
 
 @pytest.mark.parametrize("dies", ["n00", "n03", "n04"])
@@ -93,16 +95,18 @@ def test_when_one_dies_in_the_middle_the_others_do_it_another_way(dies: str) -> 
 
 def masses_unmoved(patch: Patch) -> None:
     """What a model has moved since it was shown weighs as much as before, though the mass has changed."""
-    take = Steps.take
-    patch.setattr(Steps, "take", lambda self, me, message, step, mass, after: take(self, me, message, step, mass, mass))
+    take = StepLimiter.apply
+    patch.setattr(
+        StepLimiter, "apply", lambda self, me, message, step, mass, after: take(self, me, message, step, mass, mass)
+    )
 
 
 def weight_without_mass(patch: Patch) -> None:
-    patch.setattr(Doubling, "weight", lambda self, me, step: me.weight)
+    patch.setattr(FinalAveraging, "weight", lambda self, me, step: me.weight)
 
 
 def mass_forgotten_by_the_snapshot(patch: Patch) -> None:
-    patch.setattr(Doubling, "restore", lambda self, state: None)
+    patch.setattr(FinalAveraging, "restore", lambda self, state: None)
 
 
 BUGS: dict[str, Callable[[Patch], None]] = {
@@ -115,7 +119,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
 @pytest.mark.parametrize("plant", BUGS.values(), ids=BUGS)
 def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    with pytest.raises(Broken, match="the weighted sum of all models is off"):
+    with pytest.raises(SeedFailed, match="the weighted sum of all models is off"):
         run_all()
 
 

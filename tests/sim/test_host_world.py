@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from shoal.core.machine import Effect, Note, Tell, Timer, Wake
-from shoal.core.peer_message import Hello
-from shoal.sim.clock import Clock
-from shoal.sim.hosts import Hosts, PeerEvent
-from shoal.sim.mesh import LATENCY_S, Weather
+from shoal.core.protocol.machine import Effect, JobEvent, Tell, Timer, Wake
+from shoal.core.protocol.peer_message import PeerHello
+from shoal.sim.network.clock import VirtualClock
+from shoal.sim.network.faults import LATENCY_S, PeerNetworkConditions
+from shoal.sim.network.host_world import HostWorld, PeerEvent
 
 
 class Echo:
@@ -27,22 +27,45 @@ class Echo:
         return self.each_time
 
     def heard(self) -> list[int]:
-        return [event.incarnation for _, event in self.came if isinstance(event, Hello)]
+        return [event.incarnation for _, event in self.came if isinstance(event, PeerHello)]
 
 
-def hosts(weather: Weather | None = None, **kw) -> Hosts:
-    return Hosts(Clock(), Random(7), weather, **kw)
+def hosts(conditions: PeerNetworkConditions | None = None, **kw) -> HostWorld:
+    return HostWorld(VirtualClock(), Random(7), conditions, **kw)
 
 
 def tell(to: str, number: int) -> Tell:
-    return Tell(to, Hello("x", number))
+    return Tell(to, PeerHello("x", number))
+
+
+def test_calls_are_made_in_the_order_of_time_and_planning() -> None:
+    """Also those that a call plans, whether before or after what was planned earlier."""
+    rng, clock = Random(3), VirtualClock()
+    made: list[tuple[float, int]] = []
+    planned: list[tuple[float, int]] = []
+
+    def call(when: float, number: int) -> None:
+        made.append((when, number))
+        for _ in range(rng.randrange(3) if number < 200 else 0):
+            plan(clock.now + rng.randrange(4))
+
+    def plan(when: float) -> None:
+        planned.append((when, len(planned)))
+        clock.at(when, call, *planned[-1])
+
+    for _ in range(10):
+        plan(rng.randrange(90))
+    clock.run(5.0)
+    assert made == [one for one in made if one[0] <= 5.0]
+    clock.run(1e9)
+    assert made == sorted(planned)
 
 
 def test_messages_arrive_once() -> None:
     net, one, two = hosts(), Echo(), Echo()
     net.start("one", one)
     net.start("two", two, ahead_s=1000.0)
-    net.do("one", [tell("two", 1), tell("two", 2), tell("nobody", 3)])
+    net.carry_out("one", [tell("two", 1), tell("two", 2), tell("nobody", 3)])
     net.run(1.0)
     assert two.heard() == [1, 2]
     assert two.came[0][0] == pytest.approx(1000.0 + LATENCY_S)
@@ -50,10 +73,10 @@ def test_messages_arrive_once() -> None:
 
 
 def test_a_share_is_lost_a_share_comes_twice_and_delays_vary() -> None:
-    net, two = hosts(Weather(delay_s=1.0, loss=0.25, duplicate=0.5)), Echo()
+    net, two = hosts(PeerNetworkConditions(delay_s=1.0, loss=0.25, duplicate=0.5)), Echo()
     net.start("one", Echo())
     net.start("two", two)
-    net.do("one", [tell("two", i) for i in range(4000)])
+    net.carry_out("one", [tell("two", i) for i in range(4000)])
     net.run(100.0)
     heard = two.heard()
     assert len(heard) == pytest.approx(4000 * 1.5 * 0.75, rel=0.05)
@@ -65,10 +88,10 @@ def test_a_share_is_lost_a_share_comes_twice_and_delays_vary() -> None:
 def test_what_is_seeded_alike_happens_alike() -> None:
     came = []
     for _ in range(2):
-        net, two = hosts(Weather(delay_s=1.0, loss=0.25, duplicate=0.5)), Echo()
+        net, two = hosts(PeerNetworkConditions(delay_s=1.0, loss=0.25, duplicate=0.5)), Echo()
         net.start("one", Echo())
         net.start("two", two)
-        net.do("one", [tell("two", i) for i in range(50)])
+        net.carry_out("one", [tell("two", i) for i in range(50)])
         net.run(100.0)
         came.append(two.came)
     assert came[0] == came[1]
@@ -82,10 +105,10 @@ def test_a_split_parts_and_healing_joins() -> None:
     net.split("ab", "c")
     ways = {(x, y) for x in "abcde" for y in "abcde" if x != y and net.passes(x, y)}
     assert ways == {("a", "b"), ("b", "a"), ("d", "e"), ("e", "d")}
-    net.do("a", [tell("b", 1), tell("c", 2)])
+    net.carry_out("a", [tell("b", 1), tell("c", 2)])
     net.run(1.0)
     net.heal()
-    net.do("a", [tell("c", 3)])
+    net.carry_out("a", [tell("c", 3)])
     net.run(2.0)
     assert [peers[name].heard() for name in "bc"] == [[1], [3]]
 
@@ -94,13 +117,13 @@ def test_a_cut_has_a_direction_and_takes_what_is_under_way() -> None:
     net, a, b = hosts(), Echo(), Echo()
     net.start("a", a)
     net.start("b", b)
-    net.do("a", [tell("b", 1)])
-    net.do("b", [tell("a", 2)])
+    net.carry_out("a", [tell("b", 1)])
+    net.carry_out("b", [tell("a", 2)])
     net.cut("a", "b")
     net.run(1.0)
     assert (a.heard(), b.heard()) == ([2], [])
     net.heal()
-    net.do("a", [tell("b", 3)])
+    net.carry_out("a", [tell("b", 3)])
     net.run(2.0)
     assert b.heard() == [3]
 
@@ -120,7 +143,7 @@ def test_no_alarm_rings_before_its_time(ahead_s: float) -> None:
     net.start("a", peer, ahead_s)
     for i in range(200):
         at = net.now("a") + 0.1
-        net.do("a", [Wake(at)])
+        net.carry_out("a", [Wake(at)])
         net.run(net.clock.now + 0.2)
         assert peer.came[i][0] >= at
 
@@ -153,7 +176,7 @@ def test_a_process_that_is_held_up_takes_everything_afterwards_in_order() -> Non
     net.start("b", Echo())
     net.stall("a", 5.0)
     for i in range(3):
-        net.do("b", [tell("a", i)])
+        net.carry_out("b", [tell("a", i)])
         net.run(net.clock.now + 1.0)
     net.run(10.0)
     assert peer.heard() == [0, 1, 2]
@@ -171,7 +194,7 @@ def test_a_death_may_come_between_any_two_effects() -> None:
         )
         b = Echo()
         net.start("b", b)
-        net.start("a", Echo([tell("b", 1), Note("node", "", 0), tell("b", 2)]))
+        net.start("a", Echo([tell("b", 1), JobEvent("node", "", 0), tell("b", 2)]))
         net.run(1.0)
         assert (b.heard(), carried, net.running) == [
             ([], [], ["b"]),
@@ -185,14 +208,14 @@ def test_effects_may_end_the_process_that_had_them() -> None:
     net = hosts(carry=lambda name, effect: net.kill(name))
     b = Echo()
     net.start("b", b)
-    net.start("a", Echo([Note("node", "", 0), tell("b", 1)]))
+    net.start("a", Echo([JobEvent("node", "", 0), tell("b", 1)]))
     net.run(1.0)
     assert b.heard() == []
 
 
 def test_what_others_did_for_a_peer_comes_back_as_an_event() -> None:
     net = hosts(carry=lambda name, effect: net.clock.after(1.0, net.feed, name, Timer()))
-    peer = Echo([Note("node", "", 0)])
+    peer = Echo([JobEvent("node", "", 0)])
     net.start("a", peer)
     net.run(2.0)
     assert peer.came == [(1.0, Timer())]

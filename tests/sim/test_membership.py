@@ -7,18 +7,18 @@ from random import Random
 
 import pytest
 
-from shoal.core.machine import Effect, Tell
-from shoal.core.membership import Membership
-from shoal.core.pace import Pace
-from shoal.core.peer_message import Hello, MembershipMessage, News, Ping, Probe, Rumour
-from shoal.core.rumours import ACCUSERS_MAX, RANK, rank
-from shoal.sim.hosts import PeerEvent
-from shoal.sim.members import Members, halves, names, size_of
-from shoal.sim.mesh import Weather
+from shoal.core.membership.dissemination import ACCUSERS_MAX, RANK, precedence
+from shoal.core.membership.membership import Membership
+from shoal.core.membership.swim_config import SwimConfig
+from shoal.core.protocol.machine import Effect, Tell
+from shoal.core.protocol.peer_message import MembershipMessage, MemberUpdate, PeerHello, Ping, PingRequest, StateSync
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.sim.network.host_world import PeerEvent
+from shoal.sim.scenarios.membership_runs import MembershipFleet, encoded_size, halves, names
 
 FAULTY_S = 60.0
 BOUND_S = 80.0
-"""Health may have fallen to a turn in nine seconds: 45 s to recover, then a round of turns, a suspicion, a rumour."""
+"""Health may have fallen to a turn in nine seconds: 45 s to recover, then a round of turns, a suspicion, a update."""
 
 
 class Liar:
@@ -34,12 +34,12 @@ class Liar:
         return [Tell(self._rng.choice(self._roster), self._lie())]
 
     def _lie(self) -> MembershipMessage:
-        news = (Rumour(self._rng.choice(self._roster), "dead", 1000), Rumour("friend", "alive", 1))
-        kinds = (Hello("liar", 0, news), Ping("liar", 0, 1, news), Probe("liar", 0, 1, "friend", news))
-        return self._rng.choice((*kinds, News("liar", 0, news)))
+        news = (MemberUpdate(self._rng.choice(self._roster), "dead", 1000), MemberUpdate("friend", "alive", 1))
+        kinds = (PeerHello("liar", 0, news), Ping("liar", 0, 1, news), PingRequest("liar", 0, 1, "friend", news))
+        return self._rng.choice((*kinds, StateSync("liar", 0, news)))
 
 
-class Watched(Members):
+class Watched(MembershipFleet):
     """Holds every message, and every view as often as it is looked at, against what must always be so."""
 
     def __init__(self, *args, **kw) -> None:
@@ -59,18 +59,18 @@ class Watched(Members):
         assert message.incarnation == view.incarnation >= self.own.get(view, 0)
         self.own[view] = view.incarnation
         self.highest[sender] = max(self.highest[sender], view.incarnation)
-        assert len(message.news) <= self.pace.news_most
+        assert len(message.news) <= self.pace.piggyback_max
         assert tell.to in self.roster - {sender}
-        assert len({rumour.node for rumour in message.news}) == len(message.news)
-        for rumour in message.news:
-            assert self.roster >= {rumour.node, *rumour.accusers}
-            assert len(rumour.accusers) <= ACCUSERS_MAX
-            self.accusers.update(rumour.accusers)
-            assert 0 <= rumour.incarnation <= self.highest[rumour.node]
+        assert len({update.node for update in message.news}) == len(message.news)
+        for update in message.news:
+            assert self.roster >= {update.node, *update.accusers}
+            assert len(update.accusers) <= ACCUSERS_MAX
+            self.accusers.update(update.accusers)
+            assert 0 <= update.incarnation <= self.highest[update.node]
 
     def look(self) -> None:
         for name, view in self.views.items():
-            held = {rumour.node: rank(rumour) for rumour in view.beliefs()}
+            held = {update.node: precedence(update) for update in view.members()}
             assert held.keys() == self.roster - {name}
             for node, now in held.items():
                 before = self.known.get((view, node), (-1, 0))
@@ -82,11 +82,13 @@ def troubled(seed: int) -> Watched:
     """A small fleet that has gone through all kinds of faults, which are over; some of it is dead for good."""
     rng = Random(seed)
     roster = names(rng.randint(2, 8))
-    pace = Pace(reprobe=rng.choice((0.3, 0.5, 1.0)), helpers=rng.randint(0, 3), news_most=rng.choice((2, 4, 64)))
-    weather = Weather(
+    pace = SwimConfig(
+        reprobe=rng.choice((0.3, 0.5, 1.0)), helpers=rng.randint(0, 3), piggyback_max=rng.choice((2, 4, 64))
+    )
+    conditions = PeerNetworkConditions(
         delay_s=rng.choice((0.0, 0.05, 0.3)), loss=rng.choice((0, 0.1, 0.4)), duplicate=rng.choice((0, 0.3))
     )
-    world = Watched(roster, seed=seed, pace=pace, weather=weather)
+    world = Watched(roster, seed=seed, pace=pace, conditions=conditions)
     world.start(rng.sample(roster, rng.randint(1, len(roster))))
     world.hosts.start("liar", Liar(roster, seed))
     while world.clock.now < FAULTY_S:
@@ -108,7 +110,7 @@ def troubled(seed: int) -> Watched:
                 world.leave(one)
             case _ if one not in world.views:  # half of them have kept their incarnation
                 world.start([one], rng.choice((0, world.highest[one])))
-    world.hosts.turn(Weather(delay_s=0.02))
+    world.hosts.set_conditions(PeerNetworkConditions(delay_s=0.02))
     world.hosts.heal()
     if not world.views:
         world.start(roster[:1])
@@ -174,12 +176,12 @@ def test_a_split_of_eight_is_over_ten_seconds_after_it_heals(seed: int) -> None:
     world = settled(8, seed)
     left, right = halves(names(8))
     world.hosts.split(left)
-    world.excused = True
+    world.deaths_expected = True
     world.hosts.run(world.clock.now + 120.0)
     for side in (left, right):
         assert all(world.views[name].live() == frozenset(side) - {name} for name in side)
     world.hosts.heal()
-    world.excused = False
+    world.deaths_expected = False
     assert world.until(10.0) is not None
     world.hosts.run(world.clock.now + 60.0)
     assert world.agree()
@@ -189,7 +191,7 @@ def test_a_split_of_eight_is_over_ten_seconds_after_it_heals(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_one_message_in_ten_may_be_lost_among_eight(seed: int) -> None:
     world = settled(8, seed)
-    world.hosts.turn(Weather(loss=0.1, delay_s=0.02))
+    world.hosts.set_conditions(PeerNetworkConditions(loss=0.1, delay_s=0.02))
     world.hosts.run(world.clock.now + 300.0)
     assert world.false_deaths == []
     assert world.agree()
@@ -198,9 +200,12 @@ def test_one_message_in_ten_may_be_lost_among_eight(seed: int) -> None:
 def test_lifeguard_is_worth_it() -> None:
     """One message in five is lost; beside it plain SWIM, with suspicions that last as long as Lifeguard's mostly do."""
     found = {}
-    for name, pace in (("swim", Pace(health_most=0, suspicion=3.0, slack=1.0, buddy=False)), ("lifeguard", Pace())):
+    for name, pace in (
+        ("swim", SwimConfig(health_max=0, suspicion=3.0, slack=1.0, buddy=False)),
+        ("lifeguard", SwimConfig()),
+    ):
         world = settled(8, 1, pace=pace)
-        world.hosts.turn(Weather(loss=0.2))
+        world.hosts.set_conditions(PeerNetworkConditions(loss=0.2))
         world.hosts.run(world.clock.now + 300.0)
         found[name] = len(world.false_deaths)
     assert found["swim"] >= 10
@@ -226,7 +231,7 @@ def test_a_peer_with_a_lost_disk_is_alive_again() -> None:
     for incarnation in (0, 0):
         world.start(["peer-003"], incarnation)
         assert world.until(5.0) is not None
-        assert {held.incarnation for held in world.views["peer-001"].beliefs() if held.node == "peer-003"} != {0}
+        assert {held.incarnation for held in world.views["peer-001"].members() if held.node == "peer-003"} != {0}
         world.kill(["peer-003"])
 
 
@@ -273,8 +278,10 @@ def test_what_all_this_costs() -> None:
 
 
 def test_bytes_are_about_those_of_json() -> None:
-    for rumours in (0, 1, 20):
-        news = tuple(Rumour(f"peer-{i:03}", list(RANK)[i % 4], i, ("peer-001",) * (i % 3)) for i in range(rumours))
-        for message in (Ping("peer-001", 3, 12345, news), Probe("peer-001", 3, 12345, "peer-002", news)):
+    for updates in (0, 1, 20):
+        news = tuple(
+            MemberUpdate(f"peer-{i:03}", list(RANK)[i % 4], i, ("peer-001",) * (i % 3)) for i in range(updates)
+        )
+        for message in (Ping("peer-001", 3, 12345, news), PingRequest("peer-001", 3, 12345, "peer-002", news)):
             text = json.dumps(asdict(message), separators=(",", ":"))
-            assert size_of(message) == pytest.approx(len(text), abs=30)
+            assert encoded_size(message) == pytest.approx(len(text), abs=30)

@@ -2,20 +2,20 @@
 
 import pytest
 
-from shoal.core.errors import InvalidPayload
-from shoal.core.failover import Failover
-from shoal.core.filter import check_filters
-from shoal.core.message import Report
-from shoal.core.roster import PAUSE_S
-from shoal.misfits import of_carrying_on, of_schedule
+from shoal.core.algorithm.filter import check_filters
+from shoal.core.failover.failover import Failover
+from shoal.core.protocol.machine import ReportRejected
+from shoal.core.protocol.message import Report
+from shoal.core.server.roster import PAUSE_S
 from shoal.plugins import algorithms, filters, schedules
-from shoal.sim import switching
 from shoal.sim.__main__ import main
-from shoal.sim.faults import Cut
-from shoal.sim.mesh import Split
-from shoal.sim.switching import draw, draw_plain, run_seed
-from tests.nightly import at_night
-from tests.sim.peers_stage import PeerStage
+from shoal.sim.hosts.coordinator import check_report
+from shoal.sim.network.faults import NetworkCut, NetworkSplit
+from shoal.sim.scenarios import switching
+from shoal.sim.scenarios.switching import draw, draw_plain, run_seed
+from shoal.validation.config_checks import of_carrying_on, of_schedule
+from tests.sim.peers_scenario import PeerStage
+from tests.support.nightly import at_night
 
 SEEDS = 600
 CHUNK = 30
@@ -44,29 +44,29 @@ def test_what_seeds_of_other_jobs_have_found_stays_mended(seed: int) -> None:
 def test_the_swarm_draws_every_job_that_may_go_to_its_peers() -> None:
     jobs = [draw(seed).setup for seed in range(SEEDS)]
     drawn = {job.algorithm.name for job in jobs}
-    assert drawn == {name for name, kind in algorithms().items() if kind.gossips}
+    assert drawn == {name for name, kind in algorithms().items() if kind.supports_gossip}
     assert {job.schedule.name for job in jobs} == schedules().keys()
-    kept = {name for name, kind in filters().items() if not kind().differences}
+    kept = {name for name, kind in filters().items() if not kind().sends_differences}
     assert {one.name for job in jobs for one in job.plan.filters} == kept
-    assert any(not one.whole for job in jobs if job.schedule.anchored for one in job.plan.filters)
+    assert any(not one.suits_models for job in jobs if job.schedule.relative_to_reference for one in job.plan.filters)
     for job in jobs:
         check_filters(job.plan.filters)
-        misfits = [*of_schedule(job.algorithm, job.schedule), *of_carrying_on(job.algorithm)]
-        assert misfits == [], (job.algorithm, job.schedule)
+        errors = [*of_schedule(job.algorithm, job.schedule), *of_carrying_on(job.algorithm)]
+        assert errors == [], (job.algorithm, job.schedule)
 
 
 def test_the_swarm_of_switches_is_varied() -> None:
     runs = [draw(seed) for seed in range(SEEDS)]
-    assert {move.what for run in runs for move in run.moves} == {"kill", "gossip", "server"}
+    assert {action.what for run in runs for action in run.actions} == {"kill", "gossip", "server"}
     for share in (
         [bool(run.setup.faults.cuts) for run in runs],
         [run.setup.faults.node_crashes > 0 for run in runs],
         [run.setup.faults.hub_crashes > 0 for run in runs],
         [run.setup.faults.loss > 0 for run in runs],
-        [bool(run.weather.splits) for run in runs],
+        [bool(run.conditions.cuts) for run in runs],
         [bool(run.setup.plan.filters) for run in runs],
-        [run.commons.failover.votes == "majority" for run in runs],
-        [len(run.moves) > 3 for run in runs],
+        [run.failover.failover.quorum == "majority" for run in runs],
+        [len(run.actions) > 3 for run in runs],
     ):
         assert SEEDS / 10 < sum(share) < SEEDS * 0.95
 
@@ -74,11 +74,11 @@ def test_the_swarm_of_switches_is_varied() -> None:
 def test_a_dead_coordinator_is_done_without_and_takes_the_job_back() -> None:
     stage = PeerStage()
     stage.until(11.0)
-    before = stage.hub.version
+    before = stage.hub.progress.version
     stage.world.coordinator.kill(120.0)
     assert stage.away_at(60.0) - 11.0 <= 45.0
     stage.until(130.0)
-    learned = [len(stage.world.peer(node).learned) for node in stage.nodes]
+    learned = [len(stage.world.peer(node).log.learned) for node in stage.nodes]
     assert min(learned) > 20
     stage.finish()
     merged = stage.history.versions[before + 1]
@@ -86,38 +86,41 @@ def test_a_dead_coordinator_is_done_without_and_takes_the_job_back() -> None:
     assert {node: weight for node, _, weight, _ in merged.reports} == stage.weights
     assert [version.number for version in stage.history.versions] == list(range(41))
     for node in stage.nodes:
-        rounds = [one.round for one in stage.world.peer(node).learned]
+        rounds = [one.round for one in stage.world.peer(node).log.learned]
         assert rounds == list(range(1, len(rounds) + 1)), "a local round was made twice, or left out"
 
 
 def refusing(stage: PeerStage, node: str, times: int) -> list[float]:
     """Let the coordinator refuse so many models that this node hands back; when it did."""
     coordinator, refused = stage.world.coordinator, list[float]()
-    measured = coordinator._measured
+    receive = coordinator._receive_report
 
-    def measure(report: Report) -> float:
-        order = coordinator.hub.roster[report.node].order
-        if report.node == node and order is not None and order.kind == "gossip" and len(refused) < times:
+    def refuse(report: Report) -> None:
+        task = coordinator.hub.roster[report.node].task
+        handed_back = report.node == node and task is not None and task.kind == "gossip"
+        counts = isinstance(check_report(coordinator.hub, coordinator.bodies, report), Report)
+        if handed_back and counts and len(refused) < times:
             refused.append(stage.clock.now)
-            raise InvalidPayload("not finite", code="payload.not-finite")
-        return measured(report)
+            coordinator._send(node, ReportRejected(report.task, "not finite"))
+        else:
+            receive(report)
 
-    coordinator._measured = measure  # type: ignore[method-assign]
+    coordinator._receive_report = refuse  # type: ignore[method-assign]
     return refused
 
 
 def test_nobody_waits_for_a_node_whose_model_was_refused() -> None:
-    """It is among peers still and obeys no order: it is given none before it is back, and then its model counts."""
+    """It is among peers still and obeys no task: it is given none before it is back, and then its model counts."""
     stage = PeerStage(versions=60)
     refused = refusing(stage, "n1", 1)
-    stage.world.switch("gossip", 20.0)
-    stage.world.switch("server", 40.0)
+    stage.switch("gossip", 20.0)
+    stage.switch("server", 40.0)
     stage.until(45.0)
     assert len(refused) == 1
-    before = stage.hub.version
+    before = stage.hub.progress.version
     stage.until(65.0)
-    assert stage.hub.version >= before + 9, "each round takes two seconds"
-    assert (stage.world.peer("n1").peer.state, stage.hub.roster["n1"].order) == ("away", None)
+    assert stage.hub.progress.version >= before + 9, "each round takes two seconds"
+    assert (stage.world.peer("n1").peer.state, stage.hub.roster["n1"].task) == ("away", None)
     stage.finish()
     merges = [version for version in stage.history.versions if version.why.startswith("back at the server")]
     taken = [{node for node, *_ in version.reports} for version in merges]
@@ -128,8 +131,8 @@ def test_nobody_waits_for_a_node_whose_model_was_refused() -> None:
 def test_the_others_are_not_stopped_again_and_again_for_a_model_that_is_always_refused() -> None:
     stage = PeerStage(versions=120)
     refused = refusing(stage, "n1", 1000)
-    stage.world.switch("gossip", 20.0)
-    stage.world.switch("server", 40.0)
+    stage.switch("gossip", 20.0)
+    stage.switch("server", 40.0)
     stage.finish()
     assert len(refused) == 4
     assert refused[3] - refused[2] >= PAUSE_S, "after three refusals only after a pause, longer each time"
@@ -141,37 +144,37 @@ def test_an_operators_order_reaches_a_node_whose_model_was_refused() -> None:
     """It is among peers by itself then; called back with the others, it hands back what it has."""
     stage = PeerStage(versions=60)
     refusing(stage, "n1", 1)
-    stage.world.switch("gossip", 20.0)
-    stage.world.switch("server", 40.0)
-    stage.world.switch("gossip", 46.0)
+    stage.switch("gossip", 20.0)
+    stage.switch("server", 40.0)
+    stage.switch("gossip", 46.0)
     stage.until(55.0)
-    order = stage.world.peer("n1").peer.order
-    assert order is not None
-    assert order.kind == "gossip"
+    task = stage.world.peer("n1").peer.task
+    assert task is not None
+    assert task.kind == "gossip"
     stage.until(90.0)
-    assert stage.hub.mode == "away", "nobody has called them back"
+    assert stage.hub.progress.mode == "gossip", "nobody has called them back"
 
 
 def test_work_in_hand_at_the_death_counts() -> None:
     """All are in the middle of a round: it becomes the first one among peers, and none of it is done again."""
     stage = PeerStage()
     stage.until(11.0)
-    in_hand = {node: stage.world.peer(node).worker.order for node in stage.nodes}
-    assert all(order is not None and order.kind == "train" for order in in_hand.values())
-    begun = {node: stage.world.peer(node).begun for node in stage.nodes}
+    in_hand = {node: stage.world.peer(node).worker.task for node in stage.nodes}
+    assert all(task is not None and task.kind == "train" for task in in_hand.values())
+    begun = {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes}
     stage.world.coordinator.kill(300.0)
     stage.until(40.0)  # done, and not reported; not away yet
-    assert {node: stage.world.peer(node).begun for node in stage.nodes} == begun
-    assert all(stage.world.peer(node).worker.said is not None for node in stage.nodes)
-    base = stage.hub.version
+    assert {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes} == begun
+    assert all(stage.world.peer(node).worker.unacknowledged is not None for node in stage.nodes)
+    base = stage.hub.progress.version
     start = stage.bodies.get(stage.history.versions[base].model)["model"]
-    said = {node: stage.world.peer(node).worker.said.body for node in stage.nodes}  # type: ignore[union-attr]
+    said = {node: stage.world.peer(node).worker.unacknowledged.body for node in stage.nodes}  # type: ignore[union-attr]
     moved = {node: stage.bodies.get(ref)["model"] for node, ref in said.items()}  # type: ignore[arg-type]
     stage.away_at(60.0)
     for node in stage.nodes:
         peer = stage.world.peer(node).peer
         assert peer.gossip is not None
-        if not peer.gossip.me.round and not peer.gossip.me.seen.keys() - {node}:
+        if not peer.gossip.me.round and not peer.gossip.me.counts.seen.keys() - {node}:
             assert peer.gossip.me.model["w"] == pytest.approx(start["w"] + moved[node]["w"])  # type: ignore[index]
 
 
@@ -179,29 +182,29 @@ def test_work_that_outlasts_the_switch_is_the_first_local_round() -> None:
     """A round takes a minute: nobody begins it anew because the coordinator has died in the middle of it."""
     stage = PeerStage(pace_s=60.0)
     stage.until(90.0)
-    begun = {node: stage.world.peer(node).begun for node in stage.nodes}
+    begun = {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes}
     stage.world.coordinator.kill(600.0)
     assert stage.away_at(130.0) < 120.0
     stage.until(119.0)
-    assert {node: stage.world.peer(node).begun for node in stage.nodes} == begun
+    assert {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes} == begun
     stage.until(122.0)
     for node in stage.nodes:
         peer = stage.world.peer(node)
-        assert [one.round for one in peer.learned] == [1]
-        assert peer.begun == begun[node] + 1
+        assert [one.round for one in peer.log.learned] == [1]
+        assert stage.world.nodes[node].work.tasks_started == begun[node] + 1
 
 
 def test_an_operator_sends_the_job_away_and_calls_it_back() -> None:
     stage = PeerStage()
     stage.until(10.5)
-    version = stage.hub.version
-    stage.world.switch("gossip", 0.0)
+    version = stage.hub.progress.version
+    stage.switch("gossip", 0.0)
     stage.until(20.0)
     assert stage.states() == {"away"}
-    assert stage.hub.mode == "away"
+    assert stage.hub.progress.mode == "gossip"
     stage.until(60.0)
-    assert stage.hub.version in (version, version + 1)
-    stage.world.switch("server", 0.0)
+    assert stage.hub.progress.version in (version, version + 1)
+    stage.switch("server", 0.0)
     stage.until(70.0)
     assert stage.states() == {"coordinated"}
     stage.finish()
@@ -211,28 +214,31 @@ def test_an_operator_sends_the_job_away_and_calls_it_back() -> None:
 
 
 def test_a_node_whose_own_way_is_broken_is_relayed() -> None:
-    stage = PeerStage(cuts=[Cut("n2", 10.0, 90.0)])
+    stage = PeerStage(cuts=[NetworkCut("n2", 10.0, 90.0)])
     stage.until(40.0)
-    assert stage.world.peer("n2").peer.relay
-    version = stage.hub.version
+    assert stage.world.peer("n2").peer.reachability.relay
+    version = stage.hub.progress.version
     stage.until(50.0)
     later = stage.history.versions[version + 1 : version + 3]
     assert all("n2" in {node for node, *_ in one.reports} for one in later)
     stage.finish()
-    assert not any(stage.world.peer(node).learned for node in stage.nodes), "nobody had a reason to go away"
-    assert stage.world.peer("n2").peer.relay == "", "its own way is whole again"
+    assert not any(stage.world.peer(node).log.learned for node in stage.nodes), "nobody had a reason to go away"
+    assert stage.world.peer("n2").peer.reachability.relay == "", "its own way is whole again"
 
 
 def test_two_sides_go_on_and_meet_again() -> None:
     """Three nodes stay with the coordinator, five are cut off from both for two minutes."""
     cut_off = frozenset({"n4", "n5", "n6", "n7", "n8"})
     stage = PeerStage(
-        count=8, cuts=[Cut(node, 20.0, 140.0) for node in cut_off], splits=[Split(cut_off, 20.0, 140.0)], versions=150
+        count=8,
+        cuts=[NetworkCut(node, 20.0, 140.0) for node in cut_off],
+        splits=[NetworkSplit(cut_off, 20.0, 140.0)],
+        versions=150,
     )
     stage.until(140.0)
     assert {stage.world.peer(node).peer.state for node in cut_off} == {"away"}
     assert {stage.world.peer(node).peer.state for node in ("n1", "n2", "n3")} == {"coordinated"}
-    advanced = stage.hub.version
+    advanced = stage.hub.progress.version
     assert advanced > 10
     stage.finish()
     merges = [one for one in stage.history.versions if one.why.startswith("back at the server")]
@@ -245,15 +251,15 @@ def test_a_minority_waits_where_the_majority_decides() -> None:
     cut_off = frozenset({"n6", "n7", "n8"})
     stage = PeerStage(
         count=8,
-        cuts=[Cut(node, 20.0, 140.0) for node in cut_off],
-        splits=[Split(cut_off, 20.0, 140.0)],
-        failover=Failover(votes="majority", dwell_s=30.0),
+        cuts=[NetworkCut(node, 20.0, 140.0) for node in cut_off],
+        splits=[NetworkSplit(cut_off, 20.0, 140.0)],
+        failover=Failover(quorum="majority", min_away_s=30.0),
         versions=100,
     )
     stage.until(139.0)
     assert {stage.world.peer(node).peer.state for node in cut_off} == {"suspect"}
     stage.finish()
-    assert not any(stage.world.peer(node).learned for node in stage.nodes)
+    assert not any(stage.world.peer(node).log.learned for node in stage.nodes)
 
 
 def test_a_coordinator_that_flaps_moves_the_job_once() -> None:
@@ -263,7 +269,7 @@ def test_a_coordinator_that_flaps_moves_the_job_once() -> None:
     for turn in range(10):
         stage.clock.at(21.0 + 15.0 * turn, stage.world.coordinator.kill, 10.0)
     stage.finish()
-    gone = [len(stage.world.peer(node).moves) for node in stage.nodes]
+    gone = [len(stage.world.peer(node).log.mode_changes) for node in stage.nodes]
     assert max(gone) <= 3, "with a server, without, with one again"
 
 
@@ -271,10 +277,12 @@ def test_a_zombies_orders_are_refused() -> None:
     """Whoever has declared a term obeys nothing of an older one."""
     cut_off = frozenset({"n1", "n2", "n3", "n4"})
     stage = PeerStage(
-        cuts=[Cut(node, 20.0, 100.0) for node in cut_off], splits=[Split(cut_off, 20.0, 100.0)], versions=150
+        cuts=[NetworkCut(node, 20.0, 100.0) for node in cut_off],
+        splits=[NetworkSplit(cut_off, 20.0, 100.0)],
+        versions=150,
     )
     stage.until(108.0)
-    boots = stage.hub.boot
+    boots = stage.hub.tasks.term
     for node in cut_off:
         peer = stage.world.peer(node).peer
         assert peer.state == "away"
@@ -287,7 +295,7 @@ def test_a_run_that_breaks_says_how_to_repeat_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--switching", "3", "--count", "2"]) == 0
-    assert "2 runs, none broken" in capsys.readouterr().out
+    assert "2 runs, none failed" in capsys.readouterr().out
     monkeypatch.setattr(switching, "STEPS_MAX", 100)
     assert main(["--switching", "3"]) == 1
     assert "python -m shoal.sim --switching 3 --trace" in capsys.readouterr().out

@@ -8,18 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.core.gossip import Decline, Holding
-from shoal.core.pairwise_mixer import PairwiseMixer
-from shoal.core.repeat import Repeats
+from shoal.core.gossip.gossip import ModelRejected
+from shoal.core.gossip.gossip_state import GossipState
+from shoal.core.membership.retransmission import Retransmissions
+from shoal.core.mixing.pairwise_mixer import PairwiseMixer
 from shoal.mixing.all_reduce import AllReduceMixer
 from shoal.mixing.neighbours import NeighboursMixer
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum, PushSumMixer
 from shoal.sim.__main__ import main
-from shoal.sim.peer_swarm import FILTERS, draw, run, run_seed
-from shoal.sim.peers import Peer
-from shoal.sim.swarm import Broken
-from tests.nightly import at_night
+from shoal.sim.hosts.peers import SimulatedPeer
+from shoal.sim.scenarios.peer_swarm import FILTERS, draw, run, run_seed
+from shoal.sim.scenarios.swarm import SeedFailed
+from tests.support.nightly import at_night
 
 SEEDS = 1200
 CHUNK = 100
@@ -59,11 +60,11 @@ def test_the_swarm_is_varied() -> None:
     graphs = {getattr(scenario.mixing, "graph", "") for scenario in drawn}
     assert graphs == {"", "ring", "torus", "regular", "complete", "exponential"}
     for share in (
-        [scenario.weather.loss > 0 for scenario in drawn],
-        [scenario.weather.duplicate > 0 for scenario in drawn],
-        [scenario.weather.delay_s > 0 for scenario in drawn],
-        [scenario.weather.slow > 0 for scenario in drawn],
-        [bool(scenario.weather.splits) for scenario in drawn],
+        [scenario.conditions.loss > 0 for scenario in drawn],
+        [scenario.conditions.duplicate > 0 for scenario in drawn],
+        [scenario.conditions.delay_s > 0 for scenario in drawn],
+        [scenario.conditions.slow > 0 for scenario in drawn],
+        [bool(scenario.conditions.cuts) for scenario in drawn],
         [scenario.crashes > 0 for scenario in drawn],
         [bool(scenario.filters) for scenario in drawn],
     ):
@@ -74,10 +75,10 @@ def test_the_swarm_is_varied() -> None:
 
 def test_processes_really_die_and_models_really_mix() -> None:
     flocks = [run_seed(seed) for seed in range(30)]
-    assert sum(peer.disk.boot - 1 for flock in flocks for peer in flock.peers.values()) > 50
+    assert sum(peer.process.number - 1 for swarm in flocks for peer in swarm.peers.values()) > 50
     mixed = [
-        sum(len(peer.gossip.me.seen) > 1 for peer in flock.peers.values() if peer.gossip is not None)
-        for flock in flocks
+        sum(len(peer.gossip.me.counts.seen) > 1 for peer in swarm.peers.values() if peer.gossip is not None)
+        for swarm in flocks
     ]
     assert sum(count > 0 for count in mixed) > 25
 
@@ -106,7 +107,7 @@ def test_a_broken_run_says_how_to_repeat_it(monkeypatch: Patch, capsys) -> None:
 
 def test_good_runs_are_counted(capsys) -> None:
     assert main(["--peers", "7", "--count", "3"]) == 0
-    assert capsys.readouterr().out.startswith("3 runs, none broken; ")
+    assert capsys.readouterr().out.startswith("3 runs, none failed; ")
 
 
 # Bugs that somebody could have written
@@ -114,13 +115,13 @@ def test_good_runs_are_counted(capsys) -> None:
 
 def added_again(patch: Patch) -> None:
     """The last id from each sender is not remembered."""
-    pushed = PushSumMixer._pushed
+    pushed = PushSumMixer._receive_push
 
     def forgetful(self, push, me):
         self.last.pop(push.node, None)
         return pushed(self, push, me)
 
-    patch.setattr(PushSumMixer, "_pushed", forgetful)
+    patch.setattr(PushSumMixer, "_receive_push", forgetful)
 
 
 def forgotten_by_the_next_process(patch: Patch) -> None:
@@ -130,29 +131,29 @@ def forgotten_by_the_next_process(patch: Patch) -> None:
 
 def not_sent_again(patch: Patch) -> None:
     """What was pushed is not kept."""
-    told = PushSumMixer._told
+    told = PushSumMixer._push_message
 
     def careless(self, xid):
         tell = told(self, xid)
-        self._unheard.drop(xid)
+        self._unacknowledged.drop(xid)
         del self.pending[xid]
         return tell
 
-    patch.setattr(PushSumMixer, "_told", careless)
+    patch.setattr(PushSumMixer, "_push_message", careless)
 
 
 def taken_back_though_it_may_have_arrived(patch: Patch) -> None:
     """A push that is not answered soon is given up."""
-    ring = PushSumMixer.ring
+    ring = PushSumMixer.on_timer
 
     def impatient(self, me, now):
-        for xid in self._unheard.take_due(now):
+        for xid in self._unacknowledged.take_due(now):
             one = self.pending.pop(xid)
-            self._unheard.drop(xid)
-            self._add(one.mass, me.opened(one.shown), me)
+            self._unacknowledged.drop(xid)
+            self._add(one.mass, me.open_model(one.shown), me)
         return ring(self, me, now)
 
-    patch.setattr(PushSumMixer, "ring", impatient)
+    patch.setattr(PushSumMixer, "on_timer", impatient)
 
 
 def pushed_under_an_old_id(patch: Patch) -> None:
@@ -173,7 +174,7 @@ def doubts_settled_by_guess(patch: Patch) -> None:
 
 def reckoned_with_what_was_not_shown(patch: Patch) -> None:
     """A partner steps from its model as it is, not as the other sees it."""
-    patch.setattr(Holding, "seen_by_others", lambda self, shown: self.model)
+    patch.setattr(GossipState, "published_model", lambda self, shown: self.model)
 
 
 def neighbours_waited_for_without_end(patch: Patch) -> None:
@@ -181,7 +182,7 @@ def neighbours_waited_for_without_end(patch: Patch) -> None:
     close = NeighboursMixer._close
 
     def stubborn(self, round_, me, now):
-        if round_.degrees.keys() - round_.heard.keys():
+        if round_.degrees.keys() - round_.received.keys():
             self.open = replace(round_, until=now + 10.0)
             return []
         return close(self, round_, me, now)
@@ -197,7 +198,7 @@ def parts_waited_for_without_end(patch: Patch) -> None:
 
 def nothing_repeated(patch: Patch) -> None:
     """What is lost stays lost."""
-    patch.setattr(Repeats, "take_due", lambda self, now: [])
+    patch.setattr(Retransmissions, "take_due", lambda self, now: [])
 
 
 MUTANTS: dict[str, Callable[[Patch], None]] = {
@@ -217,7 +218,7 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
 @pytest.mark.parametrize("plant", MUTANTS.values(), ids=MUTANTS)
 def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    with pytest.raises(Broken):
+    with pytest.raises(SeedFailed):
         run_seeds(range(300))
 
 
@@ -226,7 +227,7 @@ def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
     monkeypatch.setattr(PushSumMixer, "_fault", lambda self, push, me: "bad luck" if push.id[2] % 3 == 0 else "")
     flocks = [run(scenario) for scenario in map(draw, range(120)) if isinstance(scenario.mixing, PushSum)]
     refused = [
-        note for flock in flocks for peer in flock.peers.values() for note in peer.notes if note.kind == "refusal"
+        note for swarm in flocks for peer in swarm.peers.values() for note in peer.notes if note.kind == "refusal"
     ]
     assert len(refused) > 50
 
@@ -236,10 +237,10 @@ def test_what_is_declined_is_neither_lost_nor_counted_twice(monkeypatch: Patch) 
     heard = Counter[str]()
 
     def receive(self, message):
-        heard[self.name] += 1
-        self.feed(Decline(message, "bad luck") if heard[self.name] % 4 == 0 else message)
+        heard[self.own.name] += 1
+        self.feed(ModelRejected(message, "bad luck") if heard[self.own.name] % 4 == 0 else message)
 
-    monkeypatch.setattr(Peer, "receive", receive)
+    monkeypatch.setattr(SimulatedPeer, "receive", receive)
     for scenario in map(draw, range(60)):
         if isinstance(scenario.mixing, Pairwise | PushSum):
             run(scenario)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.sim.swarm import Broken, run_seed
-from tests.sim.mutants import MUTANTS
+from shoal.sim.scenarios.swarm import SeedFailed, run_seed
+from tests.sim.planted_bugs import MUTANTS
 
 SEEDS_MAX = 1500
 HARD = (29, 67, 98, 110, 342, 429, 796)
@@ -15,7 +15,7 @@ FOUND_BY = {
     "amendments_not_passed_on": "ends",
     "base_not_restored": "replay",
     "bodies_of_gathered_reports_swept": "was dropped",
-    "bodies_remembered_by_id": "order|replay",
+    "bodies_remembered_by_id": "task|replay",
     "deadline_compared_strictly": "ends",
     "deadline_never_rings": "ends",
     "examples_counted_on_after_a_synchronisation": "weight",
@@ -24,7 +24,7 @@ FOUND_BY = {
     "handed_back_order_stays_asked": "ends",
     "hub_goes_on_with_what_filters_lost": "sum|held",
     "late_idle_cancels_a_newer_order": "ends",
-    "late_updates_not_fenced": "fresh|order|once",
+    "late_updates_not_fenced": "fresh|task|once",
     "leases_not_granted_again_after_boot": "ends",
     "mean_added_to_the_last_version": "sum",
     "memory_committed_before_the_acknowledgement": "memory",
@@ -32,7 +32,7 @@ FOUND_BY = {
     "memory_dropped_by_the_next_order": "memory",
     "no_dedupe": "once|ends",
     "order_given_once": "ends",
-    "order_ids_issued_again": "order",
+    "task_ids_issued_again": "task",
     "orders_kept_at_a_full_synchronisation": "fresh",
     "orders_withdrawn_by_a_balancing": "stands",
     "packed_model_forgotten_by_the_snapshot": "replay",
@@ -61,7 +61,7 @@ def test_every_mutant_is_expected() -> None:
 @pytest.mark.parametrize("name", sorted(FOUND_BY))
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    with pytest.raises(Broken, match=rf"^seed \d+: \w+: .*({FOUND_BY[name]})"):
+    with pytest.raises(SeedFailed, match=rf"^seed \d+: \w+: .*({FOUND_BY[name]})"):
         run_all()
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.sim.faults import Cut
-from shoal.sim.mesh import Split
-from tests.sim.peers_stage import PeerStage
+from shoal.sim.network.faults import NetworkCut, NetworkSplit
+from tests.sim.peers_scenario import PeerStage
 
 LOST = "n2"
 FOUND_S = 20.0
@@ -20,7 +19,7 @@ def reporters(stage: PeerStage, number: int) -> set[str]:
 
 def check_whole(stage: PeerStage) -> None:
     """Nobody has gone away, and the versions are one row, each made once."""
-    assert not any(stage.world.peer(node).learned for node in stage.nodes), "nobody had a reason to go away"
+    assert not any(stage.world.peer(node).log.learned for node in stage.nodes), "nobody had a reason to go away"
     assert {stage.world.peer(node).peer.term for node in stage.nodes} == {1}
     assert [version.number for version in stage.history.versions] == list(range(stage.versions + 1))
     for number in range(1, stage.versions + 1):
@@ -28,44 +27,44 @@ def check_whole(stage: PeerStage) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_it_misses_no_round_once_it_is_carried(seed: int) -> None:
-    stage = PeerStage(cuts=[Cut(LOST, 10.0, 90.0)], seed=seed)
+def test_a_relayed_node_misses_no_round(seed: int) -> None:
+    stage = PeerStage(cuts=[NetworkCut(LOST, 10.0, 90.0)], seed=seed)
     stage.until(10.0 + FOUND_S)
-    first = stage.hub.version + 1
-    assert stage.world.peer(LOST).peer.relay
+    first = stage.hub.progress.version + 1
+    assert stage.world.peer(LOST).peer.reachability.relay
     stage.until(89.0)
-    last = stage.hub.version
+    last = stage.hub.progress.version
     assert last - first >= 5
     assert [number for number in range(first, last + 1) if LOST not in reporters(stage, number)] == []
     stage.finish()
-    assert stage.world.peer(LOST).peer.relay == "", "its own way is whole again"
+    assert stage.world.peer(LOST).peer.reachability.relay == "", "its own way is whole again"
     check_whole(stage)
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_the_one_that_carries_dies_and_another_takes_over(seed: int) -> None:
-    stage = PeerStage(cuts=[Cut(LOST, 10.0, 110.0)], seed=seed)
+def test_another_peer_takes_over_when_the_relay_dies(seed: int) -> None:
+    stage = PeerStage(cuts=[NetworkCut(LOST, 10.0, 110.0)], seed=seed)
     stage.until(10.0 + FOUND_S)
-    first = stage.world.peer(LOST).peer.relay
+    first = stage.world.peer(LOST).peer.reachability.relay
     stage.world.nodes[first].vanish()
     stage.until(40.0 + FOUND_S)
-    second = stage.world.peer(LOST).peer.relay
+    second = stage.world.peer(LOST).peer.reachability.relay
     assert second not in ("", first)
-    version = stage.hub.version
+    version = stage.hub.progress.version
     stage.until(100.0)
-    assert all(LOST in reporters(stage, number) for number in range(version + 1, stage.hub.version + 1))
+    assert all(LOST in reporters(stage, number) for number in range(version + 1, stage.hub.progress.version + 1))
     stage.finish()
     check_whole(stage)
 
 
 def test_the_others_are_cut_off_from_it_as_well() -> None:
     """Nobody can help it until the mesh heals: it waits, and is carried then."""
-    stage = PeerStage(cuts=[Cut(LOST, 10.0, 120.0)], splits=[Split(frozenset({LOST}), 10.0, 70.0)])
+    stage = PeerStage(cuts=[NetworkCut(LOST, 10.0, 120.0)], splits=[NetworkSplit(frozenset({LOST}), 10.0, 70.0)])
     stage.until(69.0)
-    assert stage.world.peer(LOST).peer.relay == ""
+    assert stage.world.peer(LOST).peer.reachability.relay == ""
     stage.until(80.0)
-    assert stage.world.peer(LOST).peer.relay
-    version = stage.hub.version
+    assert stage.world.peer(LOST).peer.reachability.relay
+    version = stage.hub.progress.version
     stage.until(100.0)
     assert LOST in reporters(stage, version + 2)
     stage.finish()
@@ -74,13 +73,13 @@ def test_the_others_are_cut_off_from_it_as_well() -> None:
 
 def test_who_is_relayed_goes_away_with_the_others_and_is_called_back() -> None:
     """An operator's word reaches it through another, both ways."""
-    stage = PeerStage(cuts=[Cut(LOST, 10.0, 160.0)])
+    stage = PeerStage(cuts=[NetworkCut(LOST, 10.0, 160.0)])
     stage.until(10.0 + FOUND_S)
-    stage.world.switch("gossip", 0.0)
+    stage.switch("gossip", 0.0)
     stage.until(60.0)
     assert stage.states() == {"away"}
-    before = stage.hub.version
-    stage.world.switch("server", 0.0)
+    before = stage.hub.progress.version
+    stage.switch("server", 0.0)
     stage.until(120.0)
     assert stage.states() == {"coordinated"}
     merged = next(version for version in stage.history.versions[before:] if version.why.startswith("back at the"))
@@ -89,13 +88,13 @@ def test_who_is_relayed_goes_away_with_the_others_and_is_called_back() -> None:
 
 
 def test_who_has_lost_its_way_while_the_coordinator_was_dead_comes_back_with_the_others() -> None:
-    stage = PeerStage(cuts=[Cut(LOST, 20.0, 400.0)])
+    stage = PeerStage(cuts=[NetworkCut(LOST, 20.0, 400.0)])
     stage.until(15.0)
     stage.world.coordinator.kill(120.0)
     stage.away_at(80.0)
     stage.until(240.0)
     assert stage.states() == {"coordinated"}
-    assert LOST in reporters(stage, stage.hub.version)
+    assert LOST in reporters(stage, stage.hub.progress.version)
     stage.finish()
     merged = [version for version in stage.history.versions if version.why.startswith("back at the")]
     assert {node for version in merged for node, *_ in version.reports} == set(stage.nodes), (

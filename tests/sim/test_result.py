@@ -17,7 +17,7 @@ from torch import nn
 
 import shoal
 from shoal.core.errors import StorageFailed
-from shoal.core.tree import Slots
+from shoal.core.model.tree import Slots
 from shoal.learn import TorchLearner
 from shoal.progress import displayed
 from tests.algorithms.softmax import unbalanced
@@ -72,7 +72,7 @@ def test_a_model_that_cannot_be_written_leaves_what_is_there(
         yield b"half of it"
         raise OSError(ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("shoal.wire.payload_pieces", full)
+    monkeypatch.setattr("shoal.model_file.payload_pieces", full)
     with pytest.raises(StorageFailed, match="No space left"):
         result.save(path)
     assert path.read_text() == "the one before"

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import pytest
 
 import shoal
+from shoal.core.algorithm.learner import TrainConfig, Trained
 from shoal.core.errors import InvalidJob, Refused
-from shoal.core.hub_state import HubState
-from shoal.core.learner import Budget, Trained
-from shoal.core.message import About
-from shoal.core.tree import Tree
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import NodeInfo
+from shoal.core.server.eligibility import Eligibility
 from shoal.plugins import selections
-from shoal.sim.choosing import STRANGE, draw, run_seed
-from shoal.sim.faults import Faults
-from shoal.sim.swarm import Broken
+from shoal.sim.network.faults import Faults
+from shoal.sim.scenarios.selection_runs import OTHER_MODEL, draw, run_seed
+from shoal.sim.scenarios.swarm import SeedFailed
 from tests.algorithms.softmax import Softmax, digits
 
 SEEDS = 300
@@ -35,10 +35,10 @@ def test_the_runs_are_varied() -> None:
         [bool(one.nodes) for one in chosen],
         [bool(one.hours) for one in chosen],
         [setup.plan.shards > 1 for setup in setups],
-        [setup.plan.selection.measures for setup in setups],
-        [setup.schedule.name == "buffer" and setup.plan.selection.chooses for setup in setups],
+        [setup.plan.selection.needs_probe for setup in setups],
+        [setup.schedule.name == "buffer" and setup.plan.selection.uses_reports for setup in setups],
         [any(about.hours for about in setup.about.values()) for setup in setups],
-        [any(about.model == STRANGE for about in setup.about.values()) for setup in setups],
+        [any(about.model == OTHER_MODEL for about in setup.about.values()) for setup in setups],
     ):
         assert sum(share) > SEEDS / 30
 
@@ -52,14 +52,14 @@ def test_a_seed_tells_the_same_story_twice() -> None:
 
 
 def test_who_may_not_be_asked_and_is_breaks_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.core.hub_state.HubState.barred", lambda self, now: {})
-    with pytest.raises(Broken, match=r"(asked: |does not settle)(.|\n)*--choosing"):
+    monkeypatch.setattr("shoal.core.server.eligibility.Eligibility.excluded_nodes", lambda self, now: {})
+    with pytest.raises(SeedFailed, match=r"(asked: |does not settle)(.|\n)*--choosing"):
         run_all()
 
 
 def test_who_has_another_model_and_is_asked_breaks_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HubState, "differs", lambda self, member, form: "")
-    with pytest.raises(Broken, match=r"asked: \w+ has another model"):
+    monkeypatch.setattr(Eligibility, "describe_mismatch", lambda self, member, form: "")
+    with pytest.raises(SeedFailed, match=r"asked: \w+ has another model"):
         run_all()
 
 
@@ -89,9 +89,9 @@ def test_each_way_runs_and_says_why(name: str, faults: Faults | None) -> None:
         algorithm={"name": "fedavg", "lr": 0.5},
         schedule={"name": "rounds", "cohort": 2, "min_nodes": 4},
         selection={"name": name, "tags": ["phone"]},
-        sums="fixed",
+        aggregation_precision="fixed",
     )
-    about = {f"n{number}": About(("phone",)) for number in range(4)}
+    about = {f"n{number}": NodeInfo(("phone",)) for number in range(4)}
     runs = [shoal.simulate(spec, learners(6), faults=faults, about=about) for _ in range(2)]
     told = [note.text for note in runs[0].notes]
     assert [note.text for note in runs[1].notes] == told, "the same again"
@@ -129,7 +129,7 @@ def test_candidates_measure_the_newest_model_and_the_worst_served_train(faults: 
         schedule={"name": "rounds", "cohort": 2, "quorum": 2, "min_nodes": 6},
         selection={"name": "power_of_choice", "candidates": 4, "measure": True},
         algorithm={"name": "fedavg", "lr": 0.5},
-        sums="fixed",
+        aggregation_precision="fixed",
     )
     result = shoal.simulate(spec, Remembering.all(), faults=faults)
     told = [note.text for note in result.notes if note.kind == "decision"]
@@ -163,7 +163,7 @@ class Remembering(Softmax):
             found[name].name = name
         return found
 
-    def gradient(self, budget: Budget, **more: Any) -> tuple[Trained, Tree]:
+    def gradient(self, budget: TrainConfig, **more: Any) -> tuple[Trained, Tree]:
         trained, gradient = super().gradient(budget, **more)
         self.measured.append((self.name, trained.metrics["train/loss"]))
         return trained, gradient
@@ -172,6 +172,6 @@ class Remembering(Softmax):
 def test_what_is_said_of_nodes_is_checked() -> None:
     spec = shoal.JobSpec(name="chosen", rounds=1)
     with pytest.raises(InvalidJob, match="no such learner"):
-        shoal.simulate(spec, learners(2), about={"x": About()})
+        shoal.simulate(spec, learners(2), about={"x": NodeInfo()})
     with pytest.raises(Refused, match="is no tag"):
-        shoal.simulate(spec, learners(2), about={"n0": About(("A b",))})
+        shoal.simulate(spec, learners(2), about={"n0": NodeInfo(("A b",))})

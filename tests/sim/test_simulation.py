@@ -1,16 +1,20 @@
 """`shoal.simulate`: the three-line API."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 import shoal
-from shoal import wire
+from shoal.core.algorithm.learner import Trained
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Trained
-from shoal.core.message import Poll
-from shoal.core.tree import digest
-from shoal.sim.bodies import MemoryBodies
-from tests.algorithms.softmax import Softmax, digits, unbalanced
+from shoal.core.model.tree import digest
+from shoal.core.protocol.message import Poll
+from shoal.sim.hosts.node import SimulatedNode
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.simulation import SimulationRecorder
+from shoal.wire import codec
+from tests.algorithms.softmax import Softmax, digits, tree_of, unbalanced
 
 SPEC = shoal.JobSpec(name="digits", rounds=4, seed=3, algorithm={"name": "fedavg", "lr": 0.5})
 
@@ -42,7 +46,7 @@ def test_it_says_what_came_of_it(result: shoal.Result) -> None:
 def test_bytes_are_those_of_the_wire(result: shoal.Result) -> None:
     layout = result.model.layout
     body = len(layout.header) + layout.nbytes
-    poll = 4 + len(wire.encode_head("digits", Poll("node-0")))
+    poll = len(codec.encode_head("digits", Poll("node-0")))  # its length is in front of it
     assert set(result.up_bytes) == set(result.down_bytes) == {"node-0", "node-1", "node-2"}
     for node, made in (("node-0", 1), ("node-1", 0)):
         heads = result.up_bytes[node] - (4 + made) * body  # four updates, and perhaps the initial model
@@ -54,20 +58,42 @@ def test_bytes_are_those_of_the_wire(result: shoal.Result) -> None:
         assert 3 * body < version.down_bytes < 4 * body
 
 
+def test_a_message_counts_as_its_frame() -> None:
+    recorder, poll = SimulationRecorder("digits", 1, None, None), Poll("node-0")
+    recorder.message_sent("node-0", "up", poll)
+    assert recorder._traffic.total("up") == {"node-0": len(codec.encode(codec.Frame("digits", poll)))}
+
+
 def test_memory_does_not_grow_with_the_number_of_learners(monkeypatch) -> None:
     """Bodies that are held at a time, with forty learners and three rounds."""
     held = []
-    put = MemoryBodies.put
+    put = MemoryBlobs.put
 
     def counted(self, slots):
         held.append(len(self))
         return put(self, slots)
 
-    monkeypatch.setattr(MemoryBodies, "put", counted)
+    monkeypatch.setattr(MemoryBlobs, "put", counted)
     x, y = digits()
-    result = shoal.simulate(job(rounds=3), [Softmax(x[i::40], y[i::40]) for i in range(40)])
+    result = shoal.simulate(job(rounds=3), [Softmax(x[i::40], y[i::40]) for i in range(40)], fidelity="wire")
     assert [version.reports for version in result.versions] == [0, 40, 40, 40]
     assert max(held) <= 5
+
+
+def test_work_per_learner_does_not_grow_with_their_number(monkeypatch) -> None:
+    """Each sweep of the blobs looks at every node, so sweeps must be rarer with more of them."""
+    looks = Counter()
+    blob_refs = SimulatedNode.blob_refs
+
+    def counted(self):
+        looks[nodes] += 1
+        return blob_refs(self)
+
+    monkeypatch.setattr(SimulatedNode, "blob_refs", counted)
+    x, y = digits()
+    for nodes in (40, 160):
+        shoal.simulate(job(rounds=3), [Softmax(x[i::nodes], y[i::nodes]) for i in range(nodes)], fidelity="wire")
+    assert looks[160] / 160 < 1.5 * looks[40] / 40
 
 
 def test_learners_may_have_names() -> None:
@@ -89,8 +115,8 @@ def test_faults_do_not_change_the_model(result: shoal.Result, seed: int) -> None
     """Every round waits for all three; what is lost, doubled or killed meanwhile must not show in the model."""
     schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
     faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
-    bad = shoal.simulate(job(sums="fixed", schedule=schedule), unbalanced(), faults=faults, seed=seed)
-    good = shoal.simulate(job(sums="fixed", schedule=schedule), unbalanced())
+    bad = shoal.simulate(job(aggregation_precision="fixed", schedule=schedule), unbalanced(), faults=faults, seed=seed)
+    good = shoal.simulate(job(aggregation_precision="fixed", schedule=schedule), unbalanced())
     assert digest(bad.model) == digest(good.model)
     assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
     assert bad.versions[-1].closed > good.versions[-1].closed
@@ -157,7 +183,7 @@ class Diverging(Softmax):
 
     def train(self, budget, **how):
         trained = super().train(budget, **how)
-        self.weights = type(self.weights).of({name: value * np.float32(np.inf) for name, value in self.weights.items()})
+        self.weights = tree_of(**{name: value * np.float32(np.inf) for name, value in self.weights.items()})
         return trained
 
 
@@ -201,7 +227,7 @@ def test_learners_that_all_fail_end_the_job() -> None:
     assert "test_simulation.py, line" in caught.value.message
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert str(caught.value).endswith(
-        "no examples left\n  hint: mend the learner: the traceback of its first error stands above this one"
+        "no examples left\n  hint: fix the learner: the traceback of its first error is above this one"
     )
 
 
@@ -238,7 +264,10 @@ def test_a_job_may_be_a_mapping_or_a_file(tmp_path) -> None:
         (lambda: shoal.JobSpec(name="a", algorithm={"name": "fedprox", "muu": 1}), "did you mean 'mu'?"),
         (lambda: shoal.JobSpec(name="a", algorithm={"name": "fda"}), "fda waits for a schedule"),
         (lambda: shoal.JobSpec(name="a", filters=[{"name": "top_k"}, {"name": "top_k"}]), "top_k"),
-        (lambda: shoal.JobSpec.model_validate({"name": "a", "sums": "exact"}), "sums: "),
+        (
+            lambda: shoal.JobSpec.model_validate({"name": "a", "aggregation_precision": "exact"}),
+            "aggregation_precision: ",
+        ),
         (lambda: shoal.JobSpec.model_validate([3]), "a job is a table of keys, not list"),
         (lambda: shoal.JobSpec.model_validate_json('{"name": "a", "round": 3}'), "did you mean 'rounds'?"),
         (lambda: shoal.load_job({"name": "a", "schedule": {"name": "no"}}), "no schedule is called 'no'"),
@@ -253,10 +282,46 @@ def test_a_job_that_is_wrong_is_refused_where_it_is_made(made, says: str) -> Non
 
 
 def test_the_public_face() -> None:
-    names = ["Faults", "JobSpec", "Result", "__version__", "join", "load_job", "load_model", "simulate"]
-    assert shoal.__all__ == names
+    names = ["Faults", "JobSpec", "Result", "__version__", "connect", "join", "load_job", "load_model", "simulate"]
+    assert shoal.__all__ == [*names, "simulated"]
     assert set(shoal.__all__) <= set(dir(shoal))
     for name in shoal.__all__:
         assert getattr(shoal, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         assert shoal.simulat
+
+
+def test_learners_are_made_when_they_are_asked_for() -> None:
+    x, y = digits()
+    alive, most, made = 0, 0, Counter()
+
+    class Counted(Softmax):
+        def __init__(self, number: int) -> None:
+            nonlocal alive, most
+            super().__init__(x[number::30], y[number::30])
+            alive, made[number] = alive + 1, made[number] + 1
+            most = max(most, alive)
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    lazy = shoal.simulate(job(rounds=2), Counted, nodes=30)
+    assert most <= 3
+    assert set(made) == set(range(30))
+    given = shoal.simulate(job(rounds=2), [Softmax(x[i::30], y[i::30]) for i in range(30)])
+    assert digest(lazy.model) == digest(given.model)
+    assert lazy.versions == given.versions
+
+
+def test_what_a_function_of_learners_needs_is_said() -> None:
+    with pytest.raises(InvalidJob, match="number of nodes"):
+        shoal.simulate(SPEC, lambda number: unbalanced()[number])
+    with pytest.raises(InvalidJob, match="these are made"):
+        shoal.simulate(SPEC, unbalanced(), nodes=3)
+    with pytest.raises(InvalidJob, match="the learner of node-0 is int"):
+        shoal.simulate(SPEC, lambda number: number, nodes=3)
+    with pytest.raises(LearnerFailed, match="making the learner of node-0"):
+        shoal.simulate(SPEC, lambda number: [][number], nodes=3)
+    with pytest.raises(TypeError, match="slwo"):
+        shoal.simulate(SPEC, unbalanced(), slwo={})

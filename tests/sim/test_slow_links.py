@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.drain import Drain
-from shoal.core.gossip import Mixing
-from shoal.core.machine import Timer
-from shoal.core.pacing import CEILING_S, TIMES, Patience
-from shoal.core.pairwise_mixer import PairwiseMixer
-from shoal.core.peer_message import PeerMessage, Reserve, Settle, Slot, Swap
-from shoal.core.plan import Plan
-from shoal.core.transfer import Transfer, transfer_id
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.gossip.termination import TerminationRule
+from shoal.core.gossip.transfer import Transfer, transfer_id
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.mixing.exchange_pacing import CEILING_S, TIMES, ExchangeTimeout
+from shoal.core.mixing.pairwise_mixer import PairwiseMixer
+from shoal.core.protocol.machine import Timer
+from shoal.core.protocol.peer_message import ExchangeCommit, ExchangeGrant, ExchangeOffer, ExchangeRequest, PeerMessage
 from shoal.mixing.neighbours import Neighbours
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
-from shoal.sim.bodies import MemoryBodies
-from shoal.sim.flock import Flock
-from shoal.sim.mesh import Weather
-from shoal.sim.peers import Shared
-from shoal.sim.toys import ToyLearner, toy_tree
+from shoal.sim.hosts.gossip_world import GossipWorld
+from shoal.sim.hosts.peers import GossipSetup
+from shoal.sim.hosts.toy_models import ToyLearner, toy_tree
+from shoal.sim.network.blobs import MemoryBlobs
+from shoal.sim.network.faults import PeerNetworkConditions
 from tests.mixing.test_pairwise import pair, up_to_slot
 
 MODEL = 10_000_000
 MBIT = 125_000.0
 
 
-class Counted(Flock):
+class Counted(GossipWorld):
     """Counts messages by their kind, models, and exchanges that came to their end."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
@@ -41,13 +41,13 @@ class Counted(Flock):
         self.settled: set[Any] = set()
         self.copies = Counter[Any]()
 
-    def _send(self, source: str, target: str, message: PeerMessage) -> None:
+    def send(self, source: str, target: str, message: PeerMessage) -> None:
         self.kinds[type(message).__name__] += 1
         self.models += getattr(message, "body", None) is not None
         self.copies[source, target, transfer_id(message)] += getattr(message, "body", None) is not None
-        if isinstance(message, Settle):
+        if isinstance(message, ExchangeCommit):
             self.settled.add(message.id)
-        super()._send(source, target, message)
+        super().send(source, target, message)
 
     @property
     def models_per_exchange(self) -> float:
@@ -57,39 +57,39 @@ class Counted(Flock):
 def slow(mixing: Mixing, mbit: float, *, loss: float = 0.0, seed: int = 1, until_s: float = 900.0) -> Counted:
     """Four peers that learn for as long as the test looks: a local round takes half a minute."""
     names = ["n1", "n2", "n3", "n4"]
-    weather = Weather(delay_s=0.03, loss=loss, bytes_per_s=mbit * MBIT)
+    conditions = PeerNetworkConditions(delay_s=0.03, loss=loss, bytes_per_s=mbit * MBIT)
     start = {"model": toy_tree((1.0, 2.0, 3.0), 0)}
-    shared = Shared(Plan(1, seed=seed), Algorithm(), mixing.mixer, start, Drain(10_000), seed)
-    flock = Counted(
+    shared = GossipSetup(JobPlan(1, seed=seed), Algorithm(), mixing.mixer, start, TerminationRule(10_000), seed)
+    swarm = Counted(
         shared,
         {name: ToyLearner(number) for number, name in enumerate(names, 1)},
         {name: float(number) for number, name in enumerate(names, 1)},
         dict.fromkeys(names, 30.0),
-        weather=weather,
-        bodies=MemoryBodies(lambda _: MODEL),
+        conditions=conditions,
+        bodies=MemoryBlobs(lambda _: MODEL),
     )
-    flock.run(until_s)
-    return flock
+    swarm.run(until_s)
+    return swarm
 
 
 @pytest.mark.parametrize(("mbit", "loss", "least"), [(0.5, 0.0, 3), (2.0, 0.0, 15), (2.0, 0.01, 15), (20.0, 0.01, 60)])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_exchanges_of_models_that_take_long_are_completed(mbit: float, loss: float, least: int, seed: int) -> None:
     """As it was: at 2 Mbit/s a model takes 40 s one way, and 400 of them were sent for no exchange at all."""
-    flock = slow(Pairwise(), mbit, loss=loss, seed=seed)
-    assert len(flock.settled) >= least
-    assert flock.models <= 2.15 * len(flock.settled) + 4, "two for each exchange, and those that are open at the end"
+    swarm = slow(Pairwise(), mbit, loss=loss, seed=seed)
+    assert len(swarm.settled) >= least
+    assert swarm.models <= 2.15 * len(swarm.settled) + 4, "two for each exchange, and those that are open at the end"
 
 
 def blind(patch: pytest.MonkeyPatch) -> None:
     """Shells do not tell the machine that models move."""
-    patch.setattr(PairwiseMixer, "moves", lambda self, transfer, me, now: [])
+    patch.setattr(PairwiseMixer, "on_transfer", lambda self, transfer, me, now: [])
 
 
 def hasty(patch: pytest.MonkeyPatch) -> None:
     """Nobody is waited for longer than a word takes."""
     blind(patch)
-    patch.setattr(Patience, "seconds", lambda self, nbytes: self.floor_s)
+    patch.setattr(ExchangeTimeout, "timeout_s", lambda self, nbytes: self.floor_s)
 
 
 @pytest.mark.parametrize("plant", [blind, hasty])
@@ -97,25 +97,25 @@ def test_it_is_because_models_are_seen_to_move(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    flock = slow(Pairwise(), 2.0, until_s=500.0)
-    assert len(flock.settled) < 3
-    assert flock.models > 40
+    swarm = slow(Pairwise(), 2.0, until_s=500.0)
+    assert len(swarm.settled) < 3
+    assert swarm.models > 40
 
 
 @pytest.mark.parametrize("mixing", [Neighbours(), PushSum()], ids=["neighbours", "push_sum"])
 def test_no_other_way_of_mixing_sends_again_what_is_under_way(mixing: Mixing) -> None:
-    flock = slow(mixing, 2.0, until_s=600.0)
-    assert flock.models > 20
-    assert max(flock.copies.values()) == 1
+    swarm = slow(mixing, 2.0, until_s=600.0)
+    assert swarm.models > 20
+    assert max(swarm.copies.values()) == 1
 
 
 def test_patience_follows_bytes_and_the_rate_at_which_they_came() -> None:
-    patience = Patience(10.0)
-    assert patience.seconds(0) == 10.0
-    assert patience.seconds(10_000_000) == 10.0 + TIMES * 80, "as at 1 Mbit/s, when nothing is known"
-    patience.learn(10_000_000, 40.0)
-    assert patience.seconds(10_000_000) == 10.0 + TIMES * 40
-    assert patience.seconds(10**12) == CEILING_S
+    patience = ExchangeTimeout(10.0)
+    assert patience.timeout_s(0) == 10.0
+    assert patience.timeout_s(10_000_000) == 10.0 + TIMES * 80, "as at 1 Mbit/s, when nothing is known"
+    patience.record(10_000_000, 40.0)
+    assert patience.timeout_s(10_000_000) == 10.0 + TIMES * 40
+    assert patience.timeout_s(10**12) == CEILING_S
 
 
 def test_a_trickle_does_not_keep_its_slot() -> None:
@@ -124,8 +124,8 @@ def test_a_trickle_does_not_keep_its_slot() -> None:
     xid = up_to_slot(a, b).id
     for second in range(200):
         b.feed(Transfer("a", xid, second, leaving=False), float(second))
-    b.feed(Reserve("c", ("c", 1, 1), b.gossip.me.norm), 200.0)
-    assert isinstance(b.said(Slot), Slot)
+    b.feed(ExchangeRequest("c", ("c", 1, 1), b.gossip.me.norm), 200.0)
+    assert isinstance(b.said(ExchangeGrant), ExchangeGrant)
 
 
 def test_a_third_party_keeps_no_slot() -> None:
@@ -133,13 +133,13 @@ def test_a_third_party_keeps_no_slot() -> None:
     xid = up_to_slot(a, b).id
     b.feed(Transfer("c", xid, 1_000_000, leaving=False), 20.0)
     b.feed(Timer(), 31.0)
-    b.feed(Reserve("c", ("c", 1, 1), b.gossip.me.norm), 31.0)
-    assert isinstance(b.said(Slot), Slot)
+    b.feed(ExchangeRequest("c", ("c", 1, 1), b.gossip.me.norm), 31.0)
+    assert isinstance(b.said(ExchangeGrant), ExchangeGrant)
 
 
 def test_who_leaves_waits_while_models_move() -> None:
     a, b, _ = pair()
     a.feed(up_to_slot(a, b), 0.0)
     assert 0.0 < a.gossip.mixer.moving_until <= 5.0
-    a.feed(Transfer("b", a.said(Swap).id, 10, leaving=True), 100.0)
+    a.feed(Transfer("b", a.said(ExchangeOffer).id, 10, leaving=True), 100.0)
     assert 100.0 < a.gossip.mixer.moving_until <= 105.0

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from shoal.schedules.drift import Drift
+from shoal.schedules.divergence import Divergence
 from shoal.sim.__main__ import main
-from shoal.sim.swarm import Broken, draw, run_seed
+from shoal.sim.scenarios.swarm import SeedFailed, draw, run_seed
 
 SEEDS = 500
 CHUNK = 100
@@ -32,14 +32,14 @@ def test_the_swarm_is_varied() -> None:
     setups = [scenario.setup for scenario in drawn]
     assert {len(setup.nodes) for setup in setups} == set(range(1, 9))
     assert {setup.plan.versions for setup in setups} == {*range(1, 7), 1000}
-    assert {setup.plan.sums for setup in setups} == {"float64", "fixed"}
+    assert {setup.plan.aggregation_precision for setup in setups} == {"float64", "fixed"}
     assert {setup.algorithm.name for setup in setups} == {"fedavg", "ledger", "dynamic"}
-    drifting = [setup for setup in setups if isinstance(setup.schedule, Drift)]
+    drifting = [setup for setup in setups if isinstance(setup.schedule, Divergence)]
     assert {setup.schedule.balancing for setup in drifting} == {"all", "double", "hedged"}
     assert {setup.schedule.in_step for setup in drifting} == {False, True}
     assert {len(setup.plan.filters) for setup in drifting} == {0, 1, 2}
     assert {one.name for setup in setups for one in setup.plan.filters} == {"delta", "half", "quantize", "top_k"}
-    assert {act.what for scenario in drawn for act in scenario.acts} == {
+    assert {action.what for scenario in drawn for action in scenario.actions} == {
         *("start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "change", "stop now", "stop round")
     }
     for share in (
@@ -53,7 +53,7 @@ def test_the_swarm_is_varied() -> None:
         [setup.timing.jump_s > 0 for setup in setups],
         [scenario.failing > 0 for scenario in drawn],
         [scenario.poison > 0 for scenario in drawn],
-        [bool(scenario.frail) for scenario in drawn],
+        [bool(scenario.unreliable) for scenario in drawn],
         [bool(scenario.late) for scenario in drawn],
     ):
         assert sum(share) > SEEDS / 12
@@ -61,8 +61,8 @@ def test_the_swarm_is_varied() -> None:
 
 def test_processes_really_die() -> None:
     worlds = [run_seed(seed) for seed in range(100)]
-    assert sum(world.coordinator.process - 1 for world in worlds) > 50
-    assert sum(node.process - 1 for world in worlds for node in world.nodes.values()) > 50
+    assert sum(world.coordinator.process.number - 1 for world in worlds) > 50
+    assert sum(node.process.number - 1 for world in worlds for node in world.nodes.values()) > 50
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
@@ -85,7 +85,7 @@ def test_a_seed_tells_the_same_story_in_another_process() -> None:
 
 
 def test_a_broken_run_says_how_to_repeat_it(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("shoal.sim.node.Node._spool", lambda self: True)
+    monkeypatch.setattr("shoal.sim.hosts.node.SimulatedNode._spool", lambda self: True)
     assert main(["0", "--count", "300"]) == 1
     told = capsys.readouterr().out
     command = told.strip().splitlines()[-1].removeprefix("repeat it: ")
@@ -99,13 +99,13 @@ def test_a_broken_run_says_how_to_repeat_it(monkeypatch, capsys) -> None:
 
 def test_a_good_run_is_counted(capsys) -> None:
     assert main(["7", "--count", "3"]) == 0
-    assert capsys.readouterr().out.startswith("3 runs, none broken; ")
+    assert capsys.readouterr().out.startswith("3 runs, none failed; ")
 
 
 def test_errors_of_the_core_break_a_run(monkeypatch) -> None:
     def off_by_one(self, close, now):
-        return self.gathered.reports[len(self.gathered.reports)]
+        return self._state.round.reports[len(self._state.round.reports)]
 
-    monkeypatch.setattr("shoal.core.hub.Hub._close", off_by_one)
-    with pytest.raises(Broken, match="IndexError"):
+    monkeypatch.setattr("shoal.core.server.round_control.RoundControl.close", off_by_one)
+    with pytest.raises(SeedFailed, match="IndexError"):
         run_seed(1)

@@ -9,49 +9,51 @@ from random import Random
 
 import pytest
 
-from shoal.core.drain import Drain, Draining
-from shoal.core.filter import Filter
-from shoal.core.gossip import Mixing
+from shoal.core.algorithm.filter import Filter
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.gossip.termination import Termination, TerminationRule
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import Neighbours
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum, PushSumMixer
-from shoal.sim.flock import Flock
-from shoal.sim.mesh import Weather
-from shoal.sim.peer_swarm import Scenario, run
-from tests.nightly import at_night
+from shoal.sim.hosts.gossip_world import GossipWorld
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.sim.scenarios.peer_swarm import GossipScenario, run
+from tests.support.nightly import at_night
 
 SEEDS = 20
 MIXINGS: dict[str, Mixing] = {
     "pairwise": Pairwise(),
     "pairwise with a trigger": Pairwise(delta=10.0),
-    "ring": Neighbours("ring", patience_s=5.0),
+    "ring": Neighbours("ring", exchange_timeout_s=5.0),
     "push_sum": PushSum(),
-    "all_reduce": AllReduce(patience_s=10.0),
+    "all_reduce": AllReduce(exchange_timeout_s=10.0),
 }
 
 Patch = pytest.MonkeyPatch
 
 
-def scenario(seed: int, mixing: Mixing) -> Scenario:
+def scenario(seed: int, mixing: Mixing) -> GossipScenario:
     """Some peers learn ten times as fast as others, and processes die: in the middle of all, or at the end."""
     rng = Random(seed)
     names = [f"n{number}" for number in range(1, rng.randint(2, 8) + 1)]
-    weather = Weather(until_s=rng.choice((10.0, 40.0)), delay_s=rng.choice((0.0, 0.05)), loss=rng.choice((0.0, 0.1)))
+    conditions = PeerNetworkConditions(
+        until_s=rng.choice((10.0, 40.0)), delay_s=rng.choice((0.0, 0.05)), loss=rng.choice((0.0, 0.1))
+    )
     pace = {name: rng.choice((0.2, 0.5, 2.0)) for name in names}
     weights = {name: float(rng.randint(1, 5)) for name in names}
-    return Scenario(seed, mixing, weights, pace, rng.randint(5, 14), weather, rng.choice((0, 2, 4)), near=1e-3)
+    return GossipScenario(seed, mixing, weights, pace, rng.randint(5, 14), conditions, rng.choice((0, 2, 4)), near=1e-3)
 
 
-def spread(flock: Flock) -> float:
+def spread(swarm: GossipWorld) -> float:
     """Of the models at the end, beside what it would be had nobody mixed."""
-    return flock.books.spread() / flock.books.apart()
+    return swarm.conservation.variance() / swarm.conservation.unmixed_variance()
 
 
 @cache
-def ended(seed: int, mixing: Mixing) -> Flock:
+def ended(seed: int, mixing: Mixing) -> GossipWorld:
     """A run without a planted bug."""
     return run(scenario(seed, mixing))
 
@@ -65,8 +67,8 @@ def test_models_are_one_when_peers_part(mixing: Mixing, first: int) -> None:
 ROUNDED: dict[str, tuple[Mixing, Filter]] = {
     "pairwise, bf16": (Pairwise(), Half()),
     "pairwise, 8 bits": (Pairwise(), Quantize()),
-    "neighbours, bf16": (Neighbours("complete", patience_s=5.0), Half()),
-    "neighbours, 8 bits": (Neighbours("complete", patience_s=5.0), Quantize()),
+    "neighbours, bf16": (Neighbours("complete", exchange_timeout_s=5.0), Half()),
+    "neighbours, 8 bits": (Neighbours("complete", exchange_timeout_s=5.0), Quantize()),
 }
 
 
@@ -74,28 +76,28 @@ ROUNDED: dict[str, tuple[Mixing, Filter]] = {
 def test_rounded_models_are_one_up_to_the_rounding(mixing: Mixing, through: Filter) -> None:
     """They end because they are near, not because their patience does."""
     for seed in range(5):
-        flock = run(replace(scenario(seed, mixing), filters=(through,)))
-        assert spread(flock) < 0.02
-        for peer in flock.peers.values():
+        swarm = run(replace(scenario(seed, mixing), filters=(through,)))
+        assert spread(swarm) < 0.02
+        for peer in swarm.peers.values():
             assert peer.gossip is not None
-            assert peer.gossip._draining is not None
-            assert peer.gossip._draining.count < Drain.most
+            assert peer.gossip._termination is not None
+            assert peer.gossip._termination.far_count < TerminationRule.final_exchanges_max
 
 
 def test_all_learn_all_and_come_to_an_end_by_themselves() -> None:
     for seed in range(SEEDS):
-        wanted, flock = scenario(seed, Pairwise()), ended(seed, Pairwise())
-        for peer in flock.peers.values():
+        wanted, swarm = scenario(seed, Pairwise()), ended(seed, Pairwise())
+        for peer in swarm.peers.values():
             assert peer.gossip is not None
             assert peer.gossip.me.round == wanted.rounds
-            assert set(peer.gossip.me.seen) == set(wanted.weights)
-            assert min(peer.gossip.me.seen.values()) >= wanted.rounds
+            assert set(peer.gossip.me.counts.seen) == set(wanted.weights)
+            assert min(peer.gossip.me.counts.seen.values()) >= wanted.rounds
 
 
-def left_in_calm(flock: Flock) -> bool:
+def left_in_calm(swarm: GossipWorld) -> bool:
     """Whether the faults were over when the first one went: then nobody goes while anything is open between them."""
-    peers = flock.peers.values()
-    is_calm = min(peer.going_at for peer in peers) > flock.weather.until_s
+    peers = swarm.peers.values()
+    is_calm = min(peer.leaving_since for peer in peers) > swarm.conditions.until_s
     assert not (is_calm and any(peer.unsettled for peer in peers)), "somebody has left what was under way"
     return is_calm
 
@@ -107,7 +109,7 @@ def test_nobody_leaves_what_is_under_way_to_it(mixing: Mixing) -> None:
 
 def test_who_goes_without_asking_leaves_mass_behind(monkeypatch: Patch) -> None:
     """As it was: what was pushed to one that had gone could neither be added nor taken back."""
-    monkeypatch.setattr(PushSumMixer, "_part", lambda self, me, now: [])
+    monkeypatch.setattr(PushSumMixer, "_query_incoming", lambda self, me, now: [])
     with pytest.raises(AssertionError, match="under way"):
         sum(left_in_calm(run(scenario(seed, PushSum()))) for seed in range(SEEDS))
 
@@ -116,18 +118,22 @@ def counted(patch: Patch) -> None:
     """As it was: a number of turns, and then the others have had as many."""
 
     def over(self, me, now):
-        me.learn_of({me.node: self.policy.rounds + min(self.count, 12)})
-        return all(me.seen.get(node, 0) >= self.policy.rounds + 12 for node in {me.node, *me.live})
+        me.counts.merge({me.node: self.policy.rounds + min(self.far_count, 12)})
+        return all(me.counts.seen.get(node, 0) >= self.policy.rounds + 12 for node in {me.node, *me.peers.nodes})
 
-    patch.setattr(Draining, "over", over)
-    patch.setattr(Draining, "turned", lambda self: setattr(self, "count", self.count + 1))
-    patch.setattr(Draining, "pause_s", lambda self: self.policy.rest_s)
+    patch.setattr(Termination, "may_leave", over)
+    patch.setattr(Termination, "count_turn", lambda self: setattr(self, "far_count", self.far_count + 1))
+    patch.setattr(Termination, "pause_s", lambda self: self.policy.rest_s)
 
 
 def nobody_asked(patch: Patch) -> None:
     """Who is near goes, whatever the others need."""
-    over = Draining.over
-    patch.setattr(Draining, "over", lambda self, me, now: over(self, me, now) or self._says_near(me.seen[me.node]))
+    over = Termination.may_leave
+    patch.setattr(
+        Termination,
+        "may_leave",
+        lambda self, me, now: over(self, me, now) or me.counts.claims_near(me.counts.seen[me.node]),
+    )
 
 
 BUGS: dict[str, Callable[[Patch], None]] = {

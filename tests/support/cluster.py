@@ -14,39 +14,37 @@ from typing import Any
 
 import httpx
 
-from tests.coordinator.clients import client
-from tests.coordinator.node import Node
-from tests.coordinator.postgres import rows
-from tests.coordinator.server import OPERATOR, Api, Server, until
+from tests.support.clients import client
+from tests.support.coordinator import OPERATOR, Api, Server, until
+from tests.support.node import Node
+from tests.support.postgres import rows
 
 BODIES = "blobs"
 
 
 def settings(tmp_path: Path, url: str, lease_s: float = 30.0) -> dict[str, Any]:
     """What all of them have alike."""
-    return {"database_url": url, "owner_lease_s": lease_s, "blobs": str(tmp_path / BODIES)}
+    return {"database_url": url, "leader_lease_s": lease_s, "blobs": str(tmp_path / BODIES)}
 
 
-_SPEAKS = "CASE WHEN speaks = epoch THEN address ELSE '' END"
+_SPEAKS = "CASE WHEN speaks = term THEN address ELSE '' END"
 
 
-def deputies(url: str) -> dict[str, str]:
-    """The addresses of the deputies that answer, by name."""
-    found = rows(
-        url, f"SELECT name, {_SPEAKS} FROM leases WHERE name <> 'coordinator' AND speaks = epoch AND until > 0"
-    )
-    return {name.removeprefix("deputy:"): address for name, address in found}
+def followers(url: str) -> dict[str, str]:
+    """The addresses of the followers that answer, by name."""
+    found = rows(url, f"SELECT name, {_SPEAKS} FROM leases WHERE name <> 'coordinator' AND speaks = term AND until > 0")
+    return {name.removeprefix("follower:"): address for name, address in found}
 
 
 def owners(url: str) -> dict[str, str]:
-    """The address at which each job is answered for; empty: the lead's."""
-    known = deputies(url)
+    """The address at which each job is answered for; empty: the leader's."""
+    known = followers(url)
     return {job: known.get(owner, "") for job, owner in rows(url, "SELECT name, owner FROM jobs")}
 
 
 def lease(url: str) -> tuple[int, str]:
-    """The epoch, and the address of the owner that answers in it, if one does yet."""
-    found = rows(url, f"SELECT epoch, {_SPEAKS} FROM leases WHERE name = 'coordinator'")
+    """The term, and the address of the owner that answers in it, if one does yet."""
+    found = rows(url, f"SELECT term, {_SPEAKS} FROM leases WHERE name = 'coordinator'")
     return found[0] if found else (0, "")
 
 
@@ -69,16 +67,26 @@ class Fleet(Api):
         return self.members[next(self._turns) % len(self.members)].url
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Asked until somebody answers who can."""
+        """Asked until somebody answers who can.
+
+        A coordinator that loses its lease may create a job and answer 503. A client that asks again then
+        looks whether its job exists.
+        """
+        vain = 0
 
         def answered() -> httpx.Response | None:
+            nonlocal vain
             try:
                 found = super(Fleet, self).request(method, path, **more)
             except httpx.TransportError:
+                vain += 1
                 return None
+            vain += found.status_code == 503
             return found if found.status_code != 503 else None
 
         found: httpx.Response = until(f"an answer to {method} {path}", answered)
+        if vain and (method, path) == ("POST", "/api/v1/jobs") and found.status_code == 409:
+            return self.request("GET", f"{path}/{more['json']['spec']['name']}")
         return found
 
     def owner(self) -> Server:
@@ -123,12 +131,12 @@ def nodes_of(fleet: Fleet, count: int, sizes: dict[str, int], history: Any) -> l
 class Storm:
     """Trouble for some time: owners are killed and begun again, others are stopped for longer than their lease lasts.
 
-    `run` returns when all of it is over; then the figures are there. `struck` is the epoch of the last lead it struck.
+    `run` returns when all of it is over; then the figures are there. `struck` is the term of the last leader it struck.
     """
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self._fleet, self._rng = fleet, random.Random(seed)
-        self.kills = self.zombies = self.deputies = self.struck = self.answered = self.unanswered = 0
+        self.kills = self.zombies = self.followers = self.struck = self.answered = self.unanswered = 0
         self.longest_s = 0.0
 
     def run(self, seconds: float, pause_s: float) -> None:
@@ -146,42 +154,42 @@ class Storm:
             watching.join()
 
     def _strike(self) -> None:
-        """Something happens to the lead, or to a deputy, and is over."""
-        victim, epoch = self._victim()
+        """Something happens to the leader, or to a follower, and is over."""
+        victim, term = self._victim()
         if self._rng.random() < 0.6:
             victim.kill()
             self.kills += 1
             if self._rng.random() < 0.7:  # else it takes its own lease up again, at once
-                self._await(victim, epoch)
+                self._await(victim, term)
             victim.start(ready=False)
             return
         self.zombies += 1
         signal_of(victim, signal.SIGSTOP)
         try:
-            self._await(victim, epoch)
+            self._await(victim, term)
         finally:
             signal_of(victim, signal.SIGCONT)
 
     def _victim(self) -> tuple[Server, int]:
-        """The lead, or a deputy that owns a job, as often; and its epoch."""
-        at = {address: epoch for address, epoch in self._owning().items() if self._rng.random() < 0.5}
+        """The leader, or a follower that owns a job, as often; and its term."""
+        at = {address: term for address, term in self._owning().items() if self._rng.random() < 0.5}
         known = [one for one in self._fleet.members if one.pid and one.url in at]
         if known:
-            self.deputies += 1
+            self.followers += 1
             return known[0], at[known[0].url]
         self.struck, _ = lease(self._fleet.database_url)
         return self._fleet.owner(), 0
 
     def _owning(self) -> dict[str, int]:
-        """The epochs of deputies that own jobs, by address."""
-        owning = "leases.name = 'deputy:' || jobs.owner AND speaks = epoch"
-        return dict(rows(self._fleet.database_url, f"SELECT address, epoch FROM leases JOIN jobs ON {owning}"))
+        """The epochs of followers that own jobs, by address."""
+        owning = "leases.name = 'follower:' || jobs.owner AND speaks = term"
+        return dict(rows(self._fleet.database_url, f"SELECT address, term FROM leases JOIN jobs ON {owning}"))
 
-    def _await(self, gone: Server, epoch: int) -> None:
+    def _await(self, gone: Server, term: int) -> None:
         """Until its lease is another's, or it has none any more."""
         url = self._fleet.database_url
-        if epoch:
-            until("its jobs to be taken over", lambda: epoch not in (self._owning().get(gone.url), 0))
+        if term:
+            until("its jobs to be taken over", lambda: term not in (self._owning().get(gone.url), 0))
         else:
             until("another owner", lambda: lease(url)[1] not in ("", gone.url))
 
@@ -203,7 +211,7 @@ class Storm:
         return {
             "kills of an owner": self.kills,
             "owners stopped for longer than their lease": self.zombies,
-            "of these, deputies": self.deputies,
+            "of these, followers": self.followers,
             "epochs": lease(self._fleet.database_url)[0],
             "questions answered": self.answered,
             "questions not answered": self.unanswered,
@@ -219,11 +227,11 @@ def signal_of(server: Server, sig: int) -> None:
 def doubled(url: str) -> list[Any]:
     """What the journal and what follows from it have twice, or not at all: nothing of it may be."""
     twice = "SELECT job, {0}, count(*) FROM {1} GROUP BY job, {0} HAVING count(*) > 1"
-    found = rows(url, twice.format("seq", "events")) + rows(url, twice.format("number", "versions"))
+    found = rows(url, twice.format("seq", "journal")) + rows(url, twice.format("number", "versions"))
     for job, count, last in rows(url, "SELECT job, count(*), max(number) FROM versions GROUP BY job"):
         if count != last + 1:
             found.append((job, "versions", count, last))
-    for job, first, last, count in rows(url, "SELECT job, min(seq), max(seq), count(*) FROM events GROUP BY job"):
+    for job, first, last, count in rows(url, "SELECT job, min(seq), max(seq), count(*) FROM journal GROUP BY job"):
         if count != last - first + 1:
-            found.append((job, "events", first, last, count))
+            found.append((job, "journal", first, last, count))
     return found

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,11 +18,13 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 
-from shoal_coordinator import memory, serve
-from shoal_coordinator.driver import Driver
-from shoal_coordinator.service import Coordinator
+from shoal_coordinator import main
+from shoal_coordinator.composition.coordinator import Coordinator
+from shoal_coordinator.jobs.job_runner import JobRunner
 from shoal_coordinator.settings import Settings
-from tests.coordinator.clients import client
+from tests.support import coordinator_process
+from tests.support.clients import client
+from tests.support.forkserver import Forked, pipe
 
 T = TypeVar("T")
 
@@ -35,6 +34,7 @@ FAST: dict[str, Any] = {
     "port": 0,
     "operator_token": OPERATOR,
     "disk_reserve_bytes": 0,
+    "alert_disk_bytes": 0,  # how full the machine is must not show in a stream of events
     "lease_s": 30.0,
     "poll_s_max": 2.0,
     "traffic_flush_s": 0.2,
@@ -60,38 +60,6 @@ def until(what: str, found: Any, patience_s: float = PATIENCE_S, every_s: float 
             return value
         time.sleep(every_s)
     raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
-
-
-class Zygote:
-    """The process that forks coordinators."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.coordinator.zygote"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, **memory.KEEP, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
-
-    def ask(self, **command: Any) -> dict[str, Any]:
-        """One command and its answer."""
-        with self._lock:
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-            return answer
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(PATIENCE_S)
-        self._process.stdout.close()
 
 
 class Api:
@@ -139,12 +107,12 @@ class Api:
 
     def notes(self, name: str, kind: str = "") -> list[dict[str, Any]]:
         """A job's notes, of one kind or all."""
-        return [note for note in self.get(f"/jobs/{name}/notes", limit=5000)["notes"] if kind in ("", note["kind"])]
+        return [note for note in self.get(f"/jobs/{name}/events", limit=5000)["events"] if kind in ("", note["kind"])]
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Look into the database, past the coordinator."""
         if self.database_url:
-            from tests.coordinator import postgres
+            from tests.support import postgres
 
             return postgres.rows(self.database_url, query, *values)
         place = (self.folder / "shoal.db").absolute()
@@ -155,22 +123,25 @@ class Api:
 class Server(Api):
     """A coordinator in a process of its own, over one data folder, through any number of lives."""
 
-    def __init__(self, zygote: Zygote, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         super().__init__()
-        self._zygote, self.folder = zygote, folder
+        self.folder = folder
         self.settings = settled(folder, settings)
         self.database_url = self.settings.get("database_url", "")
         self.log = folder.parent / f"{folder.name}.log"
         self.url, self.pid, self.lives, self._status = "http://127.0.0.1:9", 0, 0, 0
+        self._process: Forked | None = None
 
     def start(self, crash: str = "", mutant: str = "", *, ready: bool = True) -> Server:
         """Begin a life. `ready`: wait until it can be used, or has died."""
         assert not self.pid
-        command = {"settings": self.settings, "log": str(self.log), "crash": crash, "mutant": mutant}
-        answer = self._zygote.ask(do="start", **command)
-        self.pid, self.lives = answer["pid"], self.lives + 1
-        if answer["port"] is not None:
-            self.url = f"http://127.0.0.1:{answer['port']}"
+        port, given = pipe()
+        life = (coordinator_process.main, self.settings, mutant, given)
+        self._process = Forked(*life, out=self.log, errors=self.log, more={"SHOAL_CRASH_AT": crash})
+        given.close()
+        self.pid, self.lives = self._process.pid, self.lives + 1
+        with port, contextlib.suppress(EOFError):  # it has died before it listened
+            self.url = f"http://127.0.0.1:{port.recv()}"
         if ready:
             until("the coordinator to be ready", lambda: self.ended() is not None or self._is_ready())
         return self
@@ -185,7 +156,8 @@ class Server(Api):
         """How this life ended (-9: killed), and reap it; None while it lasts."""
         if not self.pid:
             return self._status
-        found: int | None = self._zygote.ask(do="poll", pid=self.pid)["status"]
+        assert self._process is not None
+        found = self._process.poll()
         if found is not None:
             self._status = found
             self.pid = 0
@@ -222,9 +194,9 @@ class Inside(Api):
 
     def _run(self) -> None:
         try:
-            with serve.listen(self.settings) as sock:
-                self.url = serve.address(self.settings, sock)
-                self.server = serve.build(self.settings)
+            with main.bind(self.settings) as sock:
+                self.url = main.address(self.settings, sock)
+                self.server = main.build(self.settings)
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     self.loop = runner.get_loop()
                     runner.run(self._serve(sock))
@@ -263,8 +235,8 @@ class Inside(Api):
     def coordinator(self) -> Coordinator:
         return self.server.coordinator
 
-    def driver(self, job: str) -> Driver:
-        found = self.coordinator.records[job].driver
+    def runner(self, job: str) -> JobRunner:
+        found = self.coordinator.jobs.records[job].runner
         assert found is not None
         return found
 

@@ -31,14 +31,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from shoal import wire
 from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.hub import Hub
-from shoal.core.machine import Boot, Save, Send, Version
-from shoal.core.message import Ack, Fail, Idle, Join, Leave, Order, OrderId, Poll, Ref, Report, Stop
-from shoal.core.selection import of_info
-from shoal.runtime.store import FileBodies, digest_of
-from shoal.spec import parse_job
+from shoal.core.protocol.machine import ModelVersion, Restarted, Save, Send
+from shoal.core.protocol.message import Ack, BlobRef, Join, Leave, NoTask, Poll, Report, Stop, Task, TaskFailed, TaskId
+from shoal.core.scheduling.selection import parse_node_info
+from shoal.core.server.hub import Hub
+from shoal.jobs.spec import parse_job
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import digest_of
+from shoal.wire import codec
+from shoal.wire.payload import measure
 
 PREFIX = "/api/v1"
 PATIENCE_S = 60.0
@@ -72,7 +74,7 @@ class Coordinator:
     """State and routes. `plan` is a job file's values, without its name."""
 
     def __init__(self, folder: Path, jobs: dict[str, dict[str, Any]], tokens: tuple[str, ...] = ("sht_one",)) -> None:
-        self.bodies = FileBodies(folder / "bodies")
+        self.bodies = FileBlobs(folder / "bodies")
         self.changed = threading.Condition(threading.RLock())
         self.specs = {name: parse_job({"name": name, **plan}) for name, plan in jobs.items()}
         self.hubs = {name: self._hub(name) for name in jobs}
@@ -82,19 +84,19 @@ class Coordinator:
         self.faults: list[Fault] = []
         self.requests: Counter[str] = Counter()
         self.bytes_in = 0
-        self.counted: list[tuple[str, str, OrderId]] = []
+        self.counted: list[tuple[str, str, TaskId]] = []
         self.failed: list[str] = []
         self.metrics: list[dict[str, float]] = []
         self.refused: list[str] = []
         self.beats: list[tuple[str, float]] = []
         self.left: list[str] = []
-        self.versions: dict[str, list[Version]] = {name: [] for name in jobs}
+        self.versions: dict[str, list[ModelVersion]] = {name: [] for name in jobs}
         self.lose: Callable[[Request, Answer], bool] = lambda request, answer: False
 
     def _hub(self, name: str) -> Hub:
         spec = self.specs[name]
         hub = Hub(spec.plan(), spec.build_algorithm(), spec.build_schedule(), self.bodies)
-        hub.on(Boot(), 0.0)
+        hub.on(Restarted(), 0.0)
         return hub
 
     # Seen from tests
@@ -107,10 +109,10 @@ class Coordinator:
     def feed(self, job: str, event: Any) -> None:
         with self.changed:
             for effect in self.hubs[job].on(event, time.monotonic()):
-                if isinstance(effect, Save) and isinstance(effect.what, Version):
+                if isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                     self.versions[job].append(effect.what)
                 if isinstance(effect, Send) and isinstance(effect.body, Ack) and effect.body.counted:
-                    self.counted.append((job, effect.to, effect.body.order))
+                    self.counted.append((job, effect.to, effect.body.task))
             self.changed.notify_all()
 
     def wait(self, condition: Any, patience_s: float = PATIENCE_S) -> None:
@@ -119,7 +121,7 @@ class Coordinator:
             assert self.changed.wait_for(condition, patience_s), "it did not happen"
 
     def ended(self, job: str) -> bool:
-        return self.hubs[job].phase in ("done", "stopped")
+        return self.hubs[job].progress.phase in ("done", "stopped")
 
     # Routes
 
@@ -134,10 +136,10 @@ class Coordinator:
             return self._hello(request, node)
         if (method, path) == ("GET", "/work"):
             return self._work(request, node)
-        if (method, path) == ("POST", "/beat"):
+        if (method, path) == ("POST", "/heartbeat"):
             beat = json.loads(request.body)
             with self.changed:
-                self.beats.append((beat["order"], beat["progress"]))
+                self.beats.append((beat["task"], beat["progress"]))
                 self.changed.notify_all()
             return Answer(204)
         if (method, path) == ("POST", "/leave"):
@@ -167,21 +169,21 @@ class Coordinator:
 
     def _hello(self, request: Request, node: str) -> Answer:
         for job in self.hubs:
-            self.feed(job, Join(node, about=of_info(json.loads(request.body)["info"])))
-        return _json({"name": node, "protocol": 1, "lease_s": 15.0, "beat_s": 0.05, "wait_s_max": 5.0})
+            self.feed(job, Join(node, about=parse_node_info(json.loads(request.body)["info"])))
+        return _json({"name": node, "protocol": 1, "lease_s": 15.0, "heartbeat_s": 0.05, "wait_s_max": 5.0})
 
     def _work(self, request: Request, node: str) -> Answer:
         wait_s = float(request.query["wait_s"][0])
         held = {}
         for text in request.query.get("held", []):
-            job, _, order = text.rpartition(":")
-            boot, n, rev = (*map(int, order.split(".")), 0)[:3]
+            job, _, task = text.rpartition(":")
+            boot, n, rev = (*map(int, task.split(".")), 0)[:3]
             held[job] = (boot, n), rev
         until = time.monotonic() + wait_s
         with self.changed:
             while not request.gone():
                 for job, hub in self.hubs.items():
-                    if not hub.knows(node):
+                    if not hub.is_poll_repeated(node):
                         self.feed(job, Poll(node))
                     answer = self._news(job, hub, node, held.get(job))
                     if answer is not None:
@@ -190,16 +192,16 @@ class Coordinator:
                     break
         return Answer(204)
 
-    def _news(self, job: str, hub: Hub, node: str, held: tuple[OrderId, int] | None) -> Answer | None:
-        standing = hub.standing(node)
-        if isinstance(standing, Order) and (held is None or (standing.id, standing.rev) > held):
+    def _news(self, job: str, hub: Hub, node: str, held: tuple[TaskId, int] | None) -> Answer | None:
+        standing = hub.poll_reply(node)
+        if isinstance(standing, Task) and (held is None or (standing.id, standing.rev) > held):
             payload = b""
-            if standing.body is not None and standing.body.nbytes <= wire.INLINE_BYTES_MAX:
+            if standing.body is not None and standing.body.nbytes <= codec.INLINE_BYTES_MAX:
                 payload = self.bodies.open(standing.body)[:]
             return _frame(job, standing, payload)
         member = hub.roster.get(node)
-        answered = member.answered.order if member is not None and member.answered is not None else None
-        if isinstance(standing, Idle) and held is not None and held[0] != answered:
+        answered = member.last_ack.task if member is not None and member.last_ack is not None else None
+        if isinstance(standing, NoTask) and held is not None and held[0] != answered:
             return _frame(job, standing)
         told = isinstance(standing, Stop) and (held is not None or standing.foreign)
         return _frame(job, standing) if told else None
@@ -207,17 +209,17 @@ class Coordinator:
     def _job(self, request: Request, node: str, job: str, what: str, digest: str) -> Answer:
         if what == "":
             hub = self.hubs[job]
-            values = {"name": job, "state": hub.phase, "created_at": "2026-01-01T00:00:00Z"}
+            values = {"name": job, "state": hub.progress.phase, "created_at": "2026-01-01T00:00:00Z"}
             return _json({**values, "spec": self.specs[job].model_dump()})
-        if what == "bodies":
+        if what == "blobs":
             return self._body(request, node, digest)
-        frame = wire.decode(request.body)
+        frame = codec.decode(request.body)
         message = frame.message
-        if isinstance(message, Fail):
+        if isinstance(message, TaskFailed):
             with self.changed:
                 self.failed.append(message.error)
-                self.feed(job, Fail(node, message.order, message.error))
-            return _frame(job, self._ack(job, node, message.order))
+                self.feed(job, TaskFailed(node, message.task, message.error))
+            return _frame(job, self._ack(job, node, message.task))
         assert isinstance(message, Report), message
         return self._report(job, Report(node, *_rest(message)), frame.payload)
 
@@ -225,7 +227,7 @@ class Coordinator:
         hub = self.hubs[job]
         with self.changed:
             try:
-                answer = hub.verdict(report)
+                answer = hub.reports.check(report)
                 if answer is not None:
                     return _frame(job, answer)
                 norm = self._admit(report, payload)
@@ -234,53 +236,53 @@ class Coordinator:
                 return problem(422 if isinstance(error, InvalidPayload) else 409, error.code, error.message)
             self.metrics.append(report.metrics)
             self.feed(job, Report(report.node, *_rest(report)[:-1], norm))
-            return _frame(job, self._ack(job, report.node, report.order))
+            return _frame(job, self._ack(job, report.node, report.task))
 
     def _admit(self, report: Report, payload: bytes) -> float:
         if report.body is None:
             return 0.0
         if payload:
-            with self.bodies.incoming(report.node, report.body) as incoming:
+            with self.bodies.partials.incoming(report.node, report.body) as incoming:
                 incoming.write(payload)
                 incoming.finish()
         if not self.bodies.has(report.body.digest):
-            raise Refused("upload it again", code="body.missing")
-        return wire.measure(self.bodies.get(report.body))
+            raise Refused("upload it again", code="blob.missing")
+        return measure(self.bodies.get(report.body))
 
-    def _ack(self, job: str, node: str, order: OrderId) -> Ack:
+    def _ack(self, job: str, node: str, task: TaskId) -> Ack:
         member = self.hubs[job].roster.get(node)
-        if member is not None and member.answered is not None and member.answered.order == order:
-            return member.answered
-        return Ack(order, False, "nothing of that kind stands")
+        if member is not None and member.last_ack is not None and member.last_ack.task == task:
+            return member.last_ack
+        return Ack(task, False, "nothing of that kind stands")
 
     def _body(self, request: Request, node: str, digest: str) -> Answer:
         size = self.bodies.size(digest)
         if request.method == "GET":
             if size is None:
-                return problem(404, "body.unknown")
-            data = self.bodies.open(Ref(digest, size))[:]
+                return problem(404, "blob.unknown")
+            data = self.bodies.open(BlobRef(digest, size))[:]
             start = re.fullmatch(r"bytes=(\d+)-", request.headers.get("Range", ""))
             if start is None:
                 return Answer(200, data)
             said = f"bytes {start[1]}-{size - 1}/{size}"
             return Answer(206, data[int(start[1]) :], {"Content-Range": said})
         if request.method == "HEAD":
-            offset = self.bodies.offset(node, digest)
+            offset = self.bodies.partials.offset(node, digest)
             return Answer(200) if size is not None else Answer(404, b"", {"Upload-Offset": str(offset)})
         said = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", request.headers.get("Content-Range", ""))
         begin, total = (int(said[1]), int(said[2])) if said else (0, len(request.body))
         try:
-            with self.bodies.incoming(node, Ref(digest, total), begin) as incoming:
+            with self.bodies.partials.incoming(node, BlobRef(digest, total), begin) as incoming:
                 incoming.write(request.body)
                 incoming.finish()
         except (InvalidPayload, Refused) as error:
             self.refused.append(error.code)
-            return problem(416 if error.code == "body.offset" else 422, error.code, error.message)
+            return problem(416 if error.code == "blob.offset" else 422, error.code, error.message)
         return _json({"digest": digest, "bytes": total}, 201)
 
 
 def _rest(report: Report) -> tuple[Any, ...]:
-    return report.order, report.version, report.weight, report.body, report.metrics, report.norm
+    return report.task, report.version, report.weight, report.body, report.metrics, report.norm
 
 
 def _json(values: Any, status: int = 200) -> Answer:
@@ -288,7 +290,7 @@ def _json(values: Any, status: int = 200) -> Answer:
 
 
 def _frame(job: str, message: Any, payload: bytes = b"") -> Answer:
-    return Answer(200, wire.encode(wire.Frame(job, message, payload)), {"Content-Type": wire.MEDIA_TYPE})
+    return Answer(200, codec.encode(codec.Frame(job, message, payload)), {"Content-Type": codec.MEDIA_TYPE})
 
 
 @dataclass
@@ -359,7 +361,7 @@ class Handler(BaseHTTPRequestHandler):
     def _keep_half(self, fault: Fault, path: str, length: int) -> None:
         digest = path.rpartition("/")[2]
         node = self.coordinator.nodes[self.headers["Authorization"].removeprefix("Bearer ")]
-        with self.coordinator.bodies.incoming(node, Ref(digest, length)) as incoming:
+        with self.coordinator.bodies.partials.incoming(node, BlobRef(digest, length)) as incoming:
             incoming.write(self.rfile.read(length // 2))
         self._drop(fault)
 

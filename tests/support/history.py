@@ -7,8 +7,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tests.coordinator.node import History, advance, body, initial, weight
-from tests.coordinator.server import Api
+from tests.support.coordinator import Api
+from tests.support.node import History, advance, body, initial, weight
 
 
 def violations(api: Api, history: History, job: str, size: int, *, nodes: int, sums: str = "float64") -> list[str]:
@@ -20,9 +20,9 @@ def violations(api: Api, history: History, job: str, size: int, *, nodes: int, s
         found.append(f"versions are not consecutive: {numbers}")
     counted = Counter((entry[0], tuple(entry[1])) for row in rows for entry in json.loads(row[2]))
     found += [f"report {which} is counted {times} times" for which, times in counted.items() if times > 1]
-    for name, node, order, version, was_counted in history.acks:
-        if name == job and was_counted and counted[node, order] != 1:
-            found.append(f"acknowledged, not in any version: {node}'s report on {order} of version {version}")
+    for name, node, task, version, was_counted in history.acks:
+        if name == job and was_counted and counted[node, task] != 1:
+            found.append(f"acknowledged, not in any version: {node}'s report on {task} of version {version}")
     model = initial(size)
     for number, digest, text, total in rows:
         who = [entry[0] for entry in json.loads(text)]

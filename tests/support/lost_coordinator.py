@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 
-from shoal.trust.papers import Charter, open_charter
-from tests.coordinator.node import weight
-from tests.coordinator.server import Inside, until
-from tests.coordinator.stage import Stage, order_of
+from shoal.trust.documents import Charter, open_charter
+from tests.support.coordinator import Inside, until
+from tests.support.node import weight
+from tests.support.scenario import Stage, task_of
 
 
 @dataclass
@@ -55,22 +55,22 @@ def one_round(stage: Stage) -> None:
 
 def keep(stage: Stage, tmp_path: Path) -> Kept:
     """What n0 would hold after version 1."""
-    order, payload = order_of(stage.nodes[0], "main")
-    assert (order.version, order.body is not None) == (1, True)
-    papers = stage.send("n0", "GET", "/jobs/main/papers").json()
+    task, payload = task_of(stage.nodes[0], "main")
+    assert (task.version, task.body is not None) == (1, True)
+    documents = stage.send("n0", "GET", "/jobs/main/trust").json()
     key = tmp_path / "saved.pem"
     shutil.copy2(stage.running.folder / "coordinator.pem", key)
     spec, manifest = stage.running.job("main")["spec"], manifest_of(stage).json()["manifest"]
-    assert order.body is not None
-    return Kept(spec, payload, order.body.digest, papers["charter"], papers["roster"], manifest, key)
+    assert task.body is not None
+    return Kept(spec, payload, task.body.digest, documents["charter"], documents["roster"], manifest, key)
 
 
 def go_on(running: Inside, kept: Kept, **changes: Any) -> httpx.Response:
     """An operator brings what a node had."""
     digest = changes.pop("digest", kept.digest)
     model = changes.pop("model", kept.model)
-    put = running.request("PUT", f"/api/v1/bodies/{digest}", content=model)
+    put = running.request("PUT", f"/api/v1/blobs/{digest}", content=model)
     assert put.status_code in (200, 201), put.text
     spec = {**kept.spec, **changes.pop("spec", {})}
-    told = {"spec": spec, "start_model": digest, "goes_on": kept.texts(**changes)}
+    told = {"spec": spec, "start_model": digest, "restore": kept.texts(**changes)}
     return running.request("POST", "/api/v1/jobs", json=told)

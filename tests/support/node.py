@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from shoal import wire
-from shoal.core.message import Ack, Fail, Idle, Order, OrderId, Ref, Report, Stop
-from tests.coordinator.clients import client
+from shoal.core.protocol.message import Ack, BlobRef, NoTask, Report, Stop, Task, TaskFailed, TaskId
+from shoal.wire import codec
+from tests.support.clients import client
 
 Floats = npt.NDArray[np.float32]
 
@@ -68,17 +68,17 @@ def advance(model: Floats, version: int, nodes: Sequence[str], sums: str = "floa
 class History:
     """What nodes were told, for a checker to compare with what the coordinator did."""
 
-    acks: list[tuple[str, str, OrderId, int, bool]] = field(default_factory=list)
-    """(job, node, order, version, counted) of each acknowledged report on a training order."""
+    acks: list[tuple[str, str, TaskId, int, bool]] = field(default_factory=list)
+    """(job, node, task, version, counted) of each acknowledged report on a training task."""
     wrongs: list[str] = field(default_factory=list)
     enrolled: dict[str, str] = field(default_factory=dict)
     """Credentials by node."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def acknowledged(self, job: str, node: str, order: Order, ack: Ack) -> None:
+    def acknowledged(self, job: str, node: str, task: Task, ack: Ack) -> None:
         with self.lock:
-            if order.kind == "train":
-                self.acks.append((job, node, order.id, order.version, ack.counted))
+            if task.kind == "train":
+                self.acks.append((job, node, task.id, task.version, ack.counted))
 
     def wrong(self, text: str) -> None:
         with self.lock:
@@ -104,8 +104,8 @@ class Node(threading.Thread):
         self.key = hashlib.sha256(f"{name}{token}".encode()).hexdigest()
         self.client = client()
         self.client.headers["Shoal-Protocol"] = "1"
-        self.last: dict[str, OrderId] = {}
-        self.answered: set[tuple[str, OrderId]] = set()
+        self.last: dict[str, TaskId] = {}
+        self.answered: set[tuple[str, TaskId]] = set()
         self.over: set[str] = set()
         self.quit = threading.Event()
         self.unsure = False
@@ -171,88 +171,88 @@ class Node(threading.Thread):
 
     def step(self) -> None:
         """One poll, and what follows from it."""
-        last = {job: order for job, order in self.last.items() if job not in self.over}
+        last = {job: task for job, task in self.last.items() if job not in self.over}
         if self.unsure:
-            last, self.unsure = {job: order for job, order in last.items() if (job, order) not in self.answered}, False
+            last, self.unsure = {job: task for job, task in last.items() if (job, task) not in self.answered}, False
         held = [("held", f"{job}:{boot}.{n}") for job, (boot, n) in last.items()]
         found = self.ask("GET", "/work", params=[("wait_s", self.wait_s), *held])
         if found.status_code == 204:
             return
         assert found.status_code == 200, found.text
-        frame = wire.decode(found.content)
+        frame = codec.decode(found.content)
         match frame.message:
             case Stop():
                 self.over.add(frame.job)
-            case Idle():
+            case NoTask():
                 self.last.pop(frame.job, None)
-            case Order() as order:
-                self.obey(frame.job, order, frame.payload)
+            case Task() as task:
+                self.obey(frame.job, task, frame.payload)
 
-    def obey(self, job: str, order: Order, payload: bytes) -> None:
-        """Do an order and see its report acknowledged."""
-        if (job, order.id) in self.answered:
-            self.history.wrong(f"{self.node}: order {order.id} of {job} came again after its acknowledgement")
-        self.last[job] = order.id
-        if order.body is not None:
-            self.read(job, order.body, payload)
-        if self.fails_once and order.kind == "train":
+    def obey(self, job: str, task: Task, payload: bytes) -> None:
+        """Do a task and see its report acknowledged."""
+        if (job, task.id) in self.answered:
+            self.history.wrong(f"{self.node}: task {task.id} of {job} came again after its acknowledgement")
+        self.last[job] = task.id
+        if task.body is not None:
+            self.read(job, task.body, payload)
+        if self.fails_once and task.kind == "train":
             self.fails_once = False
-            self.fail(job, order)
+            self.fail(job, task)
             return
         if self.beats:
-            beat = {"job": job, "order": f"{order.id[0]}.{order.id[1]}", "progress": 0.5}
-            assert self.ask("POST", "/beat", json=beat).status_code == 204
-        ack = self.report(job, order)
-        self.history.acknowledged(job, self.node, order, ack)
-        self.answered.add((job, order.id))
+            beat = {"job": job, "task": f"{task.id[0]}.{task.id[1]}", "progress": 0.5}
+            assert self.ask("POST", "/heartbeat", json=beat).status_code == 204
+        ack = self.report(job, task)
+        self.history.acknowledged(job, self.node, task, ack)
+        self.answered.add((job, task.id))
 
-    def read(self, job: str, ref: Ref, payload: bytes) -> None:
-        """Get what an order names, and see that it is that."""
+    def read(self, job: str, ref: BlobRef, payload: bytes) -> None:
+        """Get what a task names, and see that it is that."""
         if not payload:
-            found = self.ask("GET", f"/jobs/{job}/bodies/{ref.digest}")
-            if found.status_code == 409:  # the order has been withdrawn meanwhile
+            found = self.ask("GET", f"/jobs/{job}/blobs/{ref.digest}")
+            if found.status_code == 409:  # the task has been withdrawn meanwhile
                 return
             assert found.status_code == 200, found.text
             payload = found.content
         assert hashlib.sha256(payload).hexdigest() == ref.digest, f"{self.node}: the model of {job} is not its digest"
 
-    def result(self, job: str, order: Order) -> tuple[bytes, float, dict[str, float]]:
-        """(body, weight, metrics) that answer an order."""
+    def result(self, job: str, task: Task) -> tuple[bytes, float, dict[str, float]]:
+        """(body, weight, metrics) that answer a task."""
         size = self.sizes[job]
-        if order.kind == "init":
+        if task.kind == "init":
             return body(initial(size)), 1.0, {}
-        score = {"eval/accuracy": order.version / 1024, "eval/examples": 8.0}
-        if order.kind == "evaluate":
-            return b"", 0.0, {"train/loss": 0.25} if order.numbers.get("probe") else score
-        return body(displacement(self.node, order.version, size)), weight(self.node), {**score, "train/loss": 0.5}
+        score = {"eval/accuracy": task.version / 1024, "eval/examples": 8.0}
+        if task.kind == "evaluate":
+            return b"", 0.0, {"train/loss": 0.25} if task.numbers.get("probe") else score
+        return body(displacement(self.node, task.version, size)), weight(self.node), {**score, "train/loss": 0.5}
 
-    def report(self, job: str, order: Order) -> Ack:
+    def report(self, job: str, task: Task) -> Ack:
         """Send the result until it is acknowledged, the body before it where it is large."""
-        data, share, metrics = self.result(job, order)
-        ref = Ref(hashlib.sha256(data).hexdigest(), len(data)) if data else None
-        frame = wire.Frame(job, Report(self.node, order.id, order.version, share, ref, metrics))
-        large = len(data) > wire.INLINE_BYTES_MAX
-        content = wire.encode(frame if large else wire.Frame(job, frame.message, data))
+        data, share, metrics = self.result(job, task)
+        ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data)) if data else None
+        frame = codec.Frame(job, Report(self.node, task.id, task.version, share, ref, metrics))
+        large = len(data) > codec.INLINE_BYTES_MAX
+        content = codec.encode(frame if large else codec.Frame(job, frame.message, data))
         here = False
         while True:
             if large and not here:
                 here = self.upload(job, ref, data)
             found = self.ask("POST", f"/jobs/{job}/reports", content=content)
-            if found.status_code == 409 and found.json()["code"] == "body.missing":
+            if found.status_code == 409 and found.json()["code"] == "blob.missing":
                 here = False
                 time.sleep(PAUSE_S)
                 continue
             if found.status_code == 200:
-                ack = wire.decode(found.content).message
+                ack = codec.decode(found.content).message
                 assert isinstance(ack, Ack)
                 return ack
-            self.history.wrong(f"{self.node}: report on {order} of {job} got {found.status_code} {found.text}")
-            return Ack(order.id, False, "refused")
+            self.history.wrong(f"{self.node}: report on {task} of {job} got {found.status_code} {found.text}")
+            return Ack(task.id, False, "refused")
 
-    def upload(self, job: str, ref: Ref | None, data: bytes) -> bool:
+    def upload(self, job: str, ref: BlobRef | None, data: bytes) -> bool:
         """PUT a body, resuming what broke off; True when it is there, or is not wanted any more."""
         assert ref is not None
-        path, start = f"/jobs/{job}/bodies/{ref.digest}", 0
+        path, start = f"/jobs/{job}/blobs/{ref.digest}", 0
         broken = self.breaks_uploads
         while True:
             if broken:
@@ -264,7 +264,7 @@ class Node(threading.Thread):
                 found = self.once("PUT", path, content=data[start:], headers=headers)
             if found is not None and found.status_code in (200, 201):
                 return True
-            if found is not None and found.status_code == 409 and found.json()["code"] in ("order.none", "job.ended"):
+            if found is not None and found.status_code == 409 and found.json()["code"] in ("task.none", "job.ended"):
                 return True  # the report's answer will say what became of it
             time.sleep(PAUSE_S)
             look = self.ask("HEAD", path)
@@ -285,9 +285,9 @@ class Node(threading.Thread):
         except (OSError, httpx.HTTPError):
             return
 
-    def fail(self, job: str, order: Order) -> None:
-        """Say that an order cannot be done."""
-        content = wire.encode(wire.Frame(job, Fail(self.node, order.id, "no luck")))
+    def fail(self, job: str, task: Task) -> None:
+        """Say that a task cannot be done."""
+        content = codec.encode(codec.Frame(job, TaskFailed(self.node, task.id, "no luck")))
         found = self.ask("POST", f"/jobs/{job}/failures", content=content)
         assert found.status_code == 200, found.text
 

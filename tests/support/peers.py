@@ -6,16 +6,16 @@ from typing import Any
 
 import httpx
 
-from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, Roster, open_charter, unseal
-from tests.coordinator.stage import Stage
+from shoal.trust.documents import Charter, Roster, open_charter, verify_document
+from shoal.trust.keys import SigningKey
+from tests.support.scenario import Stage
 
 GOSSIP = {"allowed": True}
-KEYS = {name: Key.make() for name in ("n0", "n1", "n2", "other")}
+KEYS = {name: SigningKey.make() for name in ("n0", "n1", "n2", "other")}
 OPEN: dict[str, Any] = {"lease_s": 86_400.0}
 
 
-def shown(name: str, port: int = 9001, key: str = "") -> dict[str, Any]:
+def peer_info(name: str, port: int = 9001, key: str = "") -> dict[str, Any]:
     """What a node shows of itself; without a port nobody can call it."""
     urls = [f"http://10.0.0.{name[-1]}:{port}"] if port else []
     return {"pub": KEYS[key or name].pub, "urls": urls, "inbound": bool(urls)}
@@ -29,34 +29,34 @@ def poll(stage: Stage, name: str, **params: Any) -> str:
     """The lease that a poll of that node is answered with."""
     found = stage.send(name, "GET", "/work", params={"wait_s": 0, **params})
     assert found.status_code in (200, 204)
-    return found.headers.get("shoal-lease", "")
+    return found.headers.get("shoal-term", "")
 
 
-def papers(stage: Stage, name: str = "n0", job: str = "main") -> tuple[Charter, Roster]:
-    """A job's papers, as a node takes them."""
-    found = stage.send(name, "GET", f"/jobs/{job}/papers")
+def documents(stage: Stage, name: str = "n0", job: str = "main") -> tuple[Charter, Roster]:
+    """A job's documents, as a node takes them."""
+    found = stage.send(name, "GET", f"/jobs/{job}/trust")
     assert found.status_code == 200, found.text
     answer = found.json()
     charter = open_charter(answer["charter"].encode())
-    roster = unseal(answer["roster"].encode(), Roster, charter)
+    roster = verify_document(answer["roster"].encode(), Roster, charter)
     assert roster.version == answer["version"]
     assert found.headers["etag"] == f'"{roster.version}"'
     return charter, roster
 
 
-def enter(stage: Stage, *names: str) -> None:
+def join_as_peers(stage: Stage, *names: str) -> None:
     """These nodes become peers."""
     for name in names:
-        assert hello(stage, name, shown(name)).status_code == 200
+        assert hello(stage, name, peer_info(name)).status_code == 200
         poll(stage, name)
 
 
-def word(boot: int = 1, **changes: Any) -> dict[str, Any]:
+def status_report(boot: int = 1, **changes: Any) -> dict[str, Any]:
     """What a peer tells, right but for the changes."""
     edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1, "carried": 0}
     told = {"boot": boot, "state": "away", "term": 2, "round": 17, "weight": 1200.0, "seen": {"n0": 17, "n1": 16}}
     return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "sketch": [0.5] * 32, **changes}
 
 
-def tell(stage: Stage, name: str = "n0", **told: Any) -> httpx.Response:
-    return stage.send(name, "POST", "/jobs/main/peering", json=told)
+def send_status(stage: Stage, name: str = "n0", **told: Any) -> httpx.Response:
+    return stage.send(name, "POST", "/jobs/main/peer-status", json=told)

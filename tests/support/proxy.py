@@ -20,12 +20,12 @@ ENDPOINTS: dict[str, str] = {
     "hello": r"POST /api/v1/hello",
     "work": r"GET /api/v1/work",
     "report": r"POST /api/v1/jobs/[^/]+/reports",
-    "upload": r"PUT /api/v1/jobs/[^/]+/bodies/",
-    "uploaded": r"HEAD /api/v1/jobs/[^/]+/bodies/",
-    "download": r"GET /api/v1/jobs/[^/]+/bodies/",
+    "upload": r"PUT /api/v1/jobs/[^/]+/blobs/",
+    "uploaded": r"HEAD /api/v1/jobs/[^/]+/blobs/",
+    "download": r"GET /api/v1/jobs/[^/]+/blobs/",
     "failure": r"POST /api/v1/jobs/[^/]+/failures",
     "status": r"POST /api/v1/jobs/[^/]+/status",
-    "beat": r"POST /api/v1/beat",
+    "beat": r"POST /api/v1/heartbeat",
     "leave": r"POST /api/v1/leave",
 }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 PATIENCE_S = 60.0
@@ -59,3 +61,18 @@ def closed_after(raw: socket.socket, trickle: bytes = b"", every_s: float = 0.1)
         except ConnectionError:
             return time.monotonic() - started
     raise AssertionError(f"still open after {PATIENCE_S:g} s")
+
+
+def assert_problem(answered: bytes) -> dict[str, Any]:
+    """Return the problem that a whole response is, its form checked."""
+    first, _, rest = answered.partition(b"\r\n")
+    lines, _, text = rest.partition(b"\r\n\r\n")
+    headers = dict(line.lower().split(b": ", 1) for line in lines.split(b"\r\n"))
+    assert headers[b"content-type"] == b"application/problem+json"
+    assert headers[b"connection"] == b"close"
+    assert int(headers[b"content-length"]) == len(text)
+    found: dict[str, Any] = json.loads(text)
+    assert first.split()[1] == str(found["status"]).encode()
+    assert found["detail"]
+    assert found["hint"]
+    return found

@@ -1,20 +1,23 @@
-"""A job at a moment that tests like: two nodes have an order each, a third has none, nothing has been reported."""
+"""A job at a moment that tests like: two nodes have a task each, a third has none, nothing has been reported."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import numpy.typing as npt
+import pytest
 
-from shoal import wire
-from shoal.core.message import Order, Ref, Report
-from tests.coordinator.node import History, Node, body, displacement, initial
-from tests.coordinator.server import Inside, until
+from shoal.core.protocol.message import BlobRef, Report, Task
+from shoal.wire import codec
+from tests.support.coordinator import Inside, until
+from tests.support.node import History, Node, body, displacement, initial
 
 SIZE = 10
 CHANGES = ("up_bytes", "down_bytes", "last_seen_s", "failures", "last_error", "eta_s")
@@ -28,28 +31,28 @@ def by_hand(running: Inside, name: str, jobs: dict[str, int] | None = None) -> N
     return node
 
 
-def order_of(node: Node, job: str) -> tuple[Order, bytes]:
-    """The order that stands for a node in a job, and what came with it."""
+def task_of(node: Node, job: str) -> tuple[Task, bytes]:
+    """The task that stands for a node in a job, and what came with it."""
 
-    def look() -> tuple[Order, bytes] | None:
+    def look() -> tuple[Task, bytes] | None:
         found = node.ask("GET", "/work", params={"wait_s": 1, "job": job})
         if found.status_code == 204:
             return None
-        frame = wire.decode(found.content)
-        return (frame.message, frame.payload) if isinstance(frame.message, Order) else None
+        frame = codec.decode(found.content)
+        return (frame.message, frame.payload) if isinstance(frame.message, Task) else None
 
-    answer: tuple[Order, bytes] = until("an order", look)
+    answer: tuple[Task, bytes] = until("a task", look)
     return answer
 
 
 @dataclass
 class Stage:
-    """Nodes n0 and n1 hold training orders of version 0 of `job`; n2 is a member without one."""
+    """Nodes n0 and n1 hold training tasks of version 0 of `job`; n2 is a member without one."""
 
     running: Inside
     job: str
     nodes: list[Node] = field(default_factory=list)
-    orders: dict[str, Order] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
 
     def close(self) -> None:
         for node in self.nodes:
@@ -57,17 +60,17 @@ class Stage:
 
     def picture(self) -> dict[str, Any]:
         """All that a refused request must leave as it was."""
-        driver, database = self.running.driver(self.job), self.running
-        hub = driver.hub
+        runner, database = self.running.runner(self.job), self.running
+        hub = runner.hub
         job = {name: value for name, value in database.job(self.job).items() if name not in CHANGES}
         return {
             "job": job,
             "versions": database.rows("SELECT number, digest, reports, weight, metrics FROM versions"),
-            "events": database.rows("SELECT count(*), max(seq) FROM events"),
-            "hub": json.dumps(hub.state(), sort_keys=True, default=str),
-            "reports": [asdict(report) for report in hub.gathered.reports],
-            "sum": (hub.gathered.totals.weight, hub.gathered.totals.trees.keys()),
-            "bodies": driver.bodies.digests(),
+            "events": database.rows("SELECT count(*), max(seq) FROM journal"),
+            "hub": json.dumps(hub.snapshot(), sort_keys=True, default=str),
+            "reports": [asdict(report) for report in hub.state.round.reports],
+            "sum": (hub.state.sum.totals.weight, hub.state.sum.totals.trees.keys()),
+            "bodies": runner.blobs.digests(),
             "people": database.rows("SELECT name, secret, revoked FROM nodes ORDER BY name"),
         }
 
@@ -75,12 +78,12 @@ class Stage:
         self, values: npt.NDArray[Any] | bytes | None = None, node: str = "n0", **changes: Any
     ) -> tuple[bytes, bytes]:
         """(head, payload) of a node's report, right but for the changes."""
-        order = self.orders[node]
+        task = self.tasks[node]
         if values is None:
-            values = displacement(node, order.version, SIZE)
+            values = displacement(node, task.version, SIZE)
         data = values if isinstance(values, bytes) else body(values)
-        ref = Ref(hashlib.sha256(data).hexdigest(), len(data))
-        values_of = {"type": "report", **asdict(Report(node, order.id, order.version, 5.0, ref, {}))}
+        ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
+        values_of = {"type": "report", **asdict(Report(node, task.id, task.version, 5.0, ref, {}))}
         values_of.pop("norm")
         head = json.dumps({"shoal": 1, "job": self.job, **values_of, **changes}).encode()
         return len(head).to_bytes(4, "big") + head, data
@@ -107,11 +110,11 @@ def set_up(running: Inside, job: str = "main", size: int = SIZE, rounds: int = 3
     stage = Stage(running, job)
     running.begin(job, nodes=2, rounds=rounds, **spec)
     stage.nodes += [by_hand(running, name, {job: size}) for name in ("n0", "n1")]
-    order, _ = order_of(stage.nodes[0], job)
-    assert order.kind == "init"
-    assert stage.nodes[0].report(job, order).counted
+    task, _ = task_of(stage.nodes[0], job)
+    assert task.kind == "init"
+    assert stage.nodes[0].report(job, task).counted
     for node in stage.nodes:
-        stage.orders[node.node], payload = order_of(node, job)
+        stage.tasks[node.node], payload = task_of(node, job)
         assert payload in (b"", body(initial(size)))
     stage.nodes.append(by_hand(running, "n2", {job: size}))
     return stage
@@ -132,3 +135,8 @@ def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 
 ZEROS = np.zeros(SIZE, np.float32)
+
+
+def set_free_bytes(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Let every disk have so much free space."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=nbytes, f_frsize=1))

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
-from shoal_coordinator import views
+from shoal_coordinator.schemas.jobs import JobEventView, JobView, VersionView
+from shoal_coordinator.schemas.nodes import JobNode
 
 BASE = "/api/v1"
 
@@ -161,7 +162,7 @@ def a_job(**changed: Any) -> dict[str, Any]:
         "down_bytes": 234_567,
         "spec": {"name": "digits"},
     }
-    return views.Job.model_validate(values | changed).model_dump(mode="json")
+    return JobView.model_validate(values | changed).model_dump(mode="json")
 
 
 def a_node(name: str = "node-1", **changed: Any) -> dict[str, Any]:
@@ -170,7 +171,7 @@ def a_node(name: str = "node-1", **changed: Any) -> dict[str, Any]:
         "name": name,
         "state": "training",
         "progress": 0.5,
-        "order": "1.7",
+        "task": "1.7",
         "version": 2,
         "reports": 2,
         "weight": 258.0,
@@ -183,14 +184,14 @@ def a_node(name: str = "node-1", **changed: Any) -> dict[str, Any]:
         "last_error": None,
         "info": {},
     }
-    return views.JobNode.model_validate(values | changed).model_dump(mode="json")
+    return JobNode.model_validate(values | changed).model_dump(mode="json")
 
 
 def a_note(number: int, **changed: Any) -> dict[str, Any]:
     """A note of a job."""
     values = {"id": number, "at": "2026-01-02T03:04:05.000Z", "version": 2, "kind": "decision", "node": None}
     text = f"version {number}: 4 of 4 reports"
-    return views.Note.model_validate(values | {"text": text} | changed).model_dump(mode="json")
+    return JobEventView.model_validate(values | {"text": text} | changed).model_dump(mode="json")
 
 
 def a_version(number: int, **changed: Any) -> dict[str, Any]:
@@ -213,4 +214,4 @@ def a_version(number: int, **changed: Any) -> dict[str, Any]:
         "down_bytes": 20,
         "total_bytes": 30 * number,
     }
-    return views.Version.model_validate(values | changed).model_dump(mode="json")
+    return VersionView.model_validate(values | changed).model_dump(mode="json")

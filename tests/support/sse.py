@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from tests.coordinator.clients import client
+from tests.support.clients import client
 
 
 class Event(NamedTuple):

@@ -9,10 +9,21 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shoal.trust.envelope import Request, Signer, read_request, sha256
-from shoal.trust.gatekeeper import Gatekeeper
-from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, Invitation, JoinCert, Lease, Manifest, ModeRecord, Paper, Peer, Roster, seal
+from shoal.trust.documents import (
+    Charter,
+    Document,
+    Invitation,
+    JoinCert,
+    Manifest,
+    ModeRecord,
+    Roster,
+    RosterEntry,
+    SignedLease,
+    sign_document,
+)
+from shoal.trust.envelope import SignedRequest, Signer, read_request, sha256
+from shoal.trust.keys import SigningKey
+from shoal.trust.request_verifier import RequestVerifier
 
 NOW = 1_800_000_000
 DAY = 86_400
@@ -21,16 +32,16 @@ BODY = b"a model"
 
 
 @cache
-def key(name: str) -> Key:
-    return Key(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
+def key(name: str) -> SigningKey:
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
 
 
 CHARTER = Charter("digits", SHA, SHA, key("coordinator").pub, key("operator").pub, {"quorum": "any", "peers": 2})
 
 
-def peer(name: str, node: str = "") -> Peer:
+def peer(name: str, node: str = "") -> RosterEntry:
     mine = key(name)
-    return Peer(node or name, mine.peer_id, mine.pub, (f"http://10.0.0.1:80/{name}",), True, 100)
+    return RosterEntry(node or name, mine.peer_id, mine.pub, (f"http://10.0.0.1:80/{name}",), True, 100)
 
 
 def roster(version: int = 1, names: str = "abc", revoked: str = "") -> Roster:
@@ -47,11 +58,11 @@ def mode(term: int = 3, seq: int = 1, **more: Any) -> ModeRecord:
     return replace(found, **more)
 
 
-def lease(term: int = 3, boot: int = 5, seq: int = 1) -> Lease:
-    return Lease("digits", term, boot, seq, 12, "server", 15)
+def lease(term: int = 3, boot: int = 5, seq: int = 1) -> SignedLease:
+    return SignedLease("digits", term, boot, seq, 12, "server", 15)
 
 
-def papers() -> list[Paper]:
+def documents() -> list[Document]:
     """One of each type, and a mode record of either signer."""
     manifest = Manifest("digits", 3, 5, 7, SHA, (SHA, SHA[::-1]), 12)
     invitation = Invitation("digits", "0f" * 16, 3, 500, NOW + DAY)
@@ -59,17 +70,17 @@ def papers() -> list[Paper]:
     return [CHARTER, cert(), roster(revoked="e"), invitation, *modes, manifest, lease()]
 
 
-def sealed(paper: Paper, charter: Charter = CHARTER) -> bytes:
-    operators = isinstance(paper, Charter | Invitation) or (
-        isinstance(paper, ModeRecord) and paper.signer == "operator"
+def sealed(document: Document, charter: Charter = CHARTER) -> bytes:
+    operators = isinstance(document, Charter | Invitation) or (
+        isinstance(document, ModeRecord) and document.signer == "operator"
     )
-    return seal(paper, key("operator" if operators else "coordinator"), charter)
+    return sign_document(document, key("operator" if operators else "coordinator"), charter)
 
 
-def gate(name: str = "a", **more: Any) -> Gatekeeper:
-    """A peer's gatekeeper that holds the roster."""
-    found = Gatekeeper(CHARTER, key(name).peer_id)
-    found.take_roster(sealed(roster(**more)))
+def gate(name: str = "a", **more: Any) -> RequestVerifier:
+    """A peer's request verifier that holds the roster."""
+    found = RequestVerifier(CHARTER, key(name).peer_id)
+    found.update_roster(sealed(roster(**more)))
     return found
 
 
@@ -77,15 +88,15 @@ def signer(name: str = "b", boot: int = 1, charter: Charter = CHARTER) -> Signer
     return Signer(key(name), charter, boot)
 
 
-def ask(said: Signer, to: str = "a", body: bytes = BODY) -> Request:
+def ask(said: Signer, to: str = "a", body: bytes = BODY) -> SignedRequest:
     return said.request(key(to).peer_id, "PUT", "/p2p/x/b.1.7", "slot=1&q=%20", sha256(body))
 
 
-def arrived(request: Request) -> Request:
+def arrived(request: SignedRequest) -> SignedRequest:
     """The same request after its way through text."""
     return read_request(request.method, request.path, request.query, request.headers().items())
 
 
-def come(door: Gatekeeper, request: Request, body: bytes = BODY, wall_s: int = NOW) -> str:
+def come(keeper: RequestVerifier, request: SignedRequest, body: bytes = BODY, wall_s: int = NOW) -> str:
     """The whole way in."""
-    return door.admit(door.examine(arrived(request), wall_s), sha256(body), wall_s)
+    return keeper.admit(keeper.examine(arrived(request), wall_s), sha256(body), wall_s)

@@ -9,32 +9,32 @@ from typing import Any
 
 import pytest
 
-from shoal.checkpoint import TERMS_MAX, Offer, Rejected, choose, offer_of
 from shoal.core.errors import InvalidPayload
-from shoal.spec import parse_job
-from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, Manifest, Peer, Roster, config_sha, seal
+from shoal.jobs.spec import parse_job
+from shoal.recovery.checkpoint import TERMS_MAX, CheckpointOffer, RejectedOffer, choose, offer_of
+from shoal.trust.documents import Charter, Manifest, Roster, RosterEntry, config_sha, sign_document
+from shoal.trust.keys import SigningKey
 
-KEY, OTHER, A = Key.make(), Key.make(), Key.make()
+KEY, OTHER, A = SigningKey.make(), SigningKey.make(), SigningKey.make()
 SPEC = parse_job({"name": "digits", "algorithm": {"name": "fedavg", "lr": 0.1}}).model_dump(mode="json")
 SHA = "0123456789abcdef" * 4
 CHARTER = Charter("digits", config_sha(SPEC), SHA, KEY.pub, KEY.pub)
-PEER = Peer("a", A.peer_id, A.pub, (), False, 10)
+PEER = RosterEntry("a", A.peer_id, A.pub, (), False, 10)
 
 
-def manifest(version: int, term: int = 1, *, sha: str = "", charter: Charter = CHARTER, key: Key = KEY) -> bytes:
-    return seal(Manifest("digits", term, term, version, sha or f"{version:064x}", (), version), key, charter)
+def manifest(version: int, term: int = 1, *, sha: str = "", charter: Charter = CHARTER, key: SigningKey = KEY) -> bytes:
+    return sign_document(Manifest("digits", term, term, version, sha or f"{version:064x}", (), version), key, charter)
 
 
-def offer(node: str, *manifests: bytes, roster: int = 1, charter: Charter = CHARTER, **more: Any) -> Offer:
+def offer(node: str, *manifests: bytes, roster: int = 1, charter: Charter = CHARTER, **more: Any) -> CheckpointOffer:
     key = KEY if charter.coordinator_pub == KEY.pub else OTHER
-    papers = [seal(paper, key, charter) for paper in (charter, Roster("digits", roster, (PEER,)))]
+    documents = [sign_document(document, key, charter) for document in (charter, Roster("digits", roster, (PEER,)))]
     given: dict[str, Any] = {"spec": SPEC, "created_at": "2026-01-02T03:04:05.678Z", "term": 1}
-    given |= {"charter": papers[0], "roster": papers[1], "manifests": manifests}
-    return Offer(f"/srv/{node}", node, "digits", **(given | more))
+    given |= {"charter": documents[0], "roster": documents[1], "manifests": manifests}
+    return CheckpointOffer(f"/srv/{node}", node, "digits", **(given | more))
 
 
-def codes(rejected: list[Rejected]) -> list[tuple[str, str, str]]:
+def codes(rejected: list[RejectedOffer]) -> list[tuple[str, str, str]]:
     return [(one.node, one.what, one.code) for one in rejected]
 
 
@@ -54,7 +54,7 @@ def test_all_who_have_it_and_the_newest_roster_and_the_highest_term() -> None:
     ((choice,), rejected) = choose(offers, KEY.pub)
     assert ([one.node for one in choice.holders], choice.roster, choice.term) == (["a", "b"], offers[1].roster, 8)
     assert (choice.peers, rejected) == (("a",), [])
-    told = choice.goes_on("b")
+    told = choice.restore_request("b")
     assert (told["node"], told["term"], told["manifest"]) == ("b", 8, manifest(7).decode())
 
 
@@ -68,7 +68,7 @@ def test_a_forged_newer_one_is_refused_by_name() -> None:
     assert codes(rejected) == [("b", "manifest of version 99", "trust.signature")]
 
 
-WRONG: dict[str, tuple[Callable[[], Offer], tuple[str, str, str]]] = {
+WRONG: dict[str, tuple[Callable[[], CheckpointOffer], tuple[str, str, str]]] = {
     "another coordinator's": (
         lambda: offer("b", charter=replace(CHARTER, coordinator_pub=OTHER.pub, operator_pub=OTHER.pub)),
         ("b", "charter", "restore.key"),

@@ -1,4 +1,4 @@
-"""A paper is read as it was signed, or not at all; and of two it is clear which one holds."""
+"""A document is read as it was signed, or not at all; and of two it is clear which one holds."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import NotAllowed, Refused
-from shoal.core.machine import HUB
-from shoal.trust.papers import (
+from shoal.core.protocol.machine import HUB
+from shoal.trust.documents import (
     CLOCK_SLACK_S,
     PEERS_MAX,
     REVOKED_MAX,
     Charter,
+    Document,
     Invitation,
     JoinCert,
-    Lease,
     Manifest,
     ModeRecord,
-    Paper,
-    Peer,
     Roster,
+    RosterEntry,
+    SignedLease,
     canonical,
     open_charter,
-    seal,
+    sign_document,
     supersedes,
-    unseal,
+    verify_document,
 )
-from tests.trust.job import CHARTER, DAY, NOW, SHA, cert, key, lease, mode, papers, peer, roster, sealed
+from tests.trust.job import CHARTER, DAY, NOW, SHA, cert, documents, key, lease, mode, peer, roster, sealed
 
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,62}", fullmatch=True).filter(lambda name: name != HUB)
 SHAS = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
@@ -44,7 +44,7 @@ URLS = st.lists(st.from_regex(r"https?://[!-~]{1,200}", fullmatch=True), max_siz
 MODES = st.sampled_from(["gossip", "server"])
 JOB = st.just("digits")
 PEERS = st.builds(
-    lambda name, mine, urls, inbound, n: Peer(name, mine.peer_id, mine.pub, urls, inbound, n),
+    lambda name, mine, urls, inbound, n: RosterEntry(name, mine.peer_id, mine.pub, urls, inbound, n),
     *(NAMES, KEYS, URLS, st.booleans(), WHOLE),
 )
 CERTS = st.builds(
@@ -61,7 +61,7 @@ def rosters(draw: st.DrawFn) -> Roster:
 
 
 SIGNERS = st.sampled_from(["coordinator", "operator"])
-EACH: dict[type[Paper], st.SearchStrategy[Any]] = {
+EACH: dict[type[Document], st.SearchStrategy[Any]] = {
     JoinCert: CERTS,
     Roster: rosters(),
     ModeRecord: st.builds(ModeRecord, JOB, WHOLE, WHOLE, MODES, WHOLE, SHAS, TEXTS, SIGNERS),
@@ -69,11 +69,16 @@ EACH: dict[type[Paper], st.SearchStrategy[Any]] = {
     Invitation: st.builds(
         Invitation, JOB, st.from_regex(r"[0-9a-f]{32}", fullmatch=True), st.integers(1, 4096), WHOLE, WHOLE
     ),
-    Lease: st.builds(Lease, JOB, WHOLE, WHOLE, WHOLE, WHOLE, MODES, WHOLE),
+    SignedLease: st.builds(SignedLease, JOB, WHOLE, WHOLE, WHOLE, WHOLE, MODES, WHOLE),
 }
-PAPERS: st.SearchStrategy[Paper] = st.one_of(*EACH.values())
+PAPERS: st.SearchStrategy[Document] = st.one_of(*EACH.values())
 POLICIES = st.dictionaries(NAMES, st.one_of(TEXTS, WHOLE, st.booleans()), max_size=5)
 CHARTERS = st.builds(Charter, NAMES, SHAS, SHAS, KEYS.map(lambda k: k.pub), st.just(key("operator").pub), POLICIES)
+
+
+def label(document: Document) -> str:
+    """Name a document by its type and its signer."""
+    return f"{document.TYPE} {getattr(document, 'signer', '')}"
 
 
 def code_of(action: Callable[[], object]) -> str:
@@ -85,29 +90,29 @@ def code_of(action: Callable[[], object]) -> str:
     return "taken"
 
 
-def reads(data: bytes, kind: type[Paper], charter: Charter = CHARTER) -> str:
-    return code_of(lambda: unseal(data, kind, charter))
+def reads(data: bytes, kind: type[Document], charter: Charter = CHARTER) -> str:
+    return code_of(lambda: verify_document(data, kind, charter))
 
 
-def forged(paper: Paper, spoil: Callable[[dict[str, Any]], object]) -> bytes:
-    """What the coordinator's own key signs of a paper that its code would never make."""
-    values = json.loads(canonical(dataclasses.asdict(paper)))
+def forged(document: Document, spoil: Callable[[dict[str, Any]], object]) -> bytes:
+    """What the coordinator's own key signs of a document that its code would never make."""
+    values = json.loads(canonical(dataclasses.asdict(document)))
     spoil(values)
-    text = f"shoal-paper-1\n{paper.TYPE}\n{CHARTER.digest}\n".encode() + canonical(values)
-    return canonical({"paper": values, "signature": key("coordinator").sign(text), "type": paper.TYPE})
+    text = f"shoal-paper-1\n{document.TYPE}\n{CHARTER.digest}\n".encode() + canonical(values)
+    return canonical({"paper": values, "signature": key("coordinator").sign(text), "type": document.TYPE})
 
 
 @given(PAPERS)
-def test_a_paper_is_read_as_it_was_signed(paper: Paper) -> None:
-    data = sealed(paper)
-    assert unseal(data, type(paper), CHARTER) == paper
+def test_a_document_is_read_as_it_was_signed(document: Document) -> None:
+    data = sealed(document)
+    assert verify_document(data, type(document), CHARTER) == document
     assert data.isascii()
     assert data == canonical(json.loads(data))
 
 
 @given(CHARTERS)
 def test_a_charter_is_read_as_it_was_signed(charter: Charter) -> None:
-    data = seal(charter, key("operator"), charter)
+    data = sign_document(charter, key("operator"), charter)
     assert open_charter(data) == charter
     assert open_charter(data).digest == charter.digest
 
@@ -121,30 +126,30 @@ def test_the_signed_text_is_what_the_documentation_says() -> None:
     assert data["signature"] == key("coordinator").sign(text.encode())
 
 
-@pytest.mark.parametrize("paper", papers(), ids=lambda paper: f"{paper.TYPE} {getattr(paper, 'signer', '')}")
-def test_every_flipped_bit_is_refused(paper: Paper) -> None:
-    data = sealed(paper)
+@pytest.mark.parametrize("document", documents(), ids=label)
+def test_every_flipped_bit_is_refused(document: Document) -> None:
+    data = sealed(document)
     for place in range(len(data)):
         for bit in range(8):
             spoilt = bytearray(data)
             spoilt[place] ^= 1 << bit
-            assert reads(bytes(spoilt), type(paper)) in {"trust.paper", "trust.signature", "trust.job"}
+            assert reads(bytes(spoilt), type(document)) in {"trust.paper", "trust.signature", "trust.job"}
 
 
 @given(PAPERS, st.data())
-def test_every_changed_field_is_refused(paper: Paper, data: st.DataObject) -> None:
-    other = data.draw(EACH[type(paper)])
-    name = data.draw(st.sampled_from([field.name for field in dataclasses.fields(paper)]))
-    values = json.loads(sealed(paper))
+def test_every_changed_field_is_refused(document: Document, data: st.DataObject) -> None:
+    other = data.draw(EACH[type(document)])
+    name = data.draw(st.sampled_from([field.name for field in dataclasses.fields(document)]))
+    values = json.loads(sealed(document))
     changed = json.loads(canonical(dataclasses.asdict(other)))[name]
     if values["paper"][name] != changed:
         values["paper"][name] = changed
-        assert reads(canonical(values), type(paper)) in {"trust.paper", "trust.signature"}
+        assert reads(canonical(values), type(document)) in {"trust.paper", "trust.signature"}
 
 
-@pytest.mark.parametrize("paper", papers(), ids=lambda paper: f"{paper.TYPE} {getattr(paper, 'signer', '')}")
-def test_the_same_in_another_spelling_is_refused(paper: Paper) -> None:
-    data = sealed(paper)
+@pytest.mark.parametrize("document", documents(), ids=label)
+def test_the_same_in_another_spelling_is_refused(document: Document) -> None:
+    data = sealed(document)
     values = json.loads(data)
     turned = {**values, "paper": dict(reversed(values["paper"].items()))}
     spellings = [
@@ -157,37 +162,39 @@ def test_the_same_in_another_spelling_is_refused(paper: Paper) -> None:
         data.replace(b'"type":', b'"more":1,"type":', 1),
         data.decode().encode("utf-16"),
     ]
-    assert {reads(one, type(paper)) for one in spellings} == {"trust.paper"}
+    assert {reads(one, type(document)) for one in spellings} == {"trust.paper"}
 
 
-def test_no_paper_passes_for_one_of_another_type() -> None:
-    for paper in papers():
-        for kind in {type(one) for one in papers()} - {type(paper)}:
-            assert reads(sealed(paper), kind) == "trust.paper"
+def test_no_document_passes_for_another_type() -> None:
+    for document in documents():
+        for kind in {type(one) for one in documents()} - {type(document)}:
+            assert reads(sealed(document), kind) == "trust.paper"
     values = json.loads(sealed(mode()))
     text = f"shoal-paper-1\nlease\n{CHARTER.digest}\n".encode() + canonical(values["paper"])
     values["signature"] = key("coordinator").sign(text)
     assert reads(canonical(values), ModeRecord) == "trust.signature"
 
 
-def test_a_paper_of_another_job_is_refused() -> None:
+def test_a_document_of_another_job_is_refused() -> None:
     other = replace(CHARTER, job="mnist")
-    foreign = seal(replace(roster(), job="mnist"), key("coordinator"), other)
+    foreign = sign_document(replace(roster(), job="mnist"), key("coordinator"), other)
     assert reads(foreign, Roster) == "trust.job"
     again = replace(CHARTER, config_sha=SHA[::-1])  # the job was removed, and made anew under its old name
     assert reads(sealed(roster()), Roster, again) == "trust.signature"
 
 
-@pytest.mark.parametrize("paper", papers(), ids=lambda paper: f"{paper.TYPE} {getattr(paper, 'signer', '')}")
+@pytest.mark.parametrize("document", documents(), ids=label)
 @pytest.mark.parametrize("name", ["coordinator", "operator", "a"])
-def test_a_paper_counts_if_its_signer_counts(paper: Paper, name: str) -> None:
-    operators = isinstance(paper, Charter | Invitation) or getattr(paper, "signer", "") == "operator"
+def test_a_document_counts_if_its_signer_may_sign_it(document: Document, name: str) -> None:
+    operators = isinstance(document, Charter | Invitation) or getattr(document, "signer", "") == "operator"
     right = name == ("operator" if operators else "coordinator")
-    assert code_of(lambda: seal(paper, key(name), CHARTER)) == ("taken" if right else "trust.signer")
-    values = json.loads(sealed(paper))
-    root = "root" if isinstance(paper, Charter) else CHARTER.digest
-    values["signature"] = key(name).sign(f"shoal-paper-1\n{paper.TYPE}\n{root}\n".encode() + canonical(values["paper"]))
-    assert reads(canonical(values), type(paper)) == ("taken" if right else "trust.signature")
+    assert code_of(lambda: sign_document(document, key(name), CHARTER)) == ("taken" if right else "trust.signer")
+    values = json.loads(sealed(document))
+    root = "root" if isinstance(document, Charter) else CHARTER.digest
+    values["signature"] = key(name).sign(
+        f"shoal-paper-1\n{document.TYPE}\n{root}\n".encode() + canonical(values["paper"])
+    )
+    assert reads(canonical(values), type(document)) == ("taken" if right else "trust.signature")
 
 
 @pytest.mark.parametrize("field", ["job", "version", "peers", "revoked"])
@@ -225,11 +232,11 @@ def test_a_roster_that_contradicts_itself_is_refused_even_if_signed(spoil: Calla
 
 def test_a_refusal_says_what_is_wrong() -> None:
     with pytest.raises(Refused, match=r"roster: peers\.0\.more: Unexpected"):
-        unseal(forged(roster(), lambda values: values["peers"][0].update(more=1)), Roster, CHARTER)
+        verify_document(forged(roster(), lambda values: values["peers"][0].update(more=1)), Roster, CHARTER)
     with pytest.raises(Refused, match=r"roster: version: Input should be a valid integer"):
-        unseal(forged(roster(), lambda values: values.update(version="1")), Roster, CHARTER)
+        verify_document(forged(roster(), lambda values: values.update(version="1")), Roster, CHARTER)
     with pytest.raises(Refused, match="a roster was expected, not a lease"):
-        unseal(sealed(lease()), Roster, CHARTER)
+        verify_document(sealed(lease()), Roster, CHARTER)
 
 
 def test_what_no_reader_would_take_is_not_signed() -> None:
@@ -240,17 +247,17 @@ def test_what_no_reader_would_take_is_not_signed() -> None:
         replace(lease(), ttl_s=1.5),  # type: ignore[arg-type]
         replace(mode(), why="x" * 201),
     ]
-    assert {code_of(lambda paper=paper: sealed(paper)) for paper in wrong} == {"trust.paper"}
+    assert {code_of(lambda document=document: sealed(document)) for document in wrong} == {"trust.paper"}
 
 
-def test_long_papers_are_refused_before_they_are_parsed() -> None:
-    for paper in papers():
-        assert reads(b"[" * (paper.BYTES_MAX + 1), type(paper)) == "trust.too-large"
-        assert reads(b"[" * paper.BYTES_MAX, type(paper)) == "trust.paper"
+def test_long_documents_are_refused_before_they_are_parsed() -> None:
+    for document in documents():
+        assert reads(b"[" * (document.BYTES_MAX + 1), type(document)) == "trust.too-large"
+        assert reads(b"[" * document.BYTES_MAX, type(document)) == "trust.paper"
     assert reads(b'{"a":' * 100_000, Roster) == "trust.paper"
 
 
-def test_the_largest_papers_fit() -> None:
+def test_the_largest_documents_fit() -> None:
     letters, wide = str.maketrans("0189", "abcd"), "\U0001f41f" * 200
     ids = [f"{n:020d}".translate(letters) for n in range(REVOKED_MAX)]
     one = replace(peer("a"), urls=("https://" + "u" * 200,) * 4, examples=2**53)
@@ -316,7 +323,7 @@ def test_peers_agree_in_whatever_order_they_hear(records: list[ModeRecord], rand
 
 
 def test_a_certificate_runs_out_by_a_clock_that_may_be_a_day_off() -> None:
-    paper = cert(not_after=NOW)
+    document = cert(not_after=NOW)
     assert CLOCK_SLACK_S == DAY
-    assert not paper.expired(NOW + DAY)
-    assert paper.expired(NOW + DAY + 1)
+    assert not document.expired(NOW + DAY)
+    assert document.expired(NOW + DAY + 1)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shoal.core.errors import Refused
 from shoal.trust.envelope import (
-    Answer,
-    Request,
+    SignedAnswer,
+    SignedRequest,
     check_answer,
     check_request,
     read_answer,
@@ -20,7 +20,7 @@ from shoal.trust.envelope import (
     sha256,
 )
 from tests.trust.job import BODY, CHARTER, SHA, arrived, ask, key, signer
-from tests.trust.test_papers import code_of
+from tests.trust.test_documents import code_of
 
 PATHS = st.from_regex(r'/[!-"$->@-~]{0,40}', fullmatch=True)
 QUERIES = st.from_regex(r'[!-"$-~]{0,40}', fullmatch=True)
@@ -28,7 +28,7 @@ COUNTS = st.integers(1, 2**63 - 1)
 IDS = st.sampled_from([key(str(n)).peer_id for n in range(9)])
 DIGESTS = st.binary(max_size=9).map(sha256)
 REQUESTS = st.builds(
-    Request,
+    SignedRequest,
     method=st.sampled_from(["GET", "PUT", "POST"]),
     path=PATHS,
     query=QUERIES,
@@ -39,10 +39,10 @@ REQUESTS = st.builds(
     seq=COUNTS,
     digest=DIGESTS,
 )
-ANSWERS = st.builds(Answer, st.integers(100, 599), IDS, DIGESTS)
+ANSWERS = st.builds(SignedAnswer, st.integers(100, 599), IDS, DIGESTS)
 
 
-def checked(request: Request, name: str = "b") -> str:
+def checked(request: SignedRequest, name: str = "b") -> str:
     return code_of(lambda: check_request(request, key(name).pub, CHARTER))
 
 
@@ -54,19 +54,19 @@ def test_a_request_arrives_as_it_was_signed() -> None:
 
 
 @given(REQUESTS)
-def test_headers_carry_every_field(request: Request) -> None:
+def test_headers_carry_every_field(request: SignedRequest) -> None:
     signed = replace(request, signature=key("b").sign(request.lines(CHARTER)))
     assert arrived(signed) == signed
     assert checked(signed) == "taken"
 
 
 @given(REQUESTS, REQUESTS)
-def test_different_requests_are_different_texts(one: Request, other: Request) -> None:
+def test_different_requests_are_different_texts(one: SignedRequest, other: SignedRequest) -> None:
     assert (one == other) == (one.lines(CHARTER) == other.lines(CHARTER))
 
 
-@given(REQUESTS, REQUESTS, st.sampled_from([field.name for field in fields(Request)]))
-def test_every_changed_field_is_refused(one: Request, other: Request, name: str) -> None:
+@given(REQUESTS, REQUESTS, st.sampled_from([field.name for field in fields(SignedRequest)]))
+def test_every_changed_field_is_refused(one: SignedRequest, other: SignedRequest, name: str) -> None:
     signed, foreign = (replace(r, signature=key("b").sign(r.lines(CHARTER))) for r in (one, other))
     changed = replace(signed, **{name: getattr(foreign, name)})
     assert checked(changed) == ("taken" if changed == signed else "trust.signature")
@@ -161,7 +161,7 @@ def test_the_signed_text_is_what_the_documentation_says() -> None:
 # Answers
 
 
-def accepted(answer: Answer, request: Request, name: str = "a") -> str:
+def accepted(answer: SignedAnswer, request: SignedRequest, name: str = "a") -> str:
     return code_of(lambda: check_answer(answer, request, key(name).pub, CHARTER))
 
 
@@ -176,14 +176,16 @@ def test_an_answer_is_to_one_request() -> None:
     assert accepted(answer, one, "c") == "trust.signature"
 
 
-@given(REQUESTS, ANSWERS, ANSWERS, st.sampled_from([field.name for field in fields(Answer)]))
-def test_every_changed_field_of_an_answer_is_refused(request: Request, one: Answer, other: Answer, name: str) -> None:
+@given(REQUESTS, ANSWERS, ANSWERS, st.sampled_from([field.name for field in fields(SignedAnswer)]))
+def test_every_changed_field_of_an_answer_is_refused(
+    request: SignedRequest, one: SignedAnswer, other: SignedAnswer, name: str
+) -> None:
     signed, foreign = (replace(a, signature=key("a").sign(a.lines(request, CHARTER))) for a in (one, other))
     changed = replace(signed, **{name: getattr(foreign, name)})
     assert accepted(changed, request) == ("taken" if changed == signed else "trust.signature")
 
 
-def test_a_request_is_no_answer_and_no_paper() -> None:
+def test_a_signed_request_is_neither_an_answer_nor_a_document() -> None:
     said = ask(signer())
     for text in (b"shoal-answer-1", b"shoal-paper-1"):
         assert not said.lines(CHARTER).startswith(text)

@@ -1,4 +1,4 @@
-"""Whatever bytes come, the answer is a typed error or a paper, request or snapshot that is genuine.
+"""Whatever bytes come, the answer is a typed error or a document, request or snapshot that is genuine.
 
 The counts stand in the log: `pytest tests/trust/test_hostile.py --log-cli-level=INFO`.
 """
@@ -11,10 +11,10 @@ from collections import Counter
 from random import Random
 
 from shoal.core.errors import NotAllowed, Refused, ShoalError, StorageFailed
+from shoal.trust.documents import KINDS, Charter, canonical, open_charter, verify_document
 from shoal.trust.envelope import check_answer, check_request, read_answer, read_request
-from shoal.trust.gatekeeper import Gatekeeper
-from shoal.trust.papers import KINDS, Charter, canonical, open_charter, unseal
-from tests.trust.job import CHARTER, NOW, ask, cert, come, gate, key, papers, sealed, signer
+from shoal.trust.request_verifier import RequestVerifier
+from tests.trust.job import CHARTER, NOW, ask, cert, come, documents, gate, key, sealed, signer
 from tests.wire.mutations import NASTY, spoilt_bytes, spoilt_json
 
 log = logging.getLogger(__name__)
@@ -31,16 +31,16 @@ def note(counts: Counter[str], error: ShoalError) -> None:
     counts[error.code] += 1
 
 
-def test_spoilt_papers() -> None:
+def test_mutated_documents_are_refused() -> None:
     random, counts = Random(SEED), Counter[str]()
-    corpus = [sealed(paper) for paper in papers()]
+    corpus = [sealed(document) for document in documents()]
     genuine = set(corpus)
     for case in range(CASES):
         data = random.choice(corpus)
         spoilt = spoilt_bytes(data, corpus, random) if case % 2 else spoilt_json(data, random)
         kind = KINDS[json.loads(data)["type"]]
         try:
-            (open_charter(spoilt) if kind is Charter else unseal(spoilt, kind, CHARTER))
+            (open_charter(spoilt) if kind is Charter else verify_document(spoilt, kind, CHARTER))
             assert spoilt in genuine
             counts["taken"] += 1
         except (NotAllowed, Refused) as error:
@@ -50,10 +50,10 @@ def test_spoilt_papers() -> None:
     assert counts["trust.signature"] > 0
 
 
-def test_spoilt_papers_that_are_signed() -> None:
+def test_mutated_documents_with_a_valid_signature_are_refused() -> None:
     """As a coordinator might that is not ours."""
     random, counts = Random(SEED), Counter[str]()
-    corpus = [json.loads(sealed(paper)) for paper in papers() if not isinstance(paper, Charter)]
+    corpus = [json.loads(sealed(document)) for document in documents() if not isinstance(document, Charter)]
     for _ in range(CASES):
         values = random.choice(corpus)
         head, kind = f"shoal-paper-1\n{values['type']}\n{CHARTER.digest}\n".encode(), KINDS[values["type"]]
@@ -61,8 +61,8 @@ def test_spoilt_papers_that_are_signed() -> None:
         signature = key("operator" if b'"operator"' in body else "coordinator").sign(head + body)
         rest = b'"signature":"' + signature.encode() + b'","type":"' + values["type"].encode() + b'"}'
         try:
-            paper = unseal(b'{"paper":' + body + b"," + rest, kind, CHARTER)
-            assert sealed(paper) == b'{"paper":' + body + b"," + rest  # what is taken would be written just so
+            document = verify_document(b'{"paper":' + body + b"," + rest, kind, CHARTER)
+            assert sealed(document) == b'{"paper":' + body + b"," + rest  # what is taken would be written just so
             counts["taken"] += 1
         except (NotAllowed, Refused) as error:
             note(counts, error)
@@ -84,7 +84,7 @@ def spoilt_text(text: str, random: Random) -> str:
             return text[:place] + chr(random.randrange(300)) + text[place + 1 :]
 
 
-def test_spoilt_requests_and_answers() -> None:
+def test_mutated_requests_and_answers_are_refused() -> None:
     random, counts = Random(SEED), Counter[str]()
     said = ask(signer())
     answer = signer("a").answer(said, 200, said.digest)
@@ -117,13 +117,13 @@ def test_spoilt_requests_and_answers() -> None:
     assert counts["trust.signature"] > CASES / 50
 
 
-def test_spoilt_snapshots() -> None:
+def test_mutated_snapshots_are_refused() -> None:
     random, counts = Random(SEED), Counter[str]()
-    door = gate()
-    door.introduce(sealed(cert()), NOW)
+    keeper = gate()
+    keeper.introduce(sealed(cert()), NOW)
     for name in "bcd":
-        come(door, ask(signer(name)))
-    kept = json.dumps(door.snapshot()).encode()
+        come(keeper, ask(signer(name)))
+    kept = json.dumps(keeper.snapshot()).encode()
     for _ in range(SNAPSHOTS):
         try:
             spoilt = json.loads(spoilt_json(kept, random))
@@ -131,7 +131,7 @@ def test_spoilt_snapshots() -> None:
             counts["no JSON"] += 1
             continue
         try:
-            found = Gatekeeper.restore(CHARTER, key("a").peer_id, spoilt)
+            found = RequestVerifier.restore(CHARTER, key("a").peer_id, spoilt)
             assert {peer.node for peer in found.members()} <= set("abcd")
             counts["taken"] += 1
         except StorageFailed as error:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.core.errors import StorageFailed
-from shoal.trust.keys import FILE_BYTES_MAX, Key, load_or_make, next_boot, peer_id_of, verifies
+from shoal.trust.keys import FILE_BYTES_MAX, SigningKey, load_or_create, next_boot, peer_id_of, verifies
 from tests.trust.job import key
 from tests.wire.mutations import spoilt_bytes
 
@@ -30,7 +30,7 @@ def written(path: Path, data: bytes, mode: int = 0o600) -> Path:
 
 def refused(path: Path, code: str, boot: bool = False) -> str:
     with pytest.raises(StorageFailed) as caught:
-        (next_boot if boot else load_or_make)(path)
+        (next_boot if boot else load_or_create)(path)
     assert caught.value.code == code
     assert caught.value.hint
     assert str(path) in caught.value.message
@@ -40,19 +40,19 @@ def refused(path: Path, code: str, boot: bool = False) -> str:
 def test_a_key_is_made_once(tmp_path: Path) -> None:
     old = os.umask(0o002)
     try:
-        made = load_or_make(tmp_path / "key")
+        made = load_or_create(tmp_path / "key")
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
-    assert load_or_make(tmp_path / "key").pub == made.pub
-    assert load_or_make(tmp_path / "other").pub != made.pub
+    assert load_or_create(tmp_path / "key").pub == made.pub
+    assert load_or_create(tmp_path / "other").pub != made.pub
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "other"]
 
 
 def test_the_texts_are_what_they_always_were() -> None:
     """RFC 8032, 7.1, test 2; the peer id by hand: `printf PUB | xxd -r -p | sha256sum | xxd -r -p | base32`."""
     seed = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"
-    mine = Key(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
+    mine = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
     assert mine.pub == "ed25519:3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"
     assert mine.sign(b"\x72") == (
         "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
@@ -76,13 +76,13 @@ def test_a_signature_has_one_spelling() -> None:
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    made = load_or_make(tmp_path / "key")
+    made = load_or_create(tmp_path / "key")
     (tmp_path / "key").chmod(0o640)
     assert "0640" in refused(tmp_path / "key", "key.mode")
     (tmp_path / "key").chmod(0o600)
-    assert load_or_make(tmp_path / "key").pub == made.pub  # the refusal has changed nothing
+    assert load_or_create(tmp_path / "key").pub == made.pub  # the refusal has changed nothing
     (tmp_path / "key").chmod(0o400)
-    assert load_or_make(tmp_path / "key").pub == made.pub
+    assert load_or_create(tmp_path / "key").pub == made.pub
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_spoilt_key_file_never_makes_another_error(tmp_path: Path) -> None:
     for _ in range(1000):
         path.write_bytes(spoilt_bytes(key("a").pem(), [key("b").pem()], random))
         try:
-            load_or_make(path)
+            load_or_create(path)
             came["taken"] += 1
         except StorageFailed as error:
             came[error.code if len(error.message) < 1000 else error.message] += 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core.errors import NotAllowed
-from shoal.trust.window import WIDTH, Window
+from shoal.trust.window import WIDTH, ReplayWindow
 
 STEPS = st.integers(-2 * WIDTH, 2 * WIDTH)
 
@@ -28,7 +28,7 @@ class Model:
         return "taken"
 
 
-def verdict(window: Window, boot: int, seq: int) -> tuple[str, Window]:
+def verdict(window: ReplayWindow, boot: int, seq: int) -> tuple[str, ReplayWindow]:
     try:
         return "taken", window.after(boot, seq)
     except NotAllowed as error:
@@ -38,7 +38,7 @@ def verdict(window: Window, boot: int, seq: int) -> tuple[str, Window]:
 @settings(max_examples=500)
 @given(st.lists(st.tuples(st.integers(0, 20).map(lambda n: max(1, n - 17)), STEPS), max_size=150))
 def test_it_does_what_a_set_does(requests: list[tuple[int, int]]) -> None:
-    window, model, seq = Window(), Model(), 100
+    window, model, seq = ReplayWindow(), Model(), 100
     for boot, step in requests:
         seq = max(1, seq + step)
         said, window = verdict(window, boot, seq)
@@ -47,30 +47,30 @@ def test_it_does_what_a_set_does(requests: list[tuple[int, int]]) -> None:
 
 @given(st.permutations(range(1, WIDTH + 1)))
 def test_any_order_within_the_width_comes_through_once(order: list[int]) -> None:
-    window = Window()
+    window = ReplayWindow()
     for seq in order:
         window = window.after(1, seq)
-    assert window == Window(1, WIDTH, 2**WIDTH - 1)
+    assert window == ReplayWindow(1, WIDTH, 2**WIDTH - 1)
     assert {verdict(window, 1, seq)[0] for seq in order} == {"trust.replayed"}
 
 
 def test_the_edges() -> None:
-    window = Window().after(1, 1).after(1, WIDTH + 1)
+    window = ReplayWindow().after(1, 1).after(1, WIDTH + 1)
     assert verdict(window, 1, 1)[0] == "trust.replayed"  # too late: nobody remembers it any more
     assert verdict(window, 1, 2)[0] == "taken"
-    assert verdict(Window().after(1, 1).after(1, WIDTH), 1, 1)[0] == "trust.replayed"  # and here it is remembered
-    assert window.after(1, 2**63 - 1) == Window(1, 2**63 - 1, 1)
-    assert window.after(2, 1) == Window(2, 1, 1)
+    assert verdict(ReplayWindow().after(1, 1).after(1, WIDTH), 1, 1)[0] == "trust.replayed"  # and here it is remembered
+    assert window.after(1, 2**63 - 1) == ReplayWindow(1, 2**63 - 1, 1)
+    assert window.after(2, 1) == ReplayWindow(2, 1, 1)
 
 
 @pytest.mark.parametrize("seq", [1, WIDTH, 2**63 - 1])
 def test_a_later_boot_closes_the_ones_before(seq: int) -> None:
-    window = Window().after(3, 9).after(4, 1)
+    window = ReplayWindow().after(3, 9).after(4, 1)
     assert verdict(window, 3, seq)[0] == "trust.boot-old"
     assert "4" in refused_by(window, 3, seq)
 
 
-def refused_by(window: Window, boot: int, seq: int) -> str:
+def refused_by(window: ReplayWindow, boot: int, seq: int) -> str:
     with pytest.raises(NotAllowed) as caught:
         window.after(boot, seq)
     assert caught.value.hint

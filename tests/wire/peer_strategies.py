@@ -2,41 +2,51 @@
 
 from hypothesis import strategies as st
 
-from shoal.core import peer_message as said
-from shoal.core.message import Fail, Poll, Report
+from shoal.core.protocol import peer_message as said
+from shoal.core.protocol.message import Poll, Report, TaskFailed
 from tests.wire.strategies import JOBS, MESSAGES, NODES, NUMBERS, REFS, TEXTS, WEIGHTS
 
 IDS = st.tuples(NODES, NUMBERS, NUMBERS)
 SEEN = st.dictionaries(NODES, NUMBERS, max_size=4)
 LENGTHS = st.floats(0, allow_infinity=False, allow_nan=False)
 SHARES = st.floats(0, 1)
-RUMOURS = st.builds(
-    said.Rumour,
+MEMBER_UPDATES = st.builds(
+    said.MemberUpdate,
     NODES,
     st.sampled_from(["alive", "suspect", "dead", "left"]),
     NUMBERS,
     st.lists(NODES, max_size=4).map(tuple),
 )
-NEWS = st.lists(RUMOURS, max_size=5).map(tuple)
-INNER = st.one_of(MESSAGES[Poll], MESSAGES[Fail], MESSAGES[Report])
+NEWS = st.lists(MEMBER_UPDATES, max_size=5).map(tuple)
+INNER = st.one_of(MESSAGES[Poll], MESSAGES[TaskFailed], MESSAGES[Report])
 
 PEER_MESSAGES: dict[type, st.SearchStrategy] = {
-    **{kind: st.builds(kind, NODES, IDS) for kind in (said.Reserve, said.Slot, said.Resolve, said.Settle, said.Taken)},
-    said.Busy: st.builds(said.Busy, NODES, IDS, TEXTS, LENGTHS),
-    said.Never: st.builds(said.Never, NODES, IDS, TEXTS),
-    said.Swap: st.builds(said.Swap, NODES, IDS, WEIGHTS, LENGTHS, REFS, SEEN),
-    said.Swapped: st.builds(said.Swapped, NODES, IDS, WEIGHTS, SHARES, REFS, SEEN),
-    said.Offer: st.builds(said.Offer, NODES, NUMBERS, REFS, SEEN, WEIGHTS),
+    **{
+        kind: st.builds(kind, NODES, IDS)
+        for kind in (said.ExchangeRequest, said.ExchangeGrant, said.ExchangeQuery, said.ExchangeCommit, said.Received)
+    },
+    said.ExchangeDeny: st.builds(said.ExchangeDeny, NODES, IDS, TEXTS, LENGTHS),
+    said.ExchangeAbort: st.builds(said.ExchangeAbort, NODES, IDS, TEXTS),
+    said.ExchangeOffer: st.builds(said.ExchangeOffer, NODES, IDS, WEIGHTS, LENGTHS, REFS, SEEN),
+    said.ExchangeAccept: st.builds(said.ExchangeAccept, NODES, IDS, WEIGHTS, SHARES, REFS, SEEN),
+    said.ModelOffer: st.builds(said.ModelOffer, NODES, NUMBERS, REFS, SEEN, WEIGHTS),
     said.Push: st.builds(said.Push, NODES, IDS, WEIGHTS, REFS, SEEN),
-    said.Part: st.builds(said.Part, NODES, NUMBERS, NUMBERS, NUMBERS, WEIGHTS, REFS, SEEN, TEXTS),
-    said.Suspect: st.builds(said.Suspect, NODES, NUMBERS),
-    said.Bulletin: st.builds(said.Bulletin, NODES, NUMBERS, st.booleans(), st.booleans(), NUMBERS, st.none() | REFS),
-    said.Declare: st.builds(said.Declare, NODES, NUMBERS, NUMBERS, REFS, TEXTS),
-    **{kind: st.builds(kind, NODES, INNER) for kind in (said.Relay, said.Relayed)},
-    **{kind: st.builds(kind, NODES, NUMBERS, NEWS) for kind in (said.Hello, said.News)},
+    said.RingChunk: st.builds(said.RingChunk, NODES, NUMBERS, NUMBERS, NUMBERS, WEIGHTS, REFS, SEEN, TEXTS),
+    said.CoordinatorProbe: st.builds(said.CoordinatorProbe, NODES, NUMBERS),
+    said.CoordinatorStatus: st.builds(
+        said.CoordinatorStatus, NODES, NUMBERS, st.booleans(), st.booleans(), NUMBERS, st.none() | REFS
+    ),
+    said.DeclareFailover: st.builds(said.DeclareFailover, NODES, NUMBERS, NUMBERS, REFS, TEXTS),
+    **{kind: st.builds(kind, NODES, INNER) for kind in (said.RelayRequest, said.RelayResponse)},
+    **{kind: st.builds(kind, NODES, NUMBERS, NEWS) for kind in (said.PeerHello, said.StateSync)},
     said.Ping: st.builds(said.Ping, NODES, NUMBERS, NUMBERS, NEWS),
-    **{kind: st.builds(kind, NODES, NUMBERS, NUMBERS, NODES, NEWS) for kind in (said.Pong, said.Probe, said.Silent)},
+    **{
+        kind: st.builds(kind, NODES, NUMBERS, NUMBERS, NODES, NEWS)
+        for kind in (said.PingAck, said.PingRequest, said.PingNack)
+    },
 }
 LETTERS = st.tuples(JOBS, st.lists(st.one_of(*PEER_MESSAGES.values()), min_size=1, max_size=4).map(tuple)).filter(
-    lambda letter: sum(isinstance(one, said.Swap | said.Swapped | said.Offer) for one in letter[1]) <= 4
+    lambda letter: (
+        sum(isinstance(one, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer) for one in letter[1]) <= 4
+    )
 )

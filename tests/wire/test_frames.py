@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import wire
-from shoal.core import machine, message
 from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.message import Report
+from shoal.core.protocol import machine, message
+from shoal.core.protocol.message import Report
+from shoal.wire import codec
+from shoal.wire.head_size import head_size
 from tests.wire.strategies import EVENTS, JOBS, MEASURED, MESSAGES
 
 DIGEST = "0123456789abcdef" * 4
@@ -22,26 +23,26 @@ BODY = {"digest": DIGEST, "nbytes": 9}
 HEADS: dict[str, dict[str, Any]] = {
     "join": {"node": "a"},
     "poll": {"node": "a"},
-    "knock": {"node": "a", "term": 5},
-    "order": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
-    "amendment": {"order": [1, 2], "rev": 1, "recall": True, "until": 3},
-    "status": {"node": "a", "order": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "state": "AAEC"},
-    "report": {"node": "a", "order": [1, 2], "version": 3, "weight": 5.0, "body": BODY, "metrics": {"train/loss": 0.5}},
-    "fail": {"node": "a", "order": [1, 2], "error": "no data"},
+    "coordinator_ping": {"node": "a", "term": 5},
+    "task": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
+    "amendment": {"task": [1, 2], "rev": 1, "recall": True, "until": 3},
+    "task_status": {"node": "a", "task": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "state": "AAEC"},
+    "report": {"node": "a", "task": [1, 2], "version": 3, "weight": 5.0, "body": BODY, "metrics": {"train/loss": 0.5}},
+    "task_failed": {"node": "a", "task": [1, 2], "error": "no data"},
     "leave": {"node": "a"},
-    "idle": {"after": [1, 2]},
-    "ack": {"order": [1, 2], "counted": True, "why": ""},
-    "lease": {"term": 5},
+    "no_task": {"after": [1, 2]},
+    "ack": {"task": [1, 2], "counted": True, "why": ""},
+    "coordinator_alive": {"term": 5},
     "pause": {"why": ""},
     "resume": {"why": ""},
     "stop": {"why": "", "when": "now", "foreign": True},
     "switch": {"to": "gossip", "why": ""},
-    "change": {"values": {"algorithm.lr": 0.5}, "why": ""},
-    "drain": {"node": "a", "why": "", "withdraw": True},
+    "change_settings": {"values": {"algorithm.lr": 0.5}, "why": ""},
+    "drain_node": {"node": "a", "why": "", "withdraw": True},
 }
 OPTIONAL = {
     "body",
-    "base",
+    "reference",
     "metrics",
     "numbers",
     "rev",
@@ -74,7 +75,7 @@ NO_BODIES: list[Any] = [
 WRONG: dict[str, list[Any]] = {
     "node": [*WORDS, "", "A", "a b", "a/b", "a" * 64, "-a", ".", "a\n", "é", "\x00", "\ud800"],
     "id": IDS,
-    "order": IDS,
+    "task": IDS,
     "after": IDS,
     "away": [wrong for wrong in IDS if wrong is not None],
     "term": [*(wrong for wrong in COUNTS if wrong != -1), -2, 2**53 + 1],
@@ -84,7 +85,7 @@ WRONG: dict[str, list[Any]] = {
     "kind": [*WORDS, "", "Train", "pause"],
     "weight": [None, True, "5", "NaN", "Infinity", -1e-9, 1.0000001e15, 10**19, [5.0], {}],
     "body": NO_BODIES,
-    "base": NO_BODIES,
+    "reference": NO_BODIES,
     "metrics": [*NO_METRICS, *({"eval/examples": v} for v in (-1.0, 1.1e15, "NaN", "Infinity"))],
     "values": NO_METRICS,
     "numbers": [*NO_METRICS, {"a": "NaN"}, {"a": "Infinity"}],
@@ -92,7 +93,7 @@ WRONG: dict[str, list[Any]] = {
     "until": COUNTS,
     "check": COUNTS,
     "recall": [None, 0, 1, "true", [True]],
-    "state": [*WORDS, "A", "AAE", "é", "AAEC ", "-_-_", b64encode(bytes(wire.STATE_BYTES_MAX + 1)).decode()],
+    "state": [*WORDS, "A", "AAE", "é", "AAEC ", "-_-_", b64encode(bytes(codec.STATE_BYTES_MAX + 1)).decode()],
     "error": [*WORDS, "\ud800"],
     "phase": [*WORDS, "fold", "Train"],
     "traceback": [*WORDS, "\ud800", "x" * 8001],
@@ -120,7 +121,7 @@ RIGHT: dict[str, list[Any]] = {
     "numbers": [{}, {"delta": 0.5}],
     "rev": [0, 2**63 - 1],
     "recall": [True, False],
-    "state": ["", b64encode(bytes(wire.STATE_BYTES_MAX)).decode()],
+    "state": ["", b64encode(bytes(codec.STATE_BYTES_MAX)).decode()],
     "when": ["now", "round"],
 }
 
@@ -137,7 +138,7 @@ def head_of(kind: str, /, **changes: Any) -> dict[str, Any]:
 def refused(data: bytes) -> str:
     """The code with which `decode` refuses."""
     with pytest.raises(InvalidPayload) as caught:
-        wire.decode(data)
+        codec.decode(data)
     assert len(caught.value.message) < 500
     return caught.value.code
 
@@ -145,7 +146,7 @@ def refused(data: bytes) -> str:
 def verdict(data: bytes) -> str:
     """The code with which `decode` refuses, or "taken"."""
     try:
-        wire.decode(data)
+        codec.decode(data)
     except InvalidPayload as error:
         return error.code if len(error.message) < 500 else "too long a message"
     return "taken"
@@ -155,27 +156,36 @@ def verdict(data: bytes) -> str:
 
 
 def test_every_message_and_event_is_tried() -> None:
-    assert set(MESSAGES) == set(get_args(message.Message)) == set(wire._MESSAGES.values())
-    assert set(EVENTS) == set(MESSAGES) | {machine.Timer, machine.Boot, machine.Lost} == set(wire._EVENTS.values())
-    assert set(HEADS) == set(wire._MESSAGES)
+    assert set(MESSAGES) == set(get_args(message.Message)) == set(codec._MESSAGES.values())
+    assert (
+        set(EVENTS)
+        == set(MESSAGES) | {machine.Timer, machine.Restarted, machine.NodeLost}
+        == set(codec._EVENTS.values())
+    )
+    assert set(HEADS) == set(codec._MESSAGES)
     fields = {field.name for kind in MESSAGES for field in dataclasses.fields(kind)}
-    assert set(WRONG) == fields - set(wire.NEVER_SENT)
+    assert set(WRONG) == fields - set(codec.NEVER_SENT)
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 @given(st.data())
 def test_a_frame_comes_back(kind: type, data: st.DataObject) -> None:
-    sent = wire.Frame(data.draw(JOBS), data.draw(MESSAGES[kind]), data.draw(st.binary(max_size=40)))
-    came = wire.decode(wire.encode(sent))
+    sent = codec.Frame(data.draw(JOBS), data.draw(MESSAGES[kind]), data.draw(st.binary(max_size=40)))
+    came = codec.decode(codec.encode(sent))
     assert repr(came) == repr(sent)  # equal even where NaN is not, and the same in types and signs
-    assert wire.encode(came) == wire.encode(sent)
+    assert codec.encode(came) == codec.encode(sent)
+
+
+@given(st.one_of(*MESSAGES.values()), JOBS)
+def test_a_heads_length_is_known_without_encoding_it(found: message.Message, job: str) -> None:
+    assert head_size(job, found) == len(codec.encode_head(job, found))
 
 
 @given(JOBS, MEASURED)
 def test_a_norm_never_travels(job: str, report: Report) -> None:
-    data = wire.encode(wire.Frame(job, report))
+    data = codec.encode(codec.Frame(job, report))
     assert b'"norm"' not in data
-    came = wire.decode(data).message
+    came = codec.decode(data).message
     assert isinstance(came, Report)
     assert came.norm == 0.0
     assert repr(dataclasses.replace(came, norm=report.norm)) == repr(report)
@@ -190,41 +200,43 @@ def test_a_sender_may_not_tell_its_norm(norm: Any) -> None:
 @pytest.mark.parametrize("about", [{"tags": ["gpu"]}, {}, None])
 def test_a_sender_may_not_say_here_what_it_is(kind: str, about: Any) -> None:
     assert refused(framed(head_of(kind, about=about))) == "head.invalid"
-    sent = getattr(message, kind.title())("a", about=message.About(("gpu",)))
-    assert wire.decode(wire.encode(wire.Frame("j", sent))).message == dataclasses.replace(sent, about=message.About())
+    sent = getattr(message, kind.title())("a", about=message.NodeInfo(("gpu",)))
+    assert codec.decode(codec.encode(codec.Frame("j", sent))).message == dataclasses.replace(
+        sent, about=message.NodeInfo()
+    )
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 @given(st.data())
 def test_an_event_comes_back_from_the_journal(kind: type, data: st.DataObject) -> None:
     event = data.draw(EVENTS[kind])
-    line = json.dumps(wire.to_json(event), allow_nan=False)
-    assert repr(wire.from_json(json.loads(line))) == repr(event)
+    line = json.dumps(codec.to_json(event), allow_nan=False)
+    assert repr(codec.from_json(json.loads(line))) == repr(event)
 
 
-@pytest.mark.parametrize("kind", ["timer", "boot", "lost"])
+@pytest.mark.parametrize("kind", ["timer", "restarted", "node_lost"])
 def test_events_of_the_inside_do_not_come_by_frame(kind: str) -> None:
-    node = {"node": "a"} if kind == "lost" else {}
-    assert type(wire.from_json({"type": kind, **node})).__name__.lower() == kind
+    node = {"node": "a"} if kind == "node_lost" else {}
+    assert codec.type_name(type(codec.from_json({"type": kind, **node}))) == kind
     assert refused(framed({"shoal": 1, "job": "digits", "type": kind, **node})) == "head.type"
 
 
 def test_a_term_below_all_is_only_asked_with() -> None:
-    assert verdict(framed(head_of("knock", term=-1))) == "taken"
-    assert refused(framed(head_of("lease", term=-1))) == "head.range"
+    assert verdict(framed(head_of("coordinator_ping", term=-1))) == "taken"
+    assert refused(framed(head_of("coordinator_alive", term=-1))) == "head.range"
 
 
 def test_a_frame_is_written_as_the_document_says() -> None:
-    data = wire.encode(wire.Frame("digits", message.Poll("a"), b"body"))
+    data = codec.encode(codec.Frame("digits", message.Poll("a"), b"body"))
     assert data == b"\x00\x00\x00\x33" + b'{"shoal":1,"job":"digits","type":"poll","node":"a"}' + b"body"
 
 
 def test_what_is_usual_is_left_out() -> None:
     """A check in step costs a status and an amendment, and little else."""
-    status = wire.encode_head("digits", message.Status("clinic-a", (1, 17), 12))
-    amendment = wire.encode_head("digits", message.Amendment((1, 17), 11, until=13))
-    assert status[4:] == b'{"shoal":1,"job":"digits","type":"status","node":"clinic-a","order":[1,17],"check":12}'
-    assert amendment[4:] == b'{"shoal":1,"job":"digits","type":"amendment","order":[1,17],"rev":11,"until":13}'
+    status = codec.encode_head("digits", message.TaskStatus("clinic-a", (1, 17), 12))
+    amendment = codec.encode_head("digits", message.Amendment((1, 17), 11, until=13))
+    assert status[4:] == b'{"shoal":1,"job":"digits","type":"task_status","node":"clinic-a","task":[1,17],"check":12}'
+    assert amendment[4:] == b'{"shoal":1,"job":"digits","type":"amendment","task":[1,17],"rev":11,"until":13}'
 
 
 # Nothing else arrives
@@ -232,7 +244,7 @@ def test_what_is_usual_is_left_out() -> None:
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_head_as_it_should_be_is_taken(kind: str) -> None:
-    assert type(wire.decode(framed(head_of(kind))).message) is wire._MESSAGES[kind]
+    assert type(codec.decode(framed(head_of(kind))).message) is codec._MESSAGES[kind]
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -241,8 +253,8 @@ def test_unknown_and_missing_fields_are_refused(kind: str) -> None:
         assert refused(framed(head_of(kind, **{name: 1}))) == "head.invalid"
     for name in HEADS[kind]:
         left = {field: value for field, value in head_of(kind).items() if field != name}
-        if name in OPTIONAL and (kind, name) != ("change", "values"):
-            wire.decode(framed(left))
+        if name in OPTIONAL and (kind, name) != ("change_settings", "values"):
+            codec.decode(framed(left))
         else:
             assert refused(framed(left)) == "head.invalid"
 
@@ -250,7 +262,7 @@ def test_unknown_and_missing_fields_are_refused(kind: str) -> None:
 @pytest.mark.parametrize("field", WRONG)
 def test_wrong_values_are_refused(field: str) -> None:
     for kind in (kind for kind, fields in HEADS.items() if field in fields):
-        wire.decode(framed(head_of(kind)))
+        codec.decode(framed(head_of(kind)))
         taken = [v for v in WRONG[field] if not verdict(framed(head_of(kind, **{field: v}))).startswith("head.")]
         assert taken == []
 
@@ -259,7 +271,7 @@ def test_wrong_values_are_refused(field: str) -> None:
 def test_values_at_the_limits_are_taken(field: str) -> None:
     for kind in (kind for kind, fields in HEADS.items() if field in fields):
         for value in RIGHT[field]:
-            wire.decode(framed(head_of(kind, **{field: value})))
+            codec.decode(framed(head_of(kind, **{field: value})))
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e400", "-1e999", "9" * 5000, "-" + "9" * 20])
@@ -274,10 +286,10 @@ def test_no_number_is_not_finite_or_endless(token: str, place: str) -> None:
 
 @pytest.mark.parametrize(("text", "meant"), [("NaN", math.nan), ("Infinity", math.inf), ("-Infinity", -math.inf)])
 def test_a_diverged_metric_is_seen(text: str, meant: float) -> None:
-    found = wire.decode(framed(head_of("report", metrics={"train/loss": text}))).message
+    found = codec.decode(framed(head_of("report", metrics={"train/loss": text}))).message
     assert isinstance(found, Report)
     assert repr(found.metrics["train/loss"]) == repr(meant)
-    assert json.loads(wire.encode_head("a", found)[4:])["metrics"] == {"train/loss": text}
+    assert json.loads(codec.encode_head("a", found)[4:])["metrics"] == {"train/loss": text}
 
 
 @pytest.mark.parametrize("kind", ["", "Report", "norm", "frame", None, 1, True, [], {}, "x" * 60_000])
@@ -298,7 +310,7 @@ def test_half_a_character_stands_nowhere(key: str) -> None:
 @pytest.mark.parametrize("protocol", [0, 2, -1, 1.0, True, "1", None, [1], {}, 10**19])
 def test_another_protocol_is_refused_as_such(protocol: Any) -> None:
     with pytest.raises(Refused, match="this side speaks 1") as caught:
-        wire.decode(framed(head_of("poll", shoal=protocol)))
+        codec.decode(framed(head_of("poll", shoal=protocol)))
     assert caught.value.code == "protocol.unknown"
     assert caught.value.hint
 
@@ -307,16 +319,16 @@ def test_another_protocol_is_refused_as_such(protocol: Any) -> None:
 def test_a_key_stands_once(key: str) -> None:
     """Which of the two counts would be each reader's own choice."""
     text = json.dumps(head_of("report"), separators=(",", ":"))
-    wire.decode(framed(text.encode()))
+    codec.decode(framed(text.encode()))
     assert text.count(key) == 1
     with pytest.raises(InvalidPayload, match="stands twice") as caught:
-        wire.decode(framed(text.replace(key, f"{key},{key}").encode()))
+        codec.decode(framed(text.replace(key, f"{key},{key}").encode()))
     assert caught.value.code == "head.invalid"
 
 
 def test_a_head_without_protocol_is_refused() -> None:
     with pytest.raises(Refused, match="protocol None"):
-        wire.decode(framed({"job": "digits", "type": "poll", "node": "a"}))
+        codec.decode(framed({"job": "digits", "type": "poll", "node": "a"}))
 
 
 @pytest.mark.parametrize(
@@ -332,29 +344,29 @@ def test_a_head_is_utf_8(encoding: str) -> None:
 
 
 def test_surrogates_are_no_utf_8() -> None:
-    text = json.dumps(head_of("fail", error="\ud83d\ude00"), ensure_ascii=False)
+    text = json.dumps(head_of("task_failed", error="\ud83d\ude00"), ensure_ascii=False)
     assert refused(framed(text.encode("utf-8", "surrogatepass"))) == "head.invalid"
-    assert wire.decode(framed(head_of("fail", error="\N{GRINNING FACE}"))).message == message.Fail(
+    assert codec.decode(framed(head_of("task_failed", error="\N{GRINNING FACE}"))).message == message.TaskFailed(
         "a", (1, 2), "\N{GRINNING FACE}"
     )
 
 
 def test_the_length_of_a_head() -> None:
     text = json.dumps(head_of("poll")).encode()
-    for length in (0, 1, len(text) + 1, wire.HEAD_BYTES_MAX + 1, 2**31, 2**32 - 1):
+    for length in (0, 1, len(text) + 1, codec.HEAD_BYTES_MAX + 1, 2**31, 2**32 - 1):
         assert refused(length.to_bytes(4, "big") + text) == "head.length"
     for length in (2, len(text) - 1):
         assert refused(length.to_bytes(4, "big") + text) == "head.invalid"
     for cut in range(4):
         assert refused(framed(text)[:cut]) == "head.length"
-    full = text.ljust(wire.HEAD_BYTES_MAX)
-    assert wire.decode(framed(full)).message == message.Poll("a")
+    full = text.ljust(codec.HEAD_BYTES_MAX)
+    assert codec.decode(framed(full)).message == message.Poll("a")
     assert refused(framed(full + b" ")) == "head.length"
 
 
 def test_a_longer_payload_travels_alone() -> None:
-    most = b"x" * wire.INLINE_BYTES_MAX
-    assert wire.decode(framed(head_of("poll"), most)).payload == most
+    most = b"x" * codec.INLINE_BYTES_MAX
+    assert codec.decode(framed(head_of("poll"), most)).payload == most
     assert refused(framed(head_of("poll"), most + b"x")) == "head.length"
 
 
@@ -371,22 +383,22 @@ def test_no_depth_is_too_deep(opening: str, middle: str, closing: str) -> None:
 
 @pytest.mark.parametrize("offered", [[1], [1, 2], [2, 1, 3], (1,), {1}, iter([1])])
 def test_the_common_protocol_is_chosen(offered: Any) -> None:
-    assert wire.negotiate(offered) == 1
+    assert codec.negotiate(offered) == 1
 
 
 def test_the_newest_common_protocol_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "PROTOCOLS", (1, 2, 3))
-    assert wire.negotiate([4, 2, 1]) == 2
-    assert json.loads(wire.encode_head("a", message.Poll("b"))[4:])["shoal"] == 3
+    monkeypatch.setattr(codec, "PROTOCOLS", (1, 2, 3))
+    assert codec.negotiate([4, 2, 1]) == 2
+    assert json.loads(codec.encode_head("a", message.Poll("b"))[4:])["shoal"] == 3
 
 
 @pytest.mark.parametrize("offered", [[], [2], [0, 2, 3], iter([7])])
 def test_no_common_protocol_is_refused(offered: Any) -> None:
     with pytest.raises(Refused) as caught:
-        wire.negotiate(offered)
+        codec.negotiate(offered)
     assert caught.value.code == "protocol.unknown"
 
 
 def test_a_refusal_names_what_was_offered() -> None:
     with pytest.raises(Refused, match=r"speaks protocol \[7\], this one \[1\]"):
-        wire.negotiate(iter([7]))
+        codec.negotiate(iter([7]))

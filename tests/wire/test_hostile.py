@@ -15,10 +15,20 @@ from random import Random
 import numpy as np
 import pytest
 
-from shoal import wire
-from shoal.core import message
 from shoal.core.errors import InvalidPayload, Refused, ShoalError
-from shoal.core.tree import DTYPES, Layout, Tree
+from shoal.core.model.tree import DTYPES, Layout, Tree
+from shoal.core.protocol import message
+from shoal.wire import codec
+from shoal.wire.payload import (
+    HEADER_BYTES_MAX,
+    TENSORS_MAX,
+    PayloadCheck,
+    header_length,
+    measure,
+    open_payload,
+    payload_layout,
+    read_header,
+)
 from tests.wire import mutations
 from tests.wire.strategies import body_of
 
@@ -30,28 +40,28 @@ SMALL_SECONDS = 0.5  # of this thread's own time; usual is a thousandth of it
 CASES = 6000
 SEED = 1
 
-ORDER = (1, 17)
-REF = message.Ref("0123456789abcdef" * 4, 19512)
+TASK = (1, 17)
+REF = message.BlobRef("0123456789abcdef" * 4, 19512)
 METRICS = {"train/loss": 0.5, "eval/loss": float("nan"), "eval/accuracy": 0.9, "eval/examples": 72.0}
 MESSAGES: tuple[message.Message, ...] = (
-    message.Join("a", ORDER),
+    message.Join("a", TASK),
     message.Poll("clinic-a"),
-    message.Knock("a", 3),
-    message.Order(ORDER, "a", "train", 3, 99, REF, REF, {"delta": 0.5}, 2, True, 9),
-    message.Amendment(ORDER, 2, True, 9),
-    message.Report("a", ORDER, 3, 359.0, REF, METRICS),
-    message.Status("a", ORDER, 7, {"train/gap": 0.25}, b"sketch"),
-    message.Fail("a", ORDER, "no data — “none”"),
+    message.CoordinatorPing("a", 3),
+    message.Task(TASK, "a", "train", 3, 99, REF, REF, {"delta": 0.5}, 2, True, 9),
+    message.Amendment(TASK, 2, True, 9),
+    message.Report("a", TASK, 3, 359.0, REF, METRICS),
+    message.TaskStatus("a", TASK, 7, {"train/gap": 0.25}, b"sketch"),
+    message.TaskFailed("a", TASK, "no data — “none”"),
     message.Leave("a"),
-    message.Idle(ORDER),
-    message.Ack(ORDER, True, "counted"),
-    message.Lease(4),
+    message.NoTask(TASK),
+    message.Ack(TASK, True, "counted"),
+    message.CoordinatorAlive(4),
     message.Pause(),
-    message.Change({"algorithm.lr": 0.05}),
+    message.ChangeSettings({"algorithm.lr": 0.05}),
     message.Resume(),
     message.Stop(),
     message.Switch("gossip"),
-    message.Drain("a", "drained", True),
+    message.DrainNode("a", "drained", True),
 )
 
 
@@ -73,7 +83,9 @@ def bodies() -> list[bytes]:
 
 def frames() -> list[bytes]:
     rich = (MESSAGES[3], MESSAGES[5], MESSAGES[5])  # those with the most to spoil come more often
-    return [wire.encode(wire.Frame("digits", said, payload)) for said in MESSAGES + rich for payload in (b"", b"body")]
+    return [
+        codec.encode(codec.Frame("digits", said, payload)) for said in MESSAGES + rich for payload in (b"", b"body")
+    ]
 
 
 def code_of(action: Callable[[], object]) -> str:
@@ -88,18 +100,18 @@ def code_of(action: Callable[[], object]) -> str:
 
 def read_body(body: bytes) -> None:
     """Everything that a receiver does with a body whose layout it does not know."""
-    slots = wire.open_payload(body)
+    slots = open_payload(body)
     assert body_of(slots) == body
     for value in slots.values():
         for name in value if isinstance(value, Tree) else ():
             assert isinstance(value, Tree)
             assert value[name].shape == value.layout.index[name].shape
-    wire.measure(slots)
+    measure(slots)
 
 
 def arrive(body: bytes, expected: Layout | None, random: Random) -> None:
     """The same while it comes, in pieces."""
-    check = wire.BodyCheck(len(body), expected, nbytes_max=64 * MEBIBYTE)
+    check = PayloadCheck(len(body), expected, nbytes_max=64 * MEBIBYTE)
     place = 0
     while place < len(body):
         length = random.choice([1, 7, 8, 64, 4096, MEBIBYTE])
@@ -109,11 +121,11 @@ def arrive(body: bytes, expected: Layout | None, random: Random) -> None:
 
 
 def read_frame(data: bytes) -> None:
-    frame = wire.decode(data)
+    frame = codec.decode(data)
     assert not isinstance(frame.message, message.Report) or frame.message.norm == 0.0
-    again = wire.encode(frame)
-    assert repr(wire.decode(again)) == repr(frame)
-    assert wire.encode(wire.decode(again)) == again
+    again = codec.encode(frame)
+    assert repr(codec.decode(again)) == repr(frame)
+    assert codec.encode(codec.decode(again)) == again
 
 
 class Meter:
@@ -150,7 +162,7 @@ class Meter:
 
 def test_mutated_bodies() -> None:
     random, corpus, meter = Random(SEED), bodies(), Meter()
-    layouts = [wire.payload_layout(wire.read_header(body)) for body in corpus]
+    layouts = [payload_layout(read_header(body)) for body in corpus]
     for _ in range(CASES):
         body = mutations.body(corpus, random)
         code = meter.run(lambda body=body: read_body(body))
@@ -183,7 +195,7 @@ def test_mutated_frames() -> None:
 
 def test_every_length_of_a_body_and_every_bit_of_its_header() -> None:
     body, meter = bodies()[3], Meter()
-    length = 8 + wire.header_length(body[:8])
+    length = 8 + header_length(body[:8])
     for cut in range(len(body)):
         assert meter.run(lambda cut=cut: read_body(body[:cut])) != "taken"
     for bit in range(length * 8):
@@ -196,7 +208,7 @@ def test_every_length_of_a_body_and_every_bit_of_its_header() -> None:
 
 
 def test_every_length_of_a_frame_and_every_bit_of_its_head() -> None:
-    data, meter = wire.encode(wire.Frame("digits", MESSAGES[5])), Meter()
+    data, meter = codec.encode(codec.Frame("digits", MESSAGES[5])), Meter()
     for cut in range(len(data)):
         assert meter.run(lambda cut=cut: read_frame(data[:cut])) == "head.length"
     for bit in range(len(data) * 8):
@@ -231,8 +243,8 @@ def full(opening: str, item: str, closing: str) -> bytes:
 LARGE: dict[str, tuple[Callable[[], bytes], str]] = {
     "100,000 empty tensors": (lambda: empties(100_000), "payload.header"),
     "70,000, which fit": (lambda: empties(70_000), "payload.header"),
-    "20,001": (lambda: empties(wire.TENSORS_MAX + 1), "payload.header"),
-    "20,000": (lambda: empties(wire.TENSORS_MAX), "taken"),
+    "20,001": (lambda: empties(TENSORS_MAX + 1), "payload.header"),
+    "20,000": (lambda: empties(TENSORS_MAX), "taken"),
     "100,000 of nothing": (
         lambda: headed(",".join(f'"{n}":{{}}' for n in range(100_000)).join("{}")),
         "payload.header",
@@ -262,21 +274,21 @@ LARGE: dict[str, tuple[Callable[[], bytes], str]] = {
     "lone surrogates": (lambda: full('{"', "\\ud800", '":{}}'), "payload.name"),
     "spaces": (lambda: full("{", " ", "}"), "payload.header"),
     "zeros": (lambda: full("", "\x00", ""), "payload.header"),
-    "a header that says more": (lambda: wire.HEADER_BYTES_MAX.to_bytes(8, "little") + b"{}", "payload.short"),
+    "a header that says more": (lambda: HEADER_BYTES_MAX.to_bytes(8, "little") + b"{}", "payload.short"),
 }
 
 
 @pytest.mark.parametrize(("make", "code"), LARGE.values(), ids=LARGE.keys())
 def test_large_headers(make: Callable[[], bytes], code: str) -> None:
     body, meter = make(), Meter()
-    assert meter.run(lambda: wire.open_payload(body)) == code
+    assert meter.run(lambda: open_payload(body)) == code
     assert code_of(lambda: arrive(body, None, Random(3))) == code
     meter.show("a header")
     assert meter.seconds < 8.0  # tracing makes it some four times slower
     assert meter.peak < SMALL_PEAK_BYTES + 64 * len(body)
 
 
-HEAD = '{"shoal":1,"job":"a","type":"report","node":"a","order":[1,2],"version":1,"weight":1.0,"metrics":'
+HEAD = '{"shoal":1,"job":"a","type":"report","node":"a","task":[1,2],"version":1,"weight":1.0,"metrics":'
 HEADS = {
     "openings": ("[", "", "head.invalid"),
     "objects": ('{"a":', "", "head.invalid"),
@@ -293,9 +305,9 @@ HEADS = {
 
 @pytest.mark.parametrize(("middle", "closing", "code"), HEADS.values(), ids=HEADS.keys())
 def test_large_heads(middle: str, closing: str, code: str) -> None:
-    repeat = 1 if len(middle) > 10 else (wire.HEAD_BYTES_MAX - len(HEAD)) // (len(middle) + len(closing))
+    repeat = 1 if len(middle) > 10 else (codec.HEAD_BYTES_MAX - len(HEAD)) // (len(middle) + len(closing))
     text = (HEAD + middle * repeat + closing * (1 if closing == "}" else repeat)).encode()
-    assert 30_000 < len(text) <= wire.HEAD_BYTES_MAX
+    assert 30_000 < len(text) <= codec.HEAD_BYTES_MAX
     meter = Meter()
     assert meter.run(lambda: read_frame(len(text).to_bytes(4, "big") + text)) == code
     meter.show("a head")
@@ -310,5 +322,5 @@ def test_the_meter_sees_what_it_should() -> None:
     with pytest.raises(ValueError, match="not typed"):
         meter.run(lambda: (_ for _ in ()).throw(ValueError("not typed")))
     assert replace(MESSAGES[5], norm=1.0) != MESSAGES[5]
-    assert len({type(said) for said in MESSAGES}) == len(wire._MESSAGES)
+    assert len({type(said) for said in MESSAGES}) == len(codec._MESSAGES)
     assert json.loads(HEAD + "{}}")["type"] == "report"

@@ -11,12 +11,26 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import wire
-from shoal.core import tree as core
 from shoal.core.errors import InvalidPayload
-from shoal.core.tree import DTYPES, FLOATS, Layout, Tree
+from shoal.core.model import tree as core
+from shoal.core.model.tree import DTYPES, FLOATS, Layout, Tree
+from shoal.wire.payload import (
+    HEADER_BYTES_MAX,
+    PIECE_BYTES,
+    ByteWindow,
+    PayloadCheck,
+    header_length,
+    layouts_of,
+    leaves_of,
+    measure,
+    open_payload,
+    payload_layout,
+    payload_pieces,
+    read_header,
+)
 from tests.core import strategies as values
-from tests.wire.strategies import TENSOR_NAMES, body_of, same, slots, trees
+from tests.core.strategies import BASE_MODELS
+from tests.wire.strategies import TENSOR_NAMES, based, body_of, same, slots, trees
 
 KNOWN = tuple(name for name in DTYPES if name != "BF16")
 ANYTHING = st.binary(min_size=1, max_size=8)
@@ -51,16 +65,19 @@ def entry(dtype: str, shape: list[int], start: int, stop: int) -> dict[str, Any]
 
 def code_of(body: bytes) -> str:
     with pytest.raises(InvalidPayload) as caught:
-        wire.open_payload(body)
+        open_payload(body)
     return caught.value.code
 
 
 # The bytes
 
 
-@given(trees(dtypes=KNOWN))
-def test_a_model_is_what_safetensors_saves(tree: Tree) -> None:
-    assert body_of({"model": tree}) == safetensors.numpy.save({name: tree[name].copy() for name in tree})
+@given(trees(dtypes=KNOWN), BASE_MODELS)
+def test_a_model_is_what_safetensors_saves(tree: Tree, base_model: str) -> None:
+    saved = safetensors.numpy.save({name: tree[name].copy() for name in tree}, {"base_model": base_model})
+    if not base_model:
+        saved = safetensors.numpy.save({name: tree[name].copy() for name in tree})
+    assert body_of({"model": based(tree, base_model)}) == saved
 
 
 @pytest.mark.parametrize("dtype", KNOWN)
@@ -69,7 +86,7 @@ def test_every_type_is_what_safetensors_saves(dtype: str) -> None:
     named = {"w": array, "scalar": np.array(array[0, 1]), "none": array[:0], "é 名": array.T.copy()}
     body = body_of({"model": Tree.of(named)})
     assert body == safetensors.numpy.save(named)
-    read = wire.open_payload(body)["model"]
+    read = open_payload(body)["model"]
     assert isinstance(read, Tree)
     for name, kept in named.items():
         assert read[name].dtype == kept.dtype
@@ -79,10 +96,10 @@ def test_every_type_is_what_safetensors_saves(dtype: str) -> None:
 @given(slots())
 def test_slots_come_back(made: dict) -> None:
     body = body_of(made)
-    found = wire.open_payload(body)
+    found = open_payload(body)
     assert same(found, made)
     assert body_of(found) == body
-    assert wire.read_header(body) == wire.layouts_of(made)
+    assert read_header(body) == layouts_of(made)
     assert list(found) == sorted(made, key=lambda name: (name != "model", name))
 
 
@@ -99,30 +116,30 @@ def test_safetensors_reads_the_body_and_its_places(made: dict) -> None:
             wanted[name] = (leaf.dtype, list(leaf.shape), bytes(value.buffer[leaf.start : leaf.stop]))
     assert {n: (i["dtype"], list(i["shape"]), bytes(i["data"])) for n, i in tensors.items()} == wanted
     body = body_of(made)
-    first = 8 + wire.header_length(body[:8])
-    for leaf in wire.leaves_of(body):
+    first = 8 + header_length(body[:8])
+    for leaf in leaves_of(body):
         assert body[first + leaf.start : first + leaf.stop] == wanted[leaf.name][2]
 
 
 def test_pieces_are_of_at_most_a_mebibyte() -> None:
     tree = Tree.of({"w": np.arange(700_001, dtype=np.float32)})
     made = {"model": tree, "c": tree, "step": 2.0}
-    lengths = [len(piece) for piece in wire.payload_pieces(made)]
-    assert max(lengths) == wire.PIECE_BYTES == 1 << 20
+    lengths = [len(piece) for piece in payload_pieces(made)]
+    assert max(lengths) == PIECE_BYTES == 1 << 20
     assert sum(lengths) == len(body_of(made))
-    assert same(wire.open_payload(body_of(made)), made)
+    assert same(open_payload(body_of(made)), made)
 
 
 def test_nothing_is_a_body_too() -> None:
     assert body_of({}) == body_with({}) == safetensors.numpy.save({})
-    assert wire.open_payload(body_of({})) == {}
+    assert open_payload(body_of({})) == {}
 
 
 def test_a_name_that_could_be_a_slot_is_not_sent() -> None:
     with pytest.raises(InvalidPayload, match="must not start with @") as caught:
         body_of({"model": Tree.of({"@c/w": np.zeros(1)})})
     assert caught.value.code == "payload.name"
-    assert same(wire.open_payload(body_of(other := {"c": Tree.of({"@c/w": np.zeros(1)})})), other)
+    assert same(open_payload(body_of(other := {"c": Tree.of({"@c/w": np.zeros(1)})})), other)
 
 
 # Reading only what is needed
@@ -135,10 +152,10 @@ def test_a_source_is_read_when_a_tensor_is_used() -> None:
         "step": 7.0,
     }
     source = CountingFile(body_of(made))
-    head = 8 + wire.header_length(source.data[:8])
-    found = wire.open_payload(source)
+    head = 8 + header_length(source.data[:8])
+    found = open_payload(source)
     assert source.asked == [(0, 8), (0, head), (len(source) - 8, len(source))]
-    places = {leaf.name: (head + leaf.start, head + leaf.stop) for leaf in wire.leaves_of(source)}
+    places = {leaf.name: (head + leaf.start, head + leaf.stop) for leaf in leaves_of(source)}
     for slot, name, place in (("model", "small", "small"), ("c", "w", "@c/w"), ("model", "big", "big")):
         source.asked.clear()
         tree, kept = found[slot], made[slot]
@@ -151,20 +168,20 @@ def test_a_source_is_read_when_a_tensor_is_used() -> None:
 def test_measuring_reads_everything_once_and_in_blocks() -> None:
     made = {"model": Tree.of({"w": np.ones(100_000, np.float32), "n": np.ones(9, np.int64)})}
     source = CountingFile(body_of(made))
-    found = wire.open_payload(source)
+    found = open_payload(source)
     source.asked.clear()
-    assert wire.measure(found) == pytest.approx(math.sqrt(100_000))
+    assert measure(found) == pytest.approx(math.sqrt(100_000))
     assert sum(stop - start for start, stop in source.asked) == 400_000  # a norm needs no whole numbers
     assert max(stop - start for start, stop in source.asked) <= 4 * core.BLOCK_ELEMENTS
 
 
 def test_sending_reads_everything_once_and_in_pieces() -> None:
     source = CountingFile(body_of({"model": Tree.of({"w": np.zeros(400_000)})}))
-    found = wire.open_payload(source)
+    found = open_payload(source)
     source.asked.clear()
     assert body_of(found) == source.data
     assert sum(stop - start for start, stop in source.asked) == 3_200_000
-    assert max(stop - start for start, stop in source.asked) == wire.PIECE_BYTES
+    assert max(stop - start for start, stop in source.asked) == PIECE_BYTES
 
 
 BOUNDS = st.none() | st.integers(-12, 12)
@@ -173,7 +190,7 @@ BOUNDS = st.none() | st.integers(-12, 12)
 @given(st.binary(max_size=10), st.integers(0, 10), st.integers(0, 10), BOUNDS, BOUNDS)
 def test_a_window_is_a_part(data: bytes, start: int, stop: int, low: int | None, high: int | None) -> None:
     start, stop = sorted((min(start, len(data)), min(stop, len(data))))
-    window = wire.Window(data, start, stop)
+    window = ByteWindow(data, start, stop)
     assert len(window) == stop - start
     assert window[low:high] == data[start:stop][low:high]
 
@@ -199,7 +216,7 @@ def test_what_is_not_finite_is_named(dtype: str, bad: float) -> None:
         tree = with_bad(dtype, length, index, bad)
         for slot, name in (("model", "b"), ("c", "@c/b")):
             with pytest.raises(InvalidPayload) as caught:
-                wire.measure({"first": 1.0, "model": Tree.of({"a": np.ones(2)}), slot: tree})
+                measure({"first": 1.0, "model": Tree.of({"a": np.ones(2)}), slot: tree})
             assert caught.value.message == f"{name}[{index}] is not finite"
             assert caught.value.code == "payload.not-finite"
             assert caught.value.hint
@@ -213,21 +230,21 @@ def test_a_signalling_nan_is_named_without_a_warning(dtype: str, bits: int) -> N
     array = np.array([0, bits], f"<u{width}")
     tree = Tree.of({"w": array if dtype == "BF16" else array.view(DTYPES[dtype])}, {"w": dtype})
     with pytest.raises(InvalidPayload, match=r"^w\[1\] is not finite"):
-        wire.measure({"model": tree})
+        measure({"model": tree})
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_not_finite_is_named(bad: float) -> None:
-    for made in ({"step": bad}, wire.open_payload(body_of({"model": Tree.of({"w": np.ones(1)}), "step": bad}))):
+    for made in ({"step": bad}, open_payload(body_of({"model": Tree.of({"w": np.ones(1)}), "step": bad}))):
         with pytest.raises(InvalidPayload, match=r"^@step is not finite\n"):
-            wire.measure(made)
+            measure(made)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("F64", 1e200), ("F32", 3e38)])
 def test_a_norm_that_overflows_is_told_from_infinity(dtype: str, size: float) -> None:
     tree = Tree.of({"w": np.array([size, -size], DTYPES[dtype])})
     with pytest.raises(InvalidPayload, match="the norm overflows") as caught:
-        wire.measure({"model": tree})
+        measure({"model": tree})
     assert caught.value.code == "payload.not-finite"
 
 
@@ -236,11 +253,11 @@ def test_a_norm_that_overflows_is_told_from_infinity(dtype: str, size: float) ->
 def test_a_boolean_is_0_or_1(index: int, slot: str, name: str) -> None:
     mask = np.ones(core.BLOCK_ELEMENTS + 5, bool)
     body = bytearray(body_of({slot: Tree.of({"mask": mask, "none": np.zeros(0, bool), "w": np.ones(2)})}))
-    assert wire.measure(wire.open_payload(bytes(body))) == pytest.approx(math.sqrt(2))
+    assert measure(open_payload(bytes(body))) == pytest.approx(math.sqrt(2))
     for wrong in (2, 255):
         body[len(body) - len(mask) + index] = wrong
         with pytest.raises(InvalidPayload) as caught:
-            wire.measure(wire.open_payload(bytes(body)))
+            measure(open_payload(bytes(body)))
         assert caught.value.message == f"{name}[{index}] is a BOOL of neither 0 nor 1"
         assert caught.value.code == "payload.boolean"
 
@@ -254,21 +271,21 @@ def test_the_greatest_norm_counts(made: dict) -> None:
             norms.append(math.sqrt(sum(float((part**2).sum()) for part in floats)))
         else:
             norms.append(abs(value))
-    assert wire.measure(made) == pytest.approx(max(norms), rel=1e-5)
+    assert measure(made) == pytest.approx(max(norms), rel=1e-5)
 
 
 # Headers that are not right
 
 
 def test_who_changes_what_he_was_told_of_a_header_changes_it_for_nobody_else() -> None:
-    body = b"".join(bytes(piece) for piece in wire.payload_pieces({"model": Tree.of({"a": np.zeros(3, np.float32)})}))
-    told = wire.read_header(body)
+    body = b"".join(bytes(piece) for piece in payload_pieces({"model": Tree.of({"a": np.zeros(3, np.float32)})}))
+    told = read_header(body)
     told.clear()
-    assert list(wire.read_header(body)) == ["model"]
+    assert list(read_header(body)) == ["model"]
 
 
 def test_one_right_header_is_taken() -> None:
-    assert wire.open_payload(body_with({"a": entry("F32", [2], 0, 8)}, bytes(8))).keys() == {"model"}
+    assert open_payload(body_with({"a": entry("F32", [2], 0, 8)}, bytes(8))).keys() == {"model"}
 
 
 EIGHT = bytes(8)
@@ -280,12 +297,12 @@ WRONG = {
     "a header beyond the body": (b"\x10" + bytes(7) + b"{}", "payload.short"),
     "a header of eight exabytes": ((2**63).to_bytes(8, "little") + b"{}", "payload.header"),
     "a header of all ones": (b"\xff" * 8 + b"{}", "payload.header"),
-    "a header above the limit": ((wire.HEADER_BYTES_MAX + 1).to_bytes(8, "little") + b"{}", "payload.header"),
+    "a header above the limit": ((HEADER_BYTES_MAX + 1).to_bytes(8, "little") + b"{}", "payload.header"),
     "no padding": (b"\x02" + bytes(7) + b"{}", "payload.header"),
     "a list": (body_with([]), "payload.header"),  # type: ignore[arg-type]
     "no object": (body_with({"a": 1}), "payload.header"),
-    "metadata": (body_with({"__metadata__": {"format": "pt"}, "a": entry("F32", [2], 0, 8)}, EIGHT), "payload.dtype"),
-    "a tensor called so": (body_with({"__metadata__": entry("F32", [2], 0, 8)}, EIGHT), "payload.invalid"),
+    "metadata": (body_with({"__metadata__": {"format": "pt"}, "a": entry("F32", [2], 0, 8)}, EIGHT), "payload.header"),
+    "a tensor called so": (body_with({"__metadata__": entry("F32", [2], 0, 8)}, EIGHT), "payload.header"),
     "inside a slot too": (body_with({"@c/__metadata__": entry("F32", [2], 0, 8)}, EIGHT), "payload.invalid"),
     "no name": (body_with({"": entry("F32", [2], 0, 8)}, EIGHT), "payload.name"),
     "a name of 513": (body_with({"a" * 513: entry("F32", [2], 0, 8)}, EIGHT), "payload.name"),
@@ -328,7 +345,7 @@ WRONG = {
         "payload.header",
     ),
     "not from the start": (body_with({"a": entry("F32", [2], 4, 12)}, bytes(12)), "payload.header"),
-    "the wrong order": (
+    "the wrong task": (
         body_with({"b": entry("F32", [1], 0, 4), "a": entry("F32", [1], 4, 8)}, EIGHT),
         "payload.header",
     ),
@@ -347,20 +364,20 @@ def test_a_wrong_body_is_refused(body: bytes, code: str) -> None:
 def test_sizes_at_the_limits_are_taken() -> None:
     for shape in ([2**53, 0], [0, 2**53], [1] * 8, [0] * 8):
         stop = math.prod(shape) * 8
-        found = wire.open_payload(body_with({"a": entry("F64", shape, 0, stop)}, bytes(stop)))["model"]
+        found = open_payload(body_with({"a": entry("F64", shape, 0, stop)}, bytes(stop)))["model"]
         assert isinstance(found, Tree)
         assert found["a"].shape == tuple(shape)
     for name in ("a" * 512, "名" * 170, " ", "a@b", "a/b", '"\\'):
-        assert wire.open_payload(body_with({name: entry("F64", [], 0, 8)}, EIGHT)).keys() == {"model"}
+        assert open_payload(body_with({name: entry("F64", [], 0, 8)}, EIGHT)).keys() == {"model"}
 
 
 # While it arrives
 
 
 def checked(body: bytes, cuts: list[int], expected: Layout | None, announced: int | None = None) -> bool:
-    """Whether a `BodyCheck` takes this body in pieces of these lengths, over and over."""
+    """Whether a `PayloadCheck` takes this body in pieces of these lengths, over and over."""
     try:
-        check = wire.BodyCheck(len(body) if announced is None else announced, expected, nbytes_max=1 << 30)
+        check = PayloadCheck(len(body) if announced is None else announced, expected, nbytes_max=1 << 30)
         place = 0
         for number, length in enumerate(itertools.cycle(cuts)):
             if place >= len(body):
@@ -378,7 +395,7 @@ CUTS = st.lists(st.integers(1, 80) | st.just(8) | st.just(1 << 20), min_size=1, 
 
 
 def layout_of(made: dict) -> Layout:
-    return wire.payload_layout(wire.layouts_of(made))
+    return payload_layout(layouts_of(made))
 
 
 @given(slots(), CUTS)
@@ -402,7 +419,7 @@ def test_a_changed_body_is_taken_only_if_its_form_is_right(made: dict, cuts: lis
     until = data.draw(st.integers(place, min(len(body), place + 8)))
     changed = body[:place] + data.draw(ANYTHING) + body[until:]
     try:
-        wire.read_header(changed)
+        read_header(changed)
         right = True
     except InvalidPayload:
         right = False
@@ -426,7 +443,7 @@ def test_a_foreign_header_is_refused_at_its_first_byte(tree: Tree, data: st.Data
     body, expected = bytearray(body_of({"model": tree})), layout_of({"model": tree})
     wrong = data.draw(st.integers(0, len(expected.header) - 1))
     body[wrong] ^= data.draw(st.integers(1, 255))
-    check = wire.BodyCheck(len(body), expected, nbytes_max=1 << 30)
+    check = PayloadCheck(len(body), expected, nbytes_max=1 << 30)
     for place in range(wrong):
         check.feed(body[place : place + 1])
     with pytest.raises(InvalidPayload, match="not the one of the job's model") as caught:
@@ -437,7 +454,7 @@ def test_a_foreign_header_is_refused_at_its_first_byte(tree: Tree, data: st.Data
 @given(TENSOR_NAMES)
 def test_a_new_header_is_refused_before_its_tensors_come(name: str) -> None:
     body = body_with({name: entry("F32", [2], 0, 8)}, bytes(9))
-    check = wire.BodyCheck(len(body), None, nbytes_max=1 << 30)
+    check = PayloadCheck(len(body), None, nbytes_max=1 << 30)
     check.feed(body[: len(body) - 10])
     with pytest.raises(InvalidPayload) as caught:
         check.feed(body[len(body) - 10 : len(body) - 9])
@@ -449,24 +466,24 @@ def test_a_length_is_refused_before_anything_comes() -> None:
     body = body_of({"model": tree})
     for nbytes in (0, 1, len(body) - 1, len(body) + 1, 2**60):
         with pytest.raises(InvalidPayload) as caught:
-            wire.BodyCheck(nbytes, tree.layout, nbytes_max=1 << 30)
+            PayloadCheck(nbytes, tree.layout, nbytes_max=1 << 30)
         assert caught.value.code == "payload.length"
     for expected in (None, tree.layout):
-        wire.BodyCheck(len(body), expected, nbytes_max=len(body))
+        PayloadCheck(len(body), expected, nbytes_max=len(body))
         with pytest.raises(InvalidPayload) as caught:
-            wire.BodyCheck(len(body), expected, nbytes_max=len(body) - 1)
+            PayloadCheck(len(body), expected, nbytes_max=len(body) - 1)
         assert caught.value.code == "payload.too-large"
 
 
 def test_a_sender_is_stopped_as_soon_as_it_is_wrong() -> None:
     body = body_of({"model": Tree.of({"w": np.zeros(4)})})
-    for expected in (None, wire.payload_layout(wire.read_header(body))):
-        check = wire.BodyCheck(len(body), expected, nbytes_max=1 << 30)
+    for expected in (None, payload_layout(read_header(body))):
+        check = PayloadCheck(len(body), expected, nbytes_max=1 << 30)
         check.feed(body)
         with pytest.raises(InvalidPayload, match="more than the announced") as caught:
             check.feed(b"x")
         assert caught.value.code == "payload.length"
-    check = wire.BodyCheck(100, None, nbytes_max=1 << 30)
+    check = PayloadCheck(100, None, nbytes_max=1 << 30)
     with pytest.raises(InvalidPayload, match="longer than the body") as caught:
         check.feed((93).to_bytes(8, "little"))
     assert caught.value.code == "payload.short"
@@ -476,7 +493,7 @@ def test_a_check_keeps_no_more_than_the_header() -> None:
     tree = Tree.of({"w": np.zeros(1 << 18)})
     body = body_of({"model": tree})
     for expected in (None, tree.layout):
-        check = wire.BodyCheck(len(body), expected, nbytes_max=1 << 30)
+        check = PayloadCheck(len(body), expected, nbytes_max=1 << 30)
         check.feed(body)
         check.finish()
         assert len(check._head) == len(tree.layout.header)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import peer_wire, wire
-from shoal.core import peer_message as said
 from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.message import Poll, Ref, Report
-from shoal.peer_wire import Letter
+from shoal.core.protocol import peer_message as said
+from shoal.core.protocol.message import BlobRef, Poll, Report
+from shoal.wire import codec, peer_codec
+from shoal.wire.peer_codec import Letter
 from tests.wire import mutations
 from tests.wire.peer_strategies import LETTERS, PEER_MESSAGES
 from tests.wire.test_hostile import SMALL_PEAK_BYTES, SMALL_SECONDS, Meter
@@ -23,44 +23,44 @@ from tests.wire.test_hostile import SMALL_PEAK_BYTES, SMALL_SECONDS, Meter
 log = logging.getLogger(__name__)
 
 CASES = 6000
-REF = Ref("0123456789abcdef" * 4, 19512)
+REF = BlobRef("0123456789abcdef" * 4, 19512)
 ID = ("a", 3, 17)
 SEEN = {"a": 3, "b": 0}
-NEWS = (said.Rumour("b", "suspect", 4, ("a", "c")), said.Rumour("c", "dead", 0))
+NEWS = (said.MemberUpdate("b", "suspect", 4, ("a", "c")), said.MemberUpdate("c", "dead", 0))
 SAID: tuple[said.PeerMessage, ...] = (
-    said.Reserve("a", ID),
-    said.Slot("b", ID),
-    said.Busy("b", ID, "in an exchange", 12.5),
-    said.Swap("a", ID, 359.0, 2.0**1000, REF, SEEN),
-    said.Swapped("b", ID, 72.0, 1.0, REF, SEEN),
-    said.Never("b", ID, "it never came"),
-    said.Resolve("a", ID),
-    said.Settle("a", ID),
-    said.Offer("a", 4, REF, SEEN),
+    said.ExchangeRequest("a", ID),
+    said.ExchangeGrant("b", ID),
+    said.ExchangeDeny("b", ID, "in an exchange", 12.5),
+    said.ExchangeOffer("a", ID, 359.0, 2.0**1000, REF, SEEN),
+    said.ExchangeAccept("b", ID, 72.0, 1.0, REF, SEEN),
+    said.ExchangeAbort("b", ID, "it never came"),
+    said.ExchangeQuery("a", ID),
+    said.ExchangeCommit("a", ID),
+    said.ModelOffer("a", 4, REF, SEEN),
     said.Push("a", ID, 0.5, REF, SEEN),
-    said.Taken("b", ID),
-    said.Part("a", 4, 2, 1, 359.0, REF, SEEN),
-    said.Suspect("a", 3),
-    said.Bulletin("a", 3, True, False, 9, REF),
-    said.Declare("a", 3, 9, REF, "the hub is silent"),
-    said.Relay("a", Report("a", (1, 2), 3, 5.0, REF, {"train/loss": 0.5})),
-    said.Relayed("a", Poll("b")),
-    said.Hello("a", 1, NEWS),
+    said.Received("b", ID),
+    said.RingChunk("a", 4, 2, 1, 359.0, REF, SEEN),
+    said.CoordinatorProbe("a", 3),
+    said.CoordinatorStatus("a", 3, True, False, 9, REF),
+    said.DeclareFailover("a", 3, 9, REF, "the hub is silent"),
+    said.RelayRequest("a", Report("a", (1, 2), 3, 5.0, REF, {"train/loss": 0.5})),
+    said.RelayResponse("a", Poll("b")),
+    said.PeerHello("a", 1, NEWS),
     said.Ping("a", 1, 7, NEWS),
-    said.Pong("a", 1, 7, "a", NEWS),
-    said.Probe("a", 1, 7, "b", NEWS),
-    said.Silent("a", 1, 7, "b", NEWS),
-    said.News("a", 1, NEWS),
+    said.PingAck("a", 1, 7, "a", NEWS),
+    said.PingRequest("a", 1, 7, "b", NEWS),
+    said.PingNack("a", 1, 7, "b", NEWS),
+    said.StateSync("a", 1, NEWS),
 )
 
 
 def heads() -> list[bytes]:
-    rich = [peer_wire.encode(Letter("digits", (SAID[3],))), peer_wire.encode(Letter("digits", (SAID[18], SAID[2])))]
-    return [*(peer_wire.encode(Letter("digits", (one,))) for one in SAID), *rich * 4]
+    rich = [peer_codec.encode(Letter("digits", (SAID[3],))), peer_codec.encode(Letter("digits", (SAID[18], SAID[2])))]
+    return [*(peer_codec.encode(Letter("digits", (one,))) for one in SAID), *rich * 4]
 
 
 def values_of(message: said.PeerMessage) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(peer_wire.encode(Letter("digits", (message,)))[4:])["messages"][0]
+    found: dict[str, Any] = json.loads(peer_codec.encode(Letter("digits", (message,)))[4:])["messages"][0]
     return found
 
 
@@ -68,41 +68,43 @@ def refused(*messages: Any, **more: Any) -> str:
     """The code with which a head of these messages is refused."""
     text = json.dumps({"shoal": 1, "job": "digits", "messages": list(messages), **more}).encode()
     with pytest.raises(InvalidPayload) as caught:
-        peer_wire.decode(text)
+        peer_codec.decode(text)
     assert len(caught.value.message) < 500
     return caught.value.code
 
 
 def read(data: bytes) -> None:
     """What a receiver does with a head, and that what it takes would be written just so."""
-    length = peer_wire.head_bytes(data[:4])
+    length = peer_codec.head_bytes(data[:4])
     if len(data) != 4 + length:
         raise InvalidPayload("cut short, or too long", code="head.length")
-    letter = peer_wire.decode(data[4:])
-    again = peer_wire.encode(letter)
-    assert peer_wire.encode(peer_wire.decode(again[4:])) == again
-    assert letter.bodies == peer_wire.decode(again[4:]).bodies
+    letter = peer_codec.decode(data[4:])
+    again = peer_codec.encode(letter)
+    assert peer_codec.encode(peer_codec.decode(again[4:])) == again
+    assert letter.bodies == peer_codec.decode(again[4:]).bodies
 
 
 def test_every_message_is_tried() -> None:
     kinds = set(get_args(said.PeerMessage))
     assert set(PEER_MESSAGES) == kinds == {type(one) for one in SAID}
-    assert {field.name for kind in kinds for field in dataclasses.fields(kind)} - {"message"} == set(peer_wire._CHECKS)
+    assert {field.name for kind in kinds for field in dataclasses.fields(kind)} - {"message"} == set(peer_codec._CHECKS)
 
 
 @given(LETTERS)
 def test_a_letter_comes_back(found: tuple[str, tuple[said.PeerMessage, ...]]) -> None:
     sent = Letter(*found)
-    data = peer_wire.encode(sent)
-    assert peer_wire.head_bytes(data[:4]) == len(data) - 4
-    came = peer_wire.decode(data[4:])
+    data = peer_codec.encode(sent)
+    assert peer_codec.head_bytes(data[:4]) == len(data) - 4
+    came = peer_codec.decode(data[4:])
     assert repr(came) == repr(sent)  # the same in types and signs too, and where a relayed metric is NaN
     assert [type(one) for one in came.messages] == [type(one) for one in sent.messages]
 
 
 @pytest.mark.parametrize("message", SAID, ids=lambda one: type(one).__name__)
 def test_a_letter_names_its_bodies(message: said.PeerMessage) -> None:
-    carries = isinstance(message, said.Swap | said.Swapped | said.Offer | said.Push | said.Part)
+    carries = isinstance(
+        message, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer | said.Push | said.RingChunk
+    )
     assert Letter("digits", (message,)).bodies == ([REF] if carries else [])
 
 
@@ -124,7 +126,7 @@ def test_unknown_and_missing_fields_are_refused(message: said.PeerMessage) -> No
     values = values_of(message)
     assert refused({**values, "more": 1}) == "head.invalid"
     usual = {one.name for one in dataclasses.fields(message) if one.default is not MISSING}
-    for name in values.keys() - usual - {"seen"} - ({"news"} if not isinstance(message, said.News) else set()):
+    for name in values.keys() - usual - {"seen"} - ({"news"} if not isinstance(message, said.StateSync) else set()):
         left = {key: value for key, value in values.items() if key != name}
         assert refused(left) in ("head.invalid", "head.type")
 
@@ -152,23 +154,23 @@ WRONG = {
     "seq": [-1, "1"],
     "hears": [1, "true"],
     "away": [0],
-    "why": ["x" * (peer_wire.TEXT_MAX + 1), 1],
-    "ring": ["x" * (peer_wire.TEXT_MAX + 1), 1],
-    "seen": [{"A": 1}, {"a": -1}, {"a": 1.5}, {f"p{n}": 1 for n in range(peer_wire.SEEN_MAX + 1)}, []],
+    "why": ["x" * (peer_codec.TEXT_MAX + 1), 1],
+    "ring": ["x" * (peer_codec.TEXT_MAX + 1), 1],
+    "seen": [{"A": 1}, {"a": -1}, {"a": 1.5}, {f"p{n}": 1 for n in range(peer_codec.SEEN_MAX + 1)}, []],
     "news": [
         [{"node": "b", "state": "gone", "incarnation": 1, "accusers": []}],
         [{"node": "B", "state": "dead", "incarnation": 1, "accusers": []}],
         [{"node": "b", "state": "dead", "incarnation": -1, "accusers": []}],
-        [{"node": "b", "state": "dead", "incarnation": 1, "accusers": ["a"] * (peer_wire.ACCUSERS_MAX + 1)}],
+        [{"node": "b", "state": "dead", "incarnation": 1, "accusers": ["a"] * (peer_codec.ACCUSERS_MAX + 1)}],
         [{"node": "b", "state": "dead", "incarnation": 1, "accusers": ["A"]}],
-        [{"node": "b", "state": "dead", "incarnation": 1, "accusers": []}] * (peer_wire.RUMOURS_MAX + 1),
+        [{"node": "b", "state": "dead", "incarnation": 1, "accusers": []}] * (peer_codec.MEMBER_UPDATES_MAX + 1),
     ],
 }
 
 
 @pytest.mark.parametrize("field", WRONG)
 def test_wrong_values_are_refused(field: str) -> None:
-    assert set(WRONG) == set(peer_wire._CHECKS)
+    assert set(WRONG) == set(peer_codec._CHECKS)
     kinds = [values_of(one) for one in SAID if field in values_of(one)]
     assert kinds
     for values in kinds:
@@ -178,15 +180,15 @@ def test_wrong_values_are_refused(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "messages", [[], [1], [None], [[]], [{}], [{"type": "order"}], [{"type": "timer"}], [{"type": 1}]]
+    "messages", [[], [1], [None], [[]], [{}], [{"type": "task"}], [{"type": "timer"}], [{"type": 1}]]
 )
 def test_no_other_messages_are_known(messages: list[Any]) -> None:
     assert refused(*messages) in ("head.invalid", "head.type")
 
 
 def test_what_is_passed_on_is_checked_as_well() -> None:
-    values = values_of(said.Relay("a", Report("a", (1, 2), 3, 5.0)))
-    for wrong in ({"type": "timer"}, {"type": "relay"}, {"type": "poll", "node": "A"}, 1, None):
+    values = values_of(said.RelayRequest("a", Report("a", (1, 2), 3, 5.0)))
+    for wrong in ({"type": "timer"}, {"type": "relay_request"}, {"type": "poll", "node": "A"}, 1, None):
         assert refused({**values, "message": wrong}).startswith("head.")
     assert refused({**values, "message": {**values["message"], "norm": 1.0}}) == "head.invalid"
     assert refused({**values, "node": 1}) == "head.invalid"
@@ -194,28 +196,28 @@ def test_what_is_passed_on_is_checked_as_well() -> None:
 
 def test_a_letter_has_no_more_than_it_may() -> None:
     ping, swap = values_of(SAID[18]), values_of(SAID[3])
-    peer_wire.decode(peer_wire.encode(Letter("digits", (SAID[18],) * peer_wire.MESSAGES_MAX))[4:])
-    assert refused(*[ping] * (peer_wire.MESSAGES_MAX + 1)) == "head.invalid"
-    assert refused(*[swap] * (peer_wire.BODIES_MAX + 1)) == "head.invalid"
+    peer_codec.decode(peer_codec.encode(Letter("digits", (SAID[18],) * peer_codec.MESSAGES_MAX))[4:])
+    assert refused(*[ping] * (peer_codec.MESSAGES_MAX + 1)) == "head.invalid"
+    assert refused(*[swap] * (peer_codec.BODIES_MAX + 1)) == "head.invalid"
     assert refused(ping, more=1) == "head.invalid"
     with pytest.raises(Refused, match="protocol 2"):
-        peer_wire.decode(json.dumps({"shoal": 2, "job": "digits", "messages": [ping]}).encode())
+        peer_codec.decode(json.dumps({"shoal": 2, "job": "digits", "messages": [ping]}).encode())
     with pytest.raises(InvalidPayload, match="1048576 bytes"):
-        peer_wire.head_bytes((peer_wire.HEAD_BYTES_MAX + 1).to_bytes(4, "big"))
+        peer_codec.head_bytes((peer_codec.HEAD_BYTES_MAX + 1).to_bytes(4, "big"))
 
 
 @given(st.lists(st.sampled_from(SAID), max_size=150))
 def test_what_fits_into_a_letter_is_taken(messages: list[said.PeerMessage]) -> None:
     while messages:
-        count = peer_wire.fitting(messages)
+        count = peer_codec.fitting(messages)
         assert count > 0
-        head = peer_wire.encode(Letter("digits", tuple(messages[:count])))
-        assert peer_wire.decode(head[4:]).messages == tuple(messages[:count])
+        head = peer_codec.encode(Letter("digits", tuple(messages[:count])))
+        assert peer_codec.decode(head[4:]).messages == tuple(messages[:count])
         messages = messages[count:]
 
 
 def test_a_head_is_written_as_the_document_says() -> None:
-    data = peer_wire.encode(Letter("digits", (said.Settle("a", ID),)))
-    text = b'{"shoal":1,"job":"digits","messages":[{"type":"settle","node":"a","id":["a",3,17]}]}'
+    data = peer_codec.encode(Letter("digits", (said.ExchangeCommit("a", ID),)))
+    text = b'{"shoal":1,"job":"digits","messages":[{"type":"exchange_commit","node":"a","id":["a",3,17]}]}'
     assert data == len(text).to_bytes(4, "big") + text
-    assert wire.PROTOCOLS[-1] == 1
+    assert codec.PROTOCOLS[-1] == 1

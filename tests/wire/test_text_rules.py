@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import InvalidPayload, ShoalError
-from shoal.record import RunRecord, dumped, loaded
-from shoal.runtime import sse
-from shoal.runtime.address import parse
-from shoal.runtime.http import Link
-from shoal.runtime.node_link import NodeLink
-from shoal.strict_json import flaw
-from shoal_coordinator.inside import Reply
-from shoal_edge_client.peering.desk import Desk
-from shoal_edge_client.peering.offers import offers_in
-from shoal_peer.entry import read_entry
-from shoal_peer.invitation import PREFIX, read_joining, read_token
-from shoal_peer.rosters import read_bundle
-from tests.runtime.servers import Said, answering
+from shoal.peering.http.roster_updates import read_bundle
+from shoal.peering.roster.invitation import PREFIX, read_joining, read_token
+from shoal.peering.roster.join_certificate import read_entry
+from shoal.results.run_record import RunRecord, dump_record, load_record
+from shoal.runtime.http import sse
+from shoal.runtime.http.client import Link
+from shoal.runtime.http.coordinator_url import parse
+from shoal.runtime.http.node_client import NodeClient
+from shoal.validation.strict_json import text_flaw
+from shoal_coordinator.cluster.rpc import RpcReply
+from shoal_edge_client.peering.node_state import NodeState
+from shoal_edge_client.peering.recovery.local_checkpoints import offers_in
+from tests.support.http_servers import Said, answering
 
 BAD = pytest.mark.parametrize("bad", ["\\ud800", "\\u0000"], ids=["half", "nul"])
 URLS = ["http://127.0.0.1:9001/TEXT"]
@@ -51,12 +51,12 @@ def event(text: bytes) -> Any:
     return list(sse.parse([b"data: ", text, b"\n\n"]))
 
 
-def answered(read: Callable[[NodeLink], Any]) -> Callable[[bytes], Any]:
+def answered(read: Callable[[NodeClient], Any]) -> Callable[[bytes], Any]:
     """Return a reader that gets its JSON as the answer of a server."""
 
     def reader(text: bytes) -> Any:
-        with answering(lambda asked: Said(200, text)) as url, NodeLink(url) as link:
-            return read(link)
+        with answering(lambda asked: Said(200, text)) as url, NodeClient(url) as client:
+            return read(client)
 
     return reader
 
@@ -70,11 +70,14 @@ READERS: dict[str, tuple[Callable[[bytes], Any], Any]] = {
     "invitation": (token, ["j", URLS, "0" * 64, "i"]),
     "papers for a newcomer": (read_bundle, {"job": "TEXT", "charter": "c", "roster": "r"}),
     "event": (event, {"text": "TEXT"}),
-    "answer": (answered(lambda link: link.json("GET", "/x")), {"text": "TEXT"}),
-    "papers": (answered(lambda link: link.papers("j")), {"version": 1, "charter": "", "roster": "", "more": "TEXT"}),
-    "manifest": (answered(lambda link: link.manifest("j")), {"manifest": "", "more": "TEXT"}),
-    "another coordinator's answer": (lambda text: Reply(200, {}, text).json(), {"text": "TEXT"}),
-    "record": (lambda text: loaded(text.decode(), "a.json"), json.loads(dumped(RECORD))),
+    "answer": (answered(lambda client: client.link.json("GET", "/x")), {"text": "TEXT"}),
+    "papers": (
+        answered(lambda client: client.trust_documents("j")),
+        {"version": 1, "charter": "", "roster": "", "more": "TEXT"},
+    ),
+    "manifest": (answered(lambda client: client.manifest("j")), {"manifest": "", "more": "TEXT"}),
+    "another coordinator's answer": (lambda text: RpcReply(200, {}, text).json(), {"text": "TEXT"}),
+    "record": (lambda text: load_record(text.decode(), "a.json"), json.loads(dump_record(RECORD))),
 }
 
 
@@ -86,7 +89,7 @@ def test_a_reader_refuses_such_a_text(name: str, bad: str) -> None:
     assert read(text.encode()) is not None
     with pytest.raises((ShoalError, ValueError)) as refused:
         read(text.replace("TEXT", bad).encode())
-    assert flaw(str(refused.value)) == ""
+    assert text_flaw(str(refused.value)) == ""
 
 
 @BAD
@@ -94,7 +97,7 @@ def test_a_refusal_can_be_shown(bad: str) -> None:
     said = Said(409, b'{"detail": "TEXT", "code": "TEXT", "hint": "TEXT"}'.replace(b"TEXT", bad.encode()))
     with answering(lambda asked: said) as url, Link(url) as link, pytest.raises(ShoalError) as refused:
         link.json("GET", "/x")
-    assert flaw([refused.value.message, refused.value.code, refused.value.hint]) == ""
+    assert text_flaw([refused.value.message, refused.value.code, refused.value.hint]) == ""
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "\0"], ids=["half", "nul"])
@@ -102,21 +105,27 @@ def test_a_refusal_can_be_shown(bad: str) -> None:
 def test_no_address_holds_one(place: str, bad: str) -> None:
     with pytest.raises(ShoalError, match="is no address") as refused:
         parse(place.format(bad))
-    assert flaw(refused.value.message) == ""
+    assert text_flaw(refused.value.message) == ""
 
 
 # What a node keeps of others
 
 
-KEPT: dict[str, tuple[Callable[[Desk], Any], Any]] = {
-    "job": (Desk.page, {"spec": {"name": "j", "title": "TEXT"}, "created_at": "2026-01-01T00:00:00Z"}),
-    "papers": (Desk.papers, {"charter": "c", "roster": "r", "more": "TEXT"}),
-    "grant": (lambda desk: desk.grant().term or None, {"term": 1, "life": 1, "more": "TEXT"}),
+KEPT: dict[str, tuple[Callable[[NodeState], Any], Any]] = {
+    "job": (
+        lambda state: state.files.job_info(),
+        {"spec": {"name": "j", "title": "TEXT"}, "created_at": "2026-01-01T00:00:00Z"},
+    ),
+    "documents": (lambda state: state.files.documents(), {"charter": "c", "roster": "r", "more": "TEXT"}),
+    "grant": (lambda state: state.files.load("grant", dict), {"term": 1, "life": 1, "more": "TEXT"}),
     "checkpoints": (
-        lambda desk: desk.checkpoints() or None,
+        lambda state: state.checkpoints() or None,
         {"checkpoints": [{"manifest": "m", "model": ["0" * 64, 8], "more": "TEXT"}]},
     ),
-    "standing": (Desk.standing, {"peer": {"gossip": None, "model": None, "term": 1, "more": "TEXT"}, "books": None}),
+    "machine": (
+        NodeState.load_peer,
+        {"peer": {"gossip": None, "model": None, "term": 1, "more": "TEXT"}, "sums": None},
+    ),
 }
 
 
@@ -130,17 +139,17 @@ def write(folder: Path, bad: str = "TEXT", only: str = "") -> None:
 
 @BAD
 @pytest.mark.parametrize("name", KEPT)
-def test_a_desk_gives_such_a_file_up(tmp_path: Path, name: str, bad: str) -> None:
+def test_node_state_discards_a_file_with_invalid_text(tmp_path: Path, name: str, bad: str) -> None:
     read, _ = KEPT[name]
     write(tmp_path / "j")
-    assert read(Desk(tmp_path / "j", "j")) is not None
+    assert read(NodeState(tmp_path / "j", "j")) is not None
     write(tmp_path / "j", bad, name)
-    assert read(Desk(tmp_path / "j", "j")) is None
+    assert read(NodeState(tmp_path / "j", "j")) is None
 
 
 @BAD
-@pytest.mark.parametrize("name", ["job", "papers", "checkpoints", "standing"])
-def test_such_a_file_is_no_offer(tmp_path: Path, name: str, bad: str) -> None:
+@pytest.mark.parametrize("name", ["job", "documents", "checkpoints", "machine"])
+def test_a_file_with_invalid_text_is_no_checkpoint_offer(tmp_path: Path, name: str, bad: str) -> None:
     write(tmp_path / "c/jobs/j")
     (offer,) = offers_in(tmp_path)
     assert offer.node == ""

@@ -1,4 +1,4 @@
-"""What an operator should be told of, as pure rules: the state of things in, alerts raised and cleared out.
+"""Pure alert rules: the present state in, alerts raised and cleared out.
 
 A condition holds or it does not (`conditions`). An alert is raised once a condition has held for as long as its kind
 says, and cleared when it has not held for `CLEAR_S`; in between it is the same alert, so that nothing flaps.
@@ -8,22 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from shoal.core.selection import listed
+from shoal.core.scheduling.selection import join_names
+from shoal_coordinator.schemas.observability import AlertKind
 
-Kind = Literal[
-    "node-lost",
-    "quorum-missed",
-    "diverged",
-    "no-progress",
-    "disk-low",
-    "node-limited",
-    "nodes-set-aside",
-    "model-differs",
-]
-
-HOLD_S: dict[Kind, float] = {
+HOLD_S: dict[AlertKind, float] = {
     "node-lost": 0.0,
     "quorum-missed": 0.0,
     "diverged": 0.0,
@@ -33,7 +22,7 @@ HOLD_S: dict[Kind, float] = {
     "nodes-set-aside": 0.0,
     "model-differs": 0.0,
 }
-"""How long a condition must hold before anybody is told: those that are 0 have waited already."""
+"""Time in seconds for which a condition must hold before its alert is raised; 0 for those that have waited already."""
 
 CLEAR_S = 30.0
 DISK_AGAIN = 1.25
@@ -42,7 +31,7 @@ DISK_AGAIN = 1.25
 USUAL_FACTOR = 10.0
 """No progress: no version for so many times as long as they usually take, and for `stalled_s` at least."""
 
-Key = tuple[Kind, str, str]
+Key = tuple[AlertKind, str, str]
 """(kind, job, node); empty where it is about none."""
 
 
@@ -50,7 +39,7 @@ Key = tuple[Kind, str, str]
 class Condition:
     """Something that holds now."""
 
-    kind: Kind
+    kind: AlertKind
     text: str
     job: str = ""
     node: str = ""
@@ -63,14 +52,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class JobNow:
-    """A job that should be going on: it runs, and nobody has paused it."""
+class JobCondition:
+    """A job that should make progress: running and not paused."""
 
     name: str
     waited_s: float
     """Since its last version closed, or since it began to run."""
     usual_s: float | None
-    """What its last versions took; None: there were none."""
+    """Time that the last versions took; None if there were none."""
     lost: tuple[str, ...] = ()
     """Nodes that take part, have fallen silent, and have not left."""
     got: int = 0
@@ -83,28 +72,28 @@ class JobNow:
     foreign: tuple[tuple[str, str], ...] = ()
     """Nodes whose model is not the job's; and how it differs."""
     diverged: str = ""
-    """What is not finite; empty: nothing."""
+    """Description of a value that is not finite; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Now:
-    """What rules look at."""
+    """Input of the alert rules."""
 
-    jobs: tuple[JobNow, ...] = ()
+    jobs: tuple[JobCondition, ...] = ()
     free_bytes: int | None = None
     """None: the disk cannot be asked."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """When it is too much."""
+class AlertLimits:
+    """Thresholds of the alert rules."""
 
     stalled_s: float
     disk_bytes: int
 
 
-def conditions(now: Now, limits: Limits, open_keys: frozenset[Key] = frozenset()) -> list[Condition]:
-    """All that hold. `open_keys`: what is alerted of already, for which less is enough to go on."""
+def conditions(now: Now, limits: AlertLimits, open_keys: frozenset[Key] = frozenset()) -> list[Condition]:
+    """Return all conditions that hold. For those in `open_keys`, a weaker threshold keeps them open."""
     found = [*_lost(now.jobs), *(condition for job in now.jobs for condition in _of_job(job, limits))]
     low = limits.disk_bytes * (DISK_AGAIN if ("disk-low", "", "") in open_keys else 1.0)
     if now.free_bytes is not None and now.free_bytes < low:
@@ -113,8 +102,8 @@ def conditions(now: Now, limits: Limits, open_keys: frozenset[Key] = frozenset()
     return found
 
 
-def _lost(jobs: Sequence[JobNow]) -> Iterable[Condition]:
-    """One condition for each lost node, however many jobs miss it."""
+def _lost(jobs: Sequence[JobCondition]) -> Iterable[Condition]:
+    """Return one condition for each lost node, with all its jobs."""
     missing: dict[str, list[str]] = {}
     for job in jobs:
         for node in job.lost:
@@ -124,7 +113,7 @@ def _lost(jobs: Sequence[JobNow]) -> Iterable[Condition]:
         yield Condition("node-lost", f"{node} has fallen silent; {go} on without it", node=node, jobs=tuple(names))
 
 
-def _of_job(job: JobNow, limits: Limits) -> Iterable[Condition]:
+def _of_job(job: JobCondition, limits: AlertLimits) -> Iterable[Condition]:
     for node, why in job.limited:
         yield Condition("node-limited", f"{node}: {why}", job.name, node)
     if job.quorum:
@@ -134,7 +123,7 @@ def _of_job(job: JobNow, limits: Limits) -> Iterable[Condition]:
         yield Condition("model-differs", f"{node}: {why}", job.name, node)
     if job.set_aside:
         every = "the only node is" if len(job.set_aside) == 1 else f"all {len(job.set_aside)} nodes are"
-        text = f"{every} set aside after failures, and none is left that could be asked: {listed(job.set_aside)}"
+        text = f"{every} set aside after failures, and none is left that could be asked: {join_names(job.set_aside)}"
         yield Condition("nodes-set-aside", text, job.name)
     if job.diverged:
         yield Condition("diverged", job.diverged, job.name)
@@ -143,15 +132,15 @@ def _of_job(job: JobNow, limits: Limits) -> Iterable[Condition]:
 
 
 @dataclass
-class Alarms:
-    """Turns conditions into alerts, each raised and cleared once. `open`: those that an earlier process has raised."""
+class AlertRules:
+    """State of the alerts: each is raised and cleared once. `open`: alerts that an earlier process raised."""
 
     open: set[Key] = field(default_factory=set)
     _since: dict[Key, float] = field(default_factory=dict)
     _gone: dict[Key, float] = field(default_factory=dict)
 
-    def look(self, holding: Sequence[Condition], now: float) -> tuple[list[Condition], list[Key]]:
-        """(alerts to raise, alerts to clear), at that time in seconds."""
+    def update(self, holding: Sequence[Condition], now: float) -> tuple[list[Condition], list[Key]]:
+        """Return (alerts to raise, alerts to clear) at this time in seconds."""
         keys = {condition.key for condition in holding}
         self._since = {key: self._since.get(key, now) for key in keys}
         self._gone = {key: self._gone.get(key, now) for key in self.open - keys}

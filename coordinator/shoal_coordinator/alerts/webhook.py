@@ -1,9 +1,8 @@
-"""Telling somebody elsewhere of alerts, and of jobs that have ended: a signed POST, tried again with growing pauses;
-nothing waits for it.
+"""Webhooks for alerts and ended jobs: a signed POST, retried with growing pauses; nothing waits for it.
 
-    Shoal-Signature: t=1767323045,v1=HEX     HMAC-SHA256 of "t.body" under the shared secret
+Shoal-Signature: t=1767323045,v1=HEX     HMAC-SHA256 of "t.body" under the shared secret
 
-Redirects are not followed, wherever they lead. The certificate is checked; plain http goes to private addresses alone.
+Redirects are not followed. The certificate is checked; plain http goes to private addresses alone.
 """
 
 from __future__ import annotations
@@ -19,53 +18,53 @@ from typing import Any
 import structlog
 
 from shoal.core.errors import Refused, ShoalError
-from shoal.runtime.http import Link
+from shoal.runtime.http.client import Link
 from shoal.runtime.threads import in_thread
 
 log = structlog.get_logger()
 
-WAITING_MAX = 200
+QUEUE_MAX = 200
 """Messages that wait for a receiver that does not answer; the oldest give way."""
 READ_S = 10.0
-FIRST_S, MOST_S = 1.0, 300.0
+RETRY_MIN_S, RETRY_MAX_S = 1.0, 300.0
 TRIES_MAX = 12
 """About half an hour; then a message is given up."""
 ANSWER_BYTES_MAX = 64 * 1024
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """The header's value: a receiver computes the same, and refuses what is old."""
-    made = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    return f"t={at},v1={made}"
+    """Return the header's value: a receiver computes the same, and refuses old ones."""
+    digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={digest}"
 
 
 class Webhook:
-    """Messages to one address. `tell` may be called at any time; `run` delivers them, one after the other."""
+    """Messages to one address. `enqueue` may be called at any time; `run` delivers them, one after the other."""
 
     def __init__(self, url: str, secret: str) -> None:
         self._link, self._secret = Link(url, read_s=READ_S), secret
-        self._waiting: deque[dict[str, Any]] = deque(maxlen=WAITING_MAX)
-        self._bell = asyncio.Event()
+        self._queue: deque[dict[str, Any]] = deque(maxlen=QUEUE_MAX)
+        self._has_messages = asyncio.Event()
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def enqueue(self, message: dict[str, Any]) -> None:
         """Have a message delivered."""
-        self._waiting.append(message)
-        self._bell.set()
+        self._queue.append(message)
+        self._has_messages.set()
 
     async def run(self) -> None:
         """Deliver, until cancelled."""
         while True:
-            await self._bell.wait()
-            self._bell.clear()
-            while self._waiting:
-                await self._deliver(self._waiting.popleft())
+            await self._has_messages.wait()
+            self._has_messages.clear()
+            while self._queue:
+                await self._deliver(self._queue.popleft())
 
     def close(self) -> None:
         self._link.abort()
         self._link.close()
 
     async def _deliver(self, message: dict[str, Any]) -> None:
-        pause_s = FIRST_S
+        pause_s = RETRY_MIN_S
         for _ in range(TRIES_MAX):
             try:
                 await in_thread(lambda: self._post(message))
@@ -77,7 +76,7 @@ class Webhook:
             else:
                 return
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MOST_S)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
         log.warning("a message to the webhook was not delivered", what=message.get("event"), alert=message.get("id"))
 
     def _post(self, message: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
-"""What each node has done to a job's model, and what the model does for each node.
+"""Influence of each node on a job's model, and fairness of the model to each node.
 
-Influence: the share of a version's weight that a node's updates had, after `limits.share_max`. Fairness: how a metric
-differs between nodes, each with what it measured last on its own data (Mohri, Sivek, Suresh, "Agnostic Federated
-Learning", 2019: the worst node; Li et al., "Fair Resource Allocation in Federated Learning", 2020: the spread).
+Influence: the fraction of a version's weight that a node's updates had, after `limits.weight_fraction_max`. Fairness:
+a metric's differences between nodes, each by its last measurement on its own data (Mohri, Sivek, Suresh, "Agnostic
+Federated Learning", 2019: the worst node; Li et al., "Fair Resource Allocation in Federated Learning",
+2020: the spread).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from pydantic import BaseModel, Field
 from sqlalchemy import Float, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shoal_coordinator.dialects import finite, said
-from shoal_coordinator.tables import feed, reports, versions
+from shoal.results.compare import lower_is_better
+from shoal_coordinator.storage.dialects import finite, json_value
+from shoal_coordinator.storage.tables import job_events, reports, versions
 
 VERSIONS_MAX = 100
 """The newest versions over which influence is reckoned."""
 
-LOWER_IS_BETTER = ("loss", "error", "perplexity")
 DECILE = 10
 
 
 class NodeInfluence(BaseModel):
-    """What one node's updates were in the model."""
+    """One node's share of the model."""
 
     node: str
     versions: int = Field(description="of those looked at, how many it has a part in")
@@ -40,7 +41,7 @@ class NodeInfluence(BaseModel):
 
 
 class Influence(BaseModel):
-    """How evenly a job's nodes have made its model, and what its limits have kept out."""
+    """The distribution of influence on a job's model, and the updates that its limits have refused."""
 
     job: str
     versions: int = Field(description="how many were looked at: the newest")
@@ -57,7 +58,7 @@ class NodeValue(BaseModel):
 
 
 class Fairness(BaseModel):
-    """How a metric differs between nodes, each with its last report that has it."""
+    """A metric's differences between nodes, each by its last report that has it."""
 
     job: str
     metric: str
@@ -70,7 +71,7 @@ class Fairness(BaseModel):
 
 
 async def influence_of(connection: AsyncConnection, job: str) -> tuple[int, list[NodeInfluence]]:
-    """(versions looked at, nodes by share). `limited` is left empty."""
+    """Return (number of versions, nodes by share). `limited` is left empty."""
     newest = select(versions.c.reports).where(versions.c.job == job, versions.c.number > 0)
     rows = (await connection.execute(newest.order_by(versions.c.number.desc()).limit(VERSIONS_MAX))).scalars().all()
     shares = _shares(rows)
@@ -95,10 +96,10 @@ async def influence_of(connection: AsyncConnection, job: str) -> tuple[int, list
 
 
 async def _refusals(connection: AsyncConnection, job: str) -> Counter[str]:
-    """How many events say that something of a node was refused, by node."""
-    who = feed.c.data["node"].as_string().label("who")
-    kind = feed.c.data["kind"].as_string()
-    noted = select(who).where(feed.c.job == job, feed.c.topic == "note", kind == "refusal").subquery()
+    """Return the number of refusals by node."""
+    who = job_events.c.data["node"].as_string().label("who")
+    kind = job_events.c.data["kind"].as_string()
+    noted = select(who).where(job_events.c.job == job, job_events.c.topic == "job_event", kind == "refusal").subquery()
     counted = select(noted.c.who, func.count()).where(noted.c.who.is_not(None)).group_by(noted.c.who)
     found: Counter[str] = Counter()
     for node, count in await connection.execute(counted):
@@ -107,9 +108,9 @@ async def _refusals(connection: AsyncConnection, job: str) -> Counter[str]:
 
 
 def _shares(rows: Sequence[Sequence[Any]]) -> defaultdict[str, list[float]]:
-    """By node, its share in each version that it has a part in.
+    """Return each node's share in each version to which it contributed.
 
-    `rows`: of each version what was counted, [[node, order, weight, digest], …].
+    `rows`: the counted reports of each version, [[node, task, weight, digest], …].
     """
     found: defaultdict[str, list[float]] = defaultdict(list)
     for counted in rows:
@@ -123,11 +124,11 @@ def _shares(rows: Sequence[Sequence[Any]]) -> defaultdict[str, list[float]]:
 
 
 async def fairness_of(connection: AsyncConnection, job: str, metric: str) -> Fairness:
-    """How that metric differs between nodes. What is not finite does not count."""
-    value = cast(finite(said(reports.c.metrics, metric)), Float)
+    """Return that metric's differences between nodes. Values that are not finite do not count."""
+    value = cast(finite(json_value(reports.c.metrics, metric)), Float)
     last = select(func.max(reports.c.id)).where(reports.c.job == job, value.is_not(None)).group_by(reports.c.node)
     rows = (await connection.execute(select(reports.c.node, value).where(reports.c.id.in_(last)))).all()
-    lower = any(word in metric for word in LOWER_IS_BETTER)
+    lower = lower_is_better(metric)
     known = [NodeValue(node=node, value=number) for node, number in rows]
     known.sort(key=lambda one: (-one.value if lower else one.value, one.node))  # the worst first
     values = [one.value for one in known]

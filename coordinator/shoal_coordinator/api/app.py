@@ -1,9 +1,8 @@
-"""The FastAPI application: routes, errors, the guard around it all, and the dashboard's files."""
+"""The FastAPI application: routes, errors, and the dashboard's files."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -14,57 +13,47 @@ from starlette.routing import Route
 
 import shoal_dashboard
 from shoal import __version__
-from shoal.core.errors import Refused, StorageFailed
-from shoal.runtime.store import write_file
-from shoal_coordinator import problems
-from shoal_coordinator.access import label
-from shoal_coordinator.comparing import Comparing
-from shoal_coordinator.compression import Compression
-from shoal_coordinator.routes import (
-    bodies,
-    compare,
+from shoal.core.errors import Refused
+from shoal_coordinator.api.routes import (
+    analyses,
+    blobs,
     control,
     drafts,
-    export,
     health,
-    influence,
-    inside,
-    job_settings,
+    internal,
     jobs,
     models,
     nodes,
     observe,
     peers,
-    readmission,
+    presigned_urls,
+    re_enrolment,
     relay,
     reports,
     stream,
     system_metrics,
-    targets,
     tokens,
     work,
 )
-from shoal_coordinator.service import Coordinator
-from shoal_coordinator.settings import Settings
-from shoal_coordinator.static_files import ASK_FIRST, Assets, built_file
-from shoal_coordinator.texts import Texts
+from shoal_coordinator.api.static_files import ASK_FIRST, StaticAssets, built_file
+from shoal_coordinator.http import problems
+from shoal_coordinator.http.compression import Compression
+from shoal_coordinator.http.text_checks import TextChecks
+from shoal_coordinator.node_protocol.byte_labels import label
 
 ROUTES = (
     work,
-    bodies,
-    targets,
+    blobs,
+    presigned_urls,
     peers,
     relay,
-    readmission,
+    re_enrolment,
     drafts,
     jobs,
     control,
-    job_settings,
-    compare,
     models,
-    export,
+    analyses,
     reports,
-    influence,
     nodes,
     tokens,
     system_metrics,
@@ -81,25 +70,8 @@ NO_DASHBOARD = f"""<!doctype html><title>shoal</title><h1>shoal</h1>
 """
 
 
-def operator_token(settings: Settings) -> str:
-    """The operators' token: from the settings, or the one in the data folder, made at the first start."""
-    if settings.operator_token:
-        return settings.operator_token
-    path = settings.data / "operator.token"
-    try:
-        known = path.read_text().strip() if path.exists() else ""
-        if known:  # an empty file would let everybody in
-            return known
-        settings.data.mkdir(parents=True, exist_ok=True)
-        token = "sho_" + secrets.token_urlsafe(32)
-        write_file(path, f"{token}\n".encode(), "token")
-    except OSError as error:
-        raise StorageFailed(f"{path}: {error.strerror}", hint="choose another folder with --data") from None
-    return token
-
-
-def create_app(coordinator: Coordinator) -> FastAPI:
-    """The application without its guard. Whoever serves it starts and stops the coordinator."""
+def create_app(coordinator: object) -> FastAPI:
+    """Create the application without its request limits. The caller starts and stops the coordinator."""
     app = FastAPI(
         title="shoal coordinator",
         version=__version__,
@@ -108,21 +80,18 @@ def create_app(coordinator: Coordinator) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # each request would look for it; see /metrics
     )
     app.state.coordinator = coordinator
-    app.state.comparing = Comparing()
     problems.install(app)
-    app.add_middleware(Texts)
+    app.add_middleware(TextChecks)
     app.add_middleware(Compression)
     _serve_document(app)
-    for module in ROUTES:
-        app.include_router(module.router, prefix="/api/v1")
-    app.include_router(health.router)
-    app.include_router(inside.router)
+    for module in (*ROUTES, health, internal):
+        app.router.routes.extend(module.router.routes)
     _serve_dashboard(app, shoal_dashboard.assets())
     return app
 
 
 def _serve_document(app: FastAPI) -> None:
-    """The OpenAPI document as bytes that are made once: anybody may ask for it."""
+    """Serve the OpenAPI document, rendered once, without authentication."""
     at = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == app.openapi_url)
     made: list[bytes] = []
 
@@ -135,10 +104,10 @@ def _serve_document(app: FastAPI) -> None:
 
 
 def _serve_dashboard(app: FastAPI, assets: Path | None) -> None:
-    """The built files; any other path that is not the API's gets the page, whose script finds its own way."""
+    """Serve the built files; other paths outside the API get the page, whose script resolves them."""
     files = {file.name for file in assets.iterdir() if file.is_file()} if assets is not None else set()
     if assets is not None:
-        app.mount("/assets", Assets(directory=assets / "assets"), name="assets")
+        app.mount("/assets", StaticAssets(directory=assets / "assets"), name="assets")
 
     @app.api_route(problems.PAGE, methods=["GET", "HEAD"], include_in_schema=False)
     async def page(path: str, request: Request) -> Response:

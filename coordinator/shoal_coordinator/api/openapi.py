@@ -1,4 +1,4 @@
-"""Print the API's OpenAPI document: `python -m shoal_coordinator.openapi > dashboard/openapi.json`.
+"""Print the API's OpenAPI document: `python -m shoal_coordinator.api.openapi > dashboard/openapi.json`.
 
 The dashboard's types are generated from that file; a test fails when it is not what the code says.
 """
@@ -10,16 +10,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shoal_coordinator.app import create_app
-from shoal_coordinator.ledger import Ledger
-from shoal_coordinator.service import Coordinator
+from shoal_coordinator.api.app import create_app
+from shoal_coordinator.composition.coordinator import Coordinator
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.telemetry.traffic import TrafficCounter
 
 
 def document() -> str:
-    """The document as text, the same on every machine."""
+    """Return the document as text, equal on all machines."""
     with tempfile.TemporaryDirectory() as folder:
-        app = create_app(Coordinator(Settings(data=Path(folder)), Ledger(), "unused"))
+        app = create_app(Coordinator(Settings(data=Path(folder)), TrafficCounter(), "unused"))
         return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
 

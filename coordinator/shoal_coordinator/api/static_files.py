@@ -1,7 +1,7 @@
-"""The dashboard's built files, in the smallest form that a browser takes.
+"""The dashboard's built files, in the smallest encoding that a browser accepts.
 
-The build lays a `.br` and a `.gz` beside each file that shrinks, so nothing is compressed while somebody waits. Names
-under `assets/` contain a hash of the contents: a browser keeps those files and never asks for them again.
+The build adds a `.br` and a `.gz` to each file that shrinks, so nothing is compressed during a request. Names under
+`assets/` contain a hash of the contents, so browsers cache those files for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
-from shoal_coordinator.compression import accepts
+from shoal_coordinator.http.compression import accepts
 
 FORMS = (("br", ".br"), ("gzip", ".gz"))
 """Encodings and the ends of their files' names; the first that a browser takes is sent."""
@@ -40,7 +40,7 @@ def built_file(path: Path, request: Headers, keep: str) -> Response:
     return answer
 
 
-class Assets(StaticFiles):
+class StaticAssets(StaticFiles):
     """The files whose names contain a hash of their contents."""
 
     def file_response(

@@ -1,14 +1,12 @@
-"""Request bodies that are held in memory until they are whole: JSON, and the frames of nodes.
+"""Request bodies that are buffered in memory: JSON, and the frames of nodes.
 
-    identify    a sender without a valid credential is refused before a byte of the body is read
-    budget      all such bodies together take at most `held_bodies_bytes_max`; so one sender cannot take all of it,
-                a node has a share of its own, and all strangers together have another
-    deadline    the whole body must come within `body_grace_s` from a stranger, and within `held_body_s` from others
+Authentication comes first: a request without a valid credential is refused before its body is read, except where
+credentials are issued (`STRANGERS`, at most `STRANGER_BYTES_MAX`). All buffered bodies share a budget of
+`buffered_bodies_bytes_max` bytes, in which each node and all unauthenticated senders have a share. A body must arrive
+within `body_grace_s` from an unauthenticated sender, and within `buffered_body_timeout_s` from others. After
+`RELEASE_BYTES` of incomplete or refused bodies the process returns their memory to the system.
 
-    give back   after `RELEASE_BYTES` of bodies that broke off or were refused, their memory is returned to the system
-
-Strangers may send a body where they get a credential, `STRANGERS`: at most `STRANGER_BYTES_MAX`. Models and updates go
-to the disk as they come (`shoal_coordinator.intake`) and are none of this.
+Models and updates are streamed to disk (`shoal.runtime.http.server.body_receiver`) and are not buffered.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Send
 
 from shoal.core.errors import NotAllowed
-from shoal_coordinator import problems
-from shoal_coordinator.access import principal_of
-from shoal_coordinator.guard import MODELS, STRANGERS, WRITING, App, Message, Receive, Send
-from shoal_coordinator.memory import release_freed
-from shoal_coordinator.protocol import WITHIN_KEY
+from shoal.runtime.http.server.exchange import WITHIN_KEY
+from shoal.runtime.memory import release_freed
+from shoal_coordinator.http import problems
+from shoal_coordinator.http.request_limits import MODELS, STRANGERS, WRITING
 from shoal_coordinator.settings import Settings
 
 STRANGERS_BYTES_MAX = 16 * 2**20
@@ -38,10 +36,10 @@ NODE_BYTES_MAX = 8 * 2**20
 RELEASE_BYTES, RELEASE_S = 64 * 2**20, 5.0
 """After that many bytes of bodies that did not come as a whole, memory is released, so many seconds later."""
 
-_STRANGER, _PERSON = "", "person"
+_STRANGER, PERSON = "", "person"
 
 
-class Budget:
+class BodyBudget:
     """The bytes of bodies that are open now: of all, and of each sender."""
 
     def __init__(self, nbytes_max: int) -> None:
@@ -67,12 +65,12 @@ class Budget:
 
 
 def _share(sender: str, nbytes_max: int) -> int:
-    if sender == _PERSON:
+    if sender == PERSON:
         return nbytes_max
     return min(nbytes_max // 2, STRANGERS_BYTES_MAX if sender == _STRANGER else NODE_BYTES_MAX)
 
 
-class _Body:
+class _TrackedBody:
     """The body of a request, and whether all of it was received."""
 
     def __init__(self, receive: Receive) -> None:
@@ -85,12 +83,14 @@ class _Body:
         return message
 
 
-class HeldBodies:
+class BufferedBodies:
     """An ASGI middleware around the application `api` and its fast path `app`."""
 
-    def __init__(self, app: App, api: FastAPI, settings: Settings) -> None:
-        self._app, self._api, self._settings = app, api, settings
-        self._budget = Budget(settings.held_bodies_bytes_max)
+    def __init__(
+        self, app: ASGIApp, api: FastAPI, settings: Settings, identify: Callable[[Request], str | None]
+    ) -> None:
+        self._app, self._api, self._settings, self._identify = app, api, settings, identify
+        self._budget = BodyBudget(settings.buffered_bodies_bytes_max)
         self._broken = 0
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -98,7 +98,7 @@ class HeldBodies:
         if not nbytes or MODELS.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
-        body = _Body(receive)
+        body = _TrackedBody(receive)
         try:
             await self._hold(nbytes, scope, body.receive, send)
         finally:
@@ -113,13 +113,13 @@ class HeldBodies:
             return
         if not self._budget.take(sender, nbytes):
             text = "the bodies of other requests take all the memory that they may"
-            hint = "try again in a moment, or raise held_bodies_bytes_max of the coordinator"
+            hint = "try again in a moment, or raise buffered_bodies_bytes_max of the coordinator"
             for message in problems.raw(503, text, "bodies.full", hint, scope["path"]):
                 await send(message)
             return
         within: Callable[[float], None] | None = scope.get(WITHIN_KEY)
         if within is not None:
-            within(self._settings.held_body_s if sender else self._settings.body_grace_s)
+            within(self._settings.buffered_body_timeout_s if sender else self._settings.body_grace_s)
         try:
             await self._app(scope, receive, send)
         finally:
@@ -136,16 +136,16 @@ class HeldBodies:
         asyncio.get_running_loop().run_in_executor(None, release_freed)
 
     def _sender(self, scope: Any) -> str:
-        """Return whose share a body is taken from. Raises `NotAllowed` for one that nobody waits for."""
+        """Return whose share a body is counted in. Raises `NotAllowed` for an unauthenticated one."""
         if scope["method"] not in WRITING or STRANGERS.fullmatch(scope["path"]):
             return _STRANGER
         scope["app"] = self._api
-        found = principal_of(Request(scope))
+        found = self._identify(Request(scope))
         if found is None and not self._is_answered(scope):
-            return _STRANGER  # who is told so before anybody reads the body
+            return _STRANGER  # refused before its body is read
         if found is None:
             raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …, or sign in")
-        return f"node {found.name}" if found.role == "node" else _PERSON
+        return found
 
     def _is_answered(self, scope: Any) -> bool:
         """Return whether the API has a route for the request, beside the one that gives every path the dashboard."""
@@ -154,5 +154,5 @@ class HeldBodies:
 
 
 def _announced(scope: Any) -> int:
-    """Return the length of the body that a request announces. The guard has seen that it is a number."""
+    """Return the announced length of the body. `request_limits` has checked that it is a number."""
     return int(dict(scope["headers"]).get(b"content-length", b"0"))

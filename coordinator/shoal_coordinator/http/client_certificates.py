@@ -13,11 +13,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.core.errors import NotAllowed
-from shoal.heads import NAME
+from shoal.validation.message_checks import NAME
 from shoal_coordinator.settings import Settings
 
 CERTIFIED_KEY = "shoal.certified"
-"""Where a request's scope has the names of the certificate that its sender has shown; nothing: it has shown none."""
+"""Key of a request's scope for the names in its sender's certificate; missing without one."""
+
+VOUCHED_KEY = "shoal.vouched"
+"""Key of the identity in a request's ASGI scope that another coordinator vouches for: `operator`, or `node:NAME`."""
+
+PASSED_ON_KEY = "shoal.passed-on"
+"""Key that marks the ASGI scope of a request that another coordinator signed and forwarded."""
 
 NAMES_MAX = 16
 """Names of one certificate that are looked at."""
@@ -35,7 +41,7 @@ def names_of(transport: asyncio.BaseTransport) -> tuple[str, ...] | None:
 
 
 def tls_options(settings: Settings) -> dict[str, Any]:
-    """Return what uvicorn is told of certificates. Raises `NotAllowed` for settings that do not fit each other."""
+    """Return uvicorn's TLS options. Raises `NotAllowed` for settings that do not fit each other."""
     options = {
         "ssl_certfile": str(settings.tls_cert) if settings.tls_cert else None,
         "ssl_keyfile": str(settings.tls_key) if settings.tls_key else None,
@@ -56,7 +62,7 @@ def check_certificate(scope: Mapping[str, Any], settings: Settings, node: str) -
         raise NotAllowed(
             f"{node} has shown no certificate, and this coordinator asks nodes for one",
             code="auth.certificate",
-            hint="set client_cert and client_key of the node ; a proxy must leave TLS to the coordinator",
+            hint="set client_cert and client_key of the node; a proxy must leave TLS to the coordinator",
         )
     if node not in names:
         known = ", ".join(names) or "no name that a node can have"

@@ -1,7 +1,7 @@
 """No text that cannot be stored and shown everywhere gets in, by any route: neither half a character nor a NUL.
 
-It looks at whole requests, so that no route and no model can forget it. Heads of frames, signed papers and what peers
-tell each other come through `shoal.strict_json`, which refuses the same.
+It looks at whole requests, so that no route and no model can forget it. Heads of frames, signed documents and messages
+of peers come through `shoal.validation.strict_json`, which refuses the same.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal.strict_json import flaw
-from shoal_coordinator import problems
-from shoal_coordinator.problems import TEXT_CODE, TEXT_HINT
+from shoal.validation.strict_json import text_flaw
+from shoal_coordinator.http import problems
+from shoal_coordinator.http.problems import TEXT_CODE, TEXT_HINT
 
 
-class Texts:
-    """An ASGI middleware inside the guard: it reads no body, but looks at a JSON one when all of it has come."""
+class TextChecks:
+    """An ASGI middleware inside `RequestLimits`. It checks a JSON body when all of it has arrived."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -27,7 +27,7 @@ class Texts:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if flaw(scope["path"]) or b"%00" in scope["query_string"]:
+        if text_flaw(scope["path"]) or b"%00" in scope["query_string"]:
             await problems.problem(422, "an address with a NUL character", TEXT_CODE, TEXT_HINT)(scope, receive, send)
             return
         kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
@@ -42,7 +42,7 @@ class _Looking:
         self._body = bytearray()
 
     async def receive(self) -> Message:
-        """The next piece. Raises `HTTPException` with the last one, if something is wrong with the whole."""
+        """Return the next piece. Raises `HTTPException` with the last one, if the body has a fault."""
         message = await self._receive()
         if message["type"] == "http.request":
             self._body += message.get("body", b"")
@@ -52,7 +52,8 @@ class _Looking:
 
 
 def _flaw(body: bytes) -> str:
-    """What is wrong with the texts of a JSON body; empty: nothing, or it is no JSON at all, which others say."""
+    """Return the fault of a text in a JSON body; empty if there is none or it is not JSON, which is checked
+    elsewhere."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -65,4 +66,4 @@ def _flaw(body: bytes) -> str:
         found: Any = json.loads(text)
     except (ValueError, RecursionError):
         return ""
-    return flaw(found)
+    return text_flaw(found)

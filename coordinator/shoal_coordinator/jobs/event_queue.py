@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from shoal.core.machine import Effect, Event
+from shoal.core.protocol.machine import Effect, Event
 
 
-class Waiting:
-    """Ends with the effects of the event, or with what kept it from happening. `body`: see `journal.Entry`."""
+class PendingEvent:
+    """An event whose submitter waits for its effects, or its error. `body`: the payload of `journal.JournalEntry`."""
 
     __slots__ = ("body", "event", "future")
 
@@ -28,38 +28,38 @@ class Waiting:
             self.future.exception()  # a timer's failure is nobody's: do not warn
 
 
-class Line:
-    """All that wait for the batch in hand to be over, in the order in which they came."""
+class EventQueue:
+    """Queue of events that wait for the present batch, in their order."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Waiting] = deque()
-        self._came = asyncio.Event()
-        self.ends = False
-        """Whether nothing more will be put."""
+        self._waiting: deque[PendingEvent] = deque()
+        self._changed = asyncio.Event()
+        self.is_closed = False
+        """True if no more events may be put."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def put(self, waiting: Waiting) -> None:
+    def put(self, waiting: PendingEvent) -> None:
         self._waiting.append(waiting)
-        self._came.set()
+        self._changed.set()
 
-    def end(self) -> None:
-        """Whoever is still in line has its turn; nobody waits for others to come."""
-        self.ends = True
-        self._came.set()
+    def close(self) -> None:
+        """Close the queue: present events are handled, no others come."""
+        self.is_closed = True
+        self._changed.set()
 
-    async def come(self) -> None:
-        """Wait until there is somebody, or this is the end."""
-        if not self._waiting and not self.ends:
-            self._came.clear()
-            await self._came.wait()
+    async def wait(self) -> None:
+        """Wait until there is an event, or the queue is closed."""
+        if not self._waiting and not self.is_closed:
+            self._changed.clear()
+            await self._changed.wait()
 
-    def take(self, most: int) -> list[Waiting]:
-        """The first of them."""
+    def take(self, most: int) -> list[PendingEvent]:
+        """Return the first events."""
         return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
-    def tell(self, error: Exception) -> None:
-        """Nobody waits any longer: they hear this. Their events keep their places, and happen when it is their turn."""
+    def fail_all(self, error: Exception) -> None:
+        """Fail all waiters. Their events keep their places, and happen in their turn."""
         for waiting in self._waiting:
             waiting.fail(error)

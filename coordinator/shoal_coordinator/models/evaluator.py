@@ -12,25 +12,25 @@ from typing import Any
 
 import structlog
 
-from shoal import wire
-from shoal.core.algorithm import tree_slot
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, ShoalError
-from shoal.core.learner import Learner
-from shoal.core.message import Bodies, Ref
-from shoal.spec import JobSpec
+from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.jobs.spec import JobSpec
+from shoal.wire import codec
 
 log = structlog.get_logger()
 
 Tell = Callable[[str, int, dict[str, Any]], Awaitable[None]]
 
 
-class Evaluator:
+class HeldOutEvaluator:
     """`tell(job, number, metrics)` is called on the event loop with names "held_out/…"."""
 
     def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+        self._on_measured = tell
         self._learners: dict[str, Learner] = {}
-        self._next: dict[str, tuple[JobSpec, int, Ref, Bodies]] = {}
+        self._next: dict[str, tuple[JobSpec, int, BlobRef, Blobs]] = {}
         self._running = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -59,36 +59,36 @@ class Evaluator:
                 raise InvalidJob(text, code=error.code, hint=hint) from error
         return self._learners[spec.name]
 
-    def add(self, spec: JobSpec, number: int, model: Ref, bodies: Bodies) -> None:
+    def add(self, spec: JobSpec, number: int, model: BlobRef, blobs: Blobs) -> None:
         """Measure that version soon."""
         if spec.held_out is None:
             return
-        self._next[spec.name] = (spec, number, model, bodies)
+        self._next[spec.name] = (spec, number, model, blobs)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name="held-out evaluation")
 
-    def busy(self, job: str) -> bool:
-        """Whether a measurement of that job is still to come."""
+    def is_busy(self, job: str) -> bool:
+        """Return True if an evaluation of that job is still to come."""
         return job in self._next or job == self._running
 
     async def _work(self) -> None:
         while self._next:
             name = next(iter(self._next))
-            spec, number, model, bodies = self._next.pop(name)
+            spec, number, model, blobs = self._next.pop(name)
             self._running = name
             try:
-                metrics = await asyncio.to_thread(self._measure, spec, model, bodies)
-                await self._tell(name, number, metrics)
+                metrics = await asyncio.to_thread(self._measure, spec, model, blobs)
+                await self._on_measured(name, number, metrics)
             except Exception as error:  # people's code; the job goes on without
                 log.error("held-out evaluation failed", job=name, version=number, error=repr(error), exc_info=error)
             finally:
                 self._running = ""
 
-    def _measure(self, spec: JobSpec, model: Ref, bodies: Bodies) -> dict[str, Any]:
+    def _measure(self, spec: JobSpec, model: BlobRef, blobs: Blobs) -> dict[str, Any]:
         learner = self._learner(spec)
-        learner.load(tree_slot(bodies.get(model), "model"))
+        learner.load(tree_slot(blobs.get(model), "model"))
         found = learner.evaluate()
-        metrics: dict[str, Any] = wire.plain({n.replace("eval/", "held_out/", 1): v for n, v in found.items()})
+        metrics: dict[str, Any] = codec.plain({n.replace("eval/", "held_out/", 1): v for n, v in found.items()})
         return metrics
 
     def stop(self) -> None:

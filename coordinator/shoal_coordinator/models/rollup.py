@@ -2,7 +2,7 @@
 
 The newest `rounds_kept` versions of a job are kept one by one. Of the older ones every second stays, later every
 fourth, and so on, so that there are never more than about twice as many rows as that. The first, the best and the
-versions that labels name stay too. Bytes booked under a version that goes are added to those of the last version before
+versions that labels name stay too. Bytes counted under a deleted version are added to those of the last version before
 it that stays: what had crossed the wire when a version was made is exact for each version that is still there, and so
 are all sums.
 """
@@ -13,18 +13,18 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, select
 
-from shoal_coordinator.dialects import insert, whole_sum
-from shoal_coordinator.history import best_of, labelled
-from shoal_coordinator.tables import traffic, versions
+from shoal_coordinator.models.version_history import best_of, labelled
+from shoal_coordinator.storage.dialects import insert, whole_sum
+from shoal_coordinator.storage.tables import traffic, versions
 
 OVERLAP = 1024
-"""Rounds that are looked through again: bytes may be booked under a version that went a while ago."""
+"""Rounds that are processed again: bytes may be counted under a version that was deleted a while ago."""
 
 _COUNTS = ("requests", "head_bytes", "body_bytes")
 _KEYS = ("node", "kind", "direction")
 
 
-class RollUp:
+class VersionRollup:
     """Rolls up the rounds of jobs. It remembers what it has done, so that a pass costs what has become old since."""
 
     def __init__(self, kept: int) -> None:

@@ -1,7 +1,7 @@
 """Queries on a job's closed versions whose cost does not grow with their number.
 
-Each version is one row, and a long job has many of them. What every round or every reader asks (the best version, the
-newest measured one, the models to keep) is found by an index, never by reading all rows.
+Each version is one row, and a long job has many of them. Frequent questions (the best version, the newest measured one,
+the models to keep) use an index, and never read all rows.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, update
+from sqlalchemy import BindParameter, Connection, Select, bindparam, func, select, update
 
-from shoal.core.metric import EVAL_ASKED, EVAL_NODES
-from shoal_coordinator.tables import jobs, versions
+from shoal.core.protocol.metrics import EVAL_ASKED, EVAL_NODES
+from shoal_coordinator.storage.tables import jobs, versions
 
 HELD_OUT = "held_out/accuracy"
 """Measured by the coordinator alone, always on the same data: where there is one, it is the accuracy of a version."""
@@ -22,13 +22,28 @@ _SHOWN_FROM = (HELD_OUT, "eval/accuracy")
 CHUNK = 500
 """Digests that one statement looks up."""
 
+# Made once: to build one of these takes longer than to execute it.
+_JOB: BindParameter[str] = bindparam("of_job")
+_BEFORE: BindParameter[int] = bindparam("of_before")
+_OF_JOB = select(versions.c.number, versions.c.metrics).where(versions.c.job == _JOB)
+_NEWEST = _OF_JOB.order_by(versions.c.number.desc()).limit(1)
+_NEWEST_BEFORE = _OF_JOB.where(versions.c.number < _BEFORE).order_by(versions.c.number.desc()).limit(1)
+_COMPLETE = (
+    update(versions)
+    .where(versions.c.job == _JOB, versions.c.number == bindparam("of_number"))
+    .values({name: bindparam(f"new_{name}") for name in ("metrics", "score", "measured")})
+)
+_DIGESTS = select(versions.c.digest).where(versions.c.job == _JOB)
+_RECENT = _DIGESTS.order_by(versions.c.number.desc()).limit(bindparam("most"))
+_LABELS = select(jobs.c.labels).where(jobs.c.name == _JOB)
+
 
 @dataclass(frozen=True)
-class Summary:
+class VersionSummary:
     """The facts about a job's versions that its view shows."""
 
     started_at: float | None = None
-    """When the first version closed (s since 1970)."""
+    """Time of the first closed version (s since 1970)."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Those of the newest version that has any."""
     measured: int | None = None
@@ -36,7 +51,7 @@ class Summary:
     best: tuple[float, int] | None = None
     """The best accuracy, and the first version that has it."""
     best_nodes: int | None = None
-    """How many nodes measured that, each on its own data; None: it was measured on data that no node has."""
+    """Number of nodes that measured it, each on its own data; None: it was measured on held-out data."""
 
 
 def accuracy_of(metrics: dict[str, Any]) -> float | None:
@@ -47,7 +62,7 @@ def accuracy_of(metrics: dict[str, Any]) -> float | None:
     return None
 
 
-def nodes_behind(metrics: dict[str, Any]) -> int | None:
+def nodes_measured(metrics: dict[str, Any]) -> int | None:
     """Return how many nodes measured the accuracy that people look at first; None: no node did, or it is not known."""
     if _is_number(metrics.get(HELD_OUT)) or not _is_number(metrics.get(_SHOWN_FROM[1])) or EVAL_NODES not in metrics:
         return None
@@ -58,15 +73,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def asked(metrics: dict[str, Any]) -> int | None:
+def nodes_asked(metrics: dict[str, Any]) -> int | None:
     """Return how many nodes the "eval/…" should rest on, where versions are made of a few reports each."""
     return int(metrics[EVAL_ASKED]) if _is_number(metrics.get(EVAL_ASKED)) else None
 
 
-def is_part(metrics: dict[str, Any]) -> bool:
+def is_partial(metrics: dict[str, Any]) -> bool:
     """Return whether the accuracy rests on half of the nodes that were at work, or fewer: on some by chance."""
-    of = asked(metrics)
-    return of is not None and 2 * (nodes_behind(metrics) or 0) <= of and not _is_number(metrics.get(HELD_OUT))
+    of = nodes_asked(metrics)
+    return of is not None and 2 * (nodes_measured(metrics) or 0) <= of and not _is_number(metrics.get(HELD_OUT))
 
 
 def columns(metrics: dict[str, Any], complete: bool) -> dict[str, Any]:
@@ -74,18 +89,17 @@ def columns(metrics: dict[str, Any], complete: bool) -> dict[str, Any]:
 
     A version is a candidate for the best once its accuracy does not rest on whoever was first any more.
     """
-    final = _is_number(metrics.get(HELD_OUT)) or (complete and not is_part(metrics))
+    final = _is_number(metrics.get(HELD_OUT)) or (complete and not is_partial(metrics))
     return {"metrics": metrics, "score": accuracy_of(metrics) if final else None, "measured": bool(metrics)}
 
 
-def complete(connection: Connection, job: str, before: int | None = None) -> None:
+def mark_complete(connection: Connection, job: str, before: int | None = None) -> None:
     """Let the accuracy of the newest version (before `before`) count: its round has closed, or the job has ended."""
-    mine = (versions.c.job == job, *(() if before is None else (versions.c.number < before,)))
-    newest = select(versions.c.number, versions.c.metrics).where(*mine).order_by(versions.c.number.desc()).limit(1)
-    row = connection.execute(newest).first()
+    newest = _NEWEST if before is None else _NEWEST_BEFORE
+    row = connection.execute(newest, {"of_job": job, "of_before": before}).first()
     if row is not None and row.metrics:
-        here = (versions.c.job == job, versions.c.number == row.number)
-        connection.execute(update(versions).where(*here).values(columns(row.metrics, complete=True)))
+        values = {f"new_{name}": value for name, value in columns(row.metrics, complete=True).items()}
+        connection.execute(_COMPLETE, {"of_job": job, "of_number": row.number, **values})
 
 
 def _first(column: Any) -> Any:
@@ -109,37 +123,44 @@ def best_of(job: Any, column: Any) -> Select[Any]:
     return select(column).where(versions.c.job == job, versions.c.score == top).order_by(versions.c.number).limit(1)
 
 
+_BEST = best_of(_JOB, versions.c.digest)
+_SUMMARIES = select(
+    jobs.c.name,
+    _first(versions.c.closed_at).label("started_at"),
+    _newest_measured(versions.c.metrics).label("metrics"),
+    _newest_measured(versions.c.number).label("measured"),
+    best_of(jobs.c.name, versions.c.number).scalar_subquery().label("best"),
+    best_of(jobs.c.name, versions.c.score).scalar_subquery().label("score"),
+    best_of(jobs.c.name, versions.c.metrics).scalar_subquery().label("best_metrics"),
+)
+
+
 def summaries(names: Sequence[str]) -> Select[Any]:
     """Return the query for the summaries of jobs: one row for each job, found by lookups in indexes."""
-    return select(
-        jobs.c.name,
-        _first(versions.c.closed_at).label("started_at"),
-        _newest_measured(versions.c.metrics).label("metrics"),
-        _newest_measured(versions.c.number).label("measured"),
-        best_of(jobs.c.name, versions.c.number).scalar_subquery().label("best"),
-        best_of(jobs.c.name, versions.c.score).scalar_subquery().label("score"),
-        best_of(jobs.c.name, versions.c.metrics).scalar_subquery().label("best_metrics"),
-    ).where(jobs.c.name.in_(names))
+    return _SUMMARIES.where(jobs.c.name.in_(names))
 
 
-def summary(row: Any) -> Summary:
+def summary(row: Any) -> VersionSummary:
     """Return the summary that a row of `summaries` holds."""
-    best, behind = None if row.best is None else (row.score, row.best), nodes_behind(row.best_metrics or {})
-    return Summary(row.started_at, row.metrics or {}, row.measured, best, behind)
+    best, behind = None if row.best is None else (row.score, row.best), nodes_measured(row.best_metrics or {})
+    return VersionSummary(row.started_at, row.metrics or {}, row.measured, best, behind)
 
 
 def models_to_keep(connection: Connection, job: str, newest: int) -> set[str]:
     """Return the digests of the newest models of a job, of the best and of those that labels name."""
-    mine = select(versions.c.digest).where(versions.c.job == job)
-    recent = mine.order_by(versions.c.number.desc()).limit(newest)
-    best = best_of(job, versions.c.digest)
-    promoted = mine.where(versions.c.number.in_(labelled(connection, job)))
-    return {digest for query in (recent, best, promoted) for digest in connection.execute(query).scalars()}
+    here = {"of_job": job}
+    found = [
+        connection.execute(_RECENT, {**here, "most": newest}).scalars().all(),
+        connection.execute(_BEST, here).scalars().all(),
+    ]
+    if numbers := labelled(connection, job):
+        found.append(connection.execute(_DIGESTS.where(versions.c.number.in_(numbers)), here).scalars().all())
+    return {digest for digests in found for digest in digests}
 
 
 def labelled(connection: Connection, job: str) -> list[int]:
     """Return the versions that labels of a job name."""
-    labels = connection.execute(select(jobs.c.labels).where(jobs.c.name == job)).scalar() or {}
+    labels = connection.execute(_LABELS, {"of_job": job}).scalar() or {}
     return sorted({kept["version"] for kept in labels.values()})
 
 
@@ -153,7 +174,7 @@ def models_among(connection: Connection, job: str, digests: Collection[str]) -> 
     return found
 
 
-def numbers(connection: Connection, job: str) -> list[int]:
+def version_numbers(connection: Connection, job: str) -> list[int]:
     """Return the numbers of all versions of a job that are kept."""
     query = select(versions.c.number).where(versions.c.job == job).order_by(versions.c.number)
     return list(connection.execute(query).scalars())

@@ -1,11 +1,11 @@
-"""Who asks. Credentials are random, shown once, and kept as SHA-256; what they allow is a role.
+"""Authentication. Credentials are random, shown once, and stored as SHA-256; a role says what they permit.
 
-    node        its own orders, reports and bodies            credential shn_…, got for a one-time token sht_…
+    node        its own tasks, reports and blobs            credential shn_…, exchanged for a one-time token sht_…
     viewer      everything that can be read
-    operator    everything                                     token sho_…, or a session cookie that stands for it
+    operator    everything                                   token sho_…, or a session cookie
 
-Deny by default: a route names the role that it needs. All principals are held in memory (this process is the only
-writer), so that checking one costs a hash, and a revocation holds from the next request on.
+Access is denied by default: a route names the role that it needs. All principals are in memory, because this process is
+the only writer: checking one costs a hash, and a revocation holds from the next request on.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from shoal.core.errors import NotAllowed, Refused
-from shoal.core.machine import HUB
-from shoal_coordinator.tables import nodes, tokens
+from shoal.core.errors import NotAllowed, Refused, StorageFailed
+from shoal.core.protocol.machine import HUB
+from shoal.runtime.durable_files import write_file
+from shoal_coordinator.settings import Settings
+from shoal_coordinator.storage.tables import nodes, tokens
 
 Role = Literal["node", "viewer", "operator"]
 PREFIXES = {"node": "shn_", "operator": "sho_", "viewer": "shv_", "token": "sht_", "session": "shs_"}
 COOKIE = "shoal_session"
 NO_CREDENTIAL = "vouched:"
-"""How the secret of a node begins that is known by its key alone (`readmission`). A hash is 64 hexadecimal digits."""
+"""Prefix of the stored secret of a node that is known by its key only (`reenrolment`). A hash is 64 hexadecimal
+digits."""
 REMOVED = "node.removed"
 SESSION = "session"
 """The role of a session's row among the tokens."""
@@ -47,7 +50,7 @@ def kind_of(secret: str) -> str:
     return _KINDS.get(secret[:4], "")
 
 
-def no_join_token(secret: str, known: Principal | None) -> NotAllowed | None:
+def wrong_token_error(secret: str, known: Principal | None) -> NotAllowed | None:
     """Return the error for a secret with which no node can enrol, because it is of another kind."""
     kind = kind_of(secret) or ("another token" if known is not None else "")
     if not kind or (known is None and secret.startswith(PREFIXES["token"])):
@@ -61,29 +64,29 @@ def no_join_token(secret: str, known: Principal | None) -> NotAllowed | None:
 
 @dataclass(frozen=True)
 class Principal:
-    """A known asker. `name` is a node's name; empty for people."""
+    """The authenticated sender of a request. `name` is a node's name; empty for people."""
 
     role: Role
     name: str = ""
     expires_at: float | None = None
 
     def may(self, role: Role) -> bool:
-        """Whether this one may do what needs that role. Operators may do all that viewers may; nobody is a node."""
+        """Return whether this principal may act in a role. Operators may act as viewers."""
         return self.role == role or (self.role == "operator" and role == "viewer")
 
 
-def hashed(secret: str) -> str:
-    """What is kept of a credential."""
+def hash_secret(secret: str) -> str:
+    """Return the stored form of a credential."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def new_secret(kind: str) -> str:
-    """A credential of 256 random bits."""
+    """Return a credential of 256 random bits."""
     return PREFIXES[kind] + secrets.token_urlsafe(32)
 
 
-class Directory:
-    """Everybody who may ask."""
+class Credentials:
+    """All principals that may send requests."""
 
     def __init__(self) -> None:
         self._known: dict[str, Principal] = {}
@@ -94,28 +97,28 @@ class Directory:
         """Hashes of the credentials of nodes that operators have removed."""
 
     def load(self, connection: Connection, operator_token: str) -> None:
-        """Take up what the database knows, and the operators' own token; end sessions whose token is none any more."""
+        """Load all principals, and the operators' own token; end sessions whose token is revoked."""
         self.clear(operator_token)
         for row in connection.execute(select(nodes)):
             self._take_node(row)
         people = connection.execute(select(tokens).where(tokens.c.role != "node")).all()
         for row in people:
             if row.role != SESSION:
-                self.admit(row.secret, _person(row))
+                self.add(row.secret, _person(row))
         for row in people:
             if row.role == SESSION and row.parent in self._known:
-                self.admit(row.secret, _person(row))
+                self.add(row.secret, _person(row))
             elif row.role == SESSION:
                 connection.execute(delete(tokens).where(tokens.c.secret == row.secret))
 
     def look_up(self, connection: Connection, secret_hash: str) -> None:
-        """Take up whoever has that credential, if the database knows it."""
+        """Load the principal with that credential, if the database has it."""
         node = connection.execute(select(nodes).where(nodes.c.secret == secret_hash)).first()
         if node is not None:
             self._take_node(node)
         row = connection.execute(select(tokens).where(tokens.c.secret == secret_hash, tokens.c.role != "node")).first()
         if row is not None and (row.role != SESSION or self._has_parent(connection, row.parent)):
-            self.admit(secret_hash, _person(row))
+            self.add(secret_hash, _person(row))
 
     def _has_parent(self, connection: Connection, parent: str) -> bool:
         """Return whether the token with which a session was opened is still good."""
@@ -126,23 +129,23 @@ class Directory:
         if row.revoked:
             self._removed.add(row.secret)
         else:
-            self.admit(row.secret, Principal("node", row.name))
+            self.add(row.secret, Principal("node", row.name))
 
     def clear(self, operator_token: str) -> None:
-        """Know nobody but the operators."""
-        self._operator = hashed(operator_token)
+        """Forget all principals except the operators."""
+        self._operator = hash_secret(operator_token)
         self._known, self._keys, self._removed = {self._operator: Principal("operator")}, {}, set()
 
-    def find(self, secret: str) -> Principal | None:
-        """Whose credential this is; None for one that is unknown, revoked or expired."""
-        found = self._known.get(hashed(secret))
+    def principal_of(self, secret: str) -> Principal | None:
+        """Return the owner of a credential; None if it is unknown, revoked or expired."""
+        found = self._known.get(hash_secret(secret))
         if found is not None and found.expires_at is not None and found.expires_at < time.time():
             return None
         return found
 
-    def refusal(self, secret: str) -> NotAllowed:
-        """Return the error for a credential that `find` does not know: what it is, and what to do."""
-        if hashed(secret) in self._removed:
+    def rejection_of(self, secret: str) -> NotAllowed:
+        """Return the error for a credential that `principal_of` does not know: what it is, and what to do."""
+        if hash_secret(secret) in self._removed:
             return NotAllowed(
                 "this node was removed by an operator",
                 code=REMOVED,
@@ -156,8 +159,8 @@ class Directory:
             hint="nodes: enrol again with a new token; operators: see operator.token in the coordinator's data folder",
         )
 
-    def admit(self, secret_hash: str, principal: Principal) -> None:
-        """Whoever has that credential may ask from now on; a node by no other that it had."""
+    def add(self, secret_hash: str, principal: Principal) -> None:
+        """Add a credential; a node's earlier ones are removed."""
         if principal.role == "node":
             self.forget_node(principal.name)
             self._keys[principal.name] = secret_hash
@@ -192,7 +195,7 @@ def add_token(connection: Connection, secret: str, role: str, name: str | None, 
     """Keep a new token; expired ones go."""
     now = time.time()
     connection.execute(delete(tokens).where(tokens.c.expires_at < now))
-    row = {"secret": hashed(secret), "id": token_id(secret), "role": role, "name": name, "created_at": now}
+    row = {"secret": hash_secret(secret), "id": token_id(secret), "role": role, "name": name, "created_at": now}
     connection.execute(insert(tokens).values({**row, "uses": uses, "uses_max": uses, "expires_at": expires_at}))
 
 
@@ -223,17 +226,17 @@ def add_session(connection: Connection, secret: str, grants: str, expires_at: fl
     """Keep a browser's session, opened with a token; expired ones go."""
     now = time.time()
     connection.execute(delete(tokens).where(tokens.c.expires_at < now))
-    row = {"secret": hashed(secret), "role": SESSION, "grants": grants, "uses": 0, "expires_at": expires_at}
-    connection.execute(insert(tokens).values({**row, "created_at": now, "parent": hashed(token)}))
+    row = {"secret": hash_secret(secret), "role": SESSION, "grants": grants, "uses": 0, "expires_at": expires_at}
+    connection.execute(insert(tokens).values({**row, "created_at": now, "parent": hash_secret(token)}))
 
 
 def end_session(connection: Connection, secret: str) -> None:
     """Forget a browser's session."""
-    connection.execute(delete(tokens).where(tokens.c.secret == hashed(secret)))
+    connection.execute(delete(tokens).where(tokens.c.secret == hash_secret(secret)))
 
 
 def credential_of(token: str, key: str) -> str:
-    """A node's credential: random, or the same again for the same token and the node's own random key."""
+    """Return a node's credential: random, or the same again for the same token and the node's own random key."""
     if not key:
         return new_secret("node")
     mixed = hmac.digest(key.encode(), token.encode(), "sha256")
@@ -254,10 +257,12 @@ def enrol(connection: Connection, token: str, name: str, info: dict[str, Any], k
             hint="choose another --name",
         )
     secret, now = credential_of(token, key), time.time()
-    again = select(nodes).where(nodes.c.name == name, nodes.c.secret == hashed(secret), ~nodes.c.revoked)
+    again = select(nodes).where(nodes.c.name == name, nodes.c.secret == hash_secret(secret), ~nodes.c.revoked)
     if connection.execute(again).first() is not None:
         return secret
-    row = connection.execute(select(tokens).where(tokens.c.secret == hashed(token), tokens.c.role == "node")).first()
+    row = connection.execute(
+        select(tokens).where(tokens.c.secret == hash_secret(token), tokens.c.role == "node")
+    ).first()
     if row is None or row.uses < 1 or (row.expires_at is not None and row.expires_at < time.time()):
         raise NotAllowed(
             "the enrolment token is wrong, spent or expired",
@@ -277,7 +282,14 @@ def enrol(connection: Connection, token: str, name: str, info: dict[str, Any], k
         )
     connection.execute(update(tokens).where(tokens.c.secret == row.secret).values(uses=row.uses - 1))
     connection.execute(delete(nodes).where(nodes.c.name == name))
-    values = {"name": name, "secret": hashed(secret), "joined_at": now, "seen_at": now, "info": info, "revoked": False}
+    values = {
+        "name": name,
+        "secret": hash_secret(secret),
+        "joined_at": now,
+        "seen_at": now,
+        "info": info,
+        "revoked": False,
+    }
     connection.execute(insert(nodes).values(values))
     return secret
 
@@ -286,3 +298,20 @@ def revoke(connection: Connection, name: str) -> bool:
     """Take a node's credential away; False when there is no such node."""
     result = connection.execute(update(nodes).where(nodes.c.name == name, ~nodes.c.revoked).values(revoked=True))
     return bool(result.rowcount)
+
+
+def operator_token(settings: Settings) -> str:
+    """Return the operators' token: the setting, or the content of a file that the first start creates."""
+    if settings.operator_token:
+        return settings.operator_token
+    path = settings.data / "operator.token"
+    try:
+        known = path.read_text().strip() if path.exists() else ""
+        if known:  # an empty file would let everybody in
+            return known
+        settings.data.mkdir(parents=True, exist_ok=True)
+        token = new_secret("operator")
+        write_file(path, f"{token}\n".encode(), "token")
+    except OSError as error:
+        raise StorageFailed(f"{path}: {error.strerror}", hint="choose another folder with --data") from None
+    return token

@@ -1,9 +1,9 @@
-"""Nodes that a coordinator with an empty disk knows by their keys alone, and how they get a credential again.
+"""Re-enrolment: nodes that a coordinator with an empty disk knows by their keys alone.
 
-Its own key has signed the roster that the job goes on with, so everybody in it is known: by name, key and address, but
-not by a credential. Such a node stands in the table of nodes under a secret that is nobody's hash. It makes a new
-credential itself, and says its SHA-256 under its own signature; so no secret is in the answer, and whoever repeats the
-request gets nothing for it.
+The coordinator's key has signed the roster with which the job continues, so its nodes are known by name, key and
+address, but not by a credential. Such a node stands in the table of nodes with a secret that is no hash. It makes a
+new credential itself, and sends its SHA-256 under its own signature; so the answer contains no secret, and a replayed
+request gains nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import time
 from sqlalchemy import Connection, insert, select, update
 
 from shoal.core.errors import NotAllowed, Refused
-from shoal.trust.papers import Peer, Roster
-from shoal_coordinator.auth import NO_CREDENTIAL
-from shoal_coordinator.dialects import insert as insert_or_keep
-from shoal_coordinator.tables import nodes, revoked_keys
+from shoal.trust.documents import Roster, RosterEntry
+from shoal_coordinator.nodes.credentials import NO_CREDENTIAL
+from shoal_coordinator.storage.dialects import insert as insert_or_keep
+from shoal_coordinator.storage.tables import nodes, revoked_keys
 
 
-def vouch(connection: Connection, roster: Roster) -> tuple[str, ...]:
-    """Write down who is in a roster, and which keys are out; the names of its peers that are known here by those keys.
+def add_roster(connection: Connection, roster: Roster) -> tuple[str, ...]:
+    """Add a roster's nodes and revoked keys; return the names of its peers that are known here by those keys.
 
-    Whose name or key is taken here, or was revoked here, must enrol with a token.
+    A node whose name or key is taken or revoked here must enrol with a token.
     """
     out = set(connection.execute(select(revoked_keys.c.peer_id)).scalars()) | set(roster.revoked)
     now = time.time()
@@ -38,16 +38,16 @@ def vouch(connection: Connection, roster: Roster) -> tuple[str, ...]:
     return tuple(peer.node for peer in roster.peers if peer.node in live and known[peer.node] == peer.pub)
 
 
-def _row(peer: Peer, now: float) -> dict[str, object]:
+def _row(peer: RosterEntry, now: float) -> dict[str, object]:
     shown = {"pub": peer.pub, "urls": list(peer.urls), "inbound": peer.inbound}
     row: dict[str, object] = {"name": peer.node, "secret": NO_CREDENTIAL + peer.peer_id, "peer": shown, "info": {}}
     return {**row, "joined_at": now, "seen_at": now, "revoked": False}
 
 
-def readmit(connection: Connection, node: str, pub: str, secret_sha256: str) -> None:
-    """From now on that node's credential is the one of this SHA-256. Again is no harm.
+def reenrol(connection: Connection, node: str, pub: str, secret_sha256: str) -> None:
+    """Set that node's credential to this SHA-256. Idempotent.
 
-    Raises `NotAllowed` (`node.removed`), and `Refused` (`node.exists`) where another node has that credential.
+    Raises `NotAllowed` (`node.removed`), and `Refused` (`node.exists`) if another node has that credential.
     """
     row = connection.execute(select(nodes).where(nodes.c.name == node)).first()
     if row is None or row.revoked or row.peer is None or row.peer["pub"] != pub:

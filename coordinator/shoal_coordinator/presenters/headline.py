@@ -1,7 +1,6 @@
-"""The sentence under a job's title: what its reader wants to know first, made of how the job stands.
+"""A job's headline: the sentence that its reader wants to know first.
 
-`headline` is pure: the first of the rules that has something to say says it. What keeps a job from going on comes
-before what slows it down, and that before how it goes.
+`headline` is pure: the first rule with a result wins. Obstacles come before delays, and these before progress.
 """
 
 from __future__ import annotations
@@ -10,27 +9,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from shoal.core.selection import listed
-from shoal.core.words import counted
+from shoal.core.errors.phrases import counted
+from shoal.core.scheduling.selection import join_names
 
 if TYPE_CHECKING:
-    from shoal.core.hub import Hub
-    from shoal_coordinator.driver import Driver
-    from shoal_coordinator.history import Summary
-    from shoal_coordinator.peer_views import PeersPoint
+    from shoal.core.server.hub import Hub
+    from shoal_coordinator.jobs.job_runner import JobRunner
+    from shoal_coordinator.models.version_history import VersionSummary
+    from shoal_coordinator.schemas.peers import ConsensusPoint
 
 MISSED_LEAST = 3
 """Deadlines that a node must have missed, and at least half of those that it had, to be named for it."""
 
 
 @dataclass(frozen=True)
-class Facts:
-    """How a job stands. A node is one that has joined and is here."""
+class JobFacts:
+    """A job's present state. A node counts if it has joined and is here."""
 
     phase: str
     trouble: str = ""
     why: str = ""
-    """Why it has ended, is paused, or stops after this round."""
+    """Reason for which it has ended, is paused, or stops after this round."""
     paused: bool = False
     nodes: int = 0
     able: int = 0
@@ -47,7 +46,7 @@ class Facts:
     """Nodes that are set aside after failures."""
     mode: str = "server"
     since: float | None = None
-    """When the mode changed (s since 1970)."""
+    """Time of the last change of mode (s since 1970)."""
     rounds: int = 0
     """Local rounds that the furthest peer has made."""
     lost: tuple[str, ...] = ()
@@ -65,19 +64,30 @@ class Facts:
     """The best accuracy, and its version."""
 
 
-def headline(facts: Facts) -> str:
+def headline(facts: JobFacts) -> str:
     """Return what the reader wants to know first; one sentence without a full stop."""
-    for rule in (_trouble, _end, _pause, _wait, _set_aside, _away, _slow, _missing, _partly_aside, _at_work):
+    for rule in (
+        _trouble,
+        _end,
+        _pause,
+        _wait,
+        _all_suspended,
+        _gossip_headline,
+        _slow,
+        _missing,
+        _some_suspended,
+        _at_work,
+    ):
         if text := rule(facts):
             return text
     return ""
 
 
-def _trouble(facts: Facts) -> str:
+def _trouble(facts: JobFacts) -> str:
     return f"In trouble: {facts.trouble}" if facts.trouble else ""
 
 
-def _end(facts: Facts) -> str:
+def _end(facts: JobFacts) -> str:
     if facts.phase == "stopped":
         return f"Stopped: {facts.why}" if facts.why else "Stopped"
     if facts.phase != "done":
@@ -86,14 +96,14 @@ def _end(facts: Facts) -> str:
     return f"Done: {facts.why}{best}"
 
 
-def _pause(facts: Facts) -> str:
+def _pause(facts: JobFacts) -> str:
     if not facts.paused:
         return ""
     return f"Paused: {facts.why}" if facts.why else "Paused"
 
 
-def _wait(facts: Facts) -> str:
-    """What it waits for before it asks anybody."""
+def _wait(facts: JobFacts) -> str:
+    """Return what it waits for before it asks any node."""
     if facts.asked or facts.mode != "server" or facts.phase not in ("waiting", "running"):
         return ""
     if not facts.nodes:
@@ -103,8 +113,8 @@ def _wait(facts: Facts) -> str:
     return f"Waits: {_lack(facts)}"
 
 
-def _lack(facts: Facts) -> str:
-    """Why too few nodes can be asked."""
+def _lack(facts: JobFacts) -> str:
+    """Return why too few nodes can be asked."""
     rarest = min(facts.tags, key=lambda pair: pair[1], default=None)
     needed = f"; {facts.least} are needed" if facts.least > 1 else ""
     if rarest is not None and rarest[1] < min(facts.least, facts.nodes):
@@ -117,22 +127,22 @@ def _lack(facts: Facts) -> str:
     return f"{facts.able} of {facts.least} nodes have joined"
 
 
-def _set_aside(facts: Facts) -> str:
+def _all_suspended(facts: JobFacts) -> str:
     if facts.mode != "server" or facts.phase != "running" or not facts.suspended or facts.able or facts.busy:
         return ""
-    return f"Stands still: {listed(facts.suspended)} failed again and again and are asked no more for now"
+    return f"Stands still: {join_names(facts.suspended)} failed again and again and are asked no more for now"
 
 
-def _away(facts: Facts) -> str:
+def _gossip_headline(facts: JobFacts) -> str:
     if facts.mode == "returning":
         return f"On its way back from its peers: {facts.reported} of {counted(facts.asked, 'node')} have handed back"
-    if facts.mode != "away":
+    if facts.mode != "gossip":
         return ""
     since = f" since {datetime.fromtimestamp(facts.since, UTC):%H:%M} UTC" if facts.since is not None else ""
     return f"With its peers{since}, {counted(facts.rounds, 'round')}"
 
 
-def _slow(facts: Facts) -> str:
+def _slow(facts: JobFacts) -> str:
     slow = [one for one in facts.late if one[1] >= MISSED_LEAST and 2 * one[1] >= one[2]]
     if not slow:
         return ""
@@ -141,19 +151,19 @@ def _slow(facts: Facts) -> str:
     return f"{node} missed {missed} of the last {of} deadlines{more}"
 
 
-def _missing(facts: Facts) -> str:
+def _missing(facts: JobFacts) -> str:
     if not facts.lost:
         return ""
-    return f"{listed(facts.lost)} fell silent; {counted(facts.able, 'node')} can be asked"
+    return f"{join_names(facts.lost)} fell silent; {counted(facts.able, 'node')} can be asked"
 
 
-def _partly_aside(facts: Facts) -> str:
+def _some_suspended(facts: JobFacts) -> str:
     if not facts.suspended or facts.phase != "running":
         return ""
-    return f"{listed(facts.suspended)} failed several times in a row; {counted(facts.able, 'node')} can be asked"
+    return f"{join_names(facts.suspended)} failed several times in a row; {counted(facts.able, 'node')} can be asked"
 
 
-def _at_work(facts: Facts) -> str:
+def _at_work(facts: JobFacts) -> str:
     if facts.phase == "waiting":
         return "Waits for an initial model from a node"
     measured = f"{facts.reported} of {counted(facts.asked, 'node')} have reported"
@@ -168,40 +178,42 @@ def _at_work(facts: Facts) -> str:
     return f"Round {facts.version + 1}: {measured}{last}" if facts.asked else f"Round {facts.version + 1} begins{last}"
 
 
-def missed(hub: Hub, silent: set[str]) -> tuple[str, ...]:
+def missing_nodes(hub: Hub, silent: set[str]) -> tuple[str, ...]:
     """Return the nodes that the job misses: they take part, have fallen silent, and have not left."""
     found = [member for node in sorted(silent) if (member := hub.roster.get(node)) is not None]
-    gone = [member for member in found if not (member.here or member.left)]
-    return tuple(member.node for member in gone if not hub.plan.selection.excludes(member.candidate))
+    gone = [member for member in found if not (member.is_present or member.has_left)]
+    return tuple(member.node for member in gone if not hub.settings.plan.selection.describe_exclusion(member.candidate))
 
 
-def facts(driver: Driver, known: Summary, silent: set[str], peers: PeersPoint | None) -> Facts:
+def job_facts(runner: JobRunner, known: VersionSummary, silent: set[str], peers: ConsensusPoint | None) -> JobFacts:
     """Return how a job stands; `silent`: nodes that have fallen silent, `peers`: how they do meanwhile."""
-    hub, now = driver.hub, driver.now()
-    here, selection, schedule = hub.roster.here(), hub.plan.selection, hub.schedule
-    able = hub.allowed(now)
-    unit = "sync" if schedule.anchored else "version" if schedule.admits(1) else "round"
-    return Facts(
-        phase=hub.phase,
-        trouble=driver.trouble,
-        why=hub.paused_why if hub.paused_at is not None else hub.ends_after_round,
-        paused=hub.paused_at is not None,
+    hub, now = runner.hub, runner.clock.now()
+    here, selection, schedule = hub.roster.present_members(), hub.settings.plan.selection, hub.settings.schedule
+    able = hub.eligibility.askable_members(now)
+    unit = "sync" if schedule.relative_to_reference else "version" if schedule.accepts_staleness(1) else "round"
+    return JobFacts(
+        phase=hub.progress.phase,
+        trouble=runner.gate.trouble,
+        why=hub.progress.paused_why if hub.progress.paused_at is not None else hub.progress.ends_after_round,
+        paused=hub.progress.paused_at is not None,
         nodes=len(here),
         able=len(able),
-        least=max(1, schedule.least),
-        tags=tuple((tag, sum(tag in one.about.tags for one in here)) for tag in selection.tags),
+        least=max(1, schedule.required_nodes),
+        tags=tuple((tag, sum(tag in one.info.tags for one in here)) for tag in selection.tags),
         named=(sum(one.node in selection.nodes for one in here), len(selection.nodes)) if selection.nodes else None,
-        closed=sum(not selection.excludes(hub.roster[node].candidate) for node in hub.barred(now)),
-        suspended=tuple(one.node for one in hub.roster.set_aside()),
-        mode=hub.mode,
-        since=driver.mode_since,
+        closed=sum(
+            not selection.describe_exclusion(hub.roster[node].candidate) for node in hub.eligibility.excluded_nodes(now)
+        ),
+        suspended=tuple(one.node for one in hub.roster.suspended_members()),
+        mode=hub.progress.mode,
+        since=runner.feed.mode_since,
         rounds=peers.rounds if peers is not None else 0,
-        lost=missed(hub, silent),
-        late=tuple((one.node, one.deadlines.count("-"), len(one.deadlines)) for one in here if "-" in one.deadlines),
-        asked=len(hub.gathered.heard_of),
-        reported=len(hub.gathered.reports),
+        lost=missing_nodes(hub, silent),
+        late=tuple((one.node, late.count("-"), len(late)) for one in here if "-" in (late := one.history.deadlines)),
+        asked=len(hub.state.round.involved),
+        reported=len(hub.state.round.reports),
         busy=hub.roster.busy_count(),
-        version=hub.version,
+        version=hub.progress.version,
         unit=unit,
         best=known.best,
     )

@@ -1,4 +1,4 @@
-"""The shapes of what concerns a job's models: versions that are kept, and the labels that name them."""
+"""Schemas of a job's stored models and their labels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import BaseModel, Field
 
-from shoal_coordinator.measure_views import Metrics
+from shoal_coordinator.schemas.values import Metrics
 
 LABEL = r"^[a-z][a-z0-9._-]{0,39}$"
 Label = Annotated[str, Path(pattern=LABEL, description="begins with a letter", examples=["production"])]
 
 
-class Promoted(BaseModel):
-    """A label that names a version, and since when."""
+class LabelView(BaseModel):
+    """A label of a version."""
 
     label: str = Field(examples=["production"])
     at: str
@@ -22,26 +22,26 @@ class Promoted(BaseModel):
 
 
 class ModelRow(BaseModel):
-    """A version's model."""
+    """The model of a version."""
 
     version: int
     digest: str = Field(description="SHA-256 of the safetensors file")
     bytes: int
     closed_at: str
     metrics: Metrics
-    kept: bool = Field(description="whether the file is still here")
-    labels: list[Promoted]
+    kept: bool = Field(description="whether the file is still stored")
+    labels: list[LabelView]
 
 
-class Models(BaseModel):
+class ModelList(BaseModel):
     """Models, newest version first."""
 
     models: list[ModelRow]
-    next: int | None = Field(None, description="give this as `before`; null: that was all")
+    next: int | None = Field(None, description="`before` of the next page; null: this is the last")
 
 
-class Promotion(BaseModel):
-    """The version that is to have the label, and why."""
+class PromotionRequest(BaseModel):
+    """The version to label, and the reason."""
 
     version: int = Field(ge=0, lt=2**63)
     why: str = Field("", max_length=1000)

@@ -1,13 +1,12 @@
-"""Where a database is, and what the two kinds differ in: how it is reached, who alone writes, what a lost answer means.
+"""Database backends, SQLite and PostgreSQL: connection, exclusive writing, and the meaning of a lost answer.
 
-A file of SQLite belongs to the process that holds its lock. A PostgreSQL database belongs to those who hold rows of the
-table `leases`: the lead has one, each deputy one of its own (`shoal.core.owners`). A row's epoch grows with each owner,
-and every transaction begins by renewing the lease in that epoch. So an owner that was paused for too long cannot write
-any more, and no clock counts but the database's. The row also counts the owner's commits: that tells, after a
-connection broke in the midst of one, whether it happened.
+A file of SQLite belongs to the process that holds its lock. A PostgreSQL database belongs to the holders of rows in the
+table `leases`: the leader has one, each follower its own (`shoal.core.cluster.job_assignment`). A row's term grows with
+each owner, and every transaction begins by renewing the lease in that term. So an owner that was paused for too long
+cannot write any more, and only the database's clock counts. The row also counts the owner's commits, which tells after
+a broken connection whether a commit happened.
 
-No session is relied on (no advisory locks, no prepared statements, no settings): a pool that hands a connection on
-after each transaction does no harm.
+No session state is used (no advisory locks, prepared statements or settings), so a transaction pool is safe.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
 from shoal.core.errors import StorageFailed
-from shoal.strict_json import mended
-from shoal_coordinator.dialects import insert, to_json
-from shoal_coordinator.seat import Post, Seat, clock, lock, reached
-from shoal_coordinator.tables import leases
+from shoal.validation.strict_json import sanitize
+from shoal_coordinator.storage.dialects import insert, to_json
+from shoal_coordinator.storage.lease_store import LeaseHolder, LeaseStore, clock, connect_args, lock
+from shoal_coordinator.storage.tables import leases
 
 log = structlog.get_logger()
 
-_NAMES_A_FILE = re.compile(r"sqlite:///(?!:memory:)[^?#]+")
+_SQLITE_FILE = re.compile(r"sqlite:///(?!:memory:)[^?#]+")
 DB_CLOCK = extract("epoch", func.clock_timestamp())
-_MINE = (leases.c.name == bindparam("of_name")) & (leases.c.epoch == bindparam("of_epoch"))
+_MINE = (leases.c.name == bindparam("of_name")) & (leases.c.term == bindparam("of_term"))
 _DURABLE = func.set_config("synchronous_commit", "on", True)
 # It waits for the transaction in doubt, if the server has not ended that yet.
 _COMMITS = select(leases.c.commits).where(_MINE).with_for_update()
 
-# Whoever has changed the row and not committed yet, though his lease, or that of his former life, has ended.
+# Sessions with an uncommitted change of the row whose lease, or that of their former process, has ended.
 EVICT = text(
     "SELECT pg_terminate_backend(pg_locks.pid) FROM pg_locks JOIN leases ON pg_locks.transactionid = leases.xmax"
     " WHERE pg_locks.granted AND leases.name = :name"
@@ -71,57 +70,58 @@ class Fenced(StorageFailed):
         )
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """A database as `Database` uses it."""
 
     engine: Engine
     """Of the one connection that writes."""
     reader: AsyncEngine
     renews_s: float | None
-    """How often the writer has to commit, if only nothing."""
+    """Interval in seconds at which the writer must commit, even without writes."""
 
     def seize(self, connection: Connection) -> None:
-        """Become the one that writes. Raises `StorageFailed` (`storage.locked`) while another is."""
+        """Become the writer. Raises `StorageFailed` (`storage.locked`) while another process is."""
 
     def evict(self) -> bool:
-        """End what an owner whose time is over has left in the midst of something; whether there was anything."""
+        """End transactions that a former owner left open; return whether there were any."""
 
     def enter(self, connection: Connection, commits: int) -> None:
-        """Begin a transaction, this process's `commits`th. Raises `Fenced` when another writes now."""
+        """Begin this process's transaction number `commits`. Raises `Fenced` when another process writes now."""
 
-    def stands(self, connection: Connection) -> bool:
-        """Whether the transaction still does: an error may have ended it."""
+    def is_open(self, connection: Connection) -> bool:
+        """Return whether the transaction is still open; an error may have ended it."""
 
-    def happened(self, connection: Connection, commits: int) -> bool:
-        """Whether the `commits`th transaction was committed; asked in one of its own. Raises as `enter`."""
+    def was_committed(self, connection: Connection, commits: int) -> bool:
+        """Return whether the `commits`th transaction was committed, in a transaction of its own. Raises as `enter`."""
 
     def renewed(self) -> None:
-        """The last transaction that was entered is committed."""
+        """Record that the transaction entered last is committed."""
 
     def owns(self) -> bool:
-        """Whether nobody else can be writing now."""
+        """Return whether no other process can be writing now."""
 
     def fenced(self) -> None:
-        """Somebody else writes now."""
+        """Record that another process writes now."""
 
-    def let_go(self, *, keeps: bool = False) -> None:
-        """Another may have it. `keeps`: not yet, only after the lease."""
+    def release(self, *, keeps: bool = False) -> None:
+        """Release the ownership. `keeps`: only when the lease ends."""
 
 
-def place(url: str, folder: Path | None, post: Post | None) -> Place:
-    """The place that a URL names. `folder`: that of the coordinator's data; `post`: if it has one at that database.
+def open_backend(url: str, folder: Path | None, lease_holder: LeaseHolder | None) -> Backend:
+    """Return the backend for a URL. `folder`: the coordinator's data; `lease_holder`: its lease, if it has one.
 
-    Raises `StorageFailed` (`storage.url`)."""
-    return SqliteFile(url) if _NAMES_A_FILE.fullmatch(url) else Postgres(server(url), folder, post)
+    Raises `StorageFailed` (`storage.url`).
+    """
+    return SqliteFile(url) if _SQLITE_FILE.fullmatch(url) else Postgres(server(url), folder, lease_holder)
 
 
 def is_shared(url: str) -> bool:
-    """Whether several coordinators may have that database."""
-    return _NAMES_A_FILE.fullmatch(url) is None
+    """Return whether several coordinators may share the database."""
+    return _SQLITE_FILE.fullmatch(url) is None
 
 
 def server(url: str) -> URL:
-    """The database of PostgreSQL that a URL names. Raises `StorageFailed` (`storage.url`)."""
+    """Return the PostgreSQL server of a URL. Raises `StorageFailed` (`storage.url`)."""
     try:
         found = make_url(url)
     except ArgumentError:
@@ -153,31 +153,31 @@ class SqliteFile:
         )
 
     def seize(self, connection: Connection) -> None:
-        """The lock has done it."""
+        """Do nothing: the lock is the ownership."""
 
     def evict(self) -> bool:
         return False
 
     def enter(self, connection: Connection, commits: int) -> None:
-        """Nobody else can."""
+        """Do nothing: the lock excludes other writers."""
 
-    def stands(self, connection: Connection) -> bool:
+    def is_open(self, connection: Connection) -> bool:
         sqlite: Any = connection.connection.dbapi_connection
         return bool(sqlite.in_transaction)
 
-    def happened(self, connection: Connection, commits: int) -> bool:
+    def was_committed(self, connection: Connection, commits: int) -> bool:
         return False  # a commit that fails is rolled back: there is no connection that could break
 
     def renewed(self) -> None:
-        """There is nothing to renew."""
+        """Do nothing: there is no lease to renew."""
 
     def owns(self) -> bool:
         return True
 
     def fenced(self) -> None:
-        """Nobody else can."""
+        """Do nothing: the lock excludes other writers."""
 
-    def let_go(self, *, keeps: bool = False) -> None:
+    def release(self, *, keeps: bool = False) -> None:
         self.engine.dispose()
         self._lock.close()
 
@@ -193,94 +193,90 @@ def _begin_immediate(connection: Connection) -> None:
 
 
 class Postgres:
-    """A PostgreSQL database. A coordinator that was killed takes up its own lease at once: its folder has its name."""
+    """A PostgreSQL database. A killed coordinator can take its own lease at once: its folder has its name."""
 
-    def __init__(self, url: URL, folder: Path | None, post: Post | None = None) -> None:
-        self._has_own_seat = post is None
-        self.epoch, self._asked = 0, 0.0
-        self._post = post or Seat(url, folder).lead
-        self._seat, self._mine = self._post.seat, {"of_name": self._post.row}
-        self.renews_s: float | None = self._seat.lease_s / 3
-        self.engine, self.reader = _engines(url, self._seat.lease_s)
-        self._renew = _renewing(self._seat.lease_s)
+    def __init__(self, url: URL, folder: Path | None, lease_holder: LeaseHolder | None = None) -> None:
+        self._has_own_store = lease_holder is None
+        self.term, self._asked = 0, 0.0
+        self._lease_holder = lease_holder or LeaseStore(url, folder).leader
+        self._store, self._mine = self._lease_holder.store, {"of_name": self._lease_holder.row}
+        self.renews_s: float | None = self._store.lease_s / 3
+        self.engine, self.reader = _engines(url, self._store.lease_s)
+        self._renew = _renewing(self._store.lease_s)
 
     def seize(self, connection: Connection) -> None:
-        if self.epoch or not inspect(connection).has_table(leases.name):
+        if self.term or not inspect(connection).has_table(leases.name):
             return  # seized already; or a new database: asked again after the tables are made
         _check_encoding(connection)
-        connection.execute(select(func.set_config("lock_timeout", str(int(self._seat.lease_s * 1000)), True)))
-        row = self._post.row
-        free = {"name": row, "epoch": 0, "holder": "", "until": 0.0, "commits": 0}
+        connection.execute(select(func.set_config("lock_timeout", str(int(self._store.lease_s * 1000)), True)))
+        row = self._lease_holder.row
+        free = {"name": row, "term": 0, "holder": "", "until": 0.0, "commits": 0}
         connection.execute(insert(leases).on_conflict_do_nothing(), free)
-        mine = (leases.c.holder == self._seat.name) | (leases.c.until < DB_CLOCK)
-        until = DB_CLOCK + self._seat.lease_s
+        mine = (leases.c.holder == self._store.name) | (leases.c.until < DB_CLOCK)
+        until = DB_CLOCK + self._store.lease_s
         take = update(leases).where(leases.c.name == row, mine)
-        take = take.values(epoch=leases.c.epoch + 1, holder=self._seat.name, until=until, commits=0)
+        take = take.values(term=leases.c.term + 1, holder=self._store.name, until=until, commits=0)
         self._asked = clock()
-        epoch = connection.execute(take.returning(leases.c.epoch)).scalar()
-        if epoch is None:
+        term = connection.execute(take.returning(leases.c.term)).scalar()
+        if term is None:
             left = connection.execute(select(leases.c.until - DB_CLOCK).where(leases.c.name == row)).scalar_one()
             raise StorageFailed(
                 f"another coordinator uses this database; if it is dead, its lease ends in {max(0.0, left):.0f} s",
                 code="storage.locked",
                 hint="stop it, or wait: its standbys take over",
             )
-        self.epoch = epoch
+        self.term = term
 
     def evict(self) -> bool:
-        """(The server does so by itself, unless an owner was stopped between two halves of one statement.)"""
+        """Terminate database sessions of an earlier owner that was stopped in the middle of a statement."""
         with self.engine.begin() as connection:
-            return bool(connection.execute(EVICT, {"name": self._post.row, "holder": self._seat.name}).all())
+            return bool(connection.execute(EVICT, {"name": self._lease_holder.row, "holder": self._store.name}).all())
 
     def enter(self, connection: Connection, commits: int) -> None:
-        here = {**self._mine, "of_epoch": self.epoch, "of_commits": commits}
+        here = {**self._mine, "of_term": self.term, "of_commits": commits}
         self._asked = clock()
         if connection.execute(self._renew, here).first() is None:
             raise Fenced
 
-    def stands(self, connection: Connection) -> bool:
+    def is_open(self, connection: Connection) -> bool:
         if connection.invalidated:
             return False
         session: Any = connection.connection.dbapi_connection
         return bool(session.info.transaction_status.name == "INTRANS")
 
-    def happened(self, connection: Connection, commits: int) -> bool:
-        found = connection.execute(_COMMITS, {**self._mine, "of_epoch": self.epoch}).scalar()
+    def was_committed(self, connection: Connection, commits: int) -> bool:
+        found = connection.execute(_COMMITS, {**self._mine, "of_term": self.term}).scalar()
         if found is None:
             raise Fenced
         return bool(found == commits)
 
     def renewed(self) -> None:
-        self._post.hold.renewed(self._asked)
+        self._lease_holder.lease.renewed(self._asked)
 
     def owns(self) -> bool:
-        return self._post.hold.holds(clock())
+        return self._lease_holder.lease.holds(clock())
 
     def fenced(self) -> None:
-        self._post.hold.fenced()
+        self._lease_holder.lease.fenced()
 
     def announce(self, connection: Connection, address: str) -> str:
-        """From now on requests may be passed on to that address; the secret with which they are signed."""
+        """Publish this coordinator's address; return the secret that signs forwarded requests."""
         secret = secrets.token_hex(32)
-        told = update(leases).where(_MINE).values(address=address, secret=secret, speaks=leases.c.epoch)
-        connection.execute(told, {**self._mine, "of_epoch": self.epoch})
+        announced = update(leases).where(_MINE).values(address=address, secret=secret, speaks=leases.c.term)
+        connection.execute(announced, {**self._mine, "of_term": self.term})
         return secret
 
-    def let_go(self, *, keeps: bool = False) -> None:
-        if self.epoch and not keeps:
+    def release(self, *, keeps: bool = False) -> None:
+        if self.term and not keeps:
             try:
                 with self.engine.begin() as connection:
                     ended = update(leases).where(_MINE).values(until=0.0)
-                    connection.execute(ended, {**self._mine, "of_epoch": self.epoch})
+                    connection.execute(ended, {**self._mine, "of_term": self.term})
             except DBAPIError as error:
                 log.info("the lease on the database ends by itself", error=str(error.orig))
         self.engine.dispose()
-        self.unlock()
-
-    def unlock(self) -> None:
-        """Let the folder go, unless somebody else holds it."""
-        if self._has_own_seat:
-            self._seat.close()
+        if self._has_own_store:
+            self._store.close()
 
 
 def _check_encoding(connection: Connection) -> None:
@@ -295,7 +291,7 @@ def _check_encoding(connection: Connection) -> None:
 
 
 def _renewing(lease_s: float) -> Any:
-    """The statement that every transaction begins with."""
+    """Return the statement that begins every transaction."""
     # With it the server ends a transaction whose coordinator has stopped in the midst of it, and so lets the lease go.
     idle = func.set_config("idle_in_transaction_session_timeout", str(int(lease_s * 1000)), True)
     values = {"until": DB_CLOCK + lease_s, "commits": bindparam("of_commits")}
@@ -303,8 +299,8 @@ def _renewing(lease_s: float) -> Any:
 
 
 def _engines(url: URL, lease_s: float) -> tuple[Engine, AsyncEngine]:
-    """One connection to write with, a few to read with."""
-    more: dict[str, Any] = {"connect_args": reached(lease_s), "json_serializer": to_json}
+    """Create the engines: one connection to write, a few to read."""
+    more: dict[str, Any] = {"connect_args": connect_args(lease_s), "json_serializer": to_json}
     writer = create_engine(url, pool_size=1, max_overflow=0, **more)
     read_only = {"postgresql_readonly": True}
     reader = create_async_engine(
@@ -316,11 +312,11 @@ def _engines(url: URL, lease_s: float) -> tuple[Engine, AsyncEngine]:
 
 
 def _keep_plain_texts(connection: Any, _record: object) -> None:
-    """Nodes may say anything in a text; what PostgreSQL cannot keep of it is replaced, instead of losing the rest."""
+    """Replace characters in texts that PostgreSQL cannot store, instead of failing the write."""
     from psycopg.types.string import StrDumperUnknown
 
     class Plain(StrDumperUnknown):
         def dump(self, obj: str) -> Any:
-            return super().dump(mended(obj))
+            return super().dump(sanitize(obj))
 
     connection.adapters.register_dumper(str, Plain)

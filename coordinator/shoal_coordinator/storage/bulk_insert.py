@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect, bindparam
+from sqlalchemy import Connection, Dialect, Row, bindparam
 from sqlalchemy.dialects.postgresql import Insert
+from sqlalchemy.sql.dml import ReturningInsert
 
 PARAMETERS_MAX = 900
 """In one statement: SQLite before 3.32 takes no more than 999."""
 
 _KNOWN = 64
 
-Row = Mapping[str, Any]
 Convert = Callable[[Any], Any]
 
 
@@ -31,18 +31,19 @@ class _Statement(NamedTuple):
     """Of its parameters, row by row; None: the driver takes them in this order."""
 
 
-class Bulk:
-    """Like that INSERT, which has no values yet."""
+class BulkInsert:
+    """Like that INSERT, which has no values yet; it may have RETURNING."""
 
-    def __init__(self, insert: Insert) -> None:
+    def __init__(self, insert: Insert | ReturningInsert[Any]) -> None:
         self._insert = insert
         self._statement = lru_cache(_KNOWN)(self._compiled)
         self._converters = lru_cache(_KNOWN)(self._found_converters)
 
-    def write(self, connection: Connection, rows: Sequence[Row]) -> None:
-        """Insert these, which all name the same columns; if there are none, nothing happens."""
+    def write(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[Row[Any]]:
+        """Insert these, which all name the same columns, and return what the statement returns, in any order."""
+        found: list[Row[Any]] = []
         if not rows:
-            return
+            return found
         dialect, columns = connection.dialect, tuple(rows[0])
         values = self._values(dialect, columns, rows)
         size = 1 << (PARAMETERS_MAX // len(columns)).bit_length() - 1
@@ -52,11 +53,13 @@ class Bulk:
                 size >>= 1
             text, names = self._statement(dialect, columns, size)
             part = tuple(value for row in values[done : done + size] for value in row)
-            connection.exec_driver_sql(text, part if names is None else dict(zip(names, part, strict=True)))
+            result = connection.exec_driver_sql(text, part if names is None else dict(zip(names, part, strict=True)))
+            found += result if result.returns_rows else ()
             done += size
+        return found
 
-    def _values(self, dialect: Dialect, columns: tuple[str, ...], rows: Sequence[Row]) -> list[list[Any]]:
-        """Row by row, as the driver wants them."""
+    def _values(self, dialect: Dialect, columns: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+        """Return values row by row, as the driver needs them."""
         values = [[row[name] for name in columns] for row in rows]
         for place, convert in self._converters(dialect, columns):
             for one in values:

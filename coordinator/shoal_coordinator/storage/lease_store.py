@@ -1,7 +1,7 @@
-"""One coordinator's seat at a PostgreSQL database that others may share: its name, its folder, and what it knows of the
-leases. From it, it may hold two posts, one at a time: that of the lead, and one of its own, as a deputy.
+"""The leases of a PostgreSQL database that several coordinators may share, as one coordinator reads and holds them.
 
-The folder's lock is held for as long as the seat: two coordinators never share one folder, and so never one name.
+A coordinator holds one of two leases at a time: the leader's, or its own as a follower. The lock of its folder is held
+as long as the store is open: two coordinators never share a folder, and so never a name.
 """
 
 from __future__ import annotations
@@ -19,39 +19,38 @@ from typing import Any
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
+from shoal.core.cluster.job_assignment import LEADER, JobOwners
+from shoal.core.cluster.leader_lease import HeldLease, LeaderLease, LeaseRow
 from shoal.core.errors import StorageFailed
-from shoal.core.owners import LEAD, Owners
-from shoal.core.tenure import Hold, Lease, Tenure
-from shoal.runtime.store import write_file
+from shoal.runtime.durable_files import write_file
 
 LEASE_S = 6.0
-"""So long after its last sign of life an owner may still be there, unless a setting says otherwise."""
+"""Default lifetime of a lease in seconds."""
 
-LOOK_S_MAX = 0.5
-"""How often a standby looks at the lease, at least."""
+READ_S_MAX = 0.5
+"""Greatest seconds between two reads of the lease by a standby."""
 
 OWNER = "coordinator"
 
 _CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-# All columns that there are: the table may be of an earlier release, whose owner does not say where it is.
-_LOOK = text(
+_READ_LEASE = text(
     "SELECT *, until - extract(epoch FROM clock_timestamp()) AS time_left FROM leases WHERE name = :name"
 ).bindparams(name=OWNER)
 
-DEPUTY = "deputy:"
-"""How the names of deputies' rows begin."""
+FOLLOWER = "follower:"
+"""Prefix of the followers' rows."""
 
-_DEPUTIES = text(
+_FOLLOWERS = text(
     "SELECT *, until - extract(epoch FROM clock_timestamp()) AS time_left FROM leases WHERE name LIKE :names"
-).bindparams(names=f"{DEPUTY}%")
-_OWNED = text("SELECT name, owner FROM jobs WHERE owner <> ''")
+).bindparams(names=f"{FOLLOWER}%")
+_READ_OWNERS = text("SELECT name, owner FROM jobs WHERE owner <> ''")
 
-_KEEPSAKE = text("SELECT text FROM keepsakes WHERE name = :name")
+_SHARED_SECRET = text("SELECT text FROM shared_secrets WHERE name = :name")
 
 
 def clock() -> float:
-    """Seconds that pass for a process that is stopped, and on a machine that sleeps."""
+    """Return seconds of a clock that also runs while the process is stopped or the machine sleeps."""
     return time.clock_gettime(_CLOCK_ID)
 
 
@@ -74,8 +73,8 @@ def lock(path: Path, what: str) -> Any:
     return handle
 
 
-def reached(lease_s: float) -> dict[str, Any]:
-    """How a server is reached: one that is silent for as long as a lease lasts is not waited for."""
+def connect_args(lease_s: float) -> dict[str, Any]:
+    """Return connection settings with timeouts no longer than a lease."""
     return {
         "client_encoding": "utf-8",  # a database that was made in the locale C gives bytes for texts otherwise
         "connect_timeout": max(2, min(10, math.ceil(lease_s))),
@@ -87,30 +86,30 @@ def reached(lease_s: float) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Post:
-    """What may be owned from a seat: a row of the table of leases, and how it is held."""
+class LeaseHolder:
+    """Holder of a lease: a row of the table of leases."""
 
-    seat: Seat
+    store: LeaseStore
     row: str
     owner: str
-    """As jobs name it (`shoal.core.owners`)."""
-    hold: Tenure | Hold
+    """As jobs name it (`shoal.core.cluster.job_assignment`)."""
+    lease: LeaderLease | HeldLease
 
     @property
-    def is_lead(self) -> bool:
-        """Whether it is the lead's."""
-        return self.owner == LEAD
+    def is_leader(self) -> bool:
+        """True if it is the leader's."""
+        return self.owner == LEADER
 
 
-class Seat:
-    """Opened with `Seat(url, folder)`, which locks the folder. Raises `StorageFailed` when another holds it."""
+class LeaseStore:
+    """Reader of the leases. Locks the folder; raises `StorageFailed` when another coordinator uses it."""
 
     def __init__(self, url: URL, folder: Path | None, lease_s: float = LEASE_S) -> None:
         self.url, self.lease_s = url, lease_s
         self._lock = lock(folder / "shoal.lock", str(folder)) if folder is not None else None
         try:
             name = _name_of(folder) if folder is not None else secrets.token_hex(8)
-            self._engine = create_engine(url, pool_size=1, max_overflow=0, connect_args=reached(lease_s))
+            self._engine = create_engine(url, pool_size=1, max_overflow=0, connect_args=connect_args(lease_s))
         except ModuleNotFoundError as error:
             self.close()
             raise StorageFailed(
@@ -121,50 +120,50 @@ class Seat:
         except StorageFailed:
             self.close()
             raise
-        self.tenure = Tenure(name, lease_s, min(LOOK_S_MAX, lease_s / 6))
-        self.lead = Post(self, OWNER, LEAD, self.tenure)
-        self.deputy = Post(self, DEPUTY + name, name, Hold(lease_s))
+        self.lease = LeaderLease(name, lease_s, min(READ_S_MAX, lease_s / 6))
+        self.leader = LeaseHolder(self, OWNER, LEADER, self.lease)
+        self.follower = LeaseHolder(self, FOLLOWER + name, name, HeldLease(lease_s))
 
     @property
     def name(self) -> str:
-        """The same in all lives over one folder."""
-        return self.tenure.me
+        """Return the coordinator's name, which its folder keeps."""
+        return self.lease.me
 
-    def keepsake(self, name: str) -> str | None:
-        """What the owner has left there for all; None: nothing, or the database does not answer."""
+    def shared_secret(self, name: str) -> str | None:
+        """Return the owner's secret for all; None if there is none, or the database does not answer."""
         try:
             with self._engine.connect() as connection:
-                found: str | None = connection.execute(_KEEPSAKE, {"name": name}).scalar()
+                found: str | None = connection.execute(_SHARED_SECRET, {"name": name}).scalar()
                 return found
-        except DBAPIError:  # among them an owner of an earlier release, without that table
+        except DBAPIError:
             return None
 
-    def look(self) -> Lease | None:
-        """The lease as it is; None while the database does not answer. Waits for it."""
+    def read_lease(self) -> LeaseRow | None:
+        """Read the lease; None while the database does not answer. Blocks."""
         try:
             with self._engine.connect() as connection:
-                row = connection.execute(_LOOK).mappings().first()
+                row = connection.execute(_READ_LEASE).mappings().first()
         except ProgrammingError:  # a new database, without tables
             row = None
         except DBAPIError:
             return None
-        return _lease(row) if row is not None else Lease(0, "", 0.0)
+        return _lease(row) if row is not None else LeaseRow(0, "", 0.0)
 
-    def owners(self) -> Owners | None:
-        """Who owns which job; None while the database does not answer. Waits for it."""
+    def read_owners(self) -> JobOwners | None:
+        """Read who owns which job; None while the database does not answer. Blocks."""
         asked = clock()
         try:
             with self._engine.connect() as connection:
-                rows = connection.execute(_DEPUTIES).mappings().all()
-                jobs = {row.name: row.owner for row in connection.execute(_OWNED)}
-        except ProgrammingError:  # of a release that had no deputies, or without tables
-            return Owners(asked=asked)
+                rows = connection.execute(_FOLLOWERS).mappings().all()
+                jobs = {row.name: row.owner for row in connection.execute(_READ_OWNERS)}
+        except ProgrammingError:  # a new database, without tables
+            return JobOwners(asked=asked)
         except DBAPIError:
             return None
-        return Owners({row["name"].removeprefix(DEPUTY): _lease(row) for row in rows}, jobs, asked)
+        return JobOwners({row["name"].removeprefix(FOLLOWER): _lease(row) for row in rows}, jobs, asked)
 
     def own_host(self) -> str:
-        """The address by which this machine reaches the database: others of its kind reach it there, as a rule."""
+        """Return the address by which this machine reaches the database: other coordinators usually reach it there."""
         host = self.url.host or ""
         if not host or host.startswith("/"):
             return "127.0.0.1"
@@ -177,21 +176,21 @@ class Seat:
             return socket.gethostname()
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the folder."""
         if hasattr(self, "_engine"):
             self._engine.dispose()
         if self._lock is not None:
             self._lock.close()
 
 
-def _lease(row: Mapping[Any, Any]) -> Lease:
-    speaks = row.get("speaks") == row["epoch"]  # else what is there is an earlier owner's
-    told = (row["address"], row["secret"]) if speaks else ("", "")
-    return Lease(row["epoch"], row["holder"], float(row["time_left"]), *told)
+def _lease(row: Mapping[Any, Any]) -> LeaseRow:
+    is_announced = row.get("speaks") == row["term"]  # else what is there is an earlier owner's
+    announced = (row["address"], row["secret"]) if is_announced else ("", "")
+    return LeaseRow(row["term"], row["holder"], float(row["time_left"]), *announced)
 
 
 def _name_of(folder: Path) -> str:
-    """Who this folder's coordinators are, as the table of leases has it: made at the first start."""
+    """Return the name of this folder's coordinators in the table of leases, made at the first start."""
     path = folder / "coordinator.name"
     try:
         known = path.read_text(encoding="ascii").strip() if path.exists() else ""

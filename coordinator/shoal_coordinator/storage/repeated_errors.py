@@ -19,14 +19,14 @@ def brief(error: BaseException) -> str:
     return (text.strip().splitlines() or [""])[0][:500] or type(error).__name__
 
 
-class Repeating:
+class RepeatedErrors:
     """Something that is done again and again, and what is logged while it fails. `what`: a sentence on the failure."""
 
     def __init__(self, what: str) -> None:
         self._what, self._said = what, ""
 
     def failed(self, error: Exception, **more: Any) -> None:
-        """Say so, unless the same was said since it worked last. A bug is shown with its traceback."""
+        """Log the error, unless the same one was logged since the last success. A bug is logged with its traceback."""
         text = f"{type(error).__name__}: {brief(error)}"
         if text == self._said:
             return

@@ -1,4 +1,4 @@
-"""The database's tables. `events` and `snapshots` are the truth; the rest is derived, or about people.
+"""The database's tables. `journal` and `snapshots` are the truth; the rest is derived, or about people.
 
 Derived rows carry the sequence number of their event, so that writing them again after a crash changes nothing.
 """
@@ -37,26 +37,24 @@ jobs = Table(
     metadata,
     Column("name", String(63), primary_key=True),
     Column("spec", JSON, nullable=False),
-    Column(
-        "start", JSON
-    ),  # {"digest", "nbytes"} of a model given with the job; "version", "term", "node" of one that goes on
+    Column("start", JSON),  # {"digest", "nbytes"} of an initial model; "version", "term", "node" of a recovered job
     Column("created_at", Float, nullable=False),  # seconds since 1970, UTC, here and everywhere
     Column("ended_at", Float),
     Column("summary", JSON),  # the last view of an ended job
     Column("tags", JSON, nullable=False, server_default="[]"),
-    Column("labels", JSON, nullable=False, server_default="{}"),  # see coordinator/shoal_coordinator/labels.py
-    Column("owner", String(63), nullable=False, server_default=""),  # a deputy (owners.py); "": the lead
+    Column("labels", JSON, nullable=False, server_default="{}"),  # see jobs/model_labels.py
+    Column("owner", String(63), nullable=False, server_default=""),  # name of a follower; "": the leader
 )
 
-events = Table(
-    "events",
+journal = Table(
+    "journal",
     metadata,
     Column("job", ForeignKey("jobs.name"), primary_key=True),
     Column("seq", Number, primary_key=True),
     Column("now", Float, nullable=False),  # the hub's clock
     Column("at", Float, nullable=False),
     Column("event", JSON, nullable=False),
-    Column("aside", Boolean, nullable=False, default=False),  # fed no more: it broke the hub
+    Column("aside", Boolean, nullable=False, default=False),  # skipped: it broke the hub
 )
 
 updates = Table(
@@ -93,15 +91,15 @@ versions = Table(
     Column("reports", JSON, nullable=False),  # [[node, [boot, n], weight, digest], …] in the order of their folding
     Column("metrics", JSON, nullable=False),
     Column("numbers", JSON, nullable=False, server_default="{}"),  # what the schedule keeps from here on
-    Column("score", Float),  # the accuracy that its metrics tell, once it is complete (history.py)
+    Column("score", Float),  # its accuracy, once complete: see models/version_history.py
     Column("measured", Boolean, nullable=False, server_default=false()),  # whether it has metrics
     Index(None, "job", "score", "number"),
     Index(None, "job", "measured", "number"),
     Index(None, "job", "digest"),
 )
 
-feed = Table(
-    "feed",
+job_events = Table(
+    "job_events",
     metadata,
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("job", ForeignKey("jobs.name"), nullable=False),
@@ -122,17 +120,17 @@ reports = Table(
     Column("job", ForeignKey("jobs.name"), nullable=False),
     Column("seq", Number, nullable=False),
     Column("node", String(63), nullable=False),
-    Column("order", String(40), nullable=False),
+    Column("task", String(40), nullable=False),
     Column("kind", String(16), nullable=False),
-    Column("version", Number, nullable=False),  # whose model it has measured, and started from
-    Column("round", Number),  # the version that it became a part of; null: it only measured
+    Column("version", Number, nullable=False),  # the version whose model it measured and trained from
+    Column("round", Number),  # the version that includes it; null: it only measured
     Column("staleness", Number, nullable=False),  # versions that were closed since it was asked
     Column("weight", Float, nullable=False),
     Column("norm", Float, nullable=False),
     Column("metrics", JSON, nullable=False),
     Column("now", Float, nullable=False),  # the hub's clock
     Column("at", Float, nullable=False),
-    Column("seconds", Float),  # see coordinator/shoal_coordinator/stopwatch.py; null: not known, as after a crash
+    Column("seconds", Float),  # see telemetry/task_timing.py; null: not known, as after a crash
     Column("wait_s", Float),
     Column("download_s", Float),
     Column("train_s", Float),
@@ -172,16 +170,16 @@ failures = Table(
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("job", ForeignKey("jobs.name"), nullable=False),
     Column("node", String(63), nullable=False),
-    Column("order", String(40), nullable=False),  # boot.n: a later word on the same order replaces an earlier one
+    Column("task", String(40), nullable=False),  # boot.n: a later failure of the same task replaces an earlier one
     Column("at", Float, nullable=False),
     Column("version", Number, nullable=False),
-    Column("kind", String(16), nullable=False),  # of the order
+    Column("kind", String(16), nullable=False),  # of the task
     Column("phase", String(16), nullable=False),
     Column("error", String, nullable=False),
     Column("traceback", String, nullable=False),
     Column("outcome", String(16), nullable=False),
     Column("outcome_why", String, nullable=False),
-    UniqueConstraint("job", "node", "order"),
+    UniqueConstraint("job", "node", "task"),
     Index(None, "node", "id"),
     sqlite_autoincrement=True,
 )
@@ -197,7 +195,7 @@ logs = Table(
     Column("level", Integer, nullable=False),  # as in Python's logging
     Column("text", String, nullable=False),
     Column("fields", JSON, nullable=False),
-    Column("boot", String(16), nullable=False),  # of the process that has said it
+    Column("boot", String(16), nullable=False),  # of the process that wrote it
     Column("number", Number, nullable=False),
     UniqueConstraint("node", "boot", "number"),
     Index(None, "job", "id"),
@@ -206,7 +204,7 @@ logs = Table(
 )
 
 system_metrics = Table(
-    "system_metrics",  # of nodes' machines: see system_metrics.py
+    "system_metrics",  # of nodes' machines: see telemetry/system_metrics.py
     metadata,
     Column("node", String(63), primary_key=True),
     Column("at", Float, primary_key=True),
@@ -228,12 +226,12 @@ alerts = Table(
     Column("text", String, nullable=False),
     Column("raised_at", Float, nullable=False),
     Column("cleared_at", Float),
-    Column("seen_at", Float),  # when an operator has said that he knows
+    Column("seen_at", Float),  # when an operator acknowledged it
     sqlite_autoincrement=True,
 )
 
-papers = Table(
-    "papers",
+trust_documents = Table(
+    "trust_documents",
     metadata,
     Column("job", ForeignKey("jobs.name"), primary_key=True),
     Column("version", Number, nullable=False),  # of the roster
@@ -291,20 +289,20 @@ gossip_bytes = Table(
 )
 
 leases = Table(
-    "leases",  # of a database of PostgreSQL: SQLite's belongs to whoever has locked the file
+    "leases",  # PostgreSQL only: a file of SQLite belongs to the process that has locked it
     metadata,
-    Column("name", String(63), primary_key=True),  # what is owned
-    Column("epoch", Number, nullable=False),  # one more with each owner
+    Column("name", String(63), primary_key=True),  # see storage/lease_store.py
+    Column("term", Number, nullable=False),  # one more with each owner
     Column("holder", String(63), nullable=False),
     Column("until", Float, nullable=False),  # on the database's clock
-    Column("commits", Number, nullable=False),  # of this epoch
-    Column("speaks", Number, nullable=False, server_default="0"),  # the epoch whose owner answers at that address
+    Column("commits", Number, nullable=False),  # of this term
+    Column("speaks", Number, nullable=False, server_default="0"),  # the term whose owner answers at that address
     Column("address", String, nullable=False, server_default=""),
-    Column("secret", String, nullable=False, server_default=""),  # with which others sign what they pass on to it
+    Column("secret", String, nullable=False, server_default=""),  # signs requests that others forward to it
 )
 
-keepsakes = Table(
-    "keepsakes",  # files of the data folder that all coordinators of one database must have alike
+shared_secrets = Table(
+    "shared_secrets",  # secrets that are the same for all coordinators of a database
     metadata,
     Column("name", String(63), primary_key=True),
     Column("text", String, nullable=False),

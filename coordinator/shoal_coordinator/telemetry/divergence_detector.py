@@ -1,4 +1,4 @@
-"""Concept drift, seen from afar: models drift apart faster than before, so that they are synchronised more often.
+"""Detection of concept drift by the coordinator: models diverge faster, so that they are synchronised more often.
 
 The rule, over the versions of a job of dynamic averaging: the last `WINDOW` took less than 1 / `FACTOR` of the time of
 the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last jump that was
@@ -19,8 +19,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from shoal.core.machine import Version
-from shoal_coordinator.tables import versions
+from shoal.core.protocol.machine import ModelVersion
+from shoal_coordinator.storage.tables import versions
 
 WINDOW = 6
 """Synchronisations on each side."""
@@ -39,14 +39,14 @@ since which version."""
 
 @dataclass(frozen=True)
 class Closed:
-    """What the rule looks at in a version: how long it was open, in seconds (pauses left out), and the threshold."""
+    """A version as the rule sees it: its seconds (without pauses), and the threshold."""
 
     seconds: float
     threshold: float
 
 
-def jump(closed: Sequence[Closed]) -> float | None:
-    """By how much the rate has risen, when it has; `closed` are the versions since the last jump, oldest first."""
+def rate_rise(closed: Sequence[Closed]) -> float | None:
+    """Return the rise of the rate, if it has risen; `closed` are the versions since the last jump, oldest first."""
     if len(closed) < 2 * WINDOW:
         return None
     before, last = closed[-2 * WINDOW : -WINDOW], closed[-WINDOW:]
@@ -55,8 +55,8 @@ def jump(closed: Sequence[Closed]) -> float | None:
     return ratio if ratio >= FACTOR and last[-1].threshold >= before[0].threshold else None
 
 
-def loss_jump(losses: Sequence[float]) -> float | None:
-    """By how much the loss has risen, when it has; `losses`: those of measured versions, oldest first."""
+def loss_rise(losses: Sequence[float]) -> float | None:
+    """Return the rise of the loss, if it has risen; `losses`: those of measured versions, oldest first."""
     if len(losses) < WINDOW + LOSS_WINDOW:
         return None
     before, last = losses[-WINDOW - LOSS_WINDOW : -LOSS_WINDOW], losses[-LOSS_WINDOW:]
@@ -66,12 +66,12 @@ def loss_jump(losses: Sequence[float]) -> float | None:
 
 
 def threshold(numbers: Mapping[str, Any]) -> float | None:
-    """Above what a schedule synchronises, as its numbers tell: Delta of `drift`, Theta of `variance`."""
+    """Return the threshold above which a schedule synchronises, from its numbers: Delta or Theta."""
     found = numbers.get("delta", numbers.get("theta"))
     return found if isinstance(found, int | float) else None
 
 
-def find(connection: Connection, job: str, version: Version) -> str | None:
+def find(connection: Connection, job: str, version: ModelVersion) -> str | None:
     """Look for a jump at a version that was just written down; marks it, and says it in a sentence."""
     if threshold(version.numbers) is None:
         return None
@@ -82,8 +82,8 @@ def find(connection: Connection, job: str, version: Version) -> str | None:
     if any(JUMP in row.numbers for row in rows) or None in limits:
         return None
     pairs = zip(rows, limits, strict=True)
-    rise = jump([Closed(row.closed - row.opened, limit) for row, limit in pairs if limit is not None][::-1])
-    by_loss = None if rise is not None else _loss_jump(rows[::-1])
+    rise = rate_rise([Closed(row.closed - row.opened, limit) for row, limit in pairs if limit is not None][::-1])
+    by_loss = None if rise is not None else _first_loss_rise(rows[::-1])
     if rise is not None:
         marks = {JUMP: rise, SINCE: version.number - WINDOW}
         text = f"models drift apart {rise:.1f} times as fast since version {version.number - WINDOW}"
@@ -98,11 +98,11 @@ def find(connection: Connection, job: str, version: Version) -> str | None:
     return f"{text}: the data seem to have changed"
 
 
-def _loss_jump(rows: Sequence[Any]) -> tuple[float, int, str] | None:
-    """By how much a loss has risen, since which version, and which loss; `rows`: versions, oldest first."""
+def _first_loss_rise(rows: Sequence[Any]) -> tuple[float, int, str] | None:
+    """Return (rise of a loss, since which version, its name); `rows`: versions, oldest first."""
     for name in LOSSES:
         told = [(row.number, row.metrics[name]) for row in rows if isinstance(row.metrics.get(name), int | float)]
-        rise = loss_jump([loss for _, loss in told])
+        rise = loss_rise([loss for _, loss in told])
         if rise is not None:
             return rise, told[-LOSS_WINDOW][0], name
     return None

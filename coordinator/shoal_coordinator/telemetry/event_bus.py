@@ -1,4 +1,4 @@
-"""What browsers are told, as it happens. A slow reader is dropped, and catches up from the feed when it reconnects."""
+"""Event bus for browsers. A slow reader is dropped, and catches up from the feed when it reconnects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-WAITING_MAX = 2_000
+BEHIND_MAX = 2_000
 """Items that a reader may be behind."""
 
 PING_S = 15.0
@@ -21,8 +21,8 @@ class Item:
     job: str
     data: dict[str, Any]
     id: int | None = None
-    told: str = ""
-    """The event's data, if another coordinator has told it already."""
+    rendered: str = ""
+    """The event's data as JSON, if another coordinator has rendered it."""
 
 
 class Reader:
@@ -30,7 +30,7 @@ class Reader:
 
     def __init__(self, job: str | None) -> None:
         self.job = job
-        self._queue: asyncio.Queue[Item | None] = asyncio.Queue(WAITING_MAX)
+        self._queue: asyncio.Queue[Item | None] = asyncio.Queue(BEHIND_MAX)
         self.dropped = False
 
     def offer(self, item: Item) -> None:
@@ -42,7 +42,7 @@ class Reader:
             self.dropped = True
 
     async def items(self) -> AsyncIterator[Item | None]:
-        """Items as they come; None when nothing came for a while, to keep the connection alive."""
+        """Yield items as they come; None after a time without any, to keep the connection alive."""
         while not self.dropped:
             try:
                 item = await asyncio.wait_for(self._queue.get(), PING_S)
@@ -54,13 +54,13 @@ class Reader:
             yield item
 
     def end(self) -> None:
-        """The coordinator stops: let the connection go."""
+        """End the stream, because the coordinator stops."""
         self.dropped = True
         if not self._queue.full():
             self._queue.put_nowait(None)
 
 
-class Broadcast:
+class EventBus:
     """All open streams."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Broadcast:
     def close(self, reader: Reader) -> None:
         self._readers.discard(reader)
 
-    def tell(self, item: Item) -> None:
+    def publish(self, item: Item) -> None:
         for reader in self._readers:
             reader.offer(item)
 

@@ -1,9 +1,9 @@
-"""The log of all: what nodes show of theirs, and the coordinator's own lines. For people; nothing depends on it.
+"""Log store: lines of nodes and of the coordinator, for people; no other part depends on it.
 
     take / own lines ─ a bounded queue ─ flush, once a second, in one transaction ─ the table, bounded by size and age
 
-A node that says too much is told to wait; what it says all the same is counted and dropped. Lines get the coordinator's
-time, less their age on the node's own clock. A batch that comes twice is kept once.
+A node that sends too much is asked to wait; further lines are counted and dropped. Lines get the coordinator's time,
+minus their age on the node's clock. A repeated batch is stored once.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, String, cast, delete, func, select
 
-from shoal.runtime.log_lines import Line, Lines
-from shoal.runtime.logs import redact
-from shoal_coordinator.dialects import insert
+from shoal.runtime.observability.log_buffer import LogBuffer, LogRecord
+from shoal.runtime.observability.logs import redact
 from shoal_coordinator.settings import Settings
-from shoal_coordinator.tables import logs
+from shoal_coordinator.storage.dialects import insert
+from shoal_coordinator.storage.tables import logs
 
 WAITING_MAX = 20_000
 """Lines of all nodes that may wait for the disk."""
 
 BURST_S = 20.0
-"""For so long a node may say at once what it is allowed."""
+"""Seconds of its rate that a node may send at once."""
 
 KEPT_SHARE = 0.875
-"""Of the size that is allowed, what is left when it was passed."""
+"""Share of `logs_bytes_max` that remains after a deletion."""
 
 DROPPED = "%d lines of the log were dropped here"
 
-OF_THE_COORDINATOR = ""
+COORDINATOR = ""
 
 
 @dataclass
 class _Allowance:
-    """What a node may still say; it grows with time."""
+    """Allowance of lines of a node; it grows with time."""
 
     left: float
     at: float
@@ -49,35 +49,35 @@ class _Allowance:
 
 @dataclass
 class Flushed:
-    """What was written: the jobs that are concerned, and the newest line."""
+    """Result of a flush: the jobs concerned, and the newest line."""
 
     jobs: set[str] = field(default_factory=set)
     last: int = 0
 
 
-class Logbook:
-    """Everything between a line and the disk. `now` is monotonic, `at` the wall's clock; both in seconds."""
+class LogStore:
+    """Queue and table of log lines. `now` is monotonic, `at` the wall clock, both in seconds."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._waiting: list[dict[str, Any]] = []
-        self._lost: defaultdict[str, int] = defaultdict(int)
+        self._dropped: defaultdict[str, int] = defaultdict(int)
         self._allowed: dict[str, _Allowance] = {}
-        self._boot, self._asides = secrets.token_hex(8), 0
+        self._boot, self._notes = secrets.token_hex(8), 0
         self._bytes: int | None = None
-        self.own = Lines(logging.INFO)
+        self.own = LogBuffer(logging.INFO)
         self.writing = asyncio.Lock()
 
     # From nodes
 
-    def take(self, node: str, boot: str, lines: Sequence[Line], dropped: int) -> float:
-        """Take a node's lines, if it may say so much; seconds until it may say more. `born` counts back from 0."""
+    def take(self, node: str, boot: str, lines: Sequence[LogRecord], dropped: int) -> float:
+        """Queue a node's lines within its rate; return seconds until it may send more. `born` counts back from 0."""
         now, at = time.monotonic(), time.time()
         if dropped:
-            self._lost[node] += dropped
+            self._dropped[node] += dropped
         for line in lines:
-            if not self._may_say(node, now):
-                self._lost[node] += 1
+            if not self._take_allowance(node, now):
+                self._dropped[node] += 1
                 continue
             self._put(node, boot, line, at + min(line.born, 0.0))
         known = self._allowed.get(node)
@@ -87,7 +87,7 @@ class Logbook:
     def _rate(self) -> float:
         return self._settings.log_lines_per_s
 
-    def _may_say(self, node: str, now: float) -> bool:
+    def _take_allowance(self, node: str, now: float) -> bool:
         most = self._rate * BURST_S
         known = self._allowed.setdefault(node, _Allowance(most, now))
         known.left, known.at = min(most, known.left + (now - known.at) * self._rate), now
@@ -96,34 +96,34 @@ class Logbook:
         known.left -= 1.0
         return True
 
-    def _put(self, node: str, boot: str, line: Line, at: float) -> None:
+    def _put(self, node: str, boot: str, line: LogRecord, at: float) -> None:
         if len(self._waiting) >= WAITING_MAX:
-            self._lost[node] += 1
+            self._dropped[node] += 1
             return
         row = {"at": at, "node": node, "job": line.job, "round": line.round, "level": line.level}
         row |= {"text": redact(line.text), "fields": line.fields, "boot": boot, "number": line.number}
         self._waiting.append(row)
 
     def take_in(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Lines of another coordinator, as it has gathered them."""
+        """Queue lines that another coordinator has gathered."""
         self._waiting += rows[: max(0, WAITING_MAX - len(self._waiting))]
 
     # To the disk
 
     def gather(self) -> list[dict[str, Any]]:
-        """What waits, with the coordinator's own lines and a line for each node of which something was lost."""
+        """Return the queued lines, the coordinator's own, and one for each node that lost some."""
         now, at = time.monotonic(), time.time()
         mine, dropped = self.own.take(WAITING_MAX)
         if dropped:
-            self._lost[OF_THE_COORDINATOR] += dropped
+            self._dropped[COORDINATOR] += dropped
         for line in mine:
-            self._put(OF_THE_COORDINATOR, self._boot, line, at - (now - line.born))
+            self._put(COORDINATOR, self._boot, line, at - (now - line.born))
         found, self._waiting = self._waiting, []
-        lost, self._lost = self._lost, defaultdict(int)
-        for node, count in lost.items():
-            self._asides -= 1
+        dropped_lines, self._dropped = self._dropped, defaultdict(int)
+        for node, count in dropped_lines.items():
+            self._notes -= 1
             row = {"at": at, "node": node, "job": "", "round": None, "level": logging.WARNING, "text": DROPPED % count}
-            found.append(row | {"fields": {}, "boot": self._boot, "number": self._asides})
+            found.append(row | {"fields": {}, "boot": self._boot, "number": self._notes})
         return found
 
     def write(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> Flushed:
@@ -143,7 +143,7 @@ class Logbook:
         if ends[0] is None:
             return
         oldest = connection.execute(select(logs.c.at).where(logs.c.id == ends[0])).scalar() or 0.0
-        too_old = time.time() - self._settings.logs_age_s
+        too_old = time.time() - self._settings.logs_retention_s
         if oldest < too_old:
             connection.execute(delete(logs).where(logs.c.at < too_old, logs.c.id < ends[0] + WAITING_MAX))
             self._bytes = None
@@ -162,15 +162,15 @@ def _nbytes() -> ColumnElement[int]:
 
 
 @dataclass(frozen=True)
-class Sought:
-    """Which lines somebody wants to see; None: all. `level`: the least."""
+class LogFilter:
+    """Filter of log lines; None matches all. `level`: the lowest."""
 
     job: str | None = None
     node: str | None = None
     level: int = 0
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """For a query."""
+        """Return the filter as conditions of a query."""
         found = [logs.c.level >= self.level] if self.level else []
         if self.job is not None:
             found.append(logs.c.job == self.job)
@@ -179,6 +179,6 @@ class Sought:
         return found
 
 
-def holds(text: str) -> ColumnElement[bool]:
-    """Whether a line holds that text, in capitals or not."""
+def contains(text: str) -> ColumnElement[bool]:
+    """Return whether a line contains the text, ignoring case."""
     return logs.c.text.icontains(text, autoescape=True)

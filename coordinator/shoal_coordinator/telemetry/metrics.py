@@ -1,7 +1,7 @@
-"""Prometheus metrics that are counted where something happens. What stands at the moment is read when it is asked for
-(`shoal_coordinator.routes.health`).
+"""Prometheus metrics that are counted where something happens. Present values are read on request
+(`shoal_coordinator.api.routes.health`).
 
-One `Metrics` for a process, whichever coordinators it holds one after the other. Any thread may count. No label holds a
+One `Metrics` for a process, whichever coordinators it holds one after the other. Any thread may count. No label is a
 node's name, and each label has a bounded number of values: routes are templates, reasons are codes of `ShoalError`.
 """
 
@@ -20,12 +20,11 @@ from prometheus_client.process_collector import ProcessCollector
 
 from shoal import __version__
 from shoal.core.errors import ShoalError
-from shoal.core.machine import Version
-from shoal.core.message import Report
-from shoal.runtime import tracing
-from shoal.wire import PROTOCOLS
-from shoal_coordinator.crash import crashpoint
-from shoal_coordinator.journal import Entry
+from shoal.core.protocol.machine import ModelVersion
+from shoal.core.protocol.message import Report
+from shoal.runtime.observability import tracing
+from shoal.wire.codec import PROTOCOLS
+from shoal_coordinator.storage.crashpoints import crashpoint
 
 R = TypeVar("R")
 
@@ -126,23 +125,22 @@ class Metrics:
             self.refused(error.code)
             raise
 
-    def closed(self, job: str, versions: list[Version], began_ns: int) -> list[Version]:
+    def closed(self, job: str, versions: list[ModelVersion], began_ns: int) -> list[ModelVersion]:
         """Count the rounds that made these versions, which are written down since then."""
         for version in (version for version in versions if version.number):  # no round has made the initial model
             self._rounds.labels(job).observe(version.closed - version.opened)
             tracing.current.close(job, version.number, version.closed - version.opened, began_ns)
         return versions
 
-    def fold(self, job: str, work: Callable[[Entry], R], entry: Entry) -> R:
-        """Measure what is done with one report."""
-        assert isinstance(entry.event, Report)
-        received = tracing.current.noted((job, entry.event.node, entry.event.order))
+    def fold(self, job: str, report: Report, work: Callable[[], R]) -> R:
+        """Run `work` on one report, and record how long it takes."""
+        received = tracing.current.recall_parent((job, report.node, report.task))
         with tracing.current.span("fold", received), self._folds.time():
-            return work(entry)
+            return work()
 
     def step(self, point: str) -> None:
-        """Measure fsyncs by the steps of durable writes (`shoal.runtime.store.STEPS`), called in the thread that does
-        them, and pass each on to the crash points."""
+        """Measure fsyncs by the steps of durable writes (`shoal.runtime.durable_files.STEPS`), called in the thread
+        that does them, and pass each on to the crash points."""
         if point.endswith(".written"):
             self._written.at = time.perf_counter()
         elif point.endswith(".synced"):
@@ -156,14 +154,10 @@ def route_of(scope: Mapping[str, Any]) -> str:
     if known is not None:
         return known
     found: str = getattr(scope.get("route"), "path", "")
-    if not found or found == CATCH_ALL:
-        return OTHER
-    return API + found if scope["path"].startswith(API) else found
+    return OTHER if not found or found == CATCH_ALL else found
 
 
 ROUTE_KEY = "shoal.route"
-"""Where a request's scope has the template of a route that is answered past the framework."""
+"""Key of a request's scope for the template of a route that bypassed the framework."""
 
 CATCH_ALL = "/{path:path}"
-API = "/api/v1"
-"""The prefix of the API's routes, which their templates lack."""

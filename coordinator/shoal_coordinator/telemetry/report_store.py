@@ -1,7 +1,7 @@
-"""What each counted report said: kept as it counts, projected from the journal like all that people read.
+"""Rows of counted reports, projected from the journal.
 
-A row is keyed by the report's event, so that a replay writes it once. How long its phases took is measured beside the
-journal: a replay leaves what was written before, and where a crash came first, they are not known.
+A row is keyed by the report's event, so that a replay writes it once. Phase times are measured outside the journal: a
+replay leaves those that were written, and after a crash they may be unknown.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, select
 
-from shoal import wire
-from shoal.core.hub import Hub
-from shoal.core.machine import Effect, Event, Send
-from shoal.core.message import Ack, Kind, OrderId, Report
-from shoal_coordinator.bulk import Bulk
-from shoal_coordinator.dialects import insert
-from shoal_coordinator.stopwatch import UNKNOWN, Phases
-from shoal_coordinator.tables import reports
+from shoal.core.protocol.machine import Effect, Event, Send
+from shoal.core.protocol.message import Ack, Kind, Report, TaskId
+from shoal.core.server.hub import Hub
+from shoal.wire import codec
+from shoal_coordinator.storage.bulk_insert import BulkInsert
+from shoal_coordinator.storage.dialects import insert
+from shoal_coordinator.storage.tables import reports
+from shoal_coordinator.telemetry.task_timing import UNKNOWN, Phases
 
-_ADD = Bulk(insert(reports).on_conflict_do_nothing())
+_ADD = BulkInsert(insert(reports).on_conflict_do_nothing())
 
 
 @dataclass
 class Counted:
-    """A report on an order that stood, as its hub saw it."""
+    """A report on a task that stood, as its hub saw it."""
 
     node: str
-    order: OrderId
+    task: TaskId
     kind: Kind
     version: int
     round: int | None
     """The version that it became a part of; None: it only measured."""
     staleness: int
-    said: Report
+    report: Report
     phases: Phases = UNKNOWN
     at_s: float | None = None
-    """When it had been folded, on the job's clock; None: nobody was there to see, and the event's time must do."""
+    """Time of the fold on the job's clock; None if it was not measured: the event's time is used."""
 
     def is_in(self, effects: Sequence[Effect]) -> bool:
-        """Whether it counted, by what followed."""
+        """Return whether the report counted, from the effects."""
         acks = (e.body for e in effects if isinstance(e, Send) and e.to == self.node and isinstance(e.body, Ack))
-        return any(ack.counted and ack.order == self.order for ack in acks)
+        return any(ack.counted and ack.task == self.task for ack in acks)
 
 
 def counted(hub: Hub, event: Event) -> Counted | None:
-    """The report that an event is, if it answers the order that stands; asked before the hub takes it."""
+    """Return the report of an event, if it answers the node's task. Call it before the hub handles the event."""
     member = hub.roster.get(event.node) if isinstance(event, Report) else None
-    if not isinstance(event, Report) or member is None or member.order is None or member.order.id != event.order:
+    if not isinstance(event, Report) or member is None or member.task is None or member.task.id != event.task:
         return None
-    order = member.order
-    if order.kind == "init":
+    task = member.task
+    if task.kind == "init":
         return None
-    becomes = None if order.kind == "evaluate" else hub.version + 1
-    return Counted(event.node, order.id, order.kind, order.version, becomes, hub.version - order.version, event)
+    becomes = None if task.kind == "evaluate" else hub.progress.version + 1
+    return Counted(event.node, task.id, task.kind, task.version, becomes, hub.progress.version - task.version, event)
 
 
-class Kept(NamedTuple):
+class JournaledReport(NamedTuple):
     """A report, with its event's number in the journal, and when that happened on the hub's clock and the wall's."""
 
     report: Counted
@@ -67,25 +67,25 @@ class Kept(NamedTuple):
     at: float
 
 
-def keep(connection: Connection, job: str, found: Sequence[Kept]) -> None:
+def store(connection: Connection, job: str, found: Sequence[JournaledReport]) -> None:
     """Write reports down. One that was written before stays as it is."""
     _ADD.write(connection, [_row(job, *one) for one in found])
 
 
 def _row(job: str, report: Counted, seq: int, now: float, at: float) -> dict[str, object]:
-    boot, n = report.order
+    boot, n = report.task
     return {
         "job": job,
         "seq": seq,
         "node": report.node,
-        "order": f"{boot}.{n}",
+        "task": f"{boot}.{n}",
         "kind": report.kind,
         "version": report.version,
         "round": report.round,
         "staleness": report.staleness,
-        "weight": report.said.weight,
-        "norm": report.said.norm,
-        "metrics": wire.plain(report.said.metrics),
+        "weight": report.report.weight,
+        "norm": report.report.norm,
+        "metrics": codec.plain(report.report.metrics),
         "now": now if report.at_s is None else report.at_s,
         "at": at,
         **report.phases._asdict(),

@@ -1,4 +1,4 @@
-"""What nodes measure of their machines: kept for a day or so, for people; nothing depends on it.
+"""System metrics of nodes, kept for a day or so, for people; nothing depends on them.
 
 take ─ a bounded list ─ flush, once a second, in one transaction ─ the table, bounded by age
 """
@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 from sqlalchemy import Connection, delete, select
 
-from shoal_coordinator.dialects import insert
-from shoal_coordinator.tables import system_metrics
+from shoal_coordinator.storage.dialects import insert
+from shoal_coordinator.storage.tables import system_metrics
 
 WAITING_MAX = 20_000
 """Samples of all nodes that may wait for the disk."""
@@ -22,7 +22,7 @@ LEAST_S = 5.0
 """A node's samples that come faster than that are dropped."""
 
 CLEAR_S = 600.0
-"""How often samples that are too old are deleted."""
+"""Seconds between two deletions of old samples."""
 
 Share = Annotated[float | None, Field(None, ge=0, le=1)]
 Amount = Annotated[float | None, Field(None, ge=0, le=1e18)]
@@ -66,11 +66,11 @@ class SystemMetrics:
         self._waiting.append({"node": node, "at": now, **sample.model_dump()})
 
     def forget(self, node: str) -> None:
-        """A node was removed."""
+        """Forget a removed node."""
         self._last.pop(node, None)
 
     def gather(self) -> list[dict[str, Any]]:
-        """What waits to be written."""
+        """Return what waits to be written."""
         found, self._waiting = self._waiting, []
         return found
 
@@ -85,13 +85,13 @@ class SystemMetrics:
 
 
 def recent(node: str, since: float) -> Any:
-    """The query for a node's samples after that time (seconds since 1970), oldest first."""
+    """Return the query for a node's samples after that time (seconds since 1970), oldest first."""
     table = system_metrics
     return select(table).where(table.c.node == node, table.c.at > since).order_by(table.c.at)
 
 
 def thinned(rows: Iterable[Mapping[str, Any]], since: float, until: float, points: int) -> dict[str, list[Any]]:
-    """At most `points` samples, each the mean of what was measured in its part of the time; `at`: the part's last."""
+    """Return at most `points` samples, each the mean of its part of the time; `at`: the part's last."""
     width = max((until - since) / points, 1e-9)
     parts: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -1,13 +1,13 @@
-"""How long each order took, and in which phases, by the coordinator's clock alone.
+"""Duration of each task and its phases, by the coordinator's clock.
 
     given ── wait ── sent ── download ── have ── train ── begun ── upload ── came ── fold ── counted
 
-A node's clock is never looked at: *train* is the time between the last byte of the model that it was sent and the first
-byte of its answer, so what it spends on encoding, and half a round trip at both ends, is in it. An order that was given
-by an earlier process of the coordinator has no *wait*, and none of what came before the restart.
+A node's clock is not used: *train* is the time between the last byte of the model that it was sent and the first
+byte of its answer, so it includes encoding and half a round trip at both ends. A task of an earlier process of the
+coordinator has no *wait*, and no phase before the restart.
 
-Each order has a watch of its own: when a report makes its round close, the node's next order may be on its way before
-the report has been acknowledged.
+Each task has its own timer: when a report closes its round, the node's next task may be sent before the report has
+been acknowledged.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shoal.core.message import OrderId
-from shoal.core.roster import GIVEN_KEPT
+from shoal.core.protocol.message import TaskId
+from shoal.core.server.roster import GIVEN_KEPT
 
 
 class Phases(NamedTuple):
@@ -38,8 +38,8 @@ UNKNOWN = Phases()
 
 
 @dataclass
-class Watch:
-    """The moments of one order, on the job's clock."""
+class TaskTimer:
+    """The moments of one task, on the job's clock."""
 
     given: float | None = None
     sent: float | None = None
@@ -48,14 +48,14 @@ class Watch:
     came: float | None = None
 
     def phases(self, end: float) -> Phases:
-        """How long each phase took; `end` is when the report was counted, or now."""
+        """Return the duration of each phase; `end` is when the report was counted, or now."""
         moments = (self.given, self.sent, self.have, self.begun, self.came)
         ends = (*moments[1:], end if self.came is not None else None)
         first = next((moment for moment in moments if moment is not None), None)
         return Phases(None if first is None else end - first, *map(_between, moments, ends))
 
     def so_far(self, now: float) -> Phases:
-        """The same of an order that is not done: the phase that it is in lasts until now."""
+        """Return the phases of an unfinished task; its present phase lasts until now."""
         phases = self.phases(now)
         moments = (self.given, self.sent, self.have, self.begun, self.came)
         current = max((place for place, moment in enumerate(moments) if moment is not None), default=None)
@@ -69,53 +69,53 @@ def _between(begun: float | None, ended: float | None) -> float | None:
     return None if begun is None or ended is None else max(0.0, ended - begun)
 
 
-class Stopwatches:
+class TaskTimers:
     """Those of one job. `now`: the job's clock."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._watches: defaultdict[str, dict[OrderId, Watch]] = defaultdict(dict)
+        self._timers: defaultdict[str, dict[TaskId, TaskTimer]] = defaultdict(dict)
 
-    def _of(self, node: str, order: OrderId) -> Watch:
-        mine = self._watches[node]
-        if order not in mine:
-            mine[order] = Watch()
+    def _of(self, node: str, task: TaskId) -> TaskTimer:
+        mine = self._timers[node]
+        if task not in mine:
+            mine[task] = TaskTimer()
             if len(mine) > GIVEN_KEPT:
                 del mine[next(iter(mine))]
-        return mine[order]
+        return mine[task]
 
-    def given(self, node: str, order: OrderId) -> None:
-        """The order stands."""
-        watch = self._of(node, order)
-        if watch.given is None and watch.sent is None:
-            watch.given = self._now()
+    def given(self, node: str, task: TaskId) -> None:
+        """Record that a node was given the task."""
+        timer = self._of(node, task)
+        if timer.given is None and timer.sent is None:
+            timer.given = self._now()
 
-    def sent(self, node: str, order: OrderId) -> None:
-        """The node is told of it, perhaps again: the first time counts."""
-        watch = self._of(node, order)
-        if watch.sent is None:
-            watch.sent = watch.have = self._now()
+    def sent(self, node: str, task: TaskId) -> None:
+        """Record that the task was sent; only the first time counts."""
+        timer = self._of(node, task)
+        if timer.sent is None:
+            timer.sent = timer.have = self._now()
 
-    def got(self, node: str, order: OrderId) -> None:
-        """The node has been sent a body that the order names."""
-        watch = self._of(node, order)
-        if watch.begun is None:
-            watch.have = self._now()
+    def got(self, node: str, task: TaskId) -> None:
+        """Record that a blob of the task was sent to the node."""
+        timer = self._of(node, task)
+        if timer.begun is None:
+            timer.have = self._now()
 
-    def begun(self, node: str, order: OrderId, since: float | None = None) -> None:
-        """Its answer comes, perhaps again: the first time counts. `since`: when that began, monotonic."""
-        watch = self._of(node, order)
-        if watch.begun is None:
-            watch.begun = self._now() - (0.0 if since is None else time.monotonic() - since)
+    def begun(self, node: str, task: TaskId, since: float | None = None) -> None:
+        """Record that the answer began; only the first time counts. `since`: its monotonic time."""
+        timer = self._of(node, task)
+        if timer.begun is None:
+            timer.begun = self._now() - (0.0 if since is None else time.monotonic() - since)
 
-    def came(self, node: str, order: OrderId) -> None:
-        """The report is here, with its body."""
-        self._of(node, order).came = self._now()
+    def came(self, node: str, task: TaskId) -> None:
+        """Record that the report has arrived with its body."""
+        self._of(node, task).came = self._now()
 
-    def finish(self, node: str, order: OrderId) -> Phases:
-        """The report was counted; this order is not watched any more."""
-        return self._watches[node].pop(order, Watch()).phases(self._now())
+    def finish(self, node: str, task: TaskId) -> Phases:
+        """Record that the report was counted, and forget the task."""
+        return self._timers[node].pop(task, TaskTimer()).phases(self._now())
 
-    def so_far(self, node: str, order: OrderId) -> Phases:
-        """An order that still stands."""
-        return self._watches[node].get(order, Watch()).so_far(self._now())
+    def so_far(self, node: str, task: TaskId) -> Phases:
+        """Return the phases of a task that has not ended."""
+        return self._timers[node].get(task, TaskTimer()).so_far(self._now())

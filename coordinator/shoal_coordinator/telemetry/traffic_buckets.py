@@ -1,7 +1,7 @@
-"""Bytes of jobs by quarter of an hour, over all of them: what has crossed since a moment, in any time zone.
+"""Bytes of all jobs by quarter of an hour: the traffic since a moment, in any time zone.
 
-Added in the transaction that books the same bytes in `traffic`, under the quarter in which that happens; what crosses
-in the seconds before a quarter's end may so stand in the next.
+Added in the transaction that adds the same bytes to `traffic`, under the quarter in which that happens; bytes of a
+quarter's last seconds may count in the next.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shoal_coordinator.ledger import crossed
-from shoal_coordinator.tables import traffic_quarters as quarters
+from shoal_coordinator.storage.tables import traffic_quarters as quarters
+from shoal_coordinator.telemetry.traffic import crossed
 
 QUARTER_S = 900
 KEPT_S = 8 * 86_400
@@ -22,7 +22,7 @@ KEPT_S = 8 * 86_400
 
 
 def start(since: float, now: float) -> int:
-    """Where the quarter begins from which bytes since then are counted (s since 1970); those kept, and no later one."""
+    """Return the start of the quarter from which bytes since then are counted (s since 1970), at most the kept ones."""
     return int(min(now, max(since, now - KEPT_S)) // QUARTER_S) * QUARTER_S
 
 
@@ -42,7 +42,7 @@ def add(connection: Connection, rows: Iterable[dict[str, Any]], now: float) -> N
 
 
 async def since(connection: AsyncConnection, at: float) -> dict[str, int]:
-    """Bytes by direction ("up", "down") in the quarters that began at `at` (s since 1970) or later."""
+    """Return bytes by direction ("up", "down") in the quarters that began at `at` (s since 1970) or later."""
     query = select(quarters.c.direction, func.sum(quarters.c.bytes)).where(quarters.c.at >= at)
     found = {row[0]: int(row[1]) for row in await connection.execute(query.group_by(quarters.c.direction))}
     return {direction: found.get(direction, 0) for direction in ("up", "down")}

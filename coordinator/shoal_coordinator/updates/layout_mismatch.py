@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from shoal.core.errors import InvalidJob
-from shoal.core.hub import Hub
-from shoal.core.selection import Candidate, listed
-from shoal.core.tree import Layout, ModelForm, Tree, differences
-from shoal.core.words import counted
-from shoal.spec import JobSpec
-from shoal_coordinator.presence import Presence
+from shoal.core.errors.phrases import counted
+from shoal.core.model.model_form import ModelForm, differences
+from shoal.core.model.tree import Layout, Tree
+from shoal.core.scheduling.selection import Candidate, join_names
+from shoal.core.server.hub import Hub
+from shoal.jobs.spec import JobSpec
+from shoal_coordinator.nodes.presence import Presence
 
 
-def named(hub: Hub, node: str, presence: Presence) -> str:
-    """Why that node takes no part in a job: what the hub says, and the tensors that differ where they are known."""
-    why, form, model = hub.foreign.get(node, ""), presence.about(node).model, hub.slots.get("model")
+def mismatch_reason(hub: Hub, node: str, presence: Presence) -> str:
+    """Return why that node takes no part in a job: the hub's reason, and the differing tensors if they are known."""
+    why, form, model = (
+        hub.eligibility.foreign_models.get(node, ""),
+        presence.node_info(node).model,
+        hub.store.slots.get("model"),
+    )
     theirs = presence.layout(form) if form is not None else None
     if not why or theirs is None or not isinstance(model, Tree):
         return why
     found = differences(theirs, model.layout.shown)
-    return f"{why} ({listed(found)})" if found else why
+    return f"{why} ({join_names(found)})" if found else why
 
 
 def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
@@ -28,9 +33,9 @@ def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
     """
     selection, forms = spec.build_selection(), dict[ModelForm, str]()
     for node in sorted(presence.info):
-        about, silent = presence.about(node), presence.silent_s(node)
+        about, silent = presence.node_info(node), presence.silent_s(node)
         there = silent is not None and silent <= presence.lease_s
-        if not there or selection.excludes(Candidate(node, about.tags, about.hours)):
+        if not there or selection.describe_exclusion(Candidate(node, about.tags, about.hours)):
             continue
         if about.model is None or about.model == layout.form:
             return
@@ -40,7 +45,7 @@ def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
     form, node = next(iter(forms.items()))
     theirs = presence.layout(form)
     found = differences(layout.shown, theirs) if theirs is not None else []
-    text = listed(found) if found else layout.form.beside(form)
+    text = join_names(found) if found else layout.form.beside(form)
     raise InvalidJob(
         f"start_model is no model of the nodes that are there: {counted(layout.form.tensors, 'tensor')} of "
         f"{layout.form.elements:,} parameters; beside node {node}'s: {text}",

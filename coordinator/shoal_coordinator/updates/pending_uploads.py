@@ -1,8 +1,8 @@
-"""Bodies of nodes that no report has named yet: one for each node and job, and so many bytes for each node.
+"""Uploaded blobs that no report has named yet: at most one per node and job, within a byte limit per node.
 
-A node has one order in a job, so one body is all that it can need. If it sends another one, the one before goes: what
+A node has one task in a job, so one body is all that it can need. If it sends another one, the one before goes: what
 is stored of it, what is kept of it because it broke off, and what is still coming in. The bytes of each node are summed
-over its jobs (`NodeBytes`).
+over its jobs (`NodeByteLimit`).
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from shoal.core.errors import Refused, StorageFailed
-from shoal.core.message import OrderId, Ref
-from shoal.runtime.store import FileBodies, Incoming, storing
+from shoal.core.protocol.message import BlobRef, TaskId
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.partial_blobs import IncomingBlob
 
 TARGETS_MAX = 4
-"""Bodies that a node may be given an address for, in an order: an address that was given is good for a while."""
+"""Bodies that a node may be given an address for, in a task: an address that was given is good for a while."""
 
 
-class NodeBytes:
-    """The bytes of unreported bodies of each node, in all jobs of a coordinator."""
+class NodeByteLimit:
+    """The bytes of unreported blobs of each node, in all jobs of a coordinator."""
 
     def __init__(self, nbytes_max: int) -> None:
         self._max = nbytes_max
         self._of: defaultdict[str, int] = defaultdict(int)
 
-    def take(self, node: str, nbytes: int, replaced: int = 0) -> None:
+    def reserve(self, node: str, nbytes: int, replaced: int = 0) -> None:
         """Count a body that begins to come in; `replaced`: bytes that go when it is here. Raises `StorageFailed`."""
         others = self._of[node] - replaced
         if others and others + nbytes > self._max:
             raise StorageFailed(
                 f"{others} bytes of {node}'s are here that no report has named; at most {self._max}",
                 code="storage.node-full",
-                hint="raise node_bytes_max of the coordinator; the node sends again by itself",
+                hint="raise pending_uploads_bytes_max of the coordinator; the node sends again by itself",
             )
         self._of[node] += nbytes
 
-    def give_back(self, node: str, nbytes: int) -> None:
+    def release(self, node: str, nbytes: int) -> None:
         """Count a body no more."""
         self._of[node] -= nbytes
         if not self._of[node]:
@@ -47,88 +48,81 @@ class NodeBytes:
 class Upload:
     """A body that is coming in."""
 
-    def __init__(self, node: str, ref: Ref) -> None:
+    def __init__(self, node: str, ref: BlobRef) -> None:
         self.node, self.ref = node, ref
-        self.superseded, self.finishing = False, False
+        self.is_superseded, self.is_finishing = False, False
         self.ended = asyncio.Event()
-        self._incoming: Incoming | None = None
+        self._incoming: IncomingBlob | None = None
 
-    def writes_to(self, incoming: Incoming) -> None:
+    def writes_to(self, incoming: IncomingBlob) -> None:
         """Note where it is written. Raises `Refused` if another has taken its place."""
         self._incoming = incoming
         self.check()
 
     def check(self) -> None:
         """Raise `Refused` if another has taken its place."""
-        if self.superseded:
-            hint = "an order has one body, and the last one that is sent counts"
+        if self.is_superseded:
+            hint = "a task has one body, and the last one that is sent counts"
             raise Refused("the node has begun another upload", code="upload.superseded", hint=hint)
 
     def supersede(self) -> None:
         """Take no more of it, and free what it has on the disk."""
-        self.superseded = True
+        self.is_superseded = True
         if self._incoming is not None:
             self._incoming.restart()
 
 
-class Unreported:
-    """The unreported bodies of one job. `discard` removes a stored body unless something else needs it."""
+class PendingUploads:
+    """The unreported blobs of one job. `discard` removes a stored body unless something else needs it."""
 
-    def __init__(self, bodies: FileBodies, nodes: NodeBytes, discard: Callable[[str], None]) -> None:
-        self._bodies, self._nodes, self._discard = bodies, nodes, discard
+    def __init__(self, blobs: FileBlobs, nodes: NodeByteLimit, discard: Callable[[str], None]) -> None:
+        self._blobs, self._nodes, self._discard = blobs, nodes, discard
         self._open: dict[str, Upload] = {}
-        self._kept: dict[str, Ref] = {}
-        self._offered: dict[str, tuple[OrderId, list[str]]] = {}
+        self._kept: dict[str, BlobRef] = {}
+        self._offered: dict[str, tuple[TaskId, list[str]]] = {}
 
-    def drop_partials_but(self, node: str, digest: str) -> None:
-        """Remove what is kept of the node's bodies that broke off, but for the one of this digest. Blocks."""
-        with storing(self._bodies.folder):
-            for path in (self._bodies.folder / "partial" / node).glob("*"):
-                if path.suffix != ".tmp" and path.name != digest:
-                    path.unlink(missing_ok=True)
-
-    async def begin(self, node: str, ref: Ref) -> Upload | None:
+    async def start(self, node: str, ref: BlobRef) -> Upload | None:
         """Begin to receive a body; None if the same has just come. Raises `StorageFailed`."""
-        while (before := self._open.get(node)) is not None and before.finishing:
+        while (before := self._open.get(node)) is not None and before.is_finishing:
             await before.ended.wait()
-            if before.ref == ref and self._kept.get(node) == ref and self._bodies.has(ref.digest):
+            if before.ref == ref and self._kept.get(node) == ref and self._blobs.has(ref.digest):
                 return None
         kept = self._kept.get(node)
-        self._nodes.take(node, ref.nbytes, kept.nbytes if kept is not None else 0)
+        self._nodes.reserve(node, ref.nbytes, kept.nbytes if kept is not None else 0)
         if before is not None:
             before.supersede()
         upload = self._open[node] = Upload(node, ref)
         return upload
 
-    def end(self, upload: Upload, *, kept: bool) -> None:
+    def finish(self, upload: Upload, *, kept: bool) -> None:
         """Note that a body is here, or a part of it that is kept to go on from there; else nothing is left of it."""
         node, ref = upload.node, upload.ref
         if self._open.get(node) is upload:
             del self._open[node]
-        if upload.superseded or not kept:
-            self._nodes.give_back(node, ref.nbytes)
+        if upload.is_superseded or not kept:
+            self._nodes.release(node, ref.nbytes)
         else:
             self._forget(node, but=ref)
             self._kept[node] = ref
         upload.ended.set()
 
-    def shares(self, node: str, ref: Ref) -> None:
+    def share(self, node: str, ref: BlobRef) -> None:
         """Note that the node would have sent what another has sent: the body stays for both. Raises `StorageFailed`."""
         kept = self._kept.get(node)
         if ref in self._kept.values() and kept != ref and node not in self._open:
-            self._nodes.take(node, ref.nbytes, kept.nbytes if kept is not None else 0)
+            self._nodes.reserve(node, ref.nbytes, kept.nbytes if kept is not None else 0)
             self._forget(node, but=ref)
             self._kept[node] = ref
 
-    def reported(self, node: str) -> None:
-        """A report has counted that named the node's body: from now on it is the job's."""
+    def mark_reported(self, node: str) -> None:
+        """Hand the node's blob over to the job: a counted report has named it."""
         ref = self._kept.pop(node, None)
         if ref is not None:
-            self._nodes.give_back(node, ref.nbytes)
+            self._nodes.release(node, ref.nbytes)
 
-    def _forget(self, node: str, but: Ref) -> None:
+    def _forget(self, node: str, but: BlobRef) -> None:
         ref = self._kept.get(node)
-        self.reported(node)
+        self.mark_reported(node)
         if ref is not None and ref != but and ref not in self._kept.values():
             self._discard(ref.digest)
 
@@ -136,17 +130,17 @@ class Unreported:
         """Wait for the upload of the same body that took this one's place; whether the body is here then."""
         while (newer := self._open.get(upload.node)) is not None and newer.ref == upload.ref:
             await newer.ended.wait()
-        return await asyncio.to_thread(self._bodies.has, upload.ref.digest)
+        return await asyncio.to_thread(self._blobs.has, upload.ref.digest)
 
-    def offer(self, node: str, order: OrderId, digest: str) -> list[str]:
+    def add_address(self, node: str, task: TaskId, digest: str) -> list[str]:
         """Note that the node is given an address for a body; the digests of those that this one replaces. Raises
         `Refused` when it was given many for the same order."""
-        known, digests = self._offered.get(node, (order, []))
-        if known != order:
+        known, digests = self._offered.get(node, (task, []))
+        if known != task:
             digests = []
         if digest not in digests and len(digests) == TARGETS_MAX:
-            hint = "an order has one body: send the report of the last one"
-            raise Refused(f"addresses for {TARGETS_MAX} bodies were given already", code="upload.again", hint=hint)
+            hint = "a task has one body: send the report of the last one"
+            raise Refused(f"addresses for {TARGETS_MAX} blobs were given already", code="upload.again", hint=hint)
         others = [one for one in digests if one != digest]
-        self._offered[node] = order, [*others, digest]
+        self._offered[node] = task, [*others, digest]
         return others

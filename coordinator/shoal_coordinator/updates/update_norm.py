@@ -1,6 +1,6 @@
 """The norm of a body, measured while the body arrives, so that it need not be read again for it.
 
-It is the receiver's own measurement, over the same blocks as `shoal.wire.measure`, and so the same number.
+It is the receiver's own measurement, over the same blocks as `shoal.wire.payload.measure`, and so the same number.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal import wire
-from shoal.core.tree import Layout, to_float
+from shoal.core.model.tree import Layout, to_float
+from shoal.wire.payload import parse_header
 
 
-class _Block(NamedTuple):
+class _NormBlock(NamedTuple):
     """Bytes of a body that are measured together: numbers of one type, of one slot; dtype "" is not measured."""
 
     slot: int
@@ -23,10 +23,10 @@ class _Block(NamedTuple):
     nbytes: int
 
 
-_END = _Block(0, "", 0)
+_END = _NormBlock(0, "", 0)
 
 
-class Meter:
+class StreamingNorm:
     """`expected`: the whole body's layout, which its header must have been compared with."""
 
     def __init__(self, expected: Layout) -> None:
@@ -50,7 +50,7 @@ class Meter:
                     self._measure(self._kept or part)
 
     def _measure(self, data: bytearray | memoryview) -> None:
-        """The block in hand is complete; the next one is taken up."""
+        """Measure the complete block, and begin the next one."""
         slot, dtype, _ = self._block
         if dtype == "BOOL":
             self._booleans &= bool(np.frombuffer(data, np.uint8).max() <= 1)
@@ -63,19 +63,19 @@ class Meter:
 
     @property
     def norm(self) -> float | None:
-        """The greatest norm of a slot; None when something is wrong with a number: `wire.measure` says what."""
+        """The greatest norm of a slot; None when something is wrong with a number: `measure` says what."""
         norms = [math.sqrt(square) for square in self._squares.values()]
         return max(norms, default=0.0) if self._booleans and all(map(math.isfinite, norms)) else None
 
 
-def _blocks(expected: Layout) -> Iterator[_Block]:
-    """A body from its first byte to its last, cut as the operations on trees cut each slot."""
-    yield _Block(0, "", len(expected.header))
-    for slot, layout in enumerate(wire.parse_header(expected.header).values()):
+def _blocks(expected: Layout) -> Iterator[_NormBlock]:
+    """Yield the blocks of a blob from its first byte to its last, cut as the operations on trees cut each slot."""
+    yield _NormBlock(0, "", len(expected.header))
+    for slot, layout in enumerate(parse_header(expected.header).values()):
         if layout is None:
-            yield _Block(slot, "F64", 8)
+            yield _NormBlock(slot, "F64", 8)
             continue
         for segment in layout.segments:
             for block in segment.blocks():
                 measured = block.is_float or block.dtype == "BOOL"
-                yield _Block(slot, block.dtype if measured else "", block.stop - block.start)
+                yield _NormBlock(slot, block.dtype if measured else "", block.stop - block.start)

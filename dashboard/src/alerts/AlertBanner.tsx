@@ -1,23 +1,23 @@
 import { useQuery } from "@tanstack/react-query";
-import { alertsQuery } from "../api/queries";
-import { visible } from "../format/text";
-import { Link } from "../router";
+import { alertsQuery } from "../queries/alerts";
+import { escapeHidden } from "../format/text";
+import { Link } from "../router/router";
 import { Icon } from "../ui/Icon";
-import { headline, pressing } from "./alerts";
+import { summarizeAlerts, activeAlerts } from "./alerts";
 import "../styles/alerts.css";
 
-/** On every page but that of the alerts: what nobody has acknowledged yet. */
+/** Banner of the active alerts that are not acknowledged, on every page but that of the alerts. */
 export function AlertBanner({ path }: { path: string }) {
   const { data = [] } = useQuery(alertsQuery);
-  const found = pressing(data);
+  const found = activeAlerts(data);
   if (found.length === 0 || path === "/alerts") return null;
   return (
     <aside className="alert-banner" aria-label="Alerts" aria-live="polite" data-testid="alert-banner">
       <Icon name="warning" />
       <span>
-        <bdi>{visible(headline(found))}</bdi>
+        <bdi>{escapeHidden(summarizeAlerts(found))}</bdi>
       </span>
-      <Link href="/alerts">Look at {found.length === 1 ? "it" : "them"}</Link>
+      <Link href="/alerts">View {found.length === 1 ? "alert" : "alerts"}</Link>
     </aside>
   );
 }

@@ -1,29 +1,31 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Fragment, useEffect } from "react";
-import { acknowledge } from "../api/commands";
-import { alertsQuery, keys, sessionQuery } from "../api/queries";
+import { acknowledgeAlert } from "../api/commands";
+import { sessionQuery } from "../queries/session";
+import { alertsQuery } from "../queries/alerts";
+import { queryKeys } from "../api/queryKeys";
 import type { Alert } from "../api/types";
-import { visible } from "../format/text";
+import { escapeHidden } from "../format/text";
 import { useFollow } from "../live/LiveProvider";
 import { mergeAlerts } from "../live/merge";
-import { jobPath, Link, useChoice } from "../router";
+import { jobPath, Link, useChoiceParam } from "../router/router";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
-import { Unanswered } from "../ui/Unanswered";
-import { KINDS } from "./alerts";
-import { Moment } from "../ui/Moment";
+import { ErrorMessage } from "../ui/ErrorMessage";
+import { QueryStatus } from "../ui/QueryStatus";
+import { ALERT_KINDS } from "./alerts";
+import { Timestamp } from "../ui/Timestamp";
 import "../styles/alerts.css";
 
-const SHOW = ["all", "standing"] as const;
+const SHOW = ["all", "active"] as const;
 
-/** What operators were told of: what stands, and what is over. */
+/** Page of active and resolved alerts. */
 export function AlertsPage() {
   useFollow(null);
   useEffect(() => void (document.title = "Alerts · shoal"), []);
-  const question = useQuery(alertsQuery);
-  const { data } = question;
+  const query = useQuery(alertsQuery);
+  const { data } = query;
   const { data: role } = useQuery(sessionQuery);
-  const [show, setShow] = useChoice("show", SHOW);
+  const [show, setShow] = useChoiceParam("show", SHOW);
   const found = (data ?? []).filter((alert) => show === "all" || alert.cleared_at === null);
   return (
     <article>
@@ -32,18 +34,18 @@ export function AlertsPage() {
         <label>
           <input
             type="checkbox"
-            checked={show === "standing"}
-            onChange={(event) => setShow(event.target.checked ? "standing" : "all")}
+            checked={show === "active"}
+            onChange={(event) => setShow(event.target.checked ? "active" : "all")}
           />{" "}
-          ongoing only
+          active only
         </label>
       </header>
-      {data === undefined && <Unanswered question={question} />}
-      {data !== undefined && found.length === 0 && <p className="panel nothing">No alerts: nothing has gone wrong so far.</p>}
+      {data === undefined && <QueryStatus query={query} />}
+      {data !== undefined && found.length === 0 && <p className="panel nothing">No alerts</p>}
       {found.length > 0 && (
         <ol className="panel alert-list" data-testid="alerts">
           {found.map((alert) => (
-            <Entry key={alert.id} alert={alert} may={role === "operator"} />
+            <Entry key={alert.id} alert={alert} canAcknowledge={role === "operator"} />
           ))}
         </ol>
       )}
@@ -51,23 +53,23 @@ export function AlertsPage() {
   );
 }
 
-function Entry({ alert, may }: { alert: Alert; may: boolean }) {
+function Entry({ alert, canAcknowledge }: { alert: Alert; canAcknowledge: boolean }) {
   const client = useQueryClient();
   const act = useMutation({
-    mutationFn: () => acknowledge(alert.id),
+    mutationFn: () => acknowledgeAlert(alert.id),
     onSuccess: (after) =>
-      client.setQueryData<Alert[]>(keys.alerts, (known) =>
-        known === undefined ? known : mergeAlerts(known, { kind: "alert", job: after.job, alert: after }),
+      client.setQueryData<Alert[]>(queryKeys.alerts, (known) =>
+        known === undefined ? known : mergeAlerts(known, { type: "alert", job: after.job, data: after }),
       ),
   });
-  const { text, icon } = KINDS[alert.kind];
+  const { text, icon } = ALERT_KINDS[alert.kind];
   return (
-    <li className="alert" data-standing={alert.cleared_at === null || undefined}>
+    <li className="alert" data-active={alert.cleared_at === null || undefined}>
       <span className="alert-kind">
         <Icon name={alert.cleared_at === null ? icon : "done"} /> {text}
       </span>
       <span className="alert-text">
-        <bdi>{visible(alert.text)}</bdi>
+        <bdi>{escapeHidden(alert.text)}</bdi>
         {(alert.jobs?.length ? alert.jobs : [alert.job]).filter(Boolean).map((job) => (
           <Fragment key={job}>
             {" "}
@@ -76,23 +78,23 @@ function Entry({ alert, may }: { alert: Alert; may: boolean }) {
         ))}
       </span>
       <span className="alert-when">
-        <Moment at={alert.raised_at} />
+        <Timestamp at={alert.raised_at} />
         {alert.cleared_at === null ? (
-          " · ongoing"
+          " · active"
         ) : (
           <>
             {" "}
-            · over at <Moment at={alert.cleared_at} />
+            · resolved <Timestamp at={alert.cleared_at} />
           </>
         )}
         {alert.seen_at !== null && (
           <>
             {" "}
-            · acknowledged at <Moment at={alert.seen_at} />
+            · acknowledged <Timestamp at={alert.seen_at} />
           </>
         )}
       </span>
-      {may && alert.seen_at === null && (
+      {canAcknowledge && alert.seen_at === null && (
         <button
           type="button"
           className="quiet-button"
@@ -103,7 +105,7 @@ function Entry({ alert, may }: { alert: Alert; may: boolean }) {
           Acknowledge
         </button>
       )}
-      {act.error !== null && <Problem error={act.error} />}
+      {act.error !== null && <ErrorMessage error={act.error} />}
     </li>
   );
 }

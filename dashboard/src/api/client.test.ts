@@ -35,7 +35,7 @@ test("no answer at all is status 0; a fault of our own is not hidden", async () 
 test("without a session it says so, and not which header a program would send; a wrong token is another thing", async () => {
   const missing = { title: "No credential", detail: "no credential", hint: "send Authorization: Bearer …", code: "auth.missing" };
   const ended = await unwrap(answer(401, { error: missing })).catch((error: unknown) => error);
-  expect(ended).toMatchObject({ status: 401, message: "Your session has ended", detail: "", hint: "" });
+  expect(ended).toMatchObject({ status: 401, message: "Your session has expired", detail: "", hint: "" });
   expect(isSessionEnded(ended)).toBe(true);
   const wrong = { title: "Refused", detail: "this token signs nobody in", code: "auth.refused" };
   const refused = await unwrap(answer(401, { error: wrong })).catch((error: unknown) => error);

@@ -3,10 +3,10 @@ import type { paths } from "./schema";
 
 export const API = "/api/v1";
 
-/** The typed client; its routes and bodies come from the coordinator's OpenAPI document (`npm run types`). */
+/** The typed client. Its routes and bodies come from the coordinator's OpenAPI document (`npm run types`). */
 export const api = createClient<paths>({ baseUrl: "" });
 
-/** A refusal of the coordinator (RFC 9457), or no answer at all (status 0). */
+/** An error response of the coordinator (RFC 9457), or a missing response (status 0). */
 export class ApiError extends Error {
   readonly status: number;
   readonly detail: string;
@@ -21,23 +21,23 @@ export class ApiError extends Error {
   }
 }
 
-/** The coordinator's code for a request without a credential. */
+/** The coordinator's error code for a request without a credential. */
 const NO_SESSION = "auth.missing";
-const ENDED = "Your session has ended";
+const SESSION_ENDED = "Your session has expired";
 
-/** Whether it helps to sign in again. */
+/** Return whether signing in again may help. */
 export const isSessionEnded = (error: unknown): boolean =>
-  error instanceof ApiError && error.status === 401 && error.message === ENDED;
+  error instanceof ApiError && error.status === 401 && error.message === SESSION_ENDED;
 
-interface Answer<T> {
+interface FetchResult<T> {
   data?: T;
   error?: unknown;
   response: Response;
 }
 
-/** The body of a good answer; throws ApiError for every other one. */
-export async function unwrap<T>(request: Promise<Answer<T>>): Promise<T> {
-  let answer: Answer<T>;
+/** Return the body of a successful response. Throws ApiError for any other. */
+export async function unwrap<T>(request: Promise<FetchResult<T>>): Promise<T> {
+  let answer: FetchResult<T>;
   try {
     answer = await request;
   } catch (cause) {
@@ -45,13 +45,13 @@ export async function unwrap<T>(request: Promise<Answer<T>>): Promise<T> {
     throw cause;
   }
   if (answer.response.ok) return answer.data as T;
-  throw problem(answer.response.status, answer.error);
+  throw toApiError(answer.response.status, answer.error);
 }
 
-function problem(status: number, body: unknown): ApiError {
+function toApiError(status: number, body: unknown): ApiError {
   const fields = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
   const text = (name: string) => (typeof fields[name] === "string" ? (fields[name] as string) : "");
-  // To programs the coordinator says which header they lack; a browser had a session, or has none yet.
-  if (status === 401 && text("code") === NO_SESSION) return new ApiError(status, ENDED);
+  // The coordinator's message names a missing header, which helps programs, not users of a browser.
+  if (status === 401 && text("code") === NO_SESSION) return new ApiError(status, SESSION_ENDED);
   return new ApiError(status, text("title") || `The coordinator answered ${status}`, text("detail"), text("hint"));
 }

@@ -1,11 +1,11 @@
-/** What an operator may do; each answers the job as it stands afterwards, and the stream tells everybody else. */
+/** Requests that change something. Each returns the new state; the stream reports it to other browsers. */
 import { api, unwrap } from "./client";
-import { reviveJob } from "./revive";
+import { decodeJob } from "./decode";
 import type { Alert, FleetNode, Job } from "./types";
 
 export type Command = "pause" | "resume" | "stop-round" | "stop-now" | "gossip" | "server";
 
-export async function command(job: string, what: Command, why: string): Promise<Job> {
+export async function sendCommand(job: string, what: Command, why: string): Promise<Job> {
   const params = { path: { job } };
   const answer = () => {
     switch (what) {
@@ -22,53 +22,50 @@ export async function command(job: string, what: Command, why: string): Promise<
         return unwrap(api.POST("/api/v1/jobs/{job}/stop", { params, body: { why, when: "now" } }));
     }
   };
-  return reviveJob(await answer(), Date.now());
+  return decodeJob(await answer(), Date.now());
 }
 
-/** An operator knows of it. */
-export const acknowledge = (alert: number): Promise<Alert> =>
+export const acknowledgeAlert = (alert: number): Promise<Alert> =>
   unwrap(api.POST("/api/v1/alerts/{alert}/acknowledge", { params: { path: { alert } } }));
 
-/** Gives a job these tags instead of those that it had. */
+/** Replace a job's tags. */
 export async function setTags(job: string, tags: string[]): Promise<Job> {
   const answer = await unwrap(api.PUT("/api/v1/jobs/{job}/tags", { params: { path: { job } }, body: { tags } }));
-  return reviveJob(answer, Date.now());
+  return decodeJob(answer, Date.now());
 }
 
-/** Removes a job that has ended, for good. */
+/** Delete an ended job. */
 export async function removeJob(job: string): Promise<void> {
   await unwrap(api.DELETE("/api/v1/jobs/{job}", { params: { path: { job } } }));
 }
 
-/** Lets a label name a version, instead of the one that it names now. */
-export async function promote(job: string, label: string, version: number, why: string): Promise<Job> {
+/** Point a label to a version. */
+export async function promoteVersion(job: string, label: string, version: number, why: string): Promise<Job> {
   const params = { path: { job, name: label } };
   const body = { version, why };
-  return reviveJob(await unwrap(api.PUT("/api/v1/jobs/{job}/labels/{name}", { params, body })), Date.now());
+  return decodeJob(await unwrap(api.PUT("/api/v1/jobs/{job}/labels/{name}", { params, body })), Date.now());
 }
 
-/** Lets a label name nothing more. */
-export async function withdraw(job: string, label: string, why: string): Promise<Job> {
+export async function removeLabel(job: string, label: string, why: string): Promise<Job> {
   const params = { path: { job, name: label }, query: { why } };
-  return reviveJob(await unwrap(api.DELETE("/api/v1/jobs/{job}/labels/{name}", { params })), Date.now());
+  return decodeJob(await unwrap(api.DELETE("/api/v1/jobs/{job}/labels/{name}", { params })), Date.now());
 }
 
-/** Begins a job; its name. `hold`: paused, until somebody starts it. */
-export async function begin(spec: Record<string, unknown>, hold: boolean): Promise<string> {
-  return (await unwrap(api.POST("/api/v1/jobs", { body: { spec, hold } }))).name;
+/** Create a job and return its name. `paused`: create it paused. */
+export async function createJob(spec: Record<string, unknown>, paused: boolean): Promise<string> {
+  return (await unwrap(api.POST("/api/v1/jobs", { body: { spec, paused } }))).name;
 }
 
 export type Availability = NonNullable<FleetNode["availability"]>;
 
-/** Drains a node, blocks it, or lets jobs ask it again. */
 export const setAvailability = (node: string, availability: Availability): Promise<FleetNode> =>
   unwrap(api.PUT("/api/v1/nodes/{node}/availability", { params: { path: { node } }, body: { availability } }));
 
-/** A token that lets one node in; `name`: only a node of that name. */
-export const newToken = (name: string) =>
+/** Create a token with which one node can join; `name`: the only name that the node may have. */
+export const createNodeToken = (name: string) =>
   unwrap(api.POST("/api/v1/tokens", { body: { role: "node", uses: 1, name: name === "" ? null : name } }));
 
-/** Revoke a token by its id; sessions that were opened with it end. */
+/** Revoke a token and end its sessions. */
 export async function revokeToken(id: string): Promise<void> {
   await unwrap(api.DELETE("/api/v1/tokens/{token}", { params: { path: { token: id } } }));
 }

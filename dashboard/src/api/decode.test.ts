@@ -1,37 +1,37 @@
 import { expect, test } from "vitest";
-import { job, node } from "../test/make";
-import { reviveJob, reviveMetrics, reviveNode, reviveNumber, revivePeer } from "./revive";
+import { job, node } from "../test/factories";
+import { decodeJob, decodeMetrics, decodeNode, decodeNumber, decodePeer } from "./decode";
 import type { RawJob, RawPeer } from "./types";
 
 test("JSON's missing numbers come back", () => {
-  expect(["NaN", "Infinity", "-Infinity", 0.5].map(reviveNumber)).toEqual([NaN, Infinity, -Infinity, 0.5]);
-  expect([null, "x", undefined].map(reviveNumber)).toEqual([undefined, undefined, undefined]);
+  expect(["NaN", "Infinity", "-Infinity", 0.5].map(decodeNumber)).toEqual([NaN, Infinity, -Infinity, 0.5]);
+  expect([null, "x", undefined].map(decodeNumber)).toEqual([undefined, undefined, undefined]);
 });
 
 test("metrics keep what is a number and drop what is not", () => {
-  expect(reviveMetrics({ "eval/loss": "NaN", "eval/accuracy": 0.1, odd: null })).toStrictEqual({
+  expect(decodeMetrics({ "eval/loss": "NaN", "eval/accuracy": 0.1, odd: null })).toStrictEqual({
     "eval/loss": NaN,
     "eval/accuracy": 0.1,
   });
-  expect(reviveMetrics(undefined)).toEqual({});
+  expect(decodeMetrics(undefined)).toEqual({});
 });
 
 test("a node that is called NaN keeps its name", () => {
-  expect(reviveNode(node("NaN"), 0).name).toBe("NaN");
+  expect(decodeNode(node("NaN"), 0).name).toBe("NaN");
 });
 
 test("durations become moments of this clock", () => {
   const { eta_at: _, ...plain } = job();
-  expect(reviveJob({ ...plain, eta_s: 12 } as RawJob, 1000).eta_at).toBe(13_000);
-  expect(reviveJob({ ...plain, eta_s: null } as RawJob, 1000).eta_at).toBeNull();
-  expect(reviveNode(node("ada", { last_seen_s: 2.5 }), 10_000).seen_at).toBe(7_500);
-  expect(reviveNode(node("ada", { last_seen_s: null }), 10_000).seen_at).toBeNull();
+  expect(decodeJob({ ...plain, eta_s: 12 } as RawJob, 1000).eta_at).toBe(13_000);
+  expect(decodeJob({ ...plain, eta_s: null } as RawJob, 1000).eta_at).toBeNull();
+  expect(decodeNode(node("ada", { last_seen_s: 2.5 }), 10_000).last_seen_at).toBe(7_500);
+  expect(decodeNode(node("ada", { last_seen_s: null }), 10_000).last_seen_at).toBeNull();
 });
 
 test("a peer that has told nothing has nothing", () => {
-  const silent = revivePeer({ name: "ada", peer_id: "x", inbound: false }, 1000);
-  expect(silent).toMatchObject({ state: null, state_since: null, told_at: null, round: null, coverage: null });
-  expect([silent.seen.size, silent.contacts.size, silent.refused.size]).toEqual([0, 0, 0]);
+  const silent = decodePeer({ name: "ada", peer_id: "x", inbound: false }, 1000);
+  expect(silent).toMatchObject({ state: null, state_since: null, reported_at: null, round: null, coverage: null });
+  expect([silent.rounds_held.size, silent.links.size, silent.refused.size]).toEqual([0, 0, 0]);
   expect(silent.budget).toBeNull();
 });
 
@@ -41,8 +41,8 @@ test("a peer's last change is since when it stands so, and its names are those o
     { at: "2026-11-21T08:00:09Z", state: "away" as const },
   ];
   const told = { state: "away" as const, changes, told_s: 2.5, peers: { ben: { state: "alive" as const, sent: 7 } } };
-  const ada = revivePeer({ name: "ada", peer_id: "x", inbound: true, ...told } as RawPeer, 10_000);
-  expect(ada).toMatchObject({ state_since: changes[1]?.at, told_at: 7500 });
-  expect(ada.contacts.get("ben")).toEqual({ state: "alive", exchanges: 0, sent: 7, received: 0, rtt_ms: null, carried: 0 });
-  expect(ada.contacts.get("constructor")).toBeUndefined();
+  const ada = decodePeer({ name: "ada", peer_id: "x", inbound: true, ...told } as RawPeer, 10_000);
+  expect(ada).toMatchObject({ state_since: changes[1]?.at, reported_at: 7500 });
+  expect(ada.links.get("ben")).toEqual({ state: "alive", exchanges: 0, sent: 7, received: 0, rtt_ms: null, carried: 0 });
+  expect(ada.links.get("constructor")).toBeUndefined();
 });

@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * List Alerts
-         * @description Alerts, newest first.
+         * @description List alerts, newest first.
          */
         get: operations["list_alerts_api_v1_alerts_get"];
         put?: never;
@@ -35,7 +35,7 @@ export interface paths {
         put?: never;
         /**
          * Acknowledge
-         * @description An operator knows of it. Twice is once.
+         * @description Acknowledge an alert. Idempotent.
          */
         post: operations["acknowledge_api_v1_alerts__alert__acknowledge_post"];
         delete?: never;
@@ -44,27 +44,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/beat": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Beat
-         * @description How far the node is with its order.
-         */
-        post: operations["beat_api_v1_beat_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/bodies/{digest}": {
+    "/api/v1/blobs/{digest}": {
         parameters: {
             query?: never;
             header?: never;
@@ -74,9 +54,9 @@ export interface paths {
         get?: never;
         /**
          * Upload Model
-         * @description Upload an initial model, to be named as `start_model` of a new job.
+         * @description Upload an initial model for the field `start_model` of a new job.
          */
-        put: operations["upload_model_api_v1_bodies__digest__put"];
+        put: operations["upload_model_api_v1_blobs__digest__put"];
         post?: never;
         delete?: never;
         options?: never;
@@ -93,31 +73,11 @@ export interface paths {
         };
         /**
          * Compare
-         * @description Up to a hundred jobs in one answer: lines to draw, last and best values, and what the target has cost.
+         * @description Compare up to 100 jobs: series to plot, last and best values, and the cost of reaching the target.
          */
         get: operations["compare_api_v1_compare_get"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/drafts/check": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Check
-         * @description What is wrong with a job file, each at its place; nothing begins. A held-out learner is not loaded.
-         */
-        post: operations["check_api_v1_drafts_check_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -135,7 +95,7 @@ export interface paths {
         put?: never;
         /**
          * Enrol
-         * @description A one-time token for a credential of the node's own.
+         * @description Exchange a one-time token for a credential.
          */
         post: operations["enrol_api_v1_enrol_post"];
         delete?: never;
@@ -153,11 +113,31 @@ export interface paths {
         };
         /**
          * List Failures
-         * @description Orders that were not done, of a job, of a node, or all: who, how far, why, and what was done. Newest first.
+         * @description List failed tasks, newest first, optionally of one job or node.
          */
         get: operations["list_failures_api_v1_failures_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/heartbeat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Heartbeat
+         * @description Report the progress of a task.
+         */
+        post: operations["heartbeat_api_v1_heartbeat_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -175,7 +155,7 @@ export interface paths {
         put?: never;
         /**
          * Hello
-         * @description The node's process has started.
+         * @description Announce that the node's process has started.
          */
         post: operations["hello_api_v1_hello_post"];
         delete?: never;
@@ -193,13 +173,13 @@ export interface paths {
         };
         /**
          * Jobs
-         * @description Jobs, newest first.
+         * @description List jobs, newest first.
          */
         get: operations["jobs_api_v1_jobs_get"];
         put?: never;
         /**
          * Create
-         * @description Begin a job. Its file is checked first; nothing is kept of one that is wrong.
+         * @description Start a job, if its job file is valid.
          */
         post: operations["create_api_v1_jobs_post"];
         delete?: never;
@@ -217,46 +197,26 @@ export interface paths {
         };
         /**
          * Job
-         * @description One job.
+         * @description Return a job.
          */
         get: operations["job_api_v1_jobs__job__get"];
         put?: never;
         post?: never;
         /**
          * Remove
-         * @description Remove a job that has ended, for good: its models, and everything that is known of it.
+         * @description Delete an ended job with its models and records.
          */
         delete: operations["remove_api_v1_jobs__job__delete"];
         options?: never;
         head?: never;
         /**
          * Change
-         * @description Let settings have other values from the job's next version on; at once, where none is being made.
+         * @description Change settings from the next version on, or at once if no round is open.
          */
         patch: operations["change_api_v1_jobs__job__patch"];
         trace?: never;
     };
-    "/api/v1/jobs/{job}/bands": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Bands
-         * @description A quantity over all clients, by round: its mean, and what 10 % and 90 % of them are below.
-         */
-        get: operations["bands_api_v1_jobs__job__bands_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/jobs/{job}/bodies/{digest}": {
+    "/api/v1/jobs/{job}/blobs/{digest}": {
         parameters: {
             query?: never;
             header?: never;
@@ -265,26 +225,26 @@ export interface paths {
         };
         /**
          * Download
-         * @description A body. Nodes get what their order names; people who may read get models. Nobody gets another node's update.
+         * @description Download a blob. Nodes get the blobs of their task; readers get models, never updates.
          */
-        get: operations["download_api_v1_jobs__job__bodies__digest__get"];
+        get: operations["download_api_v1_jobs__job__blobs__digest__get"];
         /**
          * Upload
-         * @description Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` goes on where one broke off.
+         * @description Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` resumes an interrupted upload.
          */
-        put: operations["upload_api_v1_jobs__job__bodies__digest__put"];
+        put: operations["upload_api_v1_jobs__job__blobs__digest__put"];
         post?: never;
         delete?: never;
         options?: never;
         /**
-         * Uploaded
-         * @description Whether a body is here; if not, `Upload-Offset` says how much of this node's upload is.
+         * Head Blob
+         * @description Check whether a blob is stored. If not, `Upload-Offset` is the number of bytes received from this node.
          */
-        head: operations["uploaded_api_v1_jobs__job__bodies__digest__head"];
+        head: operations["head_blob_api_v1_jobs__job__blobs__digest__head"];
         patch?: never;
         trace?: never;
     };
-    "/api/v1/jobs/{job}/bodies/{digest}/target": {
+    "/api/v1/jobs/{job}/blobs/{digest}/presign": {
         parameters: {
             query?: never;
             header?: never;
@@ -293,15 +253,35 @@ export interface paths {
         };
         /**
          * Download Target
-         * @description Where a body can be had that the node's order names.
+         * @description Presign the download of a blob of the node's task.
          */
-        get: operations["download_target_api_v1_jobs__job__bodies__digest__target_get"];
+        get: operations["download_target_api_v1_jobs__job__blobs__digest__presign_get"];
         put?: never;
         /**
          * Upload Target
-         * @description Where an update is to be put, of exactly that size. It counts when the report has come and it was looked at.
+         * @description Presign the upload of an update of exactly that size. It is checked when its report arrives.
          */
-        post: operations["upload_target_api_v1_jobs__job__bodies__digest__target_post"];
+        post: operations["upload_target_api_v1_jobs__job__blobs__digest__presign_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Events
+         * @description List the newest `limit` events of a job, oldest first.
+         */
+        get: operations["list_events_api_v1_jobs__job__events_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -317,7 +297,7 @@ export interface paths {
         };
         /**
          * Export
-         * @description All that is known of a job, line by line: itself, versions, bytes, reports, notes with decisions, failures.
+         * @description Export a job as JSON Lines: the job, versions, traffic, reports, events and failures.
          */
         get: operations["export_api_v1_jobs__job__export_get"];
         put?: never;
@@ -339,7 +319,7 @@ export interface paths {
         put?: never;
         /**
          * Failure
-         * @description Take note that an order cannot be done; the schedule decides who does it instead.
+         * @description Report that a task failed. The schedule decides about a replacement.
          */
         post: operations["failure_api_v1_jobs__job__failures_post"];
         delete?: never;
@@ -357,29 +337,9 @@ export interface paths {
         };
         /**
          * Fairness Of
-         * @description How a metric differs between nodes, by each node's last report: mean, spread, worst tenth, worst node.
+         * @description Return the distribution of a metric over nodes, by each node's last report.
          */
         get: operations["fairness_of_api_v1_jobs__job__fairness_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/jobs/{job}/heat": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Heat
-         * @description A quantity by client and round. A cell of which anything diverged is "NaN"; one without a report is null.
-         */
-        get: operations["heat_api_v1_jobs__job__heat_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -397,7 +357,7 @@ export interface paths {
         };
         /**
          * Influence Of
-         * @description Each node's share of the newest versions, how long its updates are beside the others', and what was refused.
+         * @description Return each node's share of the newest versions, its update norm relative to other nodes, and its refusals.
          */
         get: operations["influence_of_api_v1_jobs__job__influence_get"];
         put?: never;
@@ -419,31 +379,9 @@ export interface paths {
         put?: never;
         /**
          * Join
-         * @description A node is back, perhaps from a time without the coordinator: then all are asked to hand back what they have.
+         * @description Rejoin a job. If the node trained by gossip, all nodes are asked to hand their models back.
          */
         post: operations["join_api_v1_jobs__job__join_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/jobs/{job}/knock": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Knock
-         * @description Whether the coordinator is there, asked by a node that carries on without it. No sign of life: it polls nothing.
-         *
-         *     The term in the answer is above the one that was told. 410: the job has ended; a poll would say Stop.
-         */
-        post: operations["knock_api_v1_jobs__job__knock_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -460,13 +398,13 @@ export interface paths {
         get?: never;
         /**
          * Promote
-         * @description Let a label name a version, instead of the one that it may have named. Its model is kept from now on.
+         * @description Set a label on a version. The version's model is kept while it has a label.
          */
         put: operations["promote_api_v1_jobs__job__labels__name__put"];
         post?: never;
         /**
          * Withdraw
-         * @description Let a label name nothing more.
+         * @description Delete a label.
          */
         delete: operations["withdraw_api_v1_jobs__job__labels__name__delete"];
         options?: never;
@@ -483,7 +421,7 @@ export interface paths {
         };
         /**
          * Labelled
-         * @description The model that a label names now, as a safetensors file; `Shoal-Version` says of which version it is.
+         * @description Download the labelled model as a safetensors file; `Shoal-Version` is its version.
          *
          *     With `If-None-Match` it is sent again only when the label names another.
          */
@@ -505,7 +443,7 @@ export interface paths {
         };
         /**
          * Manifest
-         * @description The newest version, signed: for nodes to keep, so that the job can outlive the coordinator's disk.
+         * @description Return the signed manifest of the newest version, from which nodes can restore the job at another coordinator.
          */
         get: operations["manifest_api_v1_jobs__job__manifest_get"];
         put?: never;
@@ -525,7 +463,7 @@ export interface paths {
         };
         /**
          * Models
-         * @description Models of closed versions, newest first: size, hash, metrics, labels, and whether they are still kept.
+         * @description List the models of closed versions, newest first.
          */
         get: operations["models_api_v1_jobs__job__models_get"];
         put?: never;
@@ -545,31 +483,11 @@ export interface paths {
         };
         /**
          * Model
-         * @description The model of a version, as a safetensors file.
+         * @description Download the model of a version as a safetensors file.
          */
         get: operations["model_api_v1_jobs__job__models__number__get"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/jobs/{job}/moved": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Moved
-         * @description What has crossed between the node and the store. Told twice, it is booked once.
-         */
-        post: operations["moved_api_v1_jobs__job__moved_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -585,7 +503,7 @@ export interface paths {
         };
         /**
          * Job Nodes
-         * @description The nodes of a job and what they are doing.
+         * @description List the nodes of a job and their current state.
          */
         get: operations["job_nodes_api_v1_jobs__job__nodes_get"];
         put?: never;
@@ -596,7 +514,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/jobs/{job}/nodes/{node}/line": {
+    "/api/v1/jobs/{job}/nodes/{node}/reports/series": {
         parameters: {
             query?: never;
             header?: never;
@@ -604,50 +522,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Line
-         * @description A quantity of one client, by round.
+         * Series
+         * @description Return a metric of one node, by round.
          */
-        get: operations["line_api_v1_jobs__job__nodes__node__line_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/jobs/{job}/notes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Notes
-         * @description Decisions with their reasons, and what else happened: the newest `limit`, oldest first.
-         */
-        get: operations["notes_api_v1_jobs__job__notes_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/jobs/{job}/papers": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Papers
-         * @description Charter and roster of a job that its nodes may carry on by themselves.
-         */
-        get: operations["papers_api_v1_jobs__job__papers_get"];
+        get: operations["series_api_v1_jobs__job__nodes__node__reports_series_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -667,7 +545,7 @@ export interface paths {
         put?: never;
         /**
          * Pause
-         * @description Ask nothing new until it is resumed; reports that come still count.
+         * @description Pause a job: nodes get no new tasks; reports still count.
          */
         post: operations["pause_api_v1_jobs__job__pause_post"];
         delete?: never;
@@ -676,7 +554,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/jobs/{job}/peering": {
+    "/api/v1/jobs/{job}/peer-status": {
         parameters: {
             query?: never;
             header?: never;
@@ -687,9 +565,9 @@ export interface paths {
         put?: never;
         /**
          * Peering
-         * @description How the node does as a peer; its sums of bytes are booked. No sign of life, and told again it changes nothing.
+         * @description Report the node's status as a peer. Idempotent; does not renew the node's lease.
          */
-        post: operations["peering_api_v1_jobs__job__peering_post"];
+        post: operations["peering_api_v1_jobs__job__peer_status_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -705,7 +583,7 @@ export interface paths {
         };
         /**
          * Peers
-         * @description A job's nodes as each other's peers: what each has told last, and how near their models are to each other.
+         * @description Return the peers of a job: their last status, and how far their models agree.
          */
         get: operations["peers_api_v1_jobs__job__peers_get"];
         put?: never;
@@ -716,7 +594,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/jobs/{job}/readmission": {
+    "/api/v1/jobs/{job}/ping": {
         parameters: {
             query?: never;
             header?: never;
@@ -726,12 +604,34 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Readmission
-         * @description A credential that a peer of the job has made, under its own signature. The answer is signed by the coordinator.
+         * Ping
+         * @description Ping the coordinator from a node in gossip mode. Does not renew the node's lease.
          *
-         *     What is meant for another term of the coordinator is answered with the present one, and nothing else happens.
+         *     The term in the answer is above the node's. 410: the job has ended.
          */
-        post: operations["readmission_api_v1_jobs__job__readmission_post"];
+        post: operations["ping_api_v1_jobs__job__ping_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/re-enrol": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Re Enrol
+         * @description Exchange a credential that a peer has made and signed. The coordinator signs its response.
+         *
+         *     A request for another term of the coordinator is answered with the present term, and has no effect.
+         */
+        post: operations["re_enrol_api_v1_jobs__job__re_enrol_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -749,7 +649,7 @@ export interface paths {
         put?: never;
         /**
          * Relay
-         * @description A node's word in the hands of another: a letter that it has signed. So is the answer, by the coordinator.
+         * @description Relay a signed letter of another node. The coordinator signs the answer.
          */
         post: operations["relay_api_v1_jobs__job__relay_post"];
         delete?: never;
@@ -767,15 +667,55 @@ export interface paths {
         };
         /**
          * Reports
-         * @description Reports that counted, oldest first.
+         * @description List accepted reports, oldest first.
          */
         get: operations["reports_api_v1_jobs__job__reports_get"];
         put?: never;
         /**
          * Report
-         * @description Take a report, once and for all: when the acknowledgement goes out, it is durable and counts exactly once.
+         * @description Accept a report. It is durable before the acknowledgement and counts exactly once.
          */
         post: operations["report_api_v1_jobs__job__reports_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/reports/heatmap": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Heatmap
+         * @description Return a metric by node and round. Cells are "NaN" if not finite, null without a report.
+         */
+        get: operations["heatmap_api_v1_jobs__job__reports_heatmap_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/reports/quantiles": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Quantiles
+         * @description Return mean, 10 % and 90 % quantiles of a metric over all nodes, by round.
+         */
+        get: operations["quantiles_api_v1_jobs__job__reports_quantiles_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -793,7 +733,7 @@ export interface paths {
         put?: never;
         /**
          * Resume
-         * @description Go on after a pause.
+         * @description Resume a paused job.
          */
         post: operations["resume_api_v1_jobs__job__resume_post"];
         delete?: never;
@@ -811,7 +751,7 @@ export interface paths {
         };
         /**
          * One Round
-         * @description A round, client by client: how long each waited, downloaded, trained and uploaded, and its report was folded.
+         * @description Return the timeline of a round: each node's waiting, download, training, upload and fold.
          */
         get: operations["one_round_api_v1_jobs__job__rounds__number__get"];
         put?: never;
@@ -833,7 +773,7 @@ export interface paths {
         put?: never;
         /**
          * Status
-         * @description Where the node is in the middle of an order, if its algorithm has something to tell before it reports.
+         * @description Report the status of a task in progress, for algorithms that need it.
          */
         post: operations["status_api_v1_jobs__job__status_post"];
         delete?: never;
@@ -853,7 +793,7 @@ export interface paths {
         put?: never;
         /**
          * Stop
-         * @description End a job, now or when the round in hand has closed.
+         * @description Stop a job, now or after the current round.
          */
         post: operations["stop_api_v1_jobs__job__stop_post"];
         delete?: never;
@@ -871,13 +811,13 @@ export interface paths {
         };
         /**
          * Preview
-         * @description What a switch would do, if it were made now, and which nodes would take part. Nothing is changed.
+         * @description Preview a switch and the nodes that would take part, without a change.
          */
         get: operations["preview_api_v1_jobs__job__switch_get"];
         put?: never;
         /**
          * Switch
-         * @description Let the nodes carry a running job on among themselves, or have them hand it back. Twice is once.
+         * @description Switch a running job to gossip, or back to the server. Idempotent.
          */
         post: operations["switch_api_v1_jobs__job__switch_post"];
         delete?: never;
@@ -896,7 +836,7 @@ export interface paths {
         get?: never;
         /**
          * Tag
-         * @description Give a job tags, instead of those that it had; one that has ended, too.
+         * @description Replace the tags of a job, also of one that has ended.
          */
         put: operations["tag_api_v1_jobs__job__tags_put"];
         post?: never;
@@ -915,9 +855,49 @@ export interface paths {
         };
         /**
          * Job Traffic
-         * @description Bytes on the wire: request and response, head and body, by direction and as grouped.
+         * @description Return bytes on the wire, headers included, by direction and group.
          */
         get: operations["job_traffic_api_v1_jobs__job__traffic_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/transfers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record Transfer
+         * @description Record the bytes of a transfer between the node and the store. Idempotent.
+         */
+        post: operations["record_transfer_api_v1_jobs__job__transfers_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/trust": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Trust Documents
+         * @description Return the trust documents of a job that allows gossip.
+         */
+        get: operations["get_trust_documents_api_v1_jobs__job__trust_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -935,9 +915,49 @@ export interface paths {
         };
         /**
          * Versions
-         * @description Closed versions with their metrics and bytes.
+         * @description List closed versions with their metrics and bytes.
          */
         get: operations["versions_api_v1_jobs__job__versions_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs:validate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check
+         * @description Validate a job file and return all errors with their places. A held-out learner is not loaded.
+         */
+        post: operations["check_api_v1_jobs_validate_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/leader": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Leader
+         * @description Return the leader and the followers; null for a database that only one coordinator can use.
+         */
+        get: operations["leader_api_v1_leader_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -957,7 +977,7 @@ export interface paths {
         put?: never;
         /**
          * Leave
-         * @description The node goes and hands its orders back.
+         * @description Leave all jobs; the node's tasks are withdrawn.
          */
         post: operations["leave_api_v1_leave_post"];
         delete?: never;
@@ -975,13 +995,13 @@ export interface paths {
         };
         /**
          * List Logs
-         * @description Lines of the log: the newest, or those next to a line that is named. Oldest first.
+         * @description List log lines, oldest first: the newest, or those next to a given line.
          */
         get: operations["list_logs_api_v1_logs_get"];
         put?: never;
         /**
          * Take Logs
-         * @description What a node has logged, for people. No sign of life; a batch that comes twice is kept once.
+         * @description Store log lines of a node. Idempotent; does not renew the node's lease.
          */
         post: operations["take_logs_api_v1_logs_post"];
         delete?: never;
@@ -999,7 +1019,7 @@ export interface paths {
         };
         /**
          * Log Matches
-         * @description Where a text stands in the log.
+         * @description Search the log for a text.
          */
         get: operations["log_matches_api_v1_logs_matches_get"];
         put?: never;
@@ -1019,7 +1039,7 @@ export interface paths {
         };
         /**
          * Nodes
-         * @description Nodes that were enrolled and not removed, by name.
+         * @description List enrolled nodes, by name.
          */
         get: operations["nodes_api_v1_nodes_get"];
         put?: never;
@@ -1039,14 +1059,14 @@ export interface paths {
         };
         /**
          * One Node
-         * @description A node: what it says of itself, its jobs, and when it came and went.
+         * @description Return a node, its jobs, and its connection history.
          */
         get: operations["one_node_api_v1_nodes__node__get"];
         put?: never;
         post?: never;
         /**
          * Remove
-         * @description Revoke a node's credential, from its next request on.
+         * @description Revoke a node's credential.
          */
         delete: operations["remove_api_v1_nodes__node__delete"];
         options?: never;
@@ -1064,7 +1084,7 @@ export interface paths {
         get?: never;
         /**
          * Availability
-         * @description Drain a node (it finishes what it does and is asked nothing more), block it (its orders are withdrawn at once),
+         * @description Drain a node (it finishes what it does and is asked nothing more), block it (its tasks are withdrawn at once),
          *     or make it active again. Its identity and memory stay.
          */
         put: operations["availability_api_v1_nodes__node__availability_put"];
@@ -1084,7 +1104,7 @@ export interface paths {
         };
         /**
          * Node Reports
-         * @description A node's reports in all jobs, newest first.
+         * @description List a node's reports in all jobs, newest first.
          */
         get: operations["node_reports_api_v1_nodes__node__reports_get"];
         put?: never;
@@ -1104,29 +1124,9 @@ export interface paths {
         };
         /**
          * History
-         * @description A node's processor, memory, GPU, network and battery over time.
+         * @description Return the history of a node's system metrics.
          */
         get: operations["history_api_v1_nodes__node__system_metrics_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/owner": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Owner
-         * @description Which coordinator leads, and which others own jobs; null where it is the only one its database can have.
-         */
-        get: operations["owner_api_v1_owner_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1144,7 +1144,7 @@ export interface paths {
         };
         /**
          * Schema
-         * @description The JSON Schema of a job file, with every installed algorithm and schedule.
+         * @description Return the JSON Schema of a job file, with all installed algorithms and schedules.
          */
         get: operations["schema_api_v1_schemas_job_json_get"];
         put?: never;
@@ -1164,18 +1164,18 @@ export interface paths {
         };
         /**
          * Session
-         * @description Who the browser is signed in as; null: nobody (who may read all the same, where reading is open).
+         * @description Return the role of the browser's session; null: not signed in.
          */
         get: operations["session_api_v1_session_get"];
         put?: never;
         /**
          * Sign In
-         * @description Exchange a token for a cookie that scripts cannot read.
+         * @description Exchange a token for a session cookie that scripts cannot read.
          */
         post: operations["sign_in_api_v1_session_post"];
         /**
          * Sign Out
-         * @description Forget the session.
+         * @description End the session.
          */
         delete: operations["sign_out_api_v1_session_delete"];
         options?: never;
@@ -1192,8 +1192,8 @@ export interface paths {
         };
         /**
          * Stream
-         * @description What happens, as it happens: note, version, metrics, job, nodes, traffic, peers, failure, logs, alert. The
-         *     first three have ids; a stream that is opened with `Last-Event-ID` begins with what was missed.
+         * @description Stream events: job_event, version, metrics, job, nodes, traffic, peers, failure, logs, alert. The first three
+         *     have ids; a stream that is opened with `Last-Event-ID` starts with the missed ones.
          */
         get: operations["stream_api_v1_stream_get"];
         put?: never;
@@ -1215,7 +1215,7 @@ export interface paths {
         put?: never;
         /**
          * Take Sample
-         * @description How a node's machine does, for people. No sign of life; at most one in five seconds is kept.
+         * @description Store a sample of a node's system metrics, at most one in 5 s. Does not renew the node's lease.
          */
         post: operations["take_sample_api_v1_system_metrics_post"];
         delete?: never;
@@ -1233,13 +1233,13 @@ export interface paths {
         };
         /**
          * List Tokens
-         * @description List the tokens that have not expired, by their first letters, the newest first.
+         * @description List tokens that have not expired, newest first.
          */
         get: operations["list_tokens_api_v1_tokens_get"];
         put?: never;
         /**
          * Create Token
-         * @description Make a token: one that enrols nodes, or one with which people sign in.
+         * @description Create a token that enrols nodes, or one that people sign in with.
          */
         post: operations["create_token_api_v1_tokens_post"];
         delete?: never;
@@ -1277,7 +1277,7 @@ export interface paths {
         };
         /**
          * All Traffic
-         * @description Bytes of all jobs, since the quarter of an hour in which that moment lies; those among nodes are counted once.
+         * @description Return the bytes of all jobs since the start of the given quarter of an hour. Bytes between nodes count once.
          */
         get: operations["all_traffic_api_v1_traffic_get"];
         put?: never;
@@ -1297,7 +1297,7 @@ export interface paths {
         };
         /**
          * Version
-         * @description This release, and the protocols that it speaks.
+         * @description Return the release and its wire protocols.
          */
         get: operations["version_api_v1_version_get"];
         put?: never;
@@ -1317,7 +1317,7 @@ export interface paths {
         };
         /**
          * Work
-         * @description The order that stands for this node, as soon as it differs from what the node holds; a poll held open.
+         * @description Poll for the node's task. The request is held open until the task differs from those in `held`.
          */
         get: operations["work_api_v1_work_get"];
         put?: never;
@@ -1337,7 +1337,7 @@ export interface paths {
         };
         /**
          * Healthz
-         * @description The process answers.
+         * @description Answer if the process runs.
          */
         get: operations["healthz_healthz_get"];
         put?: never;
@@ -1357,7 +1357,7 @@ export interface paths {
         };
         /**
          * Metrics
-         * @description Prometheus metrics.
+         * @description Return the metrics in Prometheus' text format.
          */
         get: operations["metrics_metrics_get"];
         put?: never;
@@ -1377,7 +1377,7 @@ export interface paths {
         };
         /**
          * Readyz
-         * @description Every job is restored, the last write of each succeeded, and the disk has room for what nodes send.
+         * @description Answer 200 if all jobs are restored, their last writes succeeded, and the disk has space.
          */
         get: operations["readyz_readyz_get"];
         put?: never;
@@ -1393,22 +1393,32 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * Alert
-         * @description Something that an operator should know. It is over once it is cleared.
+         * AlertList
+         * @description Alerts, newest first. `before`: start of the next page; null: this is the last.
          */
-        Alert: {
+        AlertList: {
+            /** Alerts */
+            alerts: components["schemas"]["AlertView"][];
+            /** Before */
+            before: number | null;
+        };
+        /**
+         * AlertView
+         * @description An alert. It is active until it is cleared.
+         */
+        AlertView: {
             /** Cleared At */
             cleared_at: string | null;
             /** Id */
             id: number;
             /**
              * Job
-             * @description empty: about none
+             * @description empty: none
              */
             job: string;
             /**
              * Jobs
-             * @description that it bears on, where it is about none alone: those that miss a node
+             * @description affected jobs, for an alert about no single job
              * @default []
              */
             jobs?: string[];
@@ -1419,193 +1429,90 @@ export interface components {
             kind: "node-lost" | "quorum-missed" | "diverged" | "no-progress" | "disk-low" | "node-limited" | "nodes-set-aside" | "model-differs";
             /**
              * Node
-             * @description empty: about none
+             * @description empty: none
              */
             node: string;
             /** Raised At */
             raised_at: string;
             /**
              * Seen At
-             * @description when an operator has acknowledged it
+             * @description time of an operator's acknowledgement
              */
             seen_at: string | null;
             /** Text */
             text: string;
         };
         /**
-         * AlertEvent
-         * @description An alert was raised, cleared, or acknowledged.
-         */
-        AlertEvent: {
-            data: components["schemas"]["Alert"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "alert";
-        };
-        /**
-         * Alerts
-         * @description Alerts, newest first. `before`: where the next page begins; null: there is none.
-         */
-        Alerts: {
-            /** Alerts */
-            alerts: components["schemas"]["Alert"][];
-            /** Before */
-            before: number | null;
-        };
-        /**
-         * Bands
-         * @description A quantity over all clients, by round.
-         */
-        Bands: {
-            /**
-             * Clients
-             * @description reports in the column
-             */
-            clients: number[];
-            /**
-             * Diverged
-             * @description of those, how many are not finite
-             */
-            diverged: number[];
-            /**
-             * High
-             * @description 10 % of clients have more
-             */
-            high: (number | null)[];
-            /**
-             * Low
-             * @description 10 % of clients have less
-             */
-            low: (number | null)[];
-            /**
-             * Mean
-             * @description of what is finite
-             */
-            mean: (number | null)[];
-            /** Metric */
-            metric: string;
-            /**
-             * Rounds
-             * @description the first round of each column
-             */
-            rounds: number[];
-            /** Step */
-            step: number;
-        };
-        /**
-         * Beat
-         * @description How far a node is with an order.
-         */
-        Beat: {
-            /** Job */
-            job: string;
-            /** Order */
-            order: string;
-            /** Progress */
-            progress: number;
-        };
-        /**
          * Best
-         * @description The best version so far, by accuracy.
+         * @description The version with the best accuracy so far.
          */
         Best: {
             /** Accuracy */
             accuracy: number;
             /**
              * Nodes
-             * @description how many nodes measured it, each on its own data; null: none did, or it is not known
+             * @description nodes that measured it, each on its own data; null: measured by none, or unknown
              */
             nodes?: number | null;
             /** Version */
             version: number;
         };
         /**
-         * Body
-         * @description A body that is here.
+         * BlobView
+         * @description A stored blob.
          */
-        Body: {
+        BlobView: {
             /** Bytes */
             bytes: number;
             /** Digest */
             digest: string;
         };
         /**
-         * Budget
-         * @description How many bytes a peer may still send and receive among peers.
+         * ByteBudgetView
+         * @description The bytes that a peer may still exchange with peers.
          */
-        Budget: {
+        ByteBudgetView: {
             /** Bytes Per Hour */
             bytes_per_hour: number;
             /**
              * Left
-             * @description below 0: more than its share has crossed
+             * @description below 0: the budget is exceeded
              */
             left: number;
             /**
              * Wait S
-             * @description until an exchange may begin; 0: now
+             * @description until the next exchange may start; 0: now
              * @default 0
              */
             wait_s?: number;
         };
         /**
-         * Change
-         * @description A node's state as a peer has changed.
+         * ComparedRun
+         * @description A run. Its figures cover all versions, not only those in the sample.
          */
-        Change: {
-            /** At */
-            at: string;
+        ComparedRun: {
+            /** Best */
+            best: number | null;
+            job: components["schemas"]["JobView"];
             /**
-             * State
-             * @enum {string}
+             * Last
+             * @description of the last measured version
              */
-            state: "coordinated" | "suspect" | "away" | "handover";
+            last: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            line: components["schemas"]["ComparedSeries"];
+            /** @description null: the run does not meet the target */
+            reached: components["schemas"]["TargetReached"] | null;
+            /**
+             * Syncs
+             * @description closed versions, without the initial model
+             */
+            syncs: number;
         };
         /**
-         * Checked
-         * @description What a job file says, and all that is wrong with it; nothing: the job could begin.
+         * ComparedSeries
+         * @description A sample of the versions of a run, column by column.
          */
-        Checked: {
-            /** Mistakes */
-            mistakes: components["schemas"]["Mistake"][];
-            /**
-             * Spec
-             * @description as it was read; empty where it could not be
-             */
-            spec: {
-                [key: string]: unknown;
-            };
-        };
-        /**
-         * ClientInRound
-         * @description A client's part in a round.
-         */
-        ClientInRound: {
-            /**
-             * End S
-             * @description when its report counted; null: it has not
-             */
-            end_s: number | null;
-            /** Node */
-            node: string;
-            /** Order */
-            order: string;
-            phases: components["schemas"]["Phases"];
-            /** Staleness */
-            staleness: number;
-            /**
-             * Start S
-             * @description since the round was opened; null: not known
-             */
-            start_s: number | null;
-        };
-        /**
-         * ComparedLine
-         * @description Versions of a run, column by column, thinned out.
-         */
-        ComparedLine: {
+        ComparedSeries: {
             /** Elapsed S */
             elapsed_s: number[];
             /** Numbers */
@@ -1614,80 +1521,69 @@ export interface components {
             total_bytes: number[];
             /**
              * Values
-             * @description by metric; null: not measured, NaN: not finite
+             * @description by metric; null: not measured; NaN: not finite
              */
             values: {
                 [key: string]: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
             };
         };
         /**
-         * ComparedRun
-         * @description A run. Its figures are of all versions, not of those that are left in the line.
+         * ConsensusPoint
+         * @description Statistics of the peers in gossip mode that reported lately, at one time; null: unknown.
          */
-        ComparedRun: {
-            /** Best */
-            best: number | null;
-            job: components["schemas"]["Job"];
+        ConsensusPoint: {
             /**
-             * Last
-             * @description of the last version that was measured
+             * Accuracy
+             * @description of the peers' models, each on its own data, weighted by examples
              */
-            last: number | ("NaN" | "Infinity" | "-Infinity") | null;
-            line: components["schemas"]["ComparedLine"];
-            /** @description null: it never was */
-            reached: components["schemas"]["Reached"] | null;
+            accuracy?: number | null;
+            /** At */
+            at: string;
             /**
-             * Syncs
-             * @description closed versions, without the initial model
+             * Consensus
+             * @description distance of models from their mean, relative to the mean
              */
-            syncs: number;
+            consensus: number | null;
+            /**
+             * Coverage
+             * @description mean share of all local rounds that a model includes
+             */
+            coverage: number | null;
+            /**
+             * Loss
+             * @description mean loss, likewise
+             */
+            loss?: number | null;
+            /**
+             * Peers
+             * @description peers in gossip mode
+             */
+            peers: number;
+            /**
+             * Residual
+             * @description relative difference between the sum of weighted models and all that the peers learned
+             */
+            residual: number | null;
+            /**
+             * Rounds
+             * @description most local rounds of a peer
+             * @default 0
+             */
+            rounds?: number;
         };
         /**
-         * Comparison
-         * @description Runs in the order in which they were named.
+         * ContactRequest
+         * @description The public key and the addresses of a node as a peer.
          */
-        Comparison: {
-            /**
-             * Baseline
-             * @description the run with most bytes
-             */
-            baseline: string;
-            /**
-             * Judged
-             * @description of these, the one that last, best and reached are about
-             */
-            judged: string | null;
-            /**
-             * Metrics
-             * @description the metric of each kind that most runs have
-             * @example {
-             *       "accuracy": "eval/accuracy"
-             *     }
-             */
-            metrics: {
-                [key: string]: string | null;
-            };
-            /** Runs */
-            runs: components["schemas"]["ComparedRun"][];
-            /**
-             * Target
-             * @description as asked, or 0.98 of the worst run's best
-             */
-            target: number | null;
-        };
-        /**
-         * Contact
-         * @description How a node is known and reached among its peers.
-         */
-        Contact: {
+        ContactRequest: {
             /**
              * Inbound
-             * @description whether others can call it there; if not, it is the one that calls
+             * @description whether other peers can call the node; if not, the node calls them
              */
             inbound: boolean;
             /**
              * Pub
-             * @description its public key
+             * @description public key
              * @example ed25519:abababababababababababababababababababababababababababababababab
              */
             pub: string;
@@ -1701,85 +1597,21 @@ export interface components {
             urls?: string[];
         };
         /**
-         * Deputy
-         * @description A coordinator that owns some of the jobs.
+         * CoordinatorPingRequest
+         * @description A ping from a node in gossip mode.
          */
-        Deputy: {
+        CoordinatorPingRequest: {
             /**
-             * Address
-             * @description where the others reach it
+             * Term
+             * @description the node's term; -1: a probe of the connection alone
              */
-            address: string;
-            /**
-             * Jobs
-             * @description how many of its jobs run
-             */
-            jobs: number;
+            term: number;
         };
         /**
-         * Draft
-         * @description A job file that is to be looked at: as TOML, or as JSON.
+         * CredentialView
+         * @description The credential of a node. It cannot be read again.
          */
-        Draft: {
-            /**
-             * Spec
-             * @example {
-             *       "algorithm": {
-             *         "lr": "fast",
-             *         "name": "fedavg"
-             *       },
-             *       "name": "digits"
-             *     }
-             */
-            spec?: {
-                [key: string]: unknown;
-            } | null;
-            /**
-             * Toml
-             * @example name = "digits"
-             */
-            toml?: string | null;
-        };
-        /**
-         * Edge
-         * @description How one peer sees another, and what they have exchanged since the first one's process began.
-         */
-        Edge: {
-            /**
-             * Carried
-             * @description bytes that it has passed on to the coordinator for the other, and back
-             * @default 0
-             */
-            carried?: number;
-            /**
-             * Exchanges
-             * @default 0
-             */
-            exchanges?: number;
-            /**
-             * Received
-             * @default 0
-             */
-            received?: number;
-            /** Rtt Ms */
-            rtt_ms?: number | null;
-            /**
-             * Sent
-             * @description bytes, heads and bodies
-             * @default 0
-             */
-            sent?: number;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "alive" | "suspect" | "dead" | "left";
-        };
-        /**
-         * Enrolled
-         * @description A node's credential, shown this once.
-         */
-        Enrolled: {
+        CredentialView: {
             /** Credential */
             credential: string;
             /** Name */
@@ -1788,10 +1620,30 @@ export interface components {
             protocol: number;
         };
         /**
-         * Enrolment
-         * @description A node that wants a credential.
+         * DraftCheck
+         * @description A parsed job file and its errors. Without errors, the job can start.
          */
-        Enrolment: {
+        DraftCheck: {
+            /** Mistakes */
+            mistakes: components["schemas"]["FieldError"][];
+            /**
+             * Spec
+             * @description the parsed file; empty if it cannot be parsed
+             */
+            spec: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * Empty
+         * @description An empty object.
+         */
+        Empty: Record<string, never>;
+        /**
+         * EnrolmentRequest
+         * @description A request for a credential.
+         */
+        EnrolmentRequest: {
             /** Info */
             info?: {
                 [key: string]: unknown;
@@ -1814,11 +1666,129 @@ export interface components {
              */
             token: string;
         };
+        /** AlertStreamEvent */
+        Event_Literal__alert___AlertView_: {
+            data: components["schemas"]["AlertView"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "alert";
+        };
+        /** FailureStreamEvent */
+        Event_Literal__failure___FailureView_: {
+            data: components["schemas"]["FailureView"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "failure";
+        };
+        /** HelloStreamEvent */
+        Event_Literal__hello___Greeting_: {
+            data: components["schemas"]["Greeting"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "hello";
+        };
+        /** JobStreamEvent */
+        Event_Literal__job___JobChange_: {
+            data: components["schemas"]["JobChange"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "job";
+        };
+        /** JobEventStreamEvent */
+        Event_Literal__job_event___JobEventAdded_: {
+            data: components["schemas"]["JobEventAdded"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "job_event";
+        };
+        /** LogsStreamEvent */
+        Event_Literal__logs___LogsAdded_: {
+            data: components["schemas"]["LogsAdded"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "logs";
+        };
+        /** MetricsStreamEvent */
+        Event_Literal__metrics___VersionMeasured_: {
+            data: components["schemas"]["VersionMeasured"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "metrics";
+        };
+        /** NodesStreamEvent */
+        Event_Literal__nodes___JobNodesChange_: {
+            data: components["schemas"]["JobNodesChange"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "nodes";
+        };
+        /** PeersStreamEvent */
+        Event_Literal__peers___JobPeersUpdate_: {
+            data: components["schemas"]["JobPeersUpdate"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "peers";
+        };
+        /** PingStreamEvent */
+        Event_Literal__ping___Empty_: {
+            data: components["schemas"]["Empty"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "ping";
+        };
+        /** TrafficStreamEvent */
+        Event_Literal__traffic___TrafficTotal_: {
+            data: components["schemas"]["TrafficTotal"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "traffic";
+        };
+        /** VersionStreamEvent */
+        Event_Literal__version___VersionClosed_: {
+            data: components["schemas"]["VersionClosed"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "version";
+        };
         /**
-         * Failure
-         * @description An order that was not done. `error` and `traceback` are a node's words: text, and nothing else.
+         * FailureList
+         * @description Failures, newest first. `before`: start of the next page; null: this is the last.
          */
-        Failure: {
+        FailureList: {
+            /** Before */
+            before: number | null;
+            /** Failures */
+            failures: components["schemas"]["FailureView"][];
+        };
+        /**
+         * FailureView
+         * @description A task that failed. `error` and `traceback` are untrusted text from a node.
+         */
+        FailureView: {
             /** At */
             at: string;
             /** Error */
@@ -1829,19 +1799,14 @@ export interface components {
             job: string;
             /**
              * Kind
-             * @description what was asked: init, train, evaluate, gossip
+             * @description init, train, evaluate or gossip
              */
             kind: string;
             /** Node */
             node: string;
             /**
-             * Order
-             * @example 2.17
-             */
-            order: string;
-            /**
              * Outcome
-             * @description what was done at once
+             * @description immediate reaction
              * @enum {string}
              */
             outcome: "asked-again" | "replaced" | "left-out" | "suspended" | "paused" | "awaited";
@@ -1849,43 +1814,26 @@ export interface components {
             outcome_why: string;
             /**
              * Phase
-             * @description how far the node was; upload: what it sent was refused; fold: it could not be counted; contact: the node fell silent
+             * @description where the task failed; upload: the update was refused; fold: the report could not be folded; contact: the node stopped polling
              * @enum {string}
              */
             phase: "unknown" | "download" | "init" | "train" | "evaluate" | "gossip" | "upload" | "fold" | "contact";
             /**
+             * Task
+             * @example 2.17
+             */
+            task: string;
+            /**
              * Traceback
-             * @description where in whose code it came from; empty: unknown, or the node does not tell
+             * @description empty: unknown, or the node does not send it
              */
             traceback: string;
             /** Version */
             version: number;
         };
         /**
-         * FailureEvent
-         * @description An order was not done, or more is known of one that was not.
-         */
-        FailureEvent: {
-            data: components["schemas"]["Failure"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "failure";
-        };
-        /**
-         * Failures
-         * @description Failures, newest first. `before`: where the next page begins; null: there is none.
-         */
-        Failures: {
-            /** Before */
-            before: number | null;
-            /** Failures */
-            failures: components["schemas"]["Failure"][];
-        };
-        /**
          * Fairness
-         * @description How a metric differs between nodes, each with its last report that has it.
+         * @description A metric's differences between nodes, each by its last report that has it.
          */
         Fairness: {
             best: components["schemas"]["NodeValue"] | null;
@@ -1913,40 +1861,50 @@ export interface components {
             worst: components["schemas"]["NodeValue"] | null;
         };
         /**
-         * GoesOn
-         * @description What nodes have kept of a job: signed with the key of the coordinator that goes on with it.
+         * FieldError
+         * @description An error in a job file.
          */
-        GoesOn: {
-            /** Charter */
-            charter: string;
+        FieldError: {
             /**
-             * Created At
-             * @description when the job was begun, as its nodes know it; else they take it for another one
-             */
-            created_at?: string | null;
-            /**
-             * Manifest
-             * @description of the version whose model is `start_model`
-             */
-            manifest: string;
-            /**
-             * Node
-             * @description who had kept it
+             * Hint
              * @default
+             * @example did you mean 'lr'?
              */
-            node?: string;
-            /** Roster */
-            roster: string;
+            hint?: string;
             /**
-             * Term
-             * @description the highest that any node has told; this coordinator's is above
-             * @default 0
+             * Place
+             * @description path of keys and list indices from the top of the file; empty: the file as a whole
+             * @example [
+             *       "algorithm",
+             *       "lr"
+             *     ]
              */
-            term?: number;
+            place: (string | number)[];
+            /**
+             * Text
+             * @example algorithm fedavg: lr: Input should be a valid number
+             */
+            text: string;
+        };
+        /**
+         * FollowerView
+         * @description A coordinator that owns some of the jobs and is not the leader.
+         */
+        FollowerView: {
+            /**
+             * Address
+             * @description where other coordinators reach it
+             */
+            address: string;
+            /**
+             * Jobs
+             * @description number of running jobs that it owns
+             */
+            jobs: number;
         };
         /**
          * Greeting
-         * @description The coordinator that has answered. `boot` differs when it was started anew.
+         * @description The coordinator that answers. `boot` changes when it restarts.
          */
         Greeting: {
             /** Boot */
@@ -1957,25 +1915,37 @@ export interface components {
             version: string;
         };
         /**
-         * Heat
-         * @description A quantity by client and round.
+         * HeartbeatRequest
+         * @description The progress of a node with a task.
          */
-        Heat: {
+        HeartbeatRequest: {
+            /** Job */
+            job: string;
+            /** Progress */
+            progress: number;
+            /** Task */
+            task: string;
+        };
+        /**
+         * Heatmap
+         * @description A metric by node and round.
+         */
+        Heatmap: {
             /** Metric */
             metric: string;
             /**
              * Metrics
-             * @description all that can be asked for: what reports have, and what was measured here
+             * @description metrics that can be requested
              */
             metrics: string[];
             /**
              * Next
-             * @description give this as `after`; null: that was all
+             * @description `after` of the next page; null: this is the last
              */
             next: string | null;
             /**
              * Nodes
-             * @description how many clients there are in all
+             * @description number of nodes in all
              */
             nodes: number;
             /**
@@ -1987,7 +1957,7 @@ export interface components {
              * Rows
              * @description by name
              */
-            rows: components["schemas"]["HeatRow"][];
+            rows: components["schemas"]["HeatmapRow"][];
             /**
              * Step
              * @description rounds in a column
@@ -1995,27 +1965,27 @@ export interface components {
             step: number;
         };
         /**
-         * HeatRow
-         * @description A client, with a value for each column: the mean of what is finite (6 digits), "NaN" where any diverged.
+         * HeatmapRow
+         * @description A node's value in each column: the mean of finite values (6 digits), or "NaN" if one is not finite.
          */
-        HeatRow: {
+        HeatmapRow: {
             /** Node */
             node: string;
             /** Values */
             values: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
         };
         /**
-         * Hello
-         * @description A node whose process has started.
+         * HelloRequest
+         * @description The introduction of a node's process that has started.
          */
-        Hello: {
+        HelloRequest: {
             /** Info */
             info?: {
                 [key: string]: unknown;
             };
             /**
              * Layout
-             * @description type and shape of each tensor of its learner's model; its digest is info.model
+             * @description type and shape of each tensor of the learner's model; `info.model` is its digest
              * @example {
              *       "0.bias": "F32[16]",
              *       "0.weight": "F32[16, 30]"
@@ -2024,8 +1994,8 @@ export interface components {
             layout?: {
                 [key: string]: string;
             } | null;
-            /** @description null: it takes part in jobs, but never in gossip */
-            peer?: components["schemas"]["Contact"] | null;
+            /** @description null: the node never takes part in gossip */
+            peer?: components["schemas"]["ContactRequest"] | null;
             /**
              * Protocols
              * @default [
@@ -2035,20 +2005,8 @@ export interface components {
             protocols?: number[];
         };
         /**
-         * HelloEvent
-         * @description The first of each stream: fetch again what was fetched before, something may have been missed.
-         */
-        HelloEvent: {
-            data: components["schemas"]["Greeting"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "hello";
-        };
-        /**
          * Influence
-         * @description How evenly a job's nodes have made its model, and what its limits have kept out.
+         * @description The distribution of influence on a job's model, and the updates that its limits have refused.
          */
         Influence: {
             /** Job */
@@ -2075,10 +2033,10 @@ export interface components {
             versions: number;
         };
         /**
-         * Job
-         * @description A job as it stands.
+         * JobChange
+         * @description The current state of a job.
          */
-        Job: {
+        JobChange: {
             /**
              * Algorithm
              * @example fedavg
@@ -2086,19 +2044,19 @@ export interface components {
             algorithm: string;
             /**
              * Awaited
-             * @description the same, of those that begin with the next version
+             * @description changed settings that take effect with the next version
              * @default {}
              */
             awaited?: {
                 [key: string]: number;
             };
-            /** @description of the versions whose accuracy is complete */
+            /** @description among versions that all asked nodes have measured */
             best: components["schemas"]["Best"] | null;
             /** Busy */
             busy: number;
             /**
              * Changed
-             * @description settings that an operator has changed since
+             * @description settings that an operator has changed since the start
              * @default {}
              * @example {
              *       "algorithm.lr": 0.05
@@ -2115,192 +2073,18 @@ export interface components {
             ended_at: string | null;
             /**
              * Eta S
-             * @description at the pace of the last versions; null: not known, or nothing goes on
+             * @description time left at the pace of the last versions; null: unknown or not running
              */
             eta_s: number | null;
             /**
              * Headline
-             * @description what a reader wants to know first, in a sentence
+             * @description a summary in one sentence
              * @default
              */
             headline?: string;
             /**
              * Idle
-             * @description no node works for it, and none will before what `state_why` says has come
-             * @default false
-             */
-            idle?: boolean;
-            /**
-             * Labels
-             * @description promoted versions, by label
-             * @default {}
-             * @example {
-             *       "production": 12
-             *     }
-             */
-            labels?: {
-                [key: string]: number;
-            };
-            /**
-             * Measured
-             * @description that version
-             */
-            measured?: number | null;
-            /**
-             * Members
-             * @description that have joined and are here: the selection may leave some of them out
-             * @default 0
-             */
-            members?: number;
-            /**
-             * Metrics
-             * @description the newest known, of the newest version that was measured
-             */
-            metrics: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
-            };
-            /**
-             * Mode
-             * @description who leads: the coordinator; its nodes (away); its nodes, handing back (returning)
-             * @default server
-             * @enum {string}
-             */
-            mode?: "server" | "away" | "returning";
-            /**
-             * Mode Since
-             * @description when that changed last; null: never yet
-             */
-            mode_since?: string | null;
-            model: components["schemas"]["Model"] | null;
-            /**
-             * Name
-             * @example digits
-             */
-            name: string;
-            /**
-             * Nodes
-             * @description that take part and are here
-             */
-            nodes: number;
-            /**
-             * Progress
-             * @description 0 to 1
-             */
-            progress: number;
-            /** @description null: no node that was asked is still to measure it */
-            provisional?: components["schemas"]["Provisional"] | null;
-            /** @description null: all of the job's life has been here */
-            rebuilt?: components["schemas"]["Rebuilt"] | null;
-            /**
-             * Schedule
-             * @example rounds
-             */
-            schedule: string;
-            /** Spec */
-            spec: {
-                [key: string]: unknown;
-            };
-            /** Started At */
-            started_at: string | null;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
-            /**
-             * State Why
-             * @description what it waits for, how far it is with that, or why it ended
-             * @example round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship
-             */
-            state_why: string;
-            /**
-             * Tags
-             * @default []
-             */
-            tags?: string[];
-            /** Title */
-            title: string;
-            /**
-             * Up Bytes
-             * @description from nodes to the coordinator, heads and polls included, and to each other
-             */
-            up_bytes: number;
-            /**
-             * Version
-             * @description versions closed so far
-             */
-            version: number;
-            /**
-             * Versions
-             * @description versions wanted; null where they come as they like
-             */
-            versions: number | null;
-        };
-        /**
-         * JobEvent
-         * @description A job has begun, or has changed.
-         */
-        JobEvent: {
-            data: components["schemas"]["JobNews"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "job";
-        };
-        /**
-         * JobNews
-         * @description A job as it stands now.
-         */
-        JobNews: {
-            /**
-             * Algorithm
-             * @example fedavg
-             */
-            algorithm: string;
-            /**
-             * Awaited
-             * @description the same, of those that begin with the next version
-             * @default {}
-             */
-            awaited?: {
-                [key: string]: number;
-            };
-            /** @description of the versions whose accuracy is complete */
-            best: components["schemas"]["Best"] | null;
-            /** Busy */
-            busy: number;
-            /**
-             * Changed
-             * @description settings that an operator has changed since
-             * @default {}
-             * @example {
-             *       "algorithm.lr": 0.05
-             *     }
-             */
-            changed?: {
-                [key: string]: number;
-            };
-            /** Created At */
-            created_at: string;
-            /** Down Bytes */
-            down_bytes: number;
-            /** Ended At */
-            ended_at: string | null;
-            /**
-             * Eta S
-             * @description at the pace of the last versions; null: not known, or nothing goes on
-             */
-            eta_s: number | null;
-            /**
-             * Headline
-             * @description what a reader wants to know first, in a sentence
-             * @default
-             */
-            headline?: string;
-            /**
-             * Idle
-             * @description no node works for it, and none will before what `state_why` says has come
+             * @description no node works for the job, nor will one before the event in `state_why`
              * @default false
              */
             idle?: boolean;
@@ -2319,35 +2103,35 @@ export interface components {
             };
             /**
              * Measured
-             * @description that version
+             * @description the newest measured version
              */
             measured?: number | null;
             /**
              * Members
-             * @description that have joined and are here: the selection may leave some of them out
+             * @description nodes that have joined and are present
              * @default 0
              */
             members?: number;
             /**
              * Metrics
-             * @description the newest known, of the newest version that was measured
+             * @description latest metrics of the newest measured version
              */
             metrics: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
             /**
              * Mode
-             * @description who leads: the coordinator; its nodes (away); its nodes, handing back (returning)
+             * @description server: the coordinator leads; gossip: the nodes do; returning: they hand the job back
              * @default server
              * @enum {string}
              */
-            mode?: "server" | "away" | "returning";
+            mode?: "server" | "gossip" | "returning";
             /**
              * Mode Since
-             * @description when that changed last; null: never yet
+             * @description time of the last change of mode; null: it never changed
              */
             mode_since?: string | null;
-            model: components["schemas"]["Model"] | null;
+            model: components["schemas"]["ModelInfo"] | null;
             /**
              * Name
              * @example digits
@@ -2355,7 +2139,7 @@ export interface components {
             name: string;
             /**
              * Nodes
-             * @description that take part and are here
+             * @description nodes that are present and that the selection admits
              */
             nodes: number;
             /**
@@ -2363,10 +2147,10 @@ export interface components {
              * @description 0 to 1
              */
             progress: number;
-            /** @description null: no node that was asked is still to measure it */
+            /** @description null: all asked nodes have measured that version */
             provisional?: components["schemas"]["Provisional"] | null;
-            /** @description null: all of the job's life has been here */
-            rebuilt?: components["schemas"]["Rebuilt"] | null;
+            /** @description null: the job was not restored from its nodes */
+            restored_from?: components["schemas"]["RestoredFrom"] | null;
             /**
              * Schedule
              * @example rounds
@@ -2385,7 +2169,7 @@ export interface components {
             state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
             /**
              * State Why
-             * @description what it waits for, how far it is with that, or why it ended
+             * @description what the job waits for, or why it ended
              * @example round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship
              */
             state_why: string;
@@ -2398,19 +2182,108 @@ export interface components {
             title: string;
             /**
              * Up Bytes
-             * @description from nodes to the coordinator, heads and polls included, and to each other
+             * @description from nodes to the coordinator and to each other, including headers and polls
              */
             up_bytes: number;
             /**
              * Version
-             * @description versions closed so far
+             * @description number of closed versions
              */
             version: number;
             /**
              * Versions
-             * @description versions wanted; null where they come as they like
+             * @description number of versions to make; null: no limit
              */
             versions: number | null;
+        };
+        /**
+         * JobDraft
+         * @description A job file to validate, as TOML or as JSON.
+         */
+        JobDraft: {
+            /**
+             * Spec
+             * @example {
+             *       "algorithm": {
+             *         "lr": "fast",
+             *         "name": "fedavg"
+             *       },
+             *       "name": "digits"
+             *     }
+             */
+            spec?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Toml
+             * @example name = "digits"
+             */
+            toml?: string | null;
+        };
+        /**
+         * JobEventAdded
+         * @description A new job event.
+         */
+        JobEventAdded: {
+            /** At */
+            at: string;
+            /** Id */
+            id: number;
+            /** Job */
+            job: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
+            /** Node */
+            node: string | null;
+            /** Text */
+            text: string;
+            /** Version */
+            version: number;
+        };
+        /**
+         * JobEventView
+         * @description A decision or an occurrence in a job, and its reason.
+         */
+        JobEventView: {
+            /** At */
+            at: string;
+            /** Id */
+            id: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
+            /** Node */
+            node: string | null;
+            /** Text */
+            text: string;
+            /** Version */
+            version: number;
+        };
+        /**
+         * JobEvents
+         * @description Events of a job, oldest first.
+         */
+        JobEvents: {
+            /** Events */
+            events: components["schemas"]["JobEventView"][];
+        };
+        /**
+         * JobList
+         * @description List jobs, newest first.
+         */
+        JobList: {
+            /** Jobs */
+            jobs: components["schemas"]["JobView"][];
+            /**
+             * Next
+             * @description `after` of the next page; null: this is the last
+             */
+            next?: string | null;
         };
         /**
          * JobNode
@@ -2419,19 +2292,19 @@ export interface components {
         JobNode: {
             /**
              * Away
-             * @description it carries on without the coordinator, or is asked to hand back what it has
+             * @description trains with its peers, or is asked to hand its model back
              * @default false
              */
             away?: boolean;
             /**
              * Deadlines
-             * @description how many rounds those are, ten at most
+             * @description number of those rounds, at most ten
              * @default 0
              */
             deadlines?: number;
             /**
              * Deadlines Missed
-             * @description of the last rounds that had asked it
+             * @description among the last rounds that asked the node
              * @default 0
              */
             deadlines_missed?: number;
@@ -2449,7 +2322,7 @@ export interface components {
             last_seen_s: number | null;
             /**
              * Left Out
-             * @description why it takes no part: the job's selection excludes it; empty: it does
+             * @description why the job's selection excludes the node; empty: it does not
              * @default
              */
             left_out?: string;
@@ -2465,24 +2338,19 @@ export interface components {
             };
             /** Name */
             name: string;
-            /**
-             * Order
-             * @example 1.17
-             */
-            order: string | null;
             /** Progress */
             progress: number | null;
             /** Reports */
             reports: number;
             /**
              * Resting
-             * @description left out for a while: it alone kept causing synchronisations
+             * @description excluded for a while, because it alone kept causing synchronisations
              * @default false
              */
             resting?: boolean;
             /**
              * Seconds
-             * @description from order to report, the last time
+             * @description time from the last task to its report
              */
             seconds: number | null;
             /**
@@ -2490,6 +2358,11 @@ export interface components {
              * @enum {string}
              */
             state: "training" | "evaluating" | "idle" | "stale" | "gone";
+            /**
+             * Task
+             * @example 1.17
+             */
+            task: string | null;
             /** Up Bytes */
             up_bytes: number;
             /** Version */
@@ -2506,347 +2379,66 @@ export interface components {
             nodes: components["schemas"]["JobNode"][];
         };
         /**
+         * JobNodesChange
+         * @description The nodes of a job that changed.
+         */
+        JobNodesChange: {
+            /** Job */
+            job: string;
+            /** Nodes */
+            nodes: components["schemas"]["JobNode"][];
+        };
+        /**
          * JobPeers
-         * @description A job's nodes as each other's peers.
+         * @description The peers of a job.
          */
         JobPeers: {
             /**
              * History
-             * @description oldest first; it begins with the coordinator's process
+             * @description oldest first, since the coordinator started
              */
-            history: components["schemas"]["PeersPoint"][];
-            now: components["schemas"]["PeersPoint"] | null;
+            history: components["schemas"]["ConsensusPoint"][];
+            now: components["schemas"]["ConsensusPoint"] | null;
             /** Peers */
-            peers: components["schemas"]["PeerRow"][];
+            peers: components["schemas"]["PeerView"][];
             /**
              * Roster
-             * @description version of the roster; null: none was signed
+             * @description version of the roster; null: no roster
              */
             roster: number | null;
         };
         /**
-         * Jobs
-         * @description Jobs, newest first.
+         * JobPeersUpdate
+         * @description Changes of a job's peers.
          */
-        Jobs: {
-            /** Jobs */
-            jobs: components["schemas"]["Job"][];
-            /**
-             * Next
-             * @description give this as `after`; null: that was all
-             */
-            next?: string | null;
-        };
-        /**
-         * Knock
-         * @description A node that carries on without the coordinator. Its term; -1: it only wants to know whether it is heard.
-         */
-        Knock: {
-            /** Term */
-            term: number;
-        };
-        /**
-         * Lease
-         * @description The coordinator is there. Its orders are of this term.
-         */
-        Lease: {
-            /** Term */
-            term: number;
-            /**
-             * Ttl S
-             * @description seconds of silence after which it may be suspected
-             */
-            ttl_s: number;
-        };
-        /**
-         * Line
-         * @description A quantity of one client, by round.
-         */
-        Line: {
-            /** Metric */
-            metric: string;
-            /** Node */
-            node: string;
-            /** Rounds */
-            rounds: number[];
-            /** Step */
-            step: number;
-            /** Values */
-            values: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
-        };
-        /**
-         * LogLine
-         * @description A line of the log. Its words are its node's: text, and nothing else.
-         */
-        LogLine: {
-            /** At */
-            at: string;
-            /** Fields */
-            fields: {
-                [key: string]: unknown;
-            };
-            /** Id */
-            id: number;
-            /**
-             * Job
-             * @description empty: of no job
-             */
-            job: string;
-            /**
-             * Level
-             * @enum {string}
-             */
-            level: "debug" | "info" | "warning" | "error" | "critical";
-            /**
-             * Node
-             * @description empty: the coordinator itself
-             */
-            node: string;
-            /** Round */
-            round: number | null;
-            /** Text */
-            text: string;
-        };
-        /**
-         * LogLines
-         * @description Lines, oldest first. `older`: whether there are some before them.
-         */
-        LogLines: {
-            /** Lines */
-            lines: components["schemas"]["LogLine"][];
-            /** Older */
-            older: boolean;
-        };
-        /**
-         * LogMatches
-         * @description Where a text stands: how often, and the newest lines that hold it, oldest first.
-         */
-        LogMatches: {
-            /** Ids */
-            ids: number[];
-            /** Total */
-            total: number;
-        };
-        /**
-         * LogsEvent
-         * @description There are new log lines.
-         */
-        LogsEvent: {
-            data: components["schemas"]["LogsNews"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "logs";
-        };
-        /**
-         * LogsNews
-         * @description Log lines were written, up to this one. They are to be asked for.
-         */
-        LogsNews: {
-            /**
-             * Job
-             * @description empty: lines of no job
-             */
-            job: string;
-            /** Last */
-            last: number;
-        };
-        /**
-         * MetricsEvent
-         * @description A version was measured. It can be replayed.
-         */
-        MetricsEvent: {
-            data: components["schemas"]["MetricsNews"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "metrics";
-        };
-        /**
-         * MetricsNews
-         * @description Metrics of a version; those that were known of it before, and have other names, still hold.
-         */
-        MetricsNews: {
-            /** At */
-            at: string;
+        JobPeersUpdate: {
             /** Job */
             job: string;
-            /** Metrics */
-            metrics: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
-            };
-            /** Number */
-            number: number;
-            /** @description as of the version, with all that is known of it */
-            provisional?: components["schemas"]["Provisional"] | null;
+            now: components["schemas"]["ConsensusPoint"] | null;
+            /**
+             * Peers
+             * @description changed and new peers
+             */
+            peers: components["schemas"]["PeerUpdateView"][];
+            /**
+             * Roster
+             * @description version of the roster
+             */
+            roster: number;
         };
         /**
-         * Mistake
-         * @description One thing that is wrong with a job file.
+         * JobRequest
+         * @description A job file as JSON, and optionally the digest of an uploaded initial model.
          */
-        Mistake: {
+        JobRequest: {
             /**
-             * Hint
-             * @default
-             * @example did you mean 'lr'?
-             */
-            hint?: string;
-            /**
-             * Place
-             * @description keys, and numbers of tables, from the top of the file; empty: the file as a whole
-             * @example [
-             *       "algorithm",
-             *       "lr"
-             *     ]
-             */
-            place: (string | number)[];
-            /**
-             * Text
-             * @example algorithm fedavg: lr: Input should be a valid number
-             */
-            text: string;
-        };
-        /**
-         * Model
-         * @description A job's present model.
-         */
-        Model: {
-            /** Bytes */
-            bytes: number;
-            /**
-             * Digest
-             * @description SHA-256 of the safetensors file
-             */
-            digest: string;
-            /** Parameters */
-            parameters: number;
-        };
-        /**
-         * ModelRow
-         * @description A version's model.
-         */
-        ModelRow: {
-            /** Bytes */
-            bytes: number;
-            /** Closed At */
-            closed_at: string;
-            /**
-             * Digest
-             * @description SHA-256 of the safetensors file
-             */
-            digest: string;
-            /**
-             * Kept
-             * @description whether the file is still here
-             */
-            kept: boolean;
-            /** Labels */
-            labels: components["schemas"]["Promoted"][];
-            /** Metrics */
-            metrics: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
-            };
-            /** Version */
-            version: number;
-        };
-        /**
-         * Models
-         * @description Models, newest version first.
-         */
-        Models: {
-            /** Models */
-            models: components["schemas"]["ModelRow"][];
-            /**
-             * Next
-             * @description give this as `before`; null: that was all
-             */
-            next?: number | null;
-        };
-        /**
-         * Move
-         * @description What a switch would do, if it were made now.
-         */
-        Move: {
-            /**
-             * Asked
-             * @description nodes that would be asked, and can do it
-             */
-            asked: string[];
-            /**
-             * Hint
-             * @description what can be done about it
-             * @default
-             */
-            hint?: string;
-            /** Possible */
-            possible: boolean;
-            /**
-             * To
-             * @enum {string}
-             */
-            to: "gossip" | "server";
-            /**
-             * Unable
-             * @description nodes that are here, but show no address at which others could reach them
-             */
-            unable: string[];
-            /**
-             * Version
-             * @description the version that nodes would carry on from, or that their work would follow
-             */
-            version: number;
-            /**
-             * Why
-             * @description what it would do, or why it cannot be made now
-             */
-            why: string;
-        };
-        /**
-         * Moved
-         * @description What one transfer by such an address has moved. Telling it twice is the same as once.
-         */
-        Moved: {
-            /** Digest */
-            digest: string;
-            /**
-             * Direction
-             * @description down: a model that was got
-             * @enum {string}
-             */
-            direction: "up" | "down";
-            /** Down Body */
-            down_body: number;
-            /** Down Head */
-            down_head: number;
-            /**
-             * Id
-             * @description of this transfer alone
-             */
-            id: string;
-            /** Requests */
-            requests: number;
-            /** Up Body */
-            up_body: number;
-            /** Up Head */
-            up_head: number;
-            /** Version */
-            version: number;
-        };
-        /**
-         * NewJob
-         * @description A job file as JSON, and optionally the digest of an initial model that was uploaded before.
-         */
-        NewJob: {
-            /** @description go on from what nodes have kept of a job whose coordinator is lost */
-            goes_on?: components["schemas"]["GoesOn"] | null;
-            /**
-             * Hold
-             * @description begin it paused: nothing is asked of nodes before somebody resumes it
+             * Paused
+             * @description start paused: nodes are asked only after a resume
              * @default false
              */
-            hold?: boolean;
+            paused?: boolean;
+            /** @description continue a job of a lost coordinator from documents that its nodes kept */
+            restore?: components["schemas"]["RestoreRequest"] | null;
             /**
              * Spec
              * @example {
@@ -2865,81 +2457,438 @@ export interface components {
             start_model?: string | null;
         };
         /**
-         * NewToken
-         * @description The token that is wanted.
+         * JobSettingsRequest
+         * @description Settings of a job that are to have other values, by their keys in the job file.
          */
-        NewToken: {
+        JobSettingsRequest: {
             /**
-             * Name
-             * @description the only node that it may enrol
+             * Values
+             * @example {
+             *       "algorithm.lr": 0.05
+             *     }
              */
-            name?: string | null;
+            values: {
+                [key: string]: number;
+            };
             /**
-             * Role
-             * @default node
-             * @enum {string}
+             * Why
+             * @default
              */
-            role?: "node" | "operator" | "viewer";
-            /** Ttl S */
-            ttl_s?: number | null;
-            /**
-             * Uses
-             * @description nodes that it may enrol
-             * @default 1
-             */
-            uses?: number;
+            why?: string;
         };
         /**
-         * Node
-         * @description A node.
+         * JobTraffic
+         * @description Bytes on the wire; up is from node to coordinator. Version -1: outside any round.
+         *
+         *     `total` counts bytes between nodes once; the rows of kind "gossip" count them at both ends.
          */
-        Node: {
+        JobTraffic: {
+            /** Job */
+            job: string;
+            /** Rows */
+            rows: components["schemas"]["TrafficRow"][];
+            /** Total */
+            total: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * JobView
+         * @description A job and its current state.
+         */
+        JobView: {
             /**
-             * Availability
-             * @description drained: asked nothing new; blocked: its orders are void
-             * @enum {string}
+             * Algorithm
+             * @example fedavg
              */
-            availability: "active" | "drained" | "blocked";
+            algorithm: string;
+            /**
+             * Awaited
+             * @description changed settings that take effect with the next version
+             * @default {}
+             */
+            awaited?: {
+                [key: string]: number;
+            };
+            /** @description among versions that all asked nodes have measured */
+            best: components["schemas"]["Best"] | null;
+            /** Busy */
+            busy: number;
+            /**
+             * Changed
+             * @description settings that an operator has changed since the start
+             * @default {}
+             * @example {
+             *       "algorithm.lr": 0.05
+             *     }
+             */
+            changed?: {
+                [key: string]: number;
+            };
+            /** Created At */
+            created_at: string;
             /** Down Bytes */
             down_bytes: number;
+            /** Ended At */
+            ended_at: string | null;
             /**
-             * Failures
-             * @description since the coordinator started
+             * Eta S
+             * @description time left at the pace of the last versions; null: unknown or not running
              */
-            failures: number;
+            eta_s: number | null;
             /**
-             * Info
-             * @description what it says of itself
+             * Headline
+             * @description a summary in one sentence
+             * @default
              */
-            info: {
-                [key: string]: unknown;
+            headline?: string;
+            /**
+             * Idle
+             * @description no node works for the job, nor will one before the event in `state_why`
+             * @default false
+             */
+            idle?: boolean;
+            /**
+             * Labels
+             * @description promoted versions, by label
+             * @default {}
+             * @example {
+             *       "production": 12
+             *     }
+             */
+            labels?: {
+                [key: string]: number;
             };
-            /** Jobs */
-            jobs: string[];
-            /** Joined At */
-            joined_at: string;
-            /** Last Error */
-            last_error: string | null;
-            /** Last Seen S */
-            last_seen_s: number | null;
-            /** Name */
+            /**
+             * Measured
+             * @description the newest measured version
+             */
+            measured?: number | null;
+            /**
+             * Members
+             * @description nodes that have joined and are present
+             * @default 0
+             */
+            members?: number;
+            /**
+             * Metrics
+             * @description latest metrics of the newest measured version
+             */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /**
+             * Mode
+             * @description server: the coordinator leads; gossip: the nodes do; returning: they hand the job back
+             * @default server
+             * @enum {string}
+             */
+            mode?: "server" | "gossip" | "returning";
+            /**
+             * Mode Since
+             * @description time of the last change of mode; null: it never changed
+             */
+            mode_since?: string | null;
+            model: components["schemas"]["ModelInfo"] | null;
+            /**
+             * Name
+             * @example digits
+             */
             name: string;
             /**
-             * Reports
-             * @description that counted since the coordinator started, in all jobs
+             * Nodes
+             * @description nodes that are present and that the selection admits
              */
-            reports: number;
+            nodes: number;
+            /**
+             * Progress
+             * @description 0 to 1
+             */
+            progress: number;
+            /** @description null: all asked nodes have measured that version */
+            provisional?: components["schemas"]["Provisional"] | null;
+            /** @description null: the job was not restored from its nodes */
+            restored_from?: components["schemas"]["RestoredFrom"] | null;
+            /**
+             * Schedule
+             * @example rounds
+             */
+            schedule: string;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** Started At */
+            started_at: string | null;
             /**
              * State
              * @enum {string}
              */
-            state: "online" | "training" | "stale" | "gone";
-            /** Up Bytes */
+            state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
+            /**
+             * State Why
+             * @description what the job waits for, or why it ended
+             * @example round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship
+             */
+            state_why: string;
+            /**
+             * Tags
+             * @default []
+             */
+            tags?: string[];
+            /** Title */
+            title: string;
+            /**
+             * Up Bytes
+             * @description from nodes to the coordinator and to each other, including headers and polls
+             */
             up_bytes: number;
+            /**
+             * Version
+             * @description number of closed versions
+             */
+            version: number;
+            /**
+             * Versions
+             * @description number of versions to make; null: no limit
+             */
+            versions: number | null;
+        };
+        /**
+         * LabelView
+         * @description A label of a version.
+         */
+        LabelView: {
+            /** At */
+            at: string;
+            /**
+             * Label
+             * @example production
+             */
+            label: string;
+            /** Why */
+            why: string;
+        };
+        /**
+         * LeaderView
+         * @description The leader among the coordinators of one database. It owns all jobs that no follower owns.
+         */
+        LeaderView: {
+            /**
+             * Address
+             * @description where other coordinators reach it
+             */
+            address: string;
+            /**
+             * Followers
+             * @description those that answer
+             */
+            followers: components["schemas"]["FollowerView"][];
+            /**
+             * Term
+             * @description number of the lease; grows with each new leader, from 1
+             */
+            term: number;
+        };
+        /**
+         * LeaseView
+         * @description The lease of the coordinator on a job.
+         */
+        LeaseView: {
+            /** Term */
+            term: number;
+            /**
+             * Ttl S
+             * @description seconds of silence after which nodes may suspect the coordinator
+             */
+            ttl_s: number;
+        };
+        /**
+         * LogLine
+         * @description A line of the log. Its text is untrusted.
+         */
+        LogLine: {
+            /** At */
+            at: string;
+            /** Fields */
+            fields: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: number;
+            /**
+             * Job
+             * @description empty: no job
+             */
+            job: string;
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "debug" | "info" | "warning" | "error" | "critical";
+            /**
+             * Node
+             * @description empty: the coordinator itself
+             */
+            node: string;
+            /** Round */
+            round: number | null;
+            /** Text */
+            text: string;
+        };
+        /**
+         * LogLineRequest
+         * @description A line of a node's log. `n` counts from the start of its process.
+         */
+        LogLineRequest: {
+            /**
+             * Age S
+             * @description on the node's own clock
+             * @default 0
+             */
+            age_s?: number;
+            /** Fields */
+            fields?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Job
+             * @default
+             */
+            job?: string;
+            /**
+             * Level
+             * @description as in Python's logging: 10 debug, 20 info, 30 warning, 40 error
+             */
+            level: number;
+            /** N */
+            n: number;
+            /** Round */
+            round?: number | null;
+            /** Text */
+            text: string;
+        };
+        /**
+         * LogLines
+         * @description Lines, oldest first. `older`: whether earlier lines exist.
+         */
+        LogLines: {
+            /** Lines */
+            lines: components["schemas"]["LogLine"][];
+            /** Older */
+            older: boolean;
+        };
+        /**
+         * LogMatches
+         * @description The number of lines that contain a text, and the newest of them, oldest first.
+         */
+        LogMatches: {
+            /** Ids */
+            ids: number[];
+            /** Total */
+            total: number;
+        };
+        /**
+         * LogReceipt
+         * @description Acknowledgement of a log upload.
+         */
+        LogReceipt: {
+            /**
+             * Wait S
+             * @description seconds until the next upload
+             */
+            wait_s: number;
+        };
+        /**
+         * LogUpload
+         * @description Log lines of a node's process (`boot`); `dropped`: lines that it discarded before this upload.
+         */
+        LogUpload: {
+            /**
+             * Boot
+             * @example 5f2c
+             */
+            boot: string;
+            /**
+             * Dropped
+             * @default 0
+             */
+            dropped?: number;
+            /** Lines */
+            lines: components["schemas"]["LogLineRequest"][];
+        };
+        /**
+         * LogsAdded
+         * @description The id of the newest log line.
+         */
+        LogsAdded: {
+            /**
+             * Job
+             * @description empty: lines of no job
+             */
+            job: string;
+            /** Last */
+            last: number;
+        };
+        /**
+         * ModelInfo
+         * @description The current model of a job.
+         */
+        ModelInfo: {
+            /** Bytes */
+            bytes: number;
+            /**
+             * Digest
+             * @description SHA-256 of the safetensors file
+             */
+            digest: string;
+            /** Parameters */
+            parameters: number;
+        };
+        /**
+         * ModelList
+         * @description Models, newest version first.
+         */
+        ModelList: {
+            /** Models */
+            models: components["schemas"]["ModelRow"][];
+            /**
+             * Next
+             * @description `before` of the next page; null: this is the last
+             */
+            next?: number | null;
+        };
+        /**
+         * ModelRow
+         * @description The model of a version.
+         */
+        ModelRow: {
+            /** Bytes */
+            bytes: number;
+            /** Closed At */
+            closed_at: string;
+            /**
+             * Digest
+             * @description SHA-256 of the safetensors file
+             */
+            digest: string;
+            /**
+             * Kept
+             * @description whether the file is still stored
+             */
+            kept: boolean;
+            /** Labels */
+            labels: components["schemas"]["LabelView"][];
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Version */
+            version: number;
         };
         /**
          * NodeAvailability
-         * @description Whether jobs ask a node.
+         * @description The availability of a node for tasks.
          */
         NodeAvailability: {
             /**
@@ -2950,12 +2899,12 @@ export interface components {
         };
         /**
          * NodeDetail
-         * @description A node, its jobs, and when it came and went.
+         * @description A node, its jobs, and its connection history.
          */
         NodeDetail: {
             /**
              * Availability
-             * @description drained: asked nothing new; blocked: its orders are void
+             * @description drained: gets no new tasks; blocked: its tasks are withdrawn too
              * @enum {string}
              */
             availability: "active" | "drained" | "blocked";
@@ -2970,10 +2919,10 @@ export interface components {
              * History
              * @description newest first
              */
-            history: components["schemas"]["NodeNote"][];
+            history: components["schemas"]["NodeEvent"][];
             /**
              * Info
-             * @description what it says of itself
+             * @description facts that the node reports about itself
              */
             info: {
                 [key: string]: unknown;
@@ -2989,10 +2938,10 @@ export interface components {
             /** Name */
             name: string;
             /** Parts */
-            parts: components["schemas"]["NodePart"][];
+            parts: components["schemas"]["NodeJob"][];
             /**
              * Reports
-             * @description that counted since the coordinator started, in all jobs
+             * @description accepted reports in all jobs since the coordinator started
              */
             reports: number;
             /**
@@ -3004,8 +2953,54 @@ export interface components {
             up_bytes: number;
         };
         /**
+         * NodeEvent
+         * @description A job event about a node, and its job.
+         */
+        NodeEvent: {
+            /** At */
+            at: string;
+            /** Id */
+            id: number;
+            /** Job */
+            job: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
+            /** Node */
+            node: string | null;
+            /** Text */
+            text: string;
+            /** Version */
+            version: number;
+        };
+        /**
+         * NodeInRound
+         * @description A node's part in a round.
+         */
+        NodeInRound: {
+            /**
+             * End S
+             * @description when the report was folded; null: not yet
+             */
+            end_s: number | null;
+            /** Node */
+            node: string;
+            phases: components["schemas"]["ReportPhases"];
+            /** Staleness */
+            staleness: number;
+            /**
+             * Start S
+             * @description since the round opened; null: unknown
+             */
+            start_s: number | null;
+            /** Task */
+            task: string;
+        };
+        /**
          * NodeInfluence
-         * @description What one node's updates were in the model.
+         * @description One node's share of the model.
          */
         NodeInfluence: {
             /**
@@ -3042,33 +3037,10 @@ export interface components {
             versions: number;
         };
         /**
-         * NodeNote
-         * @description A note on a node, and in which job it was made.
+         * NodeJob
+         * @description The part of a node in a job, past or present.
          */
-        NodeNote: {
-            /** At */
-            at: string;
-            /** Id */
-            id: number;
-            /** Job */
-            job: string;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
-            /** Node */
-            node: string | null;
-            /** Text */
-            text: string;
-            /** Version */
-            version: number;
-        };
-        /**
-         * NodePart
-         * @description A node in a job that it takes or has taken part in.
-         */
-        NodePart: {
+        NodeJob: {
             /** Down Bytes */
             down_bytes: number;
             /**
@@ -3078,29 +3050,58 @@ export interface components {
             failures: number;
             /**
              * Here
-             * @description whether it takes part now
+             * @description whether the node is a member now
              */
             here: boolean;
             /** Job */
             job: string;
             /**
              * Left Out
-             * @description why it takes no part though it has joined: the job's selection excludes it
+             * @description why the job's selection excludes the node; empty: it does not
              * @default
              */
             left_out?: string;
             /**
              * Reported At
-             * @description when the last of them counted
+             * @description time of the last of them
              */
             reported_at: string | null;
             /**
              * Reports
-             * @description that counted, as far as they are kept
+             * @description accepted reports that are still stored
              */
             reports: number;
             /** Up Bytes */
             up_bytes: number;
+        };
+        /**
+         * NodeList
+         * @description Nodes, by name.
+         */
+        NodeList: {
+            /**
+             * Next
+             * @description `after` of the next page; null: this is the last
+             */
+            next?: string | null;
+            /** Nodes */
+            nodes: components["schemas"]["NodeView"][];
+        };
+        /**
+         * NodeSeries
+         * @description A metric of one node, by round.
+         */
+        NodeSeries: {
+            /** Metric */
+            metric: string;
+            /** Node */
+            node: string;
+            /** Rounds */
+            rounds: number[];
+            /** Step */
+            step: number;
+            /** Values */
+            values: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
         };
         /**
          * NodeValue
@@ -3113,341 +3114,119 @@ export interface components {
             value: number;
         };
         /**
-         * Nodes
-         * @description Nodes, by name.
+         * NodeView
+         * @description A node.
          */
-        Nodes: {
+        NodeView: {
             /**
-             * Next
-             * @description give this as `after`; null: that was all
-             */
-            next?: string | null;
-            /** Nodes */
-            nodes: components["schemas"]["Node"][];
-        };
-        /**
-         * NodesEvent
-         * @description Nodes have changed.
-         */
-        NodesEvent: {
-            data: components["schemas"]["NodesNews"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
+             * Availability
+             * @description drained: gets no new tasks; blocked: its tasks are withdrawn too
              * @enum {string}
              */
-            event: "nodes";
-        };
-        /**
-         * NodesNews
-         * @description Nodes of that job: those that have changed.
-         */
-        NodesNews: {
-            /** Job */
-            job: string;
-            /** Nodes */
-            nodes: components["schemas"]["JobNode"][];
-        };
-        /**
-         * Note
-         * @description A sentence for people: what was decided or happened, and why.
-         */
-        Note: {
-            /** At */
-            at: string;
-            /** Id */
-            id: number;
+            availability: "active" | "drained" | "blocked";
+            /** Down Bytes */
+            down_bytes: number;
             /**
-             * Kind
-             * @enum {string}
+             * Failures
+             * @description since the coordinator started
              */
-            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
-            /** Node */
-            node: string | null;
-            /** Text */
-            text: string;
-            /** Version */
-            version: number;
-        };
-        /**
-         * NoteEvent
-         * @description Something was decided, or has happened. It can be replayed.
-         */
-        NoteEvent: {
-            data: components["schemas"]["NoteNews"];
+            failures: number;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Info
+             * @description facts that the node reports about itself
              */
-            event: "note";
-        };
-        /**
-         * NoteNews
-         * @description A note of that job.
-         */
-        NoteNews: {
-            /** At */
-            at: string;
-            /** Id */
-            id: number;
-            /** Job */
-            job: string;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "decision" | "mode" | "node" | "refusal" | "state" | "warning";
-            /** Node */
-            node: string | null;
-            /** Text */
-            text: string;
-            /** Version */
-            version: number;
-        };
-        /**
-         * Notes
-         * @description Notes, oldest first.
-         */
-        Notes: {
-            /** Notes */
-            notes: components["schemas"]["Note"][];
-        };
-        /**
-         * Nothing
-         * @description An empty object.
-         */
-        Nothing: Record<string, never>;
-        /**
-         * Owner
-         * @description Which of several coordinators of one database leads: it owns all jobs that no deputy owns.
-         */
-        Owner: {
-            /**
-             * Address
-             * @description where the others reach it
-             */
-            address: string;
-            /**
-             * Deputies
-             * @description those that answer
-             */
-            deputies: components["schemas"]["Deputy"][];
-            /**
-             * Epoch
-             * @description how often the database has been taken; the first lead's is 1
-             */
-            epoch: number;
-        };
-        /**
-         * Papers
-         * @description What the nodes of a job need to trust each other, as it was signed; see docs/security.md.
-         */
-        Papers: {
-            /**
-             * Certificate
-             * @description lets the node in among peers that hold an older roster; empty: no key
-             * @default
-             */
-            certificate?: string;
-            /** Charter */
-            charter: string;
-            /** Roster */
-            roster: string;
-            /**
-             * Version
-             * @description of the roster; it rises with each new one
-             */
-            version: number;
-        };
-        /**
-         * PeerNews
-         * @description A peer that has told something.
-         */
-        PeerNews: {
-            /** Boot */
-            boot?: number | null;
-            /** @description bytes that it may still send and receive; null: any number */
-            budget?: components["schemas"]["Budget"] | null;
-            /**
-             * Changes
-             * @description its last changes of state, oldest first
-             * @default []
-             */
-            changes?: components["schemas"]["Change"][];
-            /**
-             * Coverage
-             * @description of all local rounds, the share that its model holds
-             */
-            coverage?: number | null;
-            /** Inbound */
-            inbound: boolean;
-            /**
-             * Metrics
-             * @description what its last local round has measured
-             * @default {}
-             */
-            metrics?: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            info: {
+                [key: string]: unknown;
             };
+            /** Jobs */
+            jobs: string[];
+            /** Joined At */
+            joined_at: string;
+            /** Last Error */
+            last_error: string | null;
+            /** Last Seen S */
+            last_seen_s: number | null;
             /** Name */
             name: string;
             /**
-             * Partial
-             * @description `seen` and `peers` name only whom something has changed of
-             * @default false
+             * Reports
+             * @description accepted reports in all jobs since the coordinator started
              */
-            partial?: boolean;
-            /** Peer Id */
-            peer_id: string;
+            reports: number;
             /**
-             * Peers
-             * @description the others, as it sees them
-             * @default {}
+             * State
+             * @enum {string}
              */
-            peers?: {
-                [key: string]: components["schemas"]["Edge"];
-            };
-            /**
-             * Quarantine
-             * @description with whom it begins nothing, for what they have sent
-             * @default []
-             */
-            quarantine?: string[];
-            /**
-             * Refused
-             * @description messages that it has refused, by code
-             * @default {}
-             */
-            refused?: {
-                [key: string]: number;
-            };
-            /**
-             * Relayed By
-             * @description who carries what it says to the coordinator, its own way broken
-             */
-            relayed_by?: string | null;
-            /** Round */
-            round?: number | null;
-            /**
-             * Seen
-             * @description by peer, the local rounds that its model holds
-             * @default {}
-             */
-            seen?: {
-                [key: string]: number;
-            };
-            /** State */
-            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
-            /** Term */
-            term?: number | null;
-            /**
-             * Told S
-             * @description seconds since its last word
-             */
-            told_s?: number | null;
-            /** Weight */
-            weight?: number | null;
+            state: "online" | "training" | "stale" | "gone";
+            /** Up Bytes */
+            up_bytes: number;
         };
         /**
-         * PeerRow
-         * @description A peer of a job. What it has not told in this coordinator's life is null or empty.
+         * PeerLinkView
+         * @description The state of another peer as one peer sees it, and their traffic since that one's process started.
          */
-        PeerRow: {
-            /** Boot */
-            boot?: number | null;
-            /** @description bytes that it may still send and receive; null: any number */
-            budget?: components["schemas"]["Budget"] | null;
+        PeerLinkView: {
             /**
-             * Changes
-             * @description its last changes of state, oldest first
-             * @default []
+             * Carried
+             * @description bytes that it relayed between the other and the coordinator
+             * @default 0
              */
-            changes?: components["schemas"]["Change"][];
+            carried?: number;
             /**
-             * Coverage
-             * @description of all local rounds, the share that its model holds
+             * Exchanges
+             * @default 0
              */
-            coverage?: number | null;
-            /** Inbound */
-            inbound: boolean;
+            exchanges?: number;
             /**
-             * Metrics
-             * @description what its last local round has measured
-             * @default {}
+             * Received
+             * @default 0
              */
-            metrics?: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
-            };
-            /** Name */
-            name: string;
-            /** Peer Id */
-            peer_id: string;
+            received?: number;
+            /** Rtt Ms */
+            rtt_ms?: number | null;
             /**
-             * Peers
-             * @description the others, as it sees them
-             * @default {}
+             * Sent
+             * @description bytes, including headers
+             * @default 0
              */
-            peers?: {
-                [key: string]: components["schemas"]["Edge"];
-            };
+            sent?: number;
             /**
-             * Quarantine
-             * @description with whom it begins nothing, for what they have sent
-             * @default []
+             * State
+             * @enum {string}
              */
-            quarantine?: string[];
-            /**
-             * Refused
-             * @description messages that it has refused, by code
-             * @default {}
-             */
-            refused?: {
-                [key: string]: number;
-            };
-            /**
-             * Relayed By
-             * @description who carries what it says to the coordinator, its own way broken
-             */
-            relayed_by?: string | null;
-            /** Round */
-            round?: number | null;
-            /**
-             * Seen
-             * @description by peer, the local rounds that its model holds
-             * @default {}
-             */
-            seen?: {
-                [key: string]: number;
-            };
-            /** State */
-            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
-            /** Term */
-            term?: number | null;
-            /**
-             * Told S
-             * @description seconds since its last word
-             */
-            told_s?: number | null;
-            /** Weight */
-            weight?: number | null;
+            state: "alive" | "suspect" | "dead" | "left";
         };
         /**
-         * Peering
-         * @description How a node does as a peer. Sums are of this process, whose start is number `boot`.
+         * PeerStateChange
+         * @description A change of a node's state as a peer.
          */
-        Peering: {
+        PeerStateChange: {
+            /** At */
+            at: string;
             /**
-             * Books
-             * @description the same of weight · (base + what it has learned since it went away)
+             * State
+             * @enum {string}
+             */
+            state: "coordinated" | "suspect" | "away" | "handover";
+        };
+        /**
+         * PeerStatusReport
+         * @description The status of a node as a peer. Sums count from the start of process number `boot`.
+         */
+        PeerStatusReport: {
+            /**
+             * Audit
+             * @description projections of weight · (model at the failover + updates since)
              * @default []
              */
-            books?: number[];
+            audit?: number[];
             /** Boot */
             boot: number;
-            /** @description null: it has none */
-            budget?: components["schemas"]["Budget"] | null;
+            /** @description null: unlimited */
+            budget?: components["schemas"]["ByteBudgetView"] | null;
             /**
              * Metrics
-             * @description what its last local round has measured
+             * @description of its last local round
              * @default {}
              */
             metrics?: {
@@ -3458,17 +3237,17 @@ export interface components {
              * @default {}
              */
             peers?: {
-                [key: string]: components["schemas"]["Edge"];
+                [key: string]: components["schemas"]["PeerLinkView"];
             };
             /**
              * Quarantine
-             * @description with whom it begins nothing any more
+             * @description peers whose models it does not mix
              * @default []
              */
             quarantine?: string[];
             /**
              * Refused
-             * @description what it has refused, by code
+             * @description refused messages, by code
              * @default {}
              */
             refused?: {
@@ -3476,12 +3255,12 @@ export interface components {
             };
             /**
              * Round
-             * @description local rounds since it went away
+             * @description local rounds since the failover
              */
             round: number;
             /**
              * Seen
-             * @description local rounds of each that its model holds
+             * @description local rounds of each peer that the model includes
              * @default {}
              */
             seen?: {
@@ -3489,7 +3268,7 @@ export interface components {
             };
             /**
              * Sketch
-             * @description 32 projections of weight · model; empty: none is known
+             * @description 32 projections of weight · model; empty: unknown
              * @default []
              */
             sketch?: number[];
@@ -3504,122 +3283,203 @@ export interface components {
             weight: number;
         };
         /**
-         * PeersEvent
-         * @description Nodes as each other's peers have told how they do, or the roster has changed.
+         * PeerUpdateView
+         * @description A peer whose status changed.
          */
-        PeersEvent: {
-            data: components["schemas"]["PeersNews"];
+        PeerUpdateView: {
+            /** Boot */
+            boot?: number | null;
+            /** @description null: unlimited */
+            budget?: components["schemas"]["ByteBudgetView"] | null;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Changes
+             * @description last changes of state, oldest first
+             * @default []
              */
-            event: "peers";
-        };
-        /**
-         * PeersNews
-         * @description What has changed of a job's peers.
-         */
-        PeersNews: {
-            /** Job */
-            job: string;
-            now: components["schemas"]["PeersPoint"] | null;
-            /**
-             * Peers
-             * @description those that have told something since, or are new
-             */
-            peers: components["schemas"]["PeerNews"][];
-            /**
-             * Roster
-             * @description version of the roster
-             */
-            roster: number;
-        };
-        /**
-         * PeersPoint
-         * @description How the peers did at one moment, over those that carry on and have told so lately; null: it cannot be said.
-         */
-        PeersPoint: {
-            /**
-             * Accuracy
-             * @description of their models, each on its own data, weighted by its examples
-             */
-            accuracy?: number | null;
-            /** At */
-            at: string;
-            /**
-             * Consensus
-             * @description how far models are from their mean, relative to that
-             */
-            consensus: number | null;
+            changes?: components["schemas"]["PeerStateChange"][];
             /**
              * Coverage
-             * @description of all local rounds, the share that a model holds, in the mean
+             * @description share of all local rounds that the model includes
              */
-            coverage: number | null;
+            coverage?: number | null;
+            /** Inbound */
+            inbound: boolean;
             /**
-             * Loss
-             * @description the same of the loss
+             * Metrics
+             * @description of its last local round
+             * @default {}
              */
-            loss?: number | null;
+            metrics?: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Name */
+            name: string;
+            /**
+             * Partial
+             * @description `seen` and `peers` hold changed entries only
+             * @default false
+             */
+            partial?: boolean;
+            /** Peer Id */
+            peer_id: string;
             /**
              * Peers
-             * @description how many carried on
+             * @description the other peers as it sees them
+             * @default {}
              */
-            peers: number;
+            peers?: {
+                [key: string]: components["schemas"]["PeerLinkView"];
+            };
             /**
-             * Residual
-             * @description what the sum of weighted models has that nobody learned, relative
+             * Quarantine
+             * @description peers whose models it does not mix
+             * @default []
              */
-            residual: number | null;
+            quarantine?: string[];
             /**
-             * Rounds
-             * @description local rounds that the furthest has made
-             * @default 0
+             * Refused
+             * @description refused messages, by code
+             * @default {}
              */
-            rounds?: number;
+            refused?: {
+                [key: string]: number;
+            };
+            /**
+             * Relayed By
+             * @description the peer that relays its requests to the coordinator; null: none
+             */
+            relayed_by?: string | null;
+            /** Round */
+            round?: number | null;
+            /**
+             * Seen
+             * @description local rounds of each peer that the model includes
+             * @default {}
+             */
+            seen?: {
+                [key: string]: number;
+            };
+            /** State */
+            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
+            /** Term */
+            term?: number | null;
+            /**
+             * Told S
+             * @description seconds since its last status report
+             */
+            told_s?: number | null;
+            /** Weight */
+            weight?: number | null;
         };
         /**
-         * Phases
-         * @description How long a report took, in seconds of the coordinator's clock; null: not known, as after a crash.
+         * PeerView
+         * @description A peer of a job. Values that it has not reported since the coordinator started are null or empty.
          */
-        Phases: {
+        PeerView: {
+            /** Boot */
+            boot?: number | null;
+            /** @description null: unlimited */
+            budget?: components["schemas"]["ByteBudgetView"] | null;
             /**
-             * Download S
-             * @description until it had the model; 0: that went along with the order
+             * Changes
+             * @description last changes of state, oldest first
+             * @default []
              */
-            download_s: number | null;
+            changes?: components["schemas"]["PeerStateChange"][];
             /**
-             * Fold S
-             * @description until it was checked, durable and counted
+             * Coverage
+             * @description share of all local rounds that the model includes
              */
-            fold_s: number | null;
+            coverage?: number | null;
+            /** Inbound */
+            inbound: boolean;
             /**
-             * Train S
-             * @description until the first byte of its answer
+             * Metrics
+             * @description of its last local round
+             * @default {}
              */
-            train_s: number | null;
+            metrics?: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Name */
+            name: string;
+            /** Peer Id */
+            peer_id: string;
             /**
-             * Upload S
-             * @description until the last one
+             * Peers
+             * @description the other peers as it sees them
+             * @default {}
              */
-            upload_s: number | null;
+            peers?: {
+                [key: string]: components["schemas"]["PeerLinkView"];
+            };
             /**
-             * Wait S
-             * @description until the node asked for the order
+             * Quarantine
+             * @description peers whose models it does not mix
+             * @default []
              */
-            wait_s: number | null;
+            quarantine?: string[];
+            /**
+             * Refused
+             * @description refused messages, by code
+             * @default {}
+             */
+            refused?: {
+                [key: string]: number;
+            };
+            /**
+             * Relayed By
+             * @description the peer that relays its requests to the coordinator; null: none
+             */
+            relayed_by?: string | null;
+            /** Round */
+            round?: number | null;
+            /**
+             * Seen
+             * @description local rounds of each peer that the model includes
+             * @default {}
+             */
+            seen?: {
+                [key: string]: number;
+            };
+            /** State */
+            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
+            /** Term */
+            term?: number | null;
+            /**
+             * Told S
+             * @description seconds since its last status report
+             */
+            told_s?: number | null;
+            /** Weight */
+            weight?: number | null;
         };
         /**
-         * PingEvent
-         * @description The connection lives; nothing else came for a while.
+         * PresignRequest
+         * @description The size of an update to upload.
          */
-        PingEvent: {
-            data: components["schemas"]["Nothing"];
+        PresignRequest: {
+            /** Bytes */
+            bytes: number;
+        };
+        /**
+         * PresignView
+         * @description A presigned request that downloads or uploads a blob. A URL that is a path is the coordinator's own.
+         */
+        PresignView: {
+            /** Headers */
+            headers: {
+                [key: string]: string;
+            };
+            /** Method */
+            method: string;
+            /** Url */
+            url: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Version
+             * @description to be repeated in the transfer's record
              */
-            event: "ping";
+            version: number;
         };
         /**
          * Problem
@@ -3666,25 +3526,10 @@ export interface components {
             type?: string;
         };
         /**
-         * Promoted
-         * @description A label that names a version, and since when.
+         * PromotionRequest
+         * @description The version to label, and the reason.
          */
-        Promoted: {
-            /** At */
-            at: string;
-            /**
-             * Label
-             * @example production
-             */
-            label: string;
-            /** Why */
-            why: string;
-        };
-        /**
-         * Promotion
-         * @description The version that is to have the label, and why.
-         */
-        Promotion: {
+        PromotionRequest: {
             /** Version */
             version: number;
             /**
@@ -3695,37 +3540,82 @@ export interface components {
         };
         /**
          * Provisional
-         * @description An accuracy that is not complete: nodes that were asked are still to measure, each on its own data.
+         * @description Progress of an evaluation that some of the asked nodes have not finished.
          */
         Provisional: {
             /**
              * Asked
-             * @description nodes that it will rest on, if all report
+             * @description nodes that were asked to
              */
             asked: number;
             /**
              * Reported
-             * @description nodes that it rests on so far
+             * @description nodes that have measured the version
              */
             reported: number;
         };
         /**
-         * Reached
-         * @description The first version that meets the target, and what it had cost by then.
+         * Quantiles
+         * @description The distribution of a metric over all nodes, by round.
          */
-        Reached: {
-            /** Elapsed S */
-            elapsed_s: number;
-            /** Total Bytes */
-            total_bytes: number;
-            /** Version */
-            version: number;
+        Quantiles: {
+            /**
+             * Clients
+             * @description reports in the column
+             */
+            clients: number[];
+            /**
+             * Diverged
+             * @description reports in the column with a value that is not finite
+             */
+            diverged: number[];
+            /**
+             * High
+             * @description 90 % quantile over nodes
+             */
+            high: (number | null)[];
+            /**
+             * Low
+             * @description 10 % quantile over nodes
+             */
+            low: (number | null)[];
+            /**
+             * Mean
+             * @description of finite values
+             */
+            mean: (number | null)[];
+            /** Metric */
+            metric: string;
+            /**
+             * Rounds
+             * @description the first round of each column
+             */
+            rounds: number[];
+            /** Step */
+            step: number;
         };
         /**
-         * Readmission
-         * @description A credential that a node has made: `shn_` and 43 letters of its choice.
+         * ReasonRequest
+         * @description The reason for an operation, and when to stop.
          */
-        Readmission: {
+        ReasonRequest: {
+            /**
+             * When
+             * @default now
+             * @enum {string}
+             */
+            when?: "now" | "round";
+            /**
+             * Why
+             * @default
+             */
+            why?: string;
+        };
+        /**
+         * ReenrolmentRequest
+         * @description A credential that a node generated: `shn_` and 43 characters.
+         */
+        ReenrolmentRequest: {
             /**
              * Secret Sha256
              * @description SHA-256 of the whole credential
@@ -3733,52 +3623,89 @@ export interface components {
             secret_sha256: string;
         };
         /**
-         * Readmitted
-         * @description The answer to a readmission.
+         * ReenrolmentView
+         * @description The result of a re-enrolment.
          */
-        Readmitted: {
+        ReenrolmentView: {
             /**
              * Name
-             * @description the node whose credential it is now; empty: the request was for another term
+             * @description the node that now owns the credential; empty: the request was for another term
              */
             name: string;
             /**
              * Term
-             * @description of the coordinator in that job
+             * @description the coordinator's term in that job
              */
             term: number;
         };
         /**
-         * Rebuilt
-         * @description Where a job goes on from, at a coordinator that had lost its disk. What was before is not known there.
+         * RejoinRequest
+         * @description The return of a node to a job, perhaps with a model that it trained by gossip.
          */
-        Rebuilt: {
+        RejoinRequest: {
             /**
-             * Node
-             * @description who had kept the model; empty: that was not said
+             * Away
+             * @description (term, local rounds); null: no such model
              */
-            node: string;
-            /**
-             * Term
-             * @description the first of this coordinator's
-             */
-            term: number;
-            /** Version */
-            version: number;
+            away?: [
+                number,
+                number
+            ] | null;
         };
         /**
-         * Release
-         * @description What runs here.
+         * ReleaseView
+         * @description The release of the coordinator.
          */
-        Release: {
+        ReleaseView: {
             /** Protocols */
             protocols: number[];
             /** Version */
             version: string;
         };
         /**
+         * ReportList
+         * @description Reports. `next`: `after` (or `before`) of the next page; null: this is the last.
+         */
+        ReportList: {
+            /** Next */
+            next: number | null;
+            /** Reports */
+            reports: components["schemas"]["ReportRow"][];
+        };
+        /**
+         * ReportPhases
+         * @description Durations of the phases of a report, in seconds of the coordinator's clock; null: unknown, as after a crash.
+         */
+        ReportPhases: {
+            /**
+             * Download S
+             * @description until the node had the model; 0: the task contained it
+             */
+            download_s: number | null;
+            /**
+             * Fold S
+             * @description until the report was durable and folded
+             */
+            fold_s: number | null;
+            /**
+             * Train S
+             * @description until the first byte of the report
+             */
+            train_s: number | null;
+            /**
+             * Upload S
+             * @description until the last byte
+             */
+            upload_s: number | null;
+            /**
+             * Wait S
+             * @description until the node fetched the task
+             */
+            wait_s: number | null;
+        };
+        /**
          * ReportRow
-         * @description A report that counted.
+         * @description An accepted report.
          */
         ReportRow: {
             /** At */
@@ -3800,101 +3727,127 @@ export interface components {
             node: string;
             /**
              * Norm
-             * @description how far the node's model went from the one that it was sent; 0: it sent none
+             * @description norm of the update; 0: none
              */
             norm: number;
-            /**
-             * Order
-             * @example 1.17
-             */
-            order: string;
-            phases: components["schemas"]["Phases"];
+            phases: components["schemas"]["ReportPhases"];
             /**
              * Round
-             * @description the version that it became a part of; null: it only measured
+             * @description the version that includes it; null: an evaluation
              */
             round: number | null;
             /**
              * Seconds
-             * @description from the order to the counting; null: not known
+             * @description from the task to the fold; null: unknown
              */
             seconds: number | null;
             /**
              * Staleness
-             * @description versions that were closed since it was asked
+             * @description versions that closed between the task and the report
              */
             staleness: number;
             /**
+             * Task
+             * @example 1.17
+             */
+            task: string;
+            /**
              * Version
-             * @description whose model it measured and started from
+             * @description the version that it measured and trained from
              */
             version: number;
             /** Weight */
             weight: number;
         };
         /**
-         * Reports
-         * @description Reports, and where to go on: give `next` as `after` (or `before`); null: that was all.
+         * RestoreRequest
+         * @description Documents of a job that its nodes kept, signed with the key of this coordinator.
          */
-        Reports: {
-            /** Next */
-            next: number | null;
-            /** Reports */
-            reports: components["schemas"]["ReportRow"][];
-        };
-        /**
-         * Return
-         * @description A node that is back, and what it carries of the time without the coordinator.
-         */
-        Return: {
+        RestoreRequest: {
+            /** Charter */
+            charter: string;
             /**
-             * Away
-             * @description (term, local rounds); null: nothing
+             * Created At
+             * @description start of the job as its nodes know it; nodes treat another time as another job
              */
-            away?: [
-                number,
-                number
-            ] | null;
+            created_at?: string | null;
+            /**
+             * Manifest
+             * @description of the version with the model `start_model`
+             */
+            manifest: string;
+            /**
+             * Node
+             * @description the node that kept it
+             * @default
+             */
+            node?: string;
+            /** Roster */
+            roster: string;
+            /**
+             * Term
+             * @description the highest term that a node reported
+             * @default 0
+             */
+            term?: number;
         };
         /**
-         * Round
-         * @description How a round went, client by client. Seconds are since it was opened.
+         * RestoredFrom
+         * @description The origin of a job that was restored from its nodes. Its history before that is unknown.
          */
-        Round: {
+        RestoredFrom: {
+            /**
+             * Node
+             * @description the node that kept the model; empty: unknown
+             */
+            node: string;
+            /**
+             * Term
+             * @description the first term of this coordinator
+             */
+            term: number;
+            /** Version */
+            version: number;
+        };
+        /**
+         * RoundTimeline
+         * @description The course of a round, node by node. Seconds count from its opening.
+         */
+        RoundTimeline: {
             /** Asked */
             asked: number;
             /**
              * Clients
-             * @description in the order of counting; then those that have not reported
+             * @description in the order of folding; then nodes without a report
              */
-            clients: components["schemas"]["ClientInRound"][];
+            clients: components["schemas"]["NodeInRound"][];
             /**
              * Deadline S
-             * @description when it might close without the rest; null: its schedule has none
+             * @description null: the schedule has no deadline
              */
             deadline_s: number | null;
             /**
              * Next
-             * @description give this as `after`; null: that was all
+             * @description `after` of the next page; null: this is the last
              */
             next: number | null;
             /** Opened At */
             opened_at: string | null;
             /**
              * Quorum
-             * @description reports without which it may not close; null: its schedule has none
+             * @description reports needed to close; null: the schedule has no quorum
              */
             quorum: number | null;
             /**
              * Quorum S
-             * @description when there were so many; null: never, or not known
+             * @description when the quorum was reached; null: never, or unknown
              */
             quorum_s: number | null;
             /** Round */
             round: number;
             /**
              * Seconds
-             * @description how long it took, or has lasted so far
+             * @description duration, or time so far
              */
             seconds: number;
             /**
@@ -3904,9 +3857,42 @@ export interface components {
             state: "open" | "closed";
             /**
              * Why
-             * @description why it was closed
+             * @description why the round closed
              */
             why: string;
+        };
+        /**
+         * RunComparison
+         * @description Compared runs, in the order of the request.
+         */
+        RunComparison: {
+            /**
+             * Baseline
+             * @description the run with the most bytes
+             */
+            baseline: string;
+            /**
+             * Judged
+             * @description the metric of last, best and reached
+             */
+            judged: string | null;
+            /**
+             * Metrics
+             * @description the most common metric of each kind
+             * @example {
+             *       "accuracy": "eval/accuracy"
+             *     }
+             */
+            metrics: {
+                [key: string]: string | null;
+            };
+            /** Runs */
+            runs: components["schemas"]["ComparedRun"][];
+            /**
+             * Target
+             * @description the requested target, or 0.98 of the lowest best value
+             */
+            target: number | null;
         };
         /**
          * Sample
@@ -3963,99 +3949,29 @@ export interface components {
             sent_bytes_per_s?: number | null;
         };
         /**
-         * Session
-         * @description Who the browser is signed in as.
+         * SessionView
+         * @description The role of a browser session.
          */
-        Session: {
+        SessionView: {
             /** Role */
             role: ("operator" | "viewer") | null;
         };
         /**
-         * Settings
-         * @description Settings of a job that are to have other values, by their keys in the job file.
+         * SignInRequest
+         * @description A token to open a browser session with.
          */
-        Settings: {
-            /**
-             * Values
-             * @example {
-             *       "algorithm.lr": 0.05
-             *     }
-             */
-            values: {
-                [key: string]: number;
-            };
-            /**
-             * Why
-             * @default
-             */
-            why?: string;
-        };
-        /**
-         * ShownLine
-         * @description A line of a node's log. `n` counts from the start of its process.
-         */
-        ShownLine: {
-            /**
-             * Age S
-             * @description on the node's own clock
-             * @default 0
-             */
-            age_s?: number;
-            /** Fields */
-            fields?: {
-                [key: string]: unknown;
-            };
-            /**
-             * Job
-             * @default
-             */
-            job?: string;
-            /**
-             * Level
-             * @description as in Python's logging: 10 debug, 20 info, 30 warning, 40 error
-             */
-            level: number;
-            /** N */
-            n: number;
-            /** Round */
-            round?: number | null;
-            /** Text */
-            text: string;
-        };
-        /**
-         * ShownLines
-         * @description What a node's process (`boot`) has logged; `dropped`: lines that it could not keep for so long.
-         */
-        ShownLines: {
-            /**
-             * Boot
-             * @example 5f2c
-             */
-            boot: string;
-            /**
-             * Dropped
-             * @default 0
-             */
-            dropped?: number;
-            /** Lines */
-            lines: components["schemas"]["ShownLine"][];
-        };
-        /**
-         * SignIn
-         * @description A token that signs somebody in.
-         */
-        SignIn: {
+        SignInRequest: {
             /** Token */
             token: string;
         };
         /**
          * SignedVersion
-         * @description The newest version, as the coordinator vouches for it.
+         * @description The newest version and its signed manifest.
          */
         SignedVersion: {
             /**
              * Manifest
-             * @description names the model by its SHA-256; see docs/security.md
+             * @description contains the SHA-256 of the model; see docs/security.md
              */
             manifest: string;
             /** Version */
@@ -4063,14 +3979,53 @@ export interface components {
         };
         /**
          * StreamEvent
-         * @description Any event of the stream. The `id` of one that can be replayed is what `Last-Event-ID` names.
+         * @description An event of the stream. Events with an `id` can be replayed with `Last-Event-ID`.
          */
-        StreamEvent: components["schemas"]["HelloEvent"] | components["schemas"]["PingEvent"] | components["schemas"]["JobEvent"] | components["schemas"]["VersionEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["NoteEvent"] | components["schemas"]["NodesEvent"] | components["schemas"]["TrafficEvent"] | components["schemas"]["PeersEvent"] | components["schemas"]["FailureEvent"] | components["schemas"]["LogsEvent"] | components["schemas"]["AlertEvent"];
+        StreamEvent: components["schemas"]["Event_Literal__hello___Greeting_"] | components["schemas"]["Event_Literal__ping___Empty_"] | components["schemas"]["Event_Literal__job___JobChange_"] | components["schemas"]["Event_Literal__version___VersionClosed_"] | components["schemas"]["Event_Literal__metrics___VersionMeasured_"] | components["schemas"]["Event_Literal__job_event___JobEventAdded_"] | components["schemas"]["Event_Literal__nodes___JobNodesChange_"] | components["schemas"]["Event_Literal__traffic___TrafficTotal_"] | components["schemas"]["Event_Literal__peers___JobPeersUpdate_"] | components["schemas"]["Event_Literal__failure___FailureView_"] | components["schemas"]["Event_Literal__logs___LogsAdded_"] | components["schemas"]["Event_Literal__alert___AlertView_"];
         /**
-         * Switch
-         * @description Who is to lead the job, and why.
+         * SwitchPreview
+         * @description The effect that a switch would have now.
          */
-        Switch: {
+        SwitchPreview: {
+            /**
+             * Asked
+             * @description nodes that would be asked
+             */
+            asked: string[];
+            /**
+             * Hint
+             * @description how to make it possible
+             * @default
+             */
+            hint?: string;
+            /** Possible */
+            possible: boolean;
+            /**
+             * To
+             * @enum {string}
+             */
+            to: "gossip" | "server";
+            /**
+             * Unable
+             * @description nodes that are present but have no address for other nodes
+             */
+            unable: string[];
+            /**
+             * Version
+             * @description the version that nodes would continue from, or that their models would follow
+             */
+            version: number;
+            /**
+             * Why
+             * @description the effect, or why the switch is not possible now
+             */
+            why: string;
+        };
+        /**
+         * SwitchRequest
+         * @description The mode to switch a job to, and the reason.
+         */
+        SwitchRequest: {
             /**
              * To
              * @enum {string}
@@ -4103,10 +4058,10 @@ export interface components {
             };
         };
         /**
-         * Tags
-         * @description All tags of a job, instead of those that it had. None has a comma or a character that controls.
+         * TagsRequest
+         * @description All tags of a job; they replace the former ones. A tag contains no comma and no control character.
          */
-        Tags: {
+        TagsRequest: {
             /**
              * Tags
              * @example [
@@ -4117,62 +4072,53 @@ export interface components {
             tags: string[];
         };
         /**
-         * Taken
-         * @description The lines were taken, or as many as are allowed.
+         * TargetReached
+         * @description The first version that meets the target, and its cost.
          */
-        Taken: {
-            /**
-             * Wait S
-             * @description seconds after which more is welcome
-             */
-            wait_s: number;
-        };
-        /**
-         * Target
-         * @description Where a body is to be got or put, for a while; the headers go with it. A path is this coordinator's own.
-         */
-        Target: {
-            /** Headers */
-            headers: {
-                [key: string]: string;
-            };
-            /** Method */
-            method: string;
-            /** Url */
-            url: string;
-            /**
-             * Version
-             * @description to be told with what has crossed
-             */
+        TargetReached: {
+            /** Elapsed S */
+            elapsed_s: number;
+            /** Total Bytes */
+            total_bytes: number;
+            /** Version */
             version: number;
         };
         /**
-         * Token
-         * @description A new token.
+         * TokenList
+         * @description Tokens, newest first.
          */
-        Token: {
-            /** Expires At */
-            expires_at: string | null;
+        TokenList: {
+            /** Tokens */
+            tokens: components["schemas"]["TokenRow"][];
+        };
+        /**
+         * TokenRequest
+         * @description The properties of a new token.
+         */
+        TokenRequest: {
             /**
-             * Id
-             * @description its first letters: what it is called in lists
-             * @example sht_7SpQetou
+             * Name
+             * @description the only node that the token may enrol
              */
-            id: string;
+            name?: string | null;
             /**
-             * Loopback
-             * @description whether the coordinator listens on its own machine alone
+             * Role
+             * @default node
+             * @enum {string}
              */
-            loopback: boolean;
+            role?: "node" | "operator" | "viewer";
+            /** Ttl S */
+            ttl_s?: number | null;
             /**
-             * Token
-             * @description shown this once
+             * Uses
+             * @description nodes that the token may enrol
+             * @default 1
              */
-            token: string;
+            uses?: number;
         };
         /**
          * TokenRow
-         * @description A token that was made and has not expired.
+         * @description A token that has not expired.
          */
         TokenRow: {
             /** Created At */
@@ -4181,13 +4127,13 @@ export interface components {
             expires_at: string;
             /**
              * Id
-             * @description its first letters
+             * @description the first letters of the token
              * @example sht_7SpQetou
              */
             id: string;
             /**
              * Name
-             * @description the only node that it may enrol
+             * @description the only node that the token may enrol
              */
             name: string | null;
             /**
@@ -4197,68 +4143,44 @@ export interface components {
             role: "node" | "operator" | "viewer";
             /**
              * Sessions
-             * @description browsers that are signed in with it
+             * @description browser sessions that were opened with the token
              */
             sessions: number;
             /**
              * Uses
-             * @description nodes that it may enrol in all; 0: it enrols none
+             * @description nodes that the token may enrol in all; 0: it enrols none
              */
             uses: number;
             /** Uses Left */
             uses_left: number;
         };
         /**
-         * Tokens
-         * @description Tokens, the newest first.
+         * TokenView
+         * @description A new token.
          */
-        Tokens: {
-            /** Tokens */
-            tokens: components["schemas"]["TokenRow"][];
-        };
-        /**
-         * Traffic
-         * @description Bytes that crossed the wire; up is from node to coordinator. Version -1: outside any round.
-         *
-         *     `total` counts once what nodes have sent each other; the rows of the kind "gossip" have it at both ends.
-         */
-        Traffic: {
-            /** Job */
-            job: string;
-            /** Rows */
-            rows: components["schemas"]["TrafficRow"][];
-            /** Total */
-            total: {
-                [key: string]: number;
-            };
-        };
-        /**
-         * TrafficEvent
-         * @description Bytes were counted.
-         */
-        TrafficEvent: {
-            data: components["schemas"]["TrafficNews"];
+        TokenView: {
+            /** Expires At */
+            expires_at: string | null;
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Id
+             * @description the first letters of the token, which identify it in lists
+             * @example sht_7SpQetou
              */
-            event: "traffic";
-        };
-        /**
-         * TrafficNews
-         * @description Bytes on the wire of that job since its start.
-         */
-        TrafficNews: {
-            /** Down Bytes */
-            down_bytes: number;
-            /** Job */
-            job: string;
-            /** Up Bytes */
-            up_bytes: number;
+            id: string;
+            /**
+             * Loopback
+             * @description whether the coordinator listens on loopback only
+             */
+            loopback: boolean;
+            /**
+             * Token
+             * @description cannot be read again
+             */
+            token: string;
         };
         /**
          * TrafficRow
-         * @description Bytes in one direction, of one group.
+         * @description Bytes of one group in one direction.
          */
         TrafficRow: {
             /** Body Bytes */
@@ -4283,100 +4205,88 @@ export interface components {
         };
         /**
          * TrafficSince
-         * @description Bytes of all jobs since a moment.
+         * @description Bytes of all jobs since a time.
          */
         TrafficSince: {
             /** Down Bytes */
             down_bytes: number;
             /**
              * Since
-             * @description where the quarter of an hour begins from which they are counted
+             * @description start of the first quarter of an hour that is counted
              */
             since: string;
             /** Up Bytes */
             up_bytes: number;
         };
         /**
-         * UploadSize
-         * @description How large a body is.
+         * TrafficTotal
+         * @description Bytes of a job since its start.
          */
-        UploadSize: {
-            /** Bytes */
-            bytes: number;
-        };
-        /**
-         * Version
-         * @description A closed version. `metrics` "eval/…" describe its own model.
-         */
-        Version: {
-            /** Asked */
-            asked: number;
-            /** Bytes */
-            bytes: number;
-            /** Closed At */
-            closed_at: string;
-            /** Digest */
-            digest: string;
+        TrafficTotal: {
             /** Down Bytes */
             down_bytes: number;
-            /**
-             * Elapsed S
-             * @description since the job's first version was opened, on the job's clock
-             */
-            elapsed_s: number;
-            /** Metrics */
-            metrics: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
-            };
-            /** Number */
-            number: number;
-            /**
-             * Numbers
-             * @description what the schedule keeps from here on: its threshold, its counters
-             */
-            numbers: {
-                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
-            };
-            /** Opened At */
-            opened_at: string;
-            /** @description null: no node that was asked is still to measure it */
-            provisional?: components["schemas"]["Provisional"] | null;
-            /** Reports */
-            reports: number;
-            /** Seconds */
-            seconds: number;
-            /**
-             * Total Bytes
-             * @description both directions, from the job's start to the end of that round
-             */
-            total_bytes: number;
-            /**
-             * Up Bytes
-             * @description of the round that made it, and of rounds before that are not kept
-             */
+            /** Job */
+            job: string;
+            /** Up Bytes */
             up_bytes: number;
-            /** Weight */
-            weight: number;
-            /** Why */
-            why: string;
         };
         /**
-         * VersionEvent
-         * @description A version has closed. It can be replayed.
+         * TransferRequest
+         * @description The bytes that one transfer to or from the store moved. The operation is idempotent.
          */
-        VersionEvent: {
-            data: components["schemas"]["VersionNews"];
+        TransferRequest: {
+            /** Digest */
+            digest: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * Direction
+             * @description down: a model was downloaded
              * @enum {string}
              */
-            event: "version";
+            direction: "up" | "down";
+            /** Down Body */
+            down_body: number;
+            /** Down Head */
+            down_head: number;
+            /**
+             * Id
+             * @description identifies the transfer
+             */
+            id: string;
+            /** Requests */
+            requests: number;
+            /** Up Body */
+            up_body: number;
+            /** Up Head */
+            up_head: number;
+            /** Version */
+            version: number;
         };
         /**
-         * VersionNews
-         * @description A version of that job.
+         * TrustDocumentsView
+         * @description The signed documents by which nodes of a job trust each other; see docs/security.md.
          */
-        VersionNews: {
+        TrustDocumentsView: {
+            /**
+             * Certificate
+             * @description admits the node to peers with an older roster; empty: the node has no key
+             * @default
+             */
+            certificate?: string;
+            /** Charter */
+            charter: string;
+            /** Roster */
+            roster: string;
+            /**
+             * Version
+             * @description of the roster; grows with each change
+             */
+            version: number;
+        };
+        /**
+         * VersionClosed
+         * @description A new version of a job.
+         */
+        VersionClosed: {
             /** Asked */
             asked: number;
             /** Bytes */
@@ -4389,7 +4299,7 @@ export interface components {
             down_bytes: number;
             /**
              * Elapsed S
-             * @description since the job's first version was opened, on the job's clock
+             * @description time since the first version was opened, on the job's clock
              */
             elapsed_s: number;
             /** Job */
@@ -4402,14 +4312,14 @@ export interface components {
             number: number;
             /**
              * Numbers
-             * @description what the schedule keeps from here on: its threshold, its counters
+             * @description state of the schedule after this version, such as its threshold
              */
             numbers: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
             /** Opened At */
             opened_at: string;
-            /** @description null: no node that was asked is still to measure it */
+            /** @description null: all asked nodes have measured the version */
             provisional?: components["schemas"]["Provisional"] | null;
             /** Reports */
             reports: number;
@@ -4417,12 +4327,12 @@ export interface components {
             seconds: number;
             /**
              * Total Bytes
-             * @description both directions, from the job's start to the end of that round
+             * @description both directions, from the start of the job to the end of that round
              */
             total_bytes: number;
             /**
              * Up Bytes
-             * @description of the round that made it, and of rounds before that are not kept
+             * @description of the round that made it, and of earlier rounds that retention has merged
              */
             up_bytes: number;
             /** Weight */
@@ -4431,20 +4341,94 @@ export interface components {
             why: string;
         };
         /**
-         * Versions
+         * VersionList
          * @description Closed versions, by number.
          */
-        Versions: {
+        VersionList: {
             /** Versions */
-            versions: components["schemas"]["Version"][];
+            versions: components["schemas"]["VersionView"][];
         };
         /**
-         * Welcome
-         * @description What the coordinator expects of its nodes.
+         * VersionMeasured
+         * @description New metrics of a version; other known metrics of it remain valid.
          */
-        Welcome: {
-            /** Beat S */
-            beat_s: number;
+        VersionMeasured: {
+            /** At */
+            at: string;
+            /** Job */
+            job: string;
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Number */
+            number: number;
+            /** @description null: all asked nodes have measured the version */
+            provisional?: components["schemas"]["Provisional"] | null;
+        };
+        /**
+         * VersionView
+         * @description A closed version. The metrics "eval/…" describe its own model.
+         */
+        VersionView: {
+            /** Asked */
+            asked: number;
+            /** Bytes */
+            bytes: number;
+            /** Closed At */
+            closed_at: string;
+            /** Digest */
+            digest: string;
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Elapsed S
+             * @description time since the first version was opened, on the job's clock
+             */
+            elapsed_s: number;
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Number */
+            number: number;
+            /**
+             * Numbers
+             * @description state of the schedule after this version, such as its threshold
+             */
+            numbers: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Opened At */
+            opened_at: string;
+            /** @description null: all asked nodes have measured the version */
+            provisional?: components["schemas"]["Provisional"] | null;
+            /** Reports */
+            reports: number;
+            /** Seconds */
+            seconds: number;
+            /**
+             * Total Bytes
+             * @description both directions, from the start of the job to the end of that round
+             */
+            total_bytes: number;
+            /**
+             * Up Bytes
+             * @description of the round that made it, and of earlier rounds that retention has merged
+             */
+            up_bytes: number;
+            /** Weight */
+            weight: number;
+            /** Why */
+            why: string;
+        };
+        /**
+         * WelcomeView
+         * @description The settings of the coordinator that its nodes follow.
+         */
+        WelcomeView: {
+            /** Heartbeat S */
+            heartbeat_s: number;
             /** Lease S */
             lease_s: number;
             /** Name */
@@ -4453,29 +4437,12 @@ export interface components {
             protocol: number;
             /**
              * Targets
-             * @description whether bodies have addresses of their own: …/bodies/{digest}/target
+             * @description whether blobs have presigned URLs: …/blobs/{digest}/presign
              * @default false
              */
             targets?: boolean;
             /** Wait S Max */
             wait_s_max: number;
-        };
-        /**
-         * Why
-         * @description A reason, for the record; and for a stop, when.
-         */
-        Why: {
-            /**
-             * When
-             * @default now
-             * @enum {string}
-             */
-            when?: "now" | "round";
-            /**
-             * Why
-             * @default
-             */
-            why?: string;
         };
     };
     responses: {
@@ -4499,8 +4466,8 @@ export interface operations {
     list_alerts_api_v1_alerts_get: {
         parameters: {
             query?: {
-                /** @description only those that are not over */
-                standing?: boolean;
+                /** @description only those that are not cleared */
+                active?: boolean;
                 /** @description only what is older than this */
                 before?: number | null;
                 limit?: number;
@@ -4517,7 +4484,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Alerts"];
+                    "application/json": components["schemas"]["AlertList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4549,7 +4516,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Alert"];
+                    "application/json": components["schemas"]["AlertView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4565,41 +4532,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    beat_api_v1_beat_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Beat"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            426: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
-    upload_model_api_v1_bodies__digest__put: {
+    upload_model_api_v1_blobs__digest__put: {
         parameters: {
             query?: never;
             header?: never;
@@ -4621,7 +4554,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Body"];
+                    "application/json": components["schemas"]["BlobView"];
                 };
             };
             /** @description It is here now */
@@ -4630,7 +4563,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Body"];
+                    "application/json": components["schemas"]["BlobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4669,47 +4602,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Comparison"];
+                    "application/json": components["schemas"]["RunComparison"];
                 };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
-    check_api_v1_drafts_check_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Draft"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Checked"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -4731,7 +4630,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Enrolment"];
+                "application/json": components["schemas"]["EnrolmentRequest"];
             };
         };
         responses: {
@@ -4741,7 +4640,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Enrolled"];
+                    "application/json": components["schemas"]["CredentialView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4780,7 +4679,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Failures"];
+                    "application/json": components["schemas"]["FailureList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4795,6 +4694,40 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    heartbeat_api_v1_heartbeat_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HeartbeatRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     hello_api_v1_hello_post: {
         parameters: {
             query?: never;
@@ -4804,7 +4737,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Hello"];
+                "application/json": components["schemas"]["HelloRequest"];
             };
         };
         responses: {
@@ -4814,7 +4747,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Welcome"];
+                    "application/json": components["schemas"]["WelcomeView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4850,7 +4783,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Jobs"];
+                    "application/json": components["schemas"]["JobList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4875,7 +4808,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewJob"];
+                "application/json": components["schemas"]["JobRequest"];
             };
         };
         responses: {
@@ -4885,7 +4818,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4919,7 +4852,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4978,7 +4911,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Settings"];
+                "application/json": components["schemas"]["JobSettingsRequest"];
             };
         };
         responses: {
@@ -4988,7 +4921,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5005,47 +4938,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    bands_api_v1_jobs__job__bands_get: {
-        parameters: {
-            query?: {
-                /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
-                metric?: string;
-                /** @description only from this round on */
-                since?: number;
-                /** @description thin to so many columns */
-                points?: number;
-            };
-            header?: never;
-            path: {
-                job: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Bands"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
-    download_api_v1_jobs__job__bodies__digest__get: {
+    download_api_v1_jobs__job__blobs__digest__get: {
         parameters: {
             query?: never;
             header?: never;
@@ -5099,7 +4992,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    upload_api_v1_jobs__job__bodies__digest__put: {
+    upload_api_v1_jobs__job__blobs__digest__put: {
         parameters: {
             query?: never;
             header?: never;
@@ -5122,7 +5015,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Body"];
+                    "application/json": components["schemas"]["BlobView"];
                 };
             };
             /** @description It is here now */
@@ -5131,7 +5024,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Body"];
+                    "application/json": components["schemas"]["BlobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5150,7 +5043,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    uploaded_api_v1_jobs__job__bodies__digest__head: {
+    head_blob_api_v1_jobs__job__blobs__digest__head: {
         parameters: {
             query?: never;
             header?: never;
@@ -5192,7 +5085,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    download_target_api_v1_jobs__job__bodies__digest__target_get: {
+    download_target_api_v1_jobs__job__blobs__digest__presign_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -5211,7 +5104,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Target"];
+                    "application/json": components["schemas"]["PresignView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5229,7 +5122,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    upload_target_api_v1_jobs__job__bodies__digest__target_post: {
+    upload_target_api_v1_jobs__job__blobs__digest__presign_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -5242,7 +5135,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["UploadSize"];
+                "application/json": components["schemas"]["PresignRequest"];
             };
         };
         responses: {
@@ -5252,7 +5145,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Target"];
+                    "application/json": components["schemas"]["PresignView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5270,11 +5163,50 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    list_events_api_v1_jobs__job__events_get: {
+        parameters: {
+            query?: {
+                /** @description only what is newer than this */
+                after?: number;
+                limit?: number;
+                /** @description only events of these kinds */
+                kind?: ("decision" | "mode" | "node" | "refusal" | "state" | "warning")[];
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobEvents"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     export_api_v1_jobs__job__export_get: {
         parameters: {
             query?: {
                 /** @description only lines of these types; none: all */
-                what?: ("job" | "version" | "traffic" | "report" | "note" | "failure")[];
+                what?: ("job" | "version" | "traffic" | "report" | "job_event" | "failure")[];
             };
             header?: never;
             path: {
@@ -5381,50 +5313,6 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    heat_api_v1_jobs__job__heat_get: {
-        parameters: {
-            query?: {
-                /** @description only clients whose names come after this */
-                after?: string;
-                /** @description clients */
-                limit?: number;
-                /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
-                metric?: string;
-                /** @description only from this round on */
-                since?: number;
-                /** @description thin to so many columns */
-                points?: number;
-            };
-            header?: never;
-            path: {
-                job: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Heat"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
     influence_of_api_v1_jobs__job__influence_get: {
         parameters: {
             query?: never;
@@ -5469,7 +5357,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Return"];
+                "application/json": components["schemas"]["RejoinRequest"];
             };
         };
         responses: {
@@ -5497,46 +5385,6 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    knock_api_v1_jobs__job__knock_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                job: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Knock"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Lease"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            426: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
     promote_api_v1_jobs__job__labels__name__put: {
         parameters: {
             query?: never;
@@ -5550,7 +5398,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Promotion"];
+                "application/json": components["schemas"]["PromotionRequest"];
             };
         };
         responses: {
@@ -5560,7 +5408,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5600,7 +5448,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5737,7 +5585,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Models"];
+                    "application/json": components["schemas"]["ModelList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5806,43 +5654,6 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    moved_api_v1_jobs__job__moved_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                job: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Moved"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            426: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
     job_nodes_api_v1_jobs__job__nodes_get: {
         parameters: {
             query?: never;
@@ -5876,7 +5687,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    line_api_v1_jobs__job__nodes__node__line_get: {
+    series_api_v1_jobs__job__nodes__node__reports_series_get: {
         parameters: {
             query?: {
                 /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
@@ -5901,7 +5712,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Line"];
+                    "application/json": components["schemas"]["NodeSeries"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5913,90 +5724,6 @@ export interface operations {
             415: components["responses"]["Problem"];
             421: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
-    notes_api_v1_jobs__job__notes_get: {
-        parameters: {
-            query?: {
-                /** @description only what is newer than this */
-                after?: number;
-                limit?: number;
-                /** @description only notes of these kinds */
-                kind?: ("decision" | "mode" | "node" | "refusal" | "state" | "warning")[];
-            };
-            header?: never;
-            path: {
-                job: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Notes"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
-    papers_api_v1_jobs__job__papers_get: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description the roster's version that is held, in quotes */
-                "if-none-match"?: string;
-            };
-            path: {
-                job: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Papers"];
-                };
-            };
-            /** @description No news */
-            304: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            426: components["responses"]["Problem"];
             431: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
@@ -6012,7 +5739,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Why"];
+                "application/json": components["schemas"]["ReasonRequest"];
             };
         };
         responses: {
@@ -6022,7 +5749,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6039,7 +5766,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    peering_api_v1_jobs__job__peering_post: {
+    peering_api_v1_jobs__job__peer_status_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -6050,7 +5777,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Peering"];
+                "application/json": components["schemas"]["PeerStatusReport"];
             };
         };
         responses: {
@@ -6109,7 +5836,47 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    readmission_api_v1_jobs__job__readmission_post: {
+    ping_api_v1_jobs__job__ping_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CoordinatorPingRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeaseView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    re_enrol_api_v1_jobs__job__re_enrol_post: {
         parameters: {
             query: {
                 /** @description the coordinator's, as the node knows it */
@@ -6123,7 +5890,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Readmission"];
+                "application/json": components["schemas"]["ReenrolmentRequest"];
             };
         };
         responses: {
@@ -6133,7 +5900,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Readmitted"];
+                    "application/json": components["schemas"]["ReenrolmentView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6158,7 +5925,7 @@ export interface operations {
                 life?: number;
                 /** @description a Poll waits so long for something new */
                 wait_s?: number;
-                /** @description the order in hand, which is not new: BOOT.N.REV */
+                /** @description the task in hand, which is not new: BOOT.N.REV */
                 held?: string;
             };
             header?: never;
@@ -6220,7 +5987,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Reports"];
+                    "application/json": components["schemas"]["ReportList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6275,6 +6042,90 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    heatmap_api_v1_jobs__job__reports_heatmap_get: {
+        parameters: {
+            query?: {
+                /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
+                metric?: string;
+                /** @description only from this round on */
+                since?: number;
+                /** @description thin to so many columns */
+                points?: number;
+                /** @description only clients whose names come after this */
+                after?: string;
+                /** @description clients */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Heatmap"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    quantiles_api_v1_jobs__job__reports_quantiles_get: {
+        parameters: {
+            query?: {
+                /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
+                metric?: string;
+                /** @description only from this round on */
+                since?: number;
+                /** @description thin to so many columns */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quantiles"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     resume_api_v1_jobs__job__resume_post: {
         parameters: {
             query?: never;
@@ -6286,7 +6137,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Why"];
+                "application/json": components["schemas"]["ReasonRequest"];
             };
         };
         responses: {
@@ -6296,7 +6147,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6336,7 +6187,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Round"];
+                    "application/json": components["schemas"]["RoundTimeline"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6399,7 +6250,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Why"];
+                "application/json": components["schemas"]["ReasonRequest"];
             };
         };
         responses: {
@@ -6409,7 +6260,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6445,7 +6296,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Move"];
+                    "application/json": components["schemas"]["SwitchPreview"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6473,7 +6324,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Switch"];
+                "application/json": components["schemas"]["SwitchRequest"];
             };
         };
         responses: {
@@ -6483,7 +6334,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6511,7 +6362,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Tags"];
+                "application/json": components["schemas"]["TagsRequest"];
             };
         };
         responses: {
@@ -6521,7 +6372,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Job"];
+                    "application/json": components["schemas"]["JobView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6557,7 +6408,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Traffic"];
+                    "application/json": components["schemas"]["JobTraffic"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6569,6 +6420,88 @@ export interface operations {
             415: components["responses"]["Problem"];
             421: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    record_transfer_api_v1_jobs__job__transfers_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TransferRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    get_trust_documents_api_v1_jobs__job__trust_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the roster's version that is held, in quotes */
+                "if-none-match"?: string;
+            };
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrustDocumentsView"];
+                };
+            };
+            /** @description No news */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            426: components["responses"]["Problem"];
             431: components["responses"]["Problem"];
             "5XX": components["responses"]["Problem"];
         };
@@ -6595,13 +6528,77 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Versions"];
+                    "application/json": components["schemas"]["VersionList"];
                 };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    check_api_v1_jobs_validate_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobDraft"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DraftCheck"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    leader_api_v1_leader_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeaderView"] | null;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -6688,7 +6685,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ShownLines"];
+                "application/json": components["schemas"]["LogUpload"];
             };
         };
         responses: {
@@ -6698,7 +6695,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Taken"];
+                    "application/json": components["schemas"]["LogReceipt"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6769,7 +6766,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Nodes"];
+                    "application/json": components["schemas"]["NodeList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6869,7 +6866,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Node"];
+                    "application/json": components["schemas"]["NodeView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6906,7 +6903,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Reports"];
+                    "application/json": components["schemas"]["ReportList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6951,36 +6948,6 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
-            411: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            421: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            431: components["responses"]["Problem"];
-            "5XX": components["responses"]["Problem"];
-        };
-    };
-    owner_api_v1_owner_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Owner"] | null;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -7038,7 +7005,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Session"];
+                    "application/json": components["schemas"]["SessionView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7061,7 +7028,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SignIn"];
+                "application/json": components["schemas"]["SignInRequest"];
             };
         };
         responses: {
@@ -7194,7 +7161,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Tokens"];
+                    "application/json": components["schemas"]["TokenList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7218,7 +7185,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewToken"];
+                "application/json": components["schemas"]["TokenRequest"];
             };
         };
         responses: {
@@ -7228,7 +7195,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Token"];
+                    "application/json": components["schemas"]["TokenView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7324,7 +7291,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Release"];
+                    "application/json": components["schemas"]["ReleaseView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7341,7 +7308,7 @@ export interface operations {
         parameters: {
             query?: {
                 wait_s?: number;
-                /** @description orders in hand: JOB:BOOT.N.REV */
+                /** @description tasks in hand: JOB:BOOT.N.REV */
                 held?: string[];
                 /** @description only these jobs */
                 job?: string[];

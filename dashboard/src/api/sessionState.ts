@@ -1,4 +1,4 @@
-/** Whether the coordinator has asked for a session before it shows anything, and whether somebody wants to sign in. */
+/** State of the session: whether the coordinator requires one, and whether the sign-in form is open. */
 import { useSyncExternalStore } from "react";
 
 class Flag {
@@ -19,13 +19,12 @@ class Flag {
   };
 }
 
-const closed = new Flag();
-const asked = new Flag();
+const signInRequired = new Flag();
+const signInOpen = new Flag();
 
-export const setGateClosed = closed.set;
-export const useGateClosed = (): boolean => useSyncExternalStore(closed.subscribe, closed.get);
+export const setSignInRequired = signInRequired.set;
+export const useSignInRequired = (): boolean => useSyncExternalStore(signInRequired.subscribe, signInRequired.get);
 
-/** Opens the form in which one signs in, above everything else. */
-export const askToSignIn = (): void => asked.set(true);
-export const endSignIn = (): void => asked.set(false);
-export const useSignInAsked = (): boolean => useSyncExternalStore(asked.subscribe, asked.get);
+export const openSignIn = (): void => signInOpen.set(true);
+export const closeSignIn = (): void => signInOpen.set(false);
+export const useSignInOpen = (): boolean => useSyncExternalStore(signInOpen.subscribe, signInOpen.get);

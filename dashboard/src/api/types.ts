@@ -1,51 +1,47 @@
-/**
- * What the pages work with: the API's nouns, as `schema.d.ts` has them from the coordinator's OpenAPI document, after
- * `revive.ts` has made their numbers and times usable.
- */
+/** Types of the API, from the coordinator's OpenAPI document (`schema.d.ts`), after `decode.ts`. */
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];
 
-/** As they come, before `revive.ts`. */
-export type RawJob = Schemas["Job"];
-export type RawVersion = Schemas["Version"];
+/** Not decoded yet. */
+export type RawJob = Schemas["JobView"];
+export type RawVersion = Schemas["VersionView"];
 export type RawNode = Schemas["JobNode"];
-export type FleetNode = Schemas["Node"];
-export type FleetPage = Schemas["Nodes"];
-export type JobPage = Schemas["Jobs"];
+export type FleetNode = Schemas["NodeView"];
+export type NodeListPage = Schemas["NodeList"];
+export type JobListPage = Schemas["JobList"];
 export type NodeDetail = Schemas["NodeDetail"];
 export type SystemHistory = Schemas["SystemHistory"];
-export type Note = Schemas["Note"];
-export type Failure = Schemas["Failure"];
-export type Alert = Schemas["Alert"];
-export type Owner = Schemas["Owner"];
+export type JobEvent = Schemas["JobEventView"];
+export type Failure = Schemas["FailureView"];
+export type Alert = Schemas["AlertView"];
+export type Leader = Schemas["LeaderView"];
 export type LogLine = Schemas["LogLine"];
-export type RawPeer = Schemas["PeerRow"];
-export type RawPeerNews = Schemas["PeerNews"];
+export type RawPeer = Schemas["PeerView"];
+export type RawPeerUpdate = Schemas["PeerUpdateView"];
 export type RawPeers = Schemas["JobPeers"];
-export type Move = Schemas["Move"];
-export type Mistake = Schemas["Mistake"];
-export type Checked = Schemas["Checked"];
+export type SwitchPreview = Schemas["SwitchPreview"];
+export type FieldError = Schemas["FieldError"];
 export type TrafficRow = Schemas["TrafficRow"];
-export type PeersPoint = Schemas["PeersPoint"];
+export type PeersPoint = Schemas["ConsensusPoint"];
 
-/** An event of the stream: its name, and what its data is once it was parsed. */
+/** Events of the stream, and their data. */
 export type StreamEvent = Schemas["StreamEvent"];
 export type EventData<E extends StreamEvent["event"]> = Extract<StreamEvent, { event: E }>["data"];
 
 export type JobState = RawJob["state"];
 export type NodeState = RawNode["state"];
 export type PeerState = NonNullable<RawPeer["state"]>;
-export type Liveness = Schemas["Edge"]["state"];
+export type LinkState = Schemas["PeerLinkView"]["state"];
 export type Mode = NonNullable<RawJob["mode"]>;
-export type NoteKind = Note["kind"];
+export type JobEventKind = JobEvent["kind"];
 export type TokenRow = Schemas["TokenRow"];
-export type Role = Schemas["Session"]["role"];
+export type Role = Schemas["SessionView"]["role"];
 
-/** An accuracy that does not rest on all nodes that were asked yet. */
+/** The number of nodes on which a provisional metric is based. */
 export type Provisional = Schemas["Provisional"];
 
-/** Metrics by name, such as "eval/accuracy". A value may be NaN or infinite: the run diverged there. */
+/** Metrics by name, such as "eval/accuracy". NaN and infinite values mean that the run diverged. */
 export type Metrics = Readonly<Record<string, number>>;
 
 export interface Job
@@ -54,86 +50,86 @@ export interface Job
     "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels" | "idle" | "measured" | "provisional" | "headline" | "members"
   > {
   mode: Mode;
-  /** No node works for it, and none will before what `state_why` says has come. */
+  /** True if no node works for the job until the event in `state_why`. */
   idle: boolean;
-  /** When that changed last; null: never yet. */
+  /** Time of the last change of the mode; null: it has never changed. */
   mode_since: string | null;
   metrics: Metrics;
-  /** The version that these are about; null: none has any. */
+  /** The version of the metrics; null: there are none. */
   measured: number | null;
   provisional: Provisional | null;
-  /** What a reader wants to know first, in a sentence. */
+  /** The job's situation in one sentence. */
   headline: string;
-  /** Nodes that have joined; `nodes` are those that take part. */
+  /** Number of nodes that have joined; `nodes` counts those that participate. */
   members: number;
   tags: string[];
   /** Promoted versions, by label. */
   labels: Readonly<Record<string, number>>;
-  /** When the job is expected to end, in milliseconds of this browser's clock. */
+  /** Expected end, in milliseconds of this browser's clock. */
   eta_at: number | null;
 }
 
 export interface Version extends Omit<RawVersion, "metrics" | "numbers" | "provisional"> {
   metrics: Metrics;
-  /** null: no node that was asked is still to measure it. */
+  /** null: all nodes that were asked have evaluated the version. */
   provisional: Provisional | null;
-  /** What the schedule keeps from here on, such as "delta". */
+  /** Numbers of the schedule, such as "delta". */
   numbers: Metrics;
 }
 
 export interface JobNode extends Omit<RawNode, "metrics" | "losses" | "left_out" | "deadlines" | "deadlines_missed"> {
   metrics: Metrics;
-  /** Why it takes no part; empty: it does. */
+  /** The reason why the node is excluded; empty: it participates. */
   left_out: string;
-  /** Of the last rounds that had asked it, at most ten. */
+  /** Deadlines of the last rounds (at most ten), and those that the node missed. */
   deadlines: number;
   deadlines_missed: number;
-  /** Of its last reports, oldest first. */
+  /** Losses of the last reports, oldest first. */
   losses: number[];
-  /** When it was last heard, in milliseconds of this browser's clock; null if never since the coordinator started. */
-  seen_at: number | null;
+  /** Time of the last contact, in milliseconds of this browser's clock; null: none since the coordinator started. */
+  last_seen_at: number | null;
 }
 
-/** How a peer sees another, and what they have exchanged since its process began. */
-export type Contact = Required<Schemas["Edge"]>;
+/** A peer's view of another peer, and their exchanges since its process started. */
+export type PeerLink = Required<Schemas["PeerLinkView"]>;
 
 /**
- * A node as its job's other nodes know it. What it has not told yet is null or empty. Names of nodes are looked up in
- * maps: an object would answer for a node called "constructor", too.
+ * A node in gossip mode, as it reports itself. Unknown values are null or empty. Node names are keys of maps, because
+ * an object would have a value for a node called "constructor".
  */
 export interface Peer {
   name: string;
-  /** Whether others can call it. */
+  /** True if other peers can connect to it. */
   inbound: boolean;
   state: PeerState | null;
-  /** When that changed last, as the coordinator heard of it; null: it has told nothing yet. */
+  /** Time of the last change of the state; null: it has not reported yet. */
   state_since: string | null;
-  /** When it told this, in milliseconds of this browser's clock. */
-  told_at: number | null;
+  /** Time of the report, in milliseconds of this browser's clock. */
+  reported_at: number | null;
   term: number | null;
   round: number | null;
   weight: number | null;
-  /** What its last local round has measured. */
+  /** Metrics of the last local round. */
   metrics: Metrics;
-  /** By peer, the local rounds that its model holds. */
-  seen: ReadonlyMap<string, number>;
-  /** Of all local rounds, the share that its model holds. */
+  /** By peer, the number of its local rounds that the model contains. */
+  rounds_held: ReadonlyMap<string, number>;
+  /** The share of all local rounds that the model contains. */
   coverage: number | null;
-  contacts: ReadonlyMap<string, Contact>;
+  links: ReadonlyMap<string, PeerLink>;
   refused: ReadonlyMap<string, number>;
-  /** With whom it begins nothing, for what they have sent. */
+  /** Peers with which it starts no exchange, because of their messages. */
   quarantine: readonly string[];
-  /** Of the bytes that it may send and receive among peers; null: any number. */
-  budget: Required<Schemas["Budget"]> | null;
+  /** Limit on the bytes exchanged with peers; null: none. */
+  budget: Required<Schemas["ByteBudgetView"]> | null;
 }
 
-/** What a peer has told lately. If it is partial, `seen` and `contacts` have only whom something has changed of. */
-export interface PeerNews extends Peer {
+/** An update of a peer. If it is partial, `rounds_held` and `links` contain only changed entries. */
+export interface PeerUpdate extends Peer {
   partial: boolean;
 }
 
 export interface JobPeers {
-  /** Version of the roster; null: none was signed. */
+  /** Version of the signed roster; null: there is none. */
   roster: number | null;
   peers: Peer[];
   now: PeersPoint | null;
@@ -145,10 +141,11 @@ export interface ModelRow extends Omit<Schemas["ModelRow"], "metrics"> {
   metrics: Metrics;
 }
 
-export type RawComparison = Schemas["Comparison"];
-export type RawHeat = Schemas["Heat"];
-export type RawBands = Schemas["Bands"];
-export type Round = Schemas["Round"];
-export type ClientInRound = Schemas["ClientInRound"];
-export type Phases = Schemas["Phases"];
+export type RawComparison = Schemas["RunComparison"];
+export type RawHeat = Schemas["Heatmap"];
+export type RawBands = Schemas["Quantiles"];
+export type Round = Schemas["RoundTimeline"];
+export type ClientInRound = Schemas["NodeInRound"];
+export type Phases = Schemas["ReportPhases"];
 export type ReportRow = Schemas["ReportRow"];
+export type NodeInfluence = Schemas["NodeInfluence"];

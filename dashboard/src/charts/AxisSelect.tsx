@@ -1,4 +1,4 @@
-import type { Unit } from "../format/unit";
+import type { Unit } from "../domain/unit";
 import { AXES, axisLabel, type Axis } from "./axis";
 
 interface Props<A extends Axis> {
@@ -6,14 +6,14 @@ interface Props<A extends Axis> {
   unit: Unit;
   onChange: (axis: A) => void;
   axes?: readonly A[];
-  /** Whether to say that time and bytes are counted from the start of each run. */
+  /** True if time and bytes are labelled as counted from the start of each run. */
   fromStart?: boolean;
 }
 
-/** What charts are drawn along: rounds or versions, time, or bytes. */
-export function AxisChoice<A extends Axis>({ axis, unit, onChange, axes = AXES as readonly Axis[] as readonly A[], fromStart }: Props<A>) {
+/** Selection of the x axis: rounds or versions, time, or bytes. */
+export function AxisSelect<A extends Axis>({ axis, unit, onChange, axes = AXES as readonly Axis[] as readonly A[], fromStart }: Props<A>) {
   return (
-    <div className="segments" role="radiogroup" aria-label="Along">
+    <div className="segments" role="radiogroup" aria-label="X axis">
       {axes.map((option) => (
         <label key={option} data-testid={`axis-${option}`}>
           <input

@@ -1,36 +1,37 @@
 import { useRef, type ReactNode } from "react";
-import { useListed } from "../router";
+import { useListItem } from "../router/router";
 import { Icon } from "../ui/Icon";
-import { save } from "./csv";
-import type { KeptZoom } from "./zoom";
+import { saveFile } from "./csv";
+import type { ChartZoom } from "./useZoom";
 
 interface Props {
   title: string;
-  /** What the picture shows, for those who cannot see it; null where its parts say so themselves. */
+  /** Text alternative of the chart; null if its parts have their own. */
   label: string | null;
   testId: string;
-  readout: ReactNode;
+  legend: ReactNode;
   plot: ReactNode;
   table: () => ReactNode;
+  /** Shown instead of the chart if it has no data. */
   empty: string | null;
   height: number;
-  /** The whole data, for a file. */
+  /** Return the complete data, for a file. */
   csv: () => string;
-  /** The zoom that the chart has by itself; while it has one, a button undoes it. */
-  zoom?: Pick<KeptZoom, "range" | "showAll">;
+  /** The chart's own zoom; a button resets it. */
+  zoom?: Pick<ChartZoom, "range" | "reset">;
 }
 
-const PICTURES = ["png", "svg"] as const;
+const IMAGE_FORMATS = ["png", "svg"] as const;
 
-/** A chart with its title, its figures in words, and the same data as a table on demand. */
-export function ChartFrame({ title, label, testId, readout, plot, table, empty, height, csv, zoom }: Props) {
-  const [asTable, setAsTable] = useListed("tables", testId);
+/** Frame of a chart: title, legend, buttons to save it, and the same data as a table. */
+export function ChartFrame({ title, label, testId, legend, plot, table, empty, height, csv, zoom }: Props) {
+  const [isTable, setIsTable] = useListItem("tables", testId);
   const figure = useRef<HTMLElement>(null);
-  const saveAs = async (kind: "svg" | "png") => {
+  const saveImage = async (format: "svg" | "png") => {
     if (figure.current === null) return;
-    const { pngOf, svgOf } = await import("./picture");
-    const svg = await svgOf(figure.current, title);
-    save(title, kind === "svg" ? svg : await pngOf(svg), kind);
+    const { figureToSvg, svgToPng } = await import("./exportImage");
+    const svg = await figureToSvg(figure.current, title);
+    saveFile(title, format === "svg" ? svg : await svgToPng(svg), format);
   };
   return (
     <figure ref={figure} className="chart" data-testid={testId}>
@@ -42,10 +43,10 @@ export function ChartFrame({ title, label, testId, readout, plot, table, empty, 
               <button
                 type="button"
                 className="quiet-button icon-only"
-                aria-label={`${title}: show all`}
-                title="Show all"
-                data-testid="show-all"
-                onClick={zoom.showAll}
+                aria-label={`${title}: reset zoom`}
+                title="Reset zoom"
+                data-testid="reset-zoom"
+                onClick={zoom.reset}
               >
                 <Icon name="zoom" />
               </button>
@@ -55,42 +56,42 @@ export function ChartFrame({ title, label, testId, readout, plot, table, empty, 
               className="quiet-button icon-only"
               aria-label={`${title}: save as CSV`}
               title="Save as CSV"
-              onClick={() => save(title, csv())}
+              onClick={() => saveFile(title, csv())}
             >
               <Icon name="save" />
             </button>
-            {!asTable &&
-              PICTURES.map((kind) => (
+            {!isTable &&
+              IMAGE_FORMATS.map((format) => (
                 <button
-                  key={kind}
+                  key={format}
                   type="button"
                   className="quiet-button save-picture"
-                  aria-label={`${title}: save as ${kind.toUpperCase()}`}
-                  title={`Save as ${kind.toUpperCase()}`}
-                  onClick={() => void saveAs(kind)}
+                  aria-label={`${title}: save as ${format.toUpperCase()}`}
+                  title={`Save as ${format.toUpperCase()}`}
+                  onClick={() => void saveImage(format)}
                 >
-                  {kind.toUpperCase()}
+                  {format.toUpperCase()}
                 </button>
               ))}
             <button
               type="button"
               className="quiet-button icon-only"
-              aria-pressed={asTable}
+              aria-pressed={isTable}
               aria-label={`${title}: show as table`}
-              title={asTable ? "Show as chart" : "Show as table"}
-              onClick={() => setAsTable(!asTable)}
+              title={isTable ? "Show as chart" : "Show as table"}
+              onClick={() => setIsTable(!isTable)}
             >
-              <Icon name={asTable ? "chart" : "table"} />
+              <Icon name={isTable ? "chart" : "table"} />
             </button>
           </div>
         )}
-        <div className="readout">{readout}</div>
+        <div className="readout">{legend}</div>
       </figcaption>
       {empty !== null ? (
         <div className="chart-empty" style={{ height }}>
           {empty}
         </div>
-      ) : asTable ? (
+      ) : isTable ? (
         <div className="chart-table" style={{ height }} tabIndex={0} role="region" aria-label={`${title}, as a table`}>
           {table()}
         </div>

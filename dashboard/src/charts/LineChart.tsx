@@ -1,98 +1,113 @@
-import { useCallback, useMemo, useRef, useState } from "react";
+import { useMemo } from "react";
 import type uPlot from "uplot";
 import type { Version } from "../api/types";
-import { colourOf, namesIn, toldTogether, wordsFor } from "../format/metric";
-import { count, figure, percent, plural } from "../format/number";
-import { capital, type Unit } from "../format/unit";
-import { clientMetric, type Spread } from "../clients/spread";
-import { axisLabel, place, type Axis } from "./axis";
+import { clientMetric, latestComparableVersion, metricLabel, metricNamesIn, seriesIndex } from "../domain/metrics";
+import type { Unit } from "../domain/unit";
+import { formatCount, formatNumber, formatPercent, plural } from "../format/number";
+import { capitalize } from "../format/text";
+import { axisLabel, describePoint, type Axis } from "./axis";
 import { ChartFrame } from "./ChartFrame";
-import { lineOptions } from "./lineOptions";
-import { LineReadout, newest, SpreadReadout } from "./LineReadout";
-import type { Look } from "./look";
-import type { Pick } from "./picking";
-import { Plot } from "./Plot";
-import { buildLines, none, withLine } from "./series";
-import { smooth, SMOOTHING } from "./smooth";
+import type { OnPointClick } from "./clickPlugin";
+import type { ClientSpread } from "./clientSpread";
+import { latestWith, LineLegend, SpreadLegend } from "./LineLegend";
+import { lineOptions, METRICS_SYNC } from "./lineOptions";
+import { addLine, buildLines, emptyLine } from "./series";
 import { seriesCsv, SeriesTable } from "./SeriesTable";
-import { useTokens } from "./tokens";
-import type { KeptZoom } from "./zoom";
+import { smooth, SMOOTHING_WEIGHTS } from "./smoothing";
+import { useChart, useLatest } from "./useChart";
+import type { ChartSettings } from "./useChartSettings";
+import type { ChartZoom } from "./useZoom";
 
 interface Props {
-  /** The kind of metric. */
-  what: string;
-  /** Those that are drawn. */
+  /** The kind of metric, such as "accuracy". */
+  kind: string;
+  /** The versions that are drawn. */
   versions: Version[];
-  /** All that are known, for a table and a file. */
-  whole: () => { versions: Version[]; spread: Spread | undefined };
-  look: Look;
+  /** Return all known versions, for the table and the file. */
+  allData: () => { versions: Version[]; spread: ClientSpread | undefined };
+  settings: ChartSettings;
   unit: Unit;
-  zoom: KeptZoom;
-  /** How clients lie around the first line that they report themselves. */
-  spread: Spread | undefined;
-  onPick: Pick;
+  zoom: ChartZoom;
+  /** The clients' values of the first metric that nodes report. */
+  spread: ClientSpread | undefined;
+  onPointClick: OnPointClick;
 }
 
 const HEIGHT = 216;
-const titleOf = (what: string): string => capital(what.replaceAll("_", " "));
-const writing = (what: string) => (what === "accuracy" ? (value: number | undefined) => percent(value) : figure);
+const titleOf = (kind: string): string => capitalize(kind.replaceAll("_", " "));
+const formatOf = (kind: string) => (kind === "accuracy" ? (value: number | undefined) => formatPercent(value) : formatNumber);
 
-/** All metrics of one kind over the run. */
-export function LineChart({ what, versions, whole, look, unit, zoom: { zoom, keep }, spread, onPick }: Props) {
-  const tokens = useTokens();
-  const { axis } = look;
-  const [pointed, setPointed] = useState<number | null>(null);
-  const joined = namesIn(what, versions).join("\n");
+/** Chart of all metrics of one kind over a run. */
+export function LineChart({ kind, versions, allData, settings, unit, zoom, spread, onPointClick }: Props) {
+  const { axis, smoothing } = settings;
+  const joined = metricNamesIn(kind, versions).join("\n");
   const names = useMemo(() => (joined === "" ? [] : joined.split("\n")), [joined]);
   const lines = useMemo(() => buildLines(versions, names, axis), [versions, names, axis]);
-  const weight = SMOOTHING[look.smoothing];
-  const around = useMemo(() => [spread?.high, spread?.low, spread?.alone].map((line) => line ?? none(lines)), [lines, spread]);
+  const weight = SMOOTHING_WEIGHTS[smoothing];
   const data = useMemo(() => {
     const smoothed = weight > 0 ? lines.y.map((line) => smooth(line, weight)) : [];
-    return [lines.x, ...lines.y, ...smoothed, ...around] as uPlot.AlignedData;
-  }, [lines, weight, around]);
-  const current = useRef({ marked: lines, onPick });
-  // Before any effect of this redraw: the plot asks for the marks of the data that it is about to get.
-  current.current = { marked: withLine(lines, spread?.alone), onPick };
-  const make = useCallback(
-    (width: number, height: number) => {
-      const lines = () => current.current.marked;
-      const pick: Pick = (...where) => current.current.onPick(...where);
-      const settings = { what, names, look, tokens, zoom, lines, onZoom: keep, onPoint: setPointed, onPick: pick };
-      return lineOptions(settings, width, height);
+    const spreadLines = [spread?.high, spread?.low, spread?.highlighted].map((line) => line ?? emptyLine(lines));
+    return [lines.x, ...lines.y, ...smoothed, ...spreadLines] as uPlot.AlignedData;
+  }, [lines, weight, spread]);
+  const latest = useLatest({ lines: addLine(lines, spread?.highlighted), onPointClick });
+  const { plot, pointed } = useChart(
+    {
+      data,
+      height: HEIGHT,
+      sync: METRICS_SYNC,
+      zoom,
+      options: (tokens) =>
+        lineOptions(
+          {
+            kind,
+            names,
+            settings,
+            zoom: zoom.zoom,
+            lines: () => latest.current.lines,
+            onPointClick: (...point) => latest.current.onPointClick(...point),
+          },
+          tokens,
+        ),
     },
-    [tokens, look, what, names, zoom, keep],
+    [kind, names, settings],
   );
-  const at = pointed === null ? toldTogether(names, versions) : versions[pointed];
-  const write = writing(what);
+  const at = pointed === null ? latestComparableVersion(names, versions) : versions[pointed];
+  const format = formatOf(kind);
   return (
     <ChartFrame
-      title={titleOf(what)}
-      testId={`chart-${what}`}
-      label={describe(what, versions, names, axis, unit)}
+      title={titleOf(kind)}
+      testId={`chart-${kind}`}
+      label={describe(kind, versions, names, axis, unit)}
       height={HEIGHT}
-      empty={names.length === 0 ? `No ${what} has been reported yet.` : null}
-      readout={
+      empty={names.length === 0 ? `No ${kind} has been reported yet.` : null}
+      legend={
         <>
-          <LineReadout names={names} at={at} write={write} />
-          {spread && <SpreadReadout spread={spread} at={at === undefined ? null : versions.indexOf(at)} colour={colourOf(clientMetric(names) ?? "")} write={write} />}
+          <LineLegend names={names} at={at} format={format} />
+          {spread && (
+            <SpreadLegend
+              spread={spread}
+              at={at === undefined ? null : versions.indexOf(at)}
+              colour={seriesIndex(clientMetric(names) ?? "")}
+              format={format}
+            />
+          )}
           <span className="readout-place">
-            {at && place(at, axis, unit)}
-            {at?.provisional && ` · ${count(at.provisional.reported)} of ${plural(at.provisional.asked, "node")}`}
+            {at && describePoint(at, axis, unit)}
+            {at?.provisional && ` · ${formatCount(at.provisional.reported)} of ${plural(at.provisional.asked, "node")}`}
           </span>
         </>
       }
-      plot={<Plot make={make} data={data} height={HEIGHT} />}
-      table={() => <SeriesTable {...whole()} names={names} unit={unit} write={write} />}
-      csv={() => seriesCsv(whole().versions, names, unit, whole().spread)}
+      plot={plot}
+      table={() => <SeriesTable {...allData()} names={names} unit={unit} format={format} />}
+      csv={() => seriesCsv(allData().versions, names, unit, allData().spread)}
     />
   );
 }
 
-function describe(what: string, versions: Version[], names: string[], axis: Axis, unit: Unit): string {
+function describe(kind: string, versions: Version[], names: string[], axis: Axis, unit: Unit): string {
   const parts = names.map((name) => {
-    const version = newest(versions, name);
-    return `${wordsFor(name)} ${writing(what)(version?.metrics[name])} at ${unit} ${count(version?.number ?? 0)}`;
+    const version = latestWith(versions, name);
+    return `${metricLabel(name)} ${formatOf(kind)(version?.metrics[name])} at ${unit} ${formatCount(version?.number ?? 0)}`;
   });
-  return `${titleOf(what)} by ${axisLabel(axis, unit).toLowerCase()}: ${parts.join("; ")}`;
+  return `${titleOf(kind)} by ${axisLabel(axis, unit).toLowerCase()}: ${parts.join("; ")}`;
 }

@@ -1,37 +1,38 @@
-import type { Look, useLook } from "./look";
-import { SMOOTHINGS } from "./smooth";
+import { SMOOTHINGS } from "./smoothing";
+import type { ChartSettings, useChartSettings } from "./useChartSettings";
 
-type Props = Pick<ReturnType<typeof useLook>, "setLogX" | "setLogY" | "setSmoothing"> & {
-  look: Look;
-  onScale: () => void;
+type Props = Pick<ReturnType<typeof useChartSettings>, "setLogX" | "setLogY" | "setSmoothing"> & {
+  settings: ChartSettings;
+  /** Called when the x scale changes, which invalidates the zoom. */
+  onScaleChange: () => void;
 };
 
-/** Logarithmic axes and smoothing. */
-export function ChartChoices({ look, setLogX, setLogY, setSmoothing, onScale }: Props) {
+/** Controls of logarithmic axes and smoothing. */
+export function ScaleControls({ settings, setLogX, setLogY, setSmoothing, onScaleChange }: Props) {
   return (
     <div className="chart-choices">
       <label>
         <input
           type="checkbox"
           data-testid="log-x"
-          checked={look.logX}
-          disabled={look.axis === "clock"}
+          checked={settings.logX}
+          disabled={settings.axis === "clock"}
           onChange={(event) => {
-            onScale();
+            onScaleChange();
             setLogX(event.target.checked);
           }}
         />
         log x
       </label>
       <label>
-        <input type="checkbox" data-testid="log-y" checked={look.logY} onChange={(event) => setLogY(event.target.checked)} />
+        <input type="checkbox" data-testid="log-y" checked={settings.logY} onChange={(event) => setLogY(event.target.checked)} />
         log y
       </label>
       <label>
-        smooth{" "}
+        smoothing{" "}
         <select
           data-testid="smooth"
-          value={look.smoothing}
+          value={settings.smoothing}
           onChange={(event) => {
             const chosen = SMOOTHINGS.find((one) => one === event.target.value);
             if (chosen !== undefined) setSmoothing(chosen);

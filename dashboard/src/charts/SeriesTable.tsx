@@ -1,10 +1,12 @@
+import { useMemo } from "react";
 import type { Version } from "../api/types";
-import { wordsFor } from "../format/metric";
-import { bytes, count, DIVERGED, UNKNOWN } from "../format/number";
-import { duration } from "../format/time";
-import type { Spread } from "../clients/spread";
-import { visible } from "../format/text";
-import { capital, type Unit } from "../format/unit";
+import { metricLabel } from "../domain/metrics";
+import type { Unit } from "../domain/unit";
+import { DIVERGED, formatBytes, formatCount, UNKNOWN } from "../format/number";
+import { capitalize, escapeHidden } from "../format/text";
+import { formatDuration } from "../format/time";
+import { Table, type Column } from "../ui/Table";
+import type { ClientSpread } from "./clientSpread";
 import { toCsv } from "./csv";
 import type { Point } from "./series";
 
@@ -12,89 +14,63 @@ interface Props {
   versions: Version[];
   names: string[];
   unit: Unit;
-  spread: Spread | undefined;
-  write: (value: number | undefined) => string;
+  spread: ClientSpread | undefined;
+  format: (value: number | undefined) => string;
 }
 
-/** A chart's data, newest first. */
-export function SeriesTable({ versions, names, unit, spread, write }: Props) {
-  return (
-    <table className="data-table">
-      <thead>
-        <tr>
-          <th scope="col" className="num">
-            {capital(unit)}
-          </th>
-          <th scope="col" className="num">
-            Time
-          </th>
-          <th scope="col" className="num">
-            Bytes
-          </th>
-          {names.map((name) => (
-            <th key={name} scope="col" className="num">
-              {wordsFor(name)}
-            </th>
-          ))}
-          {around(spread).map(([name]) => (
-            <th key={name} scope="col" className="num">
-              <bdi>{visible(name)}</bdi>
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {versions
-          .map((version, index): [Version, number] => [version, index])
-          .reverse()
-          .map(([version, index]) => (
-          <tr key={version.number}>
-            <th scope="row" className="num">
-              {count(version.number)}
-            </th>
-            <td className="num">{duration(version.elapsed_s)}</td>
-            <td className="num">{bytes(version.total_bytes)}</td>
-            {names.map((name) => (
-              <td key={name} className="num">
-                {cell(version.metrics[name], write)}
-              </td>
-            ))}
-            {around(spread).map(([name, values]) => (
-              <td key={name} className="num">
-                {cell(values[index] === null ? NaN : values[index], write)}
-              </td>
-            ))}
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
+interface Row {
+  version: Version;
+  /** The index of the version. */
+  index: number;
 }
 
-/** What lies around the lines, by name. */
-function around(spread: Spread | undefined): [string, Point[]][] {
+/** Table of a chart's data, newest first. */
+export function SeriesTable({ versions, names, unit, spread, format }: Props) {
+  const rows = useMemo(() => versions.map((version, index): Row => ({ version, index })).reverse(), [versions]);
+  const columns: Column<Row>[] = [
+    { title: capitalize(unit), numeric: true, cell: ({ version }) => formatCount(version.number) },
+    { title: "Time", numeric: true, cell: ({ version }) => formatDuration(version.elapsed_s) },
+    { title: "Bytes", numeric: true, cell: ({ version }) => formatBytes(version.total_bytes) },
+    ...names.map((name): Column<Row> => ({
+      title: name,
+      heading: metricLabel(name),
+      numeric: true,
+      cell: ({ version }) => formatCell(version.metrics[name], format),
+    })),
+    ...spreadLines(spread).map(([name, values]): Column<Row> => ({
+      title: `spread ${name}`,
+      heading: <bdi>{escapeHidden(name)}</bdi>,
+      numeric: true,
+      cell: ({ index }) => formatCell(values[index] === null ? NaN : values[index], format),
+    })),
+  ];
+  return <Table columns={columns} rows={rows} rowKey={({ version }) => version.number} />;
+}
+
+/** Return the lines of the clients' spread by name. */
+function spreadLines(spread: ClientSpread | undefined): [string, Point[]][] {
   if (spread === undefined) return [];
   const band: [string, Point[]][] = [
     ["10 % of nodes", spread.low],
     ["90 % of nodes", spread.high],
   ];
-  return spread.name === "" ? band : [...band, [spread.name, spread.alone]];
+  return spread.name === "" ? band : [...band, [spread.name, spread.highlighted]];
 }
 
-/** The same, oldest first, for a file. */
-export const seriesCsv = (versions: Version[], names: string[], unit: Unit, spread: Spread | undefined): string =>
+/** Return a chart's data as CSV, oldest first. */
+export const seriesCsv = (versions: Version[], names: string[], unit: Unit, spread: ClientSpread | undefined): string =>
   toCsv(
-    [unit, "elapsed_s", "total_bytes", ...names, ...around(spread).map(([name]) => name)],
+    [unit, "elapsed_s", "total_bytes", ...names, ...spreadLines(spread).map(([name]) => name)],
     versions.map((version, index) => [
       version.number,
       version.elapsed_s,
       version.total_bytes,
       ...names.map((name) => version.metrics[name]),
-      ...around(spread).map(([, values]) => (values[index] === null ? NaN : values[index])),
+      ...spreadLines(spread).map(([, values]) => (values[index] === null ? NaN : values[index])),
     ]),
   );
 
-function cell(value: number | undefined, write: Props["write"]) {
+function formatCell(value: number | undefined, format: Props["format"]) {
   if (value === undefined) return UNKNOWN;
-  return Number.isFinite(value) ? write(value) : <b className="bad">{`${DIVERGED} (${value})`}</b>;
+  return Number.isFinite(value) ? format(value) : <b className="bad">{`${DIVERGED} (${value})`}</b>;
 }

@@ -1,26 +1,22 @@
 import type { Version } from "../api/types";
-import { namesIn } from "../format/metric";
+import { metricNamesIn } from "../domain/metrics";
 import { sparkPath } from "./sparkPath";
 
-const WIDTH = 104;
-const HEIGHT = 28;
-
-/** The accuracy so far (or the loss, where there is no accuracy), small; the figure beside it says it in words. */
-export function Sparkline({ versions }: { versions: Version[] }) {
-  const [accuracy] = namesIn("accuracy", versions);
-  const name = accuracy ?? namesIn("loss", versions)[0];
-  const values = name === undefined ? [] : versions.map((version) => version.metrics[name]);
-  return <Spark values={values} width={WIDTH} height={HEIGHT} />;
+/** Return the accuracies of a run, or its losses if it has no accuracy. */
+export function sparklineValues(versions: Version[]): (number | undefined)[] {
+  const name = metricNamesIn("accuracy", versions)[0] ?? metricNamesIn("loss", versions)[0];
+  return name === undefined ? [] : versions.map((version) => version.metrics[name]);
 }
 
 interface Props {
-  /** What was not measured is passed by. */
+  /** undefined: not measured. */
   values: (number | undefined)[];
-  width: number;
-  height: number;
+  width?: number;
+  height?: number;
 }
 
-export function Spark({ values, width, height }: Props) {
+/** A small line chart without axes. It is hidden from screen readers, because a figure stands beside it. */
+export function Sparkline({ values, width = 104, height = 28 }: Props) {
   const spark = sparkPath(values, width, height);
   return (
     <svg className="spark" viewBox={`0 0 ${width} ${height}`} width={width} height={height} aria-hidden="true">

@@ -1,16 +1,18 @@
-import { useCallback, useMemo, useState } from "react";
+import { useMemo } from "react";
 import uPlot from "uplot";
 import type { Version } from "../api/types";
-import { bytes, count, plural } from "../format/number";
-import { capital, type Unit } from "../format/unit";
+import type { Unit } from "../domain/unit";
+import { formatBytes, formatCount, plural } from "../format/number";
+import { capitalize } from "../format/text";
+import { Table, type Column } from "../ui/Table";
 import { shortBytes } from "./axis";
 import { ChartFrame } from "./ChartFrame";
 import { toCsv } from "./csv";
-import { pointer, xAxis, xScale, yAxis, zoomHooks } from "./options";
-import { Plot } from "./Plot";
+import { xAxis, xScale, yAxis, type ZoomRef } from "./plotOptions";
 import { buildTraffic } from "./series";
-import { useTokens, type Tokens } from "./tokens";
-import { useZoom, type KeptZoom } from "./zoom";
+import type { Tokens } from "./tokens";
+import { useChart, type PlotOptions } from "./useChart";
+import { useZoom } from "./useZoom";
 
 const HEIGHT = 188;
 const SYNC = "traffic";
@@ -18,49 +20,46 @@ const SYNC = "traffic";
 interface Props {
   versions: Version[];
   unit: Unit;
+  /** Bytes of the whole job. */
   up: number;
   down: number;
 }
 
-/** Bytes per round or version, up above the line and down below it. */
+/** Chart of the bytes per round or version: uploads above the line, downloads below it. */
 export function TrafficChart({ versions, unit, up, down }: Props) {
-  const tokens = useTokens();
-  const [hovered, setHovered] = useState<number | null>(null);
-  const kept = useZoom("zoom.bytes", SYNC);
-  const { zoom, keep } = kept;
+  const zoom = useZoom("zoom.bytes", SYNC);
   const traffic = useMemo(() => buildTraffic(versions), [versions]);
   const data = useMemo(() => [traffic.x, traffic.up, traffic.down] as uPlot.AlignedData, [traffic]);
-  const make = useCallback(
-    (width: number, height: number) => options(width, height, tokens, { zoom, keep }, setHovered),
-    [tokens, zoom, keep],
-  );
-  const at = hovered !== null && hovered < traffic.x.length ? hovered : traffic.x.length - 1;
+  const options = (tokens: Tokens) => plotOptions(tokens, zoom.zoom);
+  const { plot, pointed } = useChart({ data, height: HEIGHT, sync: SYNC, zoom, options }, []);
+  const at = pointed !== null && pointed < traffic.x.length ? pointed : traffic.x.length - 1;
   const number = traffic.x[at];
-  const empty = traffic.x.length === 0 ? `No ${unit} has closed yet.` : null;
   return (
     <ChartFrame
       title={`Bytes per ${unit}`}
       testId="chart-bytes"
-      label={`Bytes per ${unit}: ${bytes(up)} up and ${bytes(down)} down in ${plural(traffic.x.length, unit)}`}
+      label={`Bytes per ${unit}: ${formatBytes(up)} up and ${formatBytes(down)} down in ${plural(traffic.x.length, unit)}`}
       height={HEIGHT}
-      zoom={kept}
-      empty={empty}
-      readout={
+      zoom={zoom}
+      empty={traffic.x.length === 0 ? `No ${unit} has closed yet.` : null}
+      legend={
         number !== undefined && (
           <>
             <span className="readout-item">
               <i className="swatch block up" />
-              up <b>{bytes(traffic.up[at] ?? 0)}</b>
+              up <b>{formatBytes(traffic.up[at] ?? 0)}</b>
             </span>
             <span className="readout-item">
               <i className="swatch block down" />
-              down <b>{bytes(-(traffic.down[at] ?? 0))}</b>
+              down <b>{formatBytes(-(traffic.down[at] ?? 0))}</b>
             </span>
-            <span className="readout-place">{unit} {count(number)}</span>
+            <span className="readout-place">
+              {unit} {formatCount(number)}
+            </span>
           </>
         )
       }
-      plot={<Plot make={make} data={data} height={HEIGHT} />}
+      plot={plot}
       table={() => <TrafficTable versions={versions} unit={unit} />}
       csv={() =>
         toCsv(
@@ -72,28 +71,12 @@ export function TrafficChart({ versions, unit, up, down }: Props) {
   );
 }
 
-function options(
-  width: number,
-  height: number,
-  tokens: Tokens,
-  { zoom, keep }: Pick<KeptZoom, "zoom" | "keep">,
-  moved: (index: number | null) => void,
-): uPlot.Options {
-  const { cursor, plugin } = pointer(tokens, SYNC, moved);
-  const bars = uPlot.paths.bars?.({ size: [0.72, 22] });
-  const bar = (label: string, fill: string): uPlot.Series => ({
-    label,
-    fill,
-    width: 0,
-    paths: bars,
-    points: { show: false },
-  });
+function plotOptions(tokens: Tokens, zoom: ZoomRef): PlotOptions {
+  const paths = uPlot.paths.bars?.({ size: [0.72, 22] });
+  const bar = (label: string, fill: string): uPlot.Series => ({ label, fill, width: 0, paths, points: { show: false } });
   return {
-    width,
-    height,
-    cursor: { ...cursor, points: { show: false } },
-    plugins: [plugin, zoomHooks(zoom, SYNC, keep), zeroLine(tokens)],
-    legend: { show: false },
+    hasCursorPoints: false,
+    plugins: [zeroLinePlugin(tokens)],
     padding: [8, 18, 0, 0],
     scales: {
       x: xScale(zoom, 0.6),
@@ -104,7 +87,7 @@ function options(
   };
 }
 
-function zeroLine(tokens: Tokens): uPlot.Plugin {
+function zeroLinePlugin(tokens: Tokens): uPlot.Plugin {
   return {
     hooks: {
       draw: ({ ctx, bbox, valToPos }) => {
@@ -116,46 +99,17 @@ function zeroLine(tokens: Tokens): uPlot.Plugin {
 }
 
 function TrafficTable({ versions, unit }: Pick<Props, "versions" | "unit">) {
-  return (
-    <table className="data-table">
-      <thead>
-        <tr>
-          <th scope="col" className="num">
-            {capital(unit)}
-          </th>
-          <th scope="col" className="num">
-            Reports
-          </th>
-          <th scope="col" className="num">
-            Up
-          </th>
-          <th scope="col" className="num">
-            Down
-          </th>
-          <th scope="col" className="num">
-            Total so far
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {versions
-          .filter((version) => version.number > 0)
-          .toReversed()
-          .map((version) => (
-            <tr key={version.number}>
-              <th scope="row" className="num">
-                {count(version.number)}
-              </th>
-              <td className="num">
-                {count(version.reports)}
-                {unit === "round" && ` of ${count(version.asked)}`}
-              </td>
-              <td className="num">{bytes(version.up_bytes)}</td>
-              <td className="num">{bytes(version.down_bytes)}</td>
-              <td className="num">{bytes(version.total_bytes)}</td>
-            </tr>
-          ))}
-      </tbody>
-    </table>
-  );
+  const rows = versions.filter((version) => version.number > 0).toReversed();
+  const columns: Column<Version>[] = [
+    { title: capitalize(unit), numeric: true, cell: ({ number }) => formatCount(number) },
+    {
+      title: "Reports",
+      numeric: true,
+      cell: ({ reports, asked }) => (unit === "round" ? `${formatCount(reports)} of ${formatCount(asked)}` : formatCount(reports)),
+    },
+    { title: "Up", numeric: true, cell: ({ up_bytes }) => formatBytes(up_bytes) },
+    { title: "Down", numeric: true, cell: ({ down_bytes }) => formatBytes(down_bytes) },
+    { title: "Total", numeric: true, cell: ({ total_bytes }) => formatBytes(total_bytes) },
+  ];
+  return <Table columns={columns} rows={rows} rowKey={({ number }) => number} />;
 }

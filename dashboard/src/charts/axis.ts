@@ -1,23 +1,24 @@
-/** What runs along a chart: rounds (or versions), the time since the start, the time of day, or the bytes that were spent. */
+/** The x axis of a chart: rounds or versions, time since the start, time of day, or bytes. */
 import type { Version } from "../api/types";
-import { bytes, count, figure } from "../format/number";
-import { clock as clockTime, duration, utc } from "../format/time";
-import { capital, type Unit } from "../format/unit";
+import { formatBytes, formatCount, formatNumber } from "../format/number";
+import { formatTime as clockTime, formatDuration, formatUtc } from "../format/time";
+import { type Unit } from "../domain/unit";
+import { capitalize } from "../format/text";
 
-/** Those that runs of different days have in common. */
+/** Axes on which runs of different days can be compared. */
 export const AXES = ["round", "time", "bytes"] as const;
-/** Those of one run: "time" is relative to its start. */
+/** Axes of one run; "time" is relative to its start. */
 export const RUN_AXES = ["round", "clock", "time", "bytes"] as const;
 export type Axis = (typeof RUN_AXES)[number];
 
-/** `alone`: beside the time of day, time is said to be relative. */
+/** `alone`: whether the time axis is the only one; beside the time of day it is labelled as relative. */
 export function axisLabel(axis: Axis, unit: Unit, alone = true): string {
-  if (axis === "round") return capital(unit);
+  if (axis === "round") return capitalize(unit);
   if (axis === "clock") return "Time";
-  return axis === "time" && !alone ? "Relative" : capital(axis);
+  return axis === "time" && !alone ? "Relative" : capitalize(axis);
 }
 
-export function position(version: Version, axis: Axis): number {
+export function axisValue(version: Version, axis: Axis): number {
   switch (axis) {
     case "round":
       return version.number;
@@ -30,27 +31,27 @@ export function position(version: Version, axis: Axis): number {
   }
 }
 
-export function tick(value: number, axis: Exclude<Axis, "clock">): string {
-  if (axis === "round") return Number.isInteger(value) ? count(value) : "";
+export function formatTick(value: number, axis: Exclude<Axis, "clock">): string {
+  if (axis === "round") return Number.isInteger(value) ? formatCount(value) : "";
   return axis === "time" ? shortTime(value) : shortBytes(value);
 }
 
-/** Local times of day for ticks that lie `step` s apart; the day alone where they are days. */
-export function clockTick(at: number, step: number): string {
+/** Return the local time of day for ticks `step` s apart; only the date if they are days. */
+export function formatClockTick(at: number, step: number): string {
   const moment = new Date(at * 1000);
   if (step >= 86_400) return moment.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
   return moment.toLocaleTimeString("en-GB").slice(0, step < 60 ? 8 : 5);
 }
 
-/** The place under the pointer, in words. */
-export function place(version: Version, axis: Axis, unit: Unit): string {
-  const here = `${unit} ${count(version.number)}`;
+/** Describe the point under the pointer. */
+export function describePoint(version: Version, axis: Axis, unit: Unit): string {
+  const here = `${unit} ${formatCount(version.number)}`;
   if (axis === "round") return here;
-  if (axis === "clock") return `${here} · ${clockTime(Date.parse(version.closed_at), Date.now())} (${utc(Date.parse(version.closed_at)).slice(11)})`;
-  return `${here} · ${axis === "time" ? duration(version.elapsed_s) : bytes(version.total_bytes)}`;
+  if (axis === "clock") return `${here} · ${clockTime(Date.parse(version.closed_at), Date.now())} (${formatUtc(Date.parse(version.closed_at)).slice(11)})`;
+  return `${here} · ${axis === "time" ? formatDuration(version.elapsed_s) : formatBytes(version.total_bytes)}`;
 }
 
-/** Distances between ticks of a time axis that people count in (seconds). */
+/** Preferred distances between ticks of a time axis (s). */
 export const TIME_STEPS = [
   0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800,
   604_800,
@@ -58,7 +59,7 @@ export const TIME_STEPS = [
 
 function shortTime(seconds: number): string {
   if (seconds === 0) return "0";
-  return duration(seconds)
+  return formatDuration(seconds)
     .replace(/ (\d+ [a-z])$/, (rest) => (/ 0+ /.test(rest) ? "" : rest))
     .replaceAll(" ", "");
 }
@@ -66,19 +67,19 @@ function shortTime(seconds: number): string {
 export function shortBytes(value: number): string {
   return value === 0
     ? "0"
-    : bytes(value)
+    : formatBytes(value)
         .replace(/\.0+ /, " ")
         .replace(/(\.\d*?)0+ /, "$1 ");
 }
 
-/** A share of one at a tick: 2.5% between 0 and 5%, and never 3%. */
+/** Format a share for a tick: 2.5% between 0 and 5%. */
 export const shortPercent = (value: number): string => `${Number((value * 100).toPrecision(3))}%`;
 
-/** A figure without the zeros that only say how exact it is. */
+/** Format a number without trailing zeros. */
 export function shortFigure(value: number): string {
   return value === 0
     ? "0"
-    : figure(value)
+    : formatNumber(value)
         .replace(/\.0+$/, "")
         .replace(/(\.\d*?)0+$/, "$1");
 }

@@ -1,23 +1,23 @@
-/** A click on a plot that was no drag. */
 import type uPlot from "uplot";
 
-/** A click further away from every line than this means none of them (px). */
-const REACH = 28;
+/** A click at a greater distance from all lines selects none of them (px). */
+const CLICK_RADIUS_PX = 28;
 
-/** Which point of the data, which value, and how far from it a line may be to be meant. */
-export type Pick = (index: number, value: number, reach: number) => void;
+/** `index`: of the point; `value`: at the pointer; `radius`: the greatest distance of a line that is selected, as a value. */
+export type OnPointClick = (index: number, value: number, radius: number) => void;
 
-export function picking(onPick: Pick): uPlot.Plugin {
+/** Report clicks on a plot, but not drags. */
+export function clickPlugin(onPointClick: OnPointClick): uPlot.Plugin {
   return {
     hooks: {
       ready: (plot) => {
-        let down = 0;
-        plot.over.addEventListener("mousedown", (event) => (down = event.clientX));
+        let downX = 0;
+        plot.over.addEventListener("mousedown", (event) => (downX = event.clientX));
         plot.over.addEventListener("click", (event) => {
           const { idx, top } = plot.cursor;
-          if (idx === null || idx === undefined || top === undefined || Math.abs(event.clientX - down) > 3) return;
+          if (idx === null || idx === undefined || top === undefined || Math.abs(event.clientX - downX) > 3) return;
           const value = plot.posToVal(top, "y");
-          onPick(idx, value, Math.abs(plot.posToVal(top + REACH, "y") - value));
+          onPointClick(idx, value, Math.abs(plot.posToVal(top + CLICK_RADIUS_PX, "y") - value));
         });
       },
     },

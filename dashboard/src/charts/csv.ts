@@ -1,8 +1,8 @@
-/** A chart's data as a file for spreadsheets and scripts (RFC 4180). */
+/** CSV files (RFC 4180). */
 
 export type CsvCell = string | number | null | undefined;
 
-/** Head and rows; numbers as they are, "NaN" and "Infinity" included; what is not known is empty. */
+/** Return the CSV text. NaN and Infinity are written as such, unknown values are empty. */
 export function toCsv(head: string[], rows: CsvCell[][]): string {
   return [head, ...rows].map((row) => `${row.map(field).join(",")}\r\n`).join("");
 }
@@ -10,13 +10,13 @@ export function toCsv(head: string[], rows: CsvCell[][]): string {
 function field(cell: CsvCell): string {
   if (cell === null || cell === undefined) return "";
   if (typeof cell === "number") return String(cell);
-  // A spreadsheet must not take a name for a formula.
+  // A spreadsheet must not interpret a name as a formula.
   const text = /^[=+\-@\t\r]/.test(cell) ? `'${cell}` : cell;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Lets the browser save a text or a picture under a name; `kind`: the end of the file's name. */
-export function save(name: string, content: string | Blob, kind: "csv" | "svg" | "png" = "csv"): void {
+/** Download a text or an image as a file; `kind` is the extension. */
+export function saveFile(name: string, content: string | Blob, kind: "csv" | "svg" | "png" = "csv"): void {
   const blob = typeof content === "string" ? new Blob([content], { type: TYPES[kind] }) : content;
   const url = URL.createObjectURL(blob);
   const link = document.createElement("a");

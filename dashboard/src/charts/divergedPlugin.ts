@@ -1,12 +1,12 @@
-/** Draws what has no place on the axis: points that are NaN or infinite, as crosses along the edge of the plot. */
+/** Marks points that are NaN or infinite by crosses along the edge of the plot. */
 import type uPlot from "uplot";
-import { exits, type Lines, type Point } from "./series";
+import { divergedSegments, type Lines, type Point } from "./series";
 import type { Tokens } from "./tokens";
 
 const SIZE = 4;
 const INSET = 11;
 
-export function divergedMarks(
+export function divergedPlugin(
   lines: () => Lines,
   strokes: string[],
   tokens: Tokens,
@@ -17,22 +17,22 @@ export function divergedMarks(
       draw: (plot) => {
         const { x, y, diverged } = lines();
         if (diverged.length === 0) return;
-        const pen = new Pen(plot, tokens, edge);
+        const pen = new MarkPainter(plot, tokens, edge);
         plot.ctx.save();
         plot.ctx.beginPath();
         const rim = SIZE * 1.5 * devicePixelRatio;
         plot.ctx.rect(plot.bbox.left - rim, plot.bbox.top, plot.bbox.width + 2 * rim, plot.bbox.height);
         plot.ctx.clip();
-        y.forEach((line, index) => pen.exits(x, line, strokes[index] ?? tokens.ink2));
-        for (const index of diverged) pen.cross(x[index] as number);
-        pen.word(x[diverged[0] as number] as number);
+        y.forEach((line, index) => pen.drawExits(x, line, strokes[index] ?? tokens.ink2));
+        for (const index of diverged) pen.drawCross(x[index] as number);
+        pen.drawLabel(x[diverged[0] as number] as number);
         plot.ctx.restore();
       },
     },
   };
 }
 
-class Pen {
+class MarkPainter {
   private readonly ratio = devicePixelRatio;
   private readonly level: number;
 
@@ -45,24 +45,24 @@ class Pen {
     this.level = edge === "top" ? top + INSET * this.ratio : top + height - INSET * this.ratio;
   }
 
-  /** Dashed lines from the last finite point to the first cross, and back. */
-  exits(x: number[], line: Point[], colour: string): void {
+  /** Draw dashed lines between finite points and the neighbouring crosses. */
+  drawExits(x: number[], line: Point[], colour: string): void {
     const { ctx } = this.plot;
     ctx.strokeStyle = colour;
     ctx.lineWidth = 1.5 * this.ratio;
     ctx.setLineDash([3 * this.ratio, 3 * this.ratio]);
-    for (const [from, to] of exits(line)) {
+    for (const [from, to] of divergedSegments(line)) {
       ctx.beginPath();
-      ctx.moveTo(this.across(x[from] as number), this.plot.valToPos(line[from] as number, "y", true));
-      ctx.lineTo(this.across(x[to] as number), this.level);
+      ctx.moveTo(this.toPixel(x[from] as number), this.plot.valToPos(line[from] as number, "y", true));
+      ctx.lineTo(this.toPixel(x[to] as number), this.level);
       ctx.stroke();
     }
     ctx.setLineDash([]);
   }
 
-  cross(at: number): void {
+  drawCross(at: number): void {
     const { ctx } = this.plot;
-    const middle = this.across(at);
+    const middle = this.toPixel(at);
     const arm = SIZE * this.ratio;
     ctx.strokeStyle = this.tokens.bad;
     ctx.lineWidth = 1.75 * this.ratio;
@@ -74,10 +74,10 @@ class Pen {
     ctx.stroke();
   }
 
-  /** The word stands under the first cross (over it at the bottom edge), and ends there where it would not fit. */
-  word(at: number): void {
+  /** Label the first cross, to its left if there is no space to the right. */
+  drawLabel(at: number): void {
     const { ctx, bbox } = this.plot;
-    const middle = this.across(at);
+    const middle = this.toPixel(at);
     const arm = SIZE * this.ratio;
     const text = "diverged";
     ctx.font = this.tokens.font.replace("11px", `600 ${11 * this.ratio}px`);
@@ -86,7 +86,7 @@ class Pen {
     ctx.textBaseline = "middle";
     const x = middle + (fits ? -arm : arm);
     const y = this.level + (SIZE + 10) * this.ratio * (this.edge === "top" ? 1 : -1);
-    // A rim of the paper's colour keeps the word apart from lines that pass behind it.
+    // An outline in the background colour separates the label from the lines behind it.
     ctx.lineWidth = 4 * this.ratio;
     ctx.lineJoin = "round";
     ctx.strokeStyle = this.tokens.surface;
@@ -95,7 +95,7 @@ class Pen {
     ctx.fillText(text, x, y);
   }
 
-  private across(value: number): number {
+  private toPixel(value: number): number {
     return this.plot.valToPos(value, "x", true);
   }
 }

@@ -1,24 +1,24 @@
-/** A chart as a picture, with its title and the words beside it: SVG, or PNG made of that. */
+/** Export of a chart with its title and legend as SVG or PNG. */
 import { readTokens } from "./tokens";
-import { plotIn } from "./plots";
-import { escaped, recorded } from "./recording";
+import { findPlot } from "./plotRegistry";
+import { escapeXml, recordSvg } from "./svgRecorder";
 
 const MARGIN = 16;
 const LINE = 20;
 const SCALE = 2;
 
-/** The SVG of what a figure shows. Drawings keep their vectors; pictures made of pixels stay so. */
-export async function svgOf(figure: HTMLElement, title: string): Promise<string> {
+/** Return the SVG of a figure. Canvases become bitmaps, unless they belong to a plot. */
+export async function figureToSvg(figure: HTMLElement, title: string): Promise<string> {
   const { ink, ink2, surface, font } = readTokens();
-  const family = escaped(font.replace(/^\S+ /, ""));
+  const family = escapeXml(font.replace(/^\S+ /, ""));
   const width = Math.ceil(figure.getBoundingClientRect().width) + 2 * MARGIN;
-  const words = legend(figure, width, ink2);
+  const words = renderLegend(figure, width, ink2);
   const top = MARGIN + LINE + words.lines * LINE;
-  const parts = await drawn(figure);
+  const parts = await renderFigure(figure);
   const height = Math.ceil(top + parts.height + MARGIN);
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="${family}">
 <rect width="100%" height="100%" fill="${surface}"/>
-<text x="${MARGIN}" y="${MARGIN + 12}" font-size="14" font-weight="600" fill="${ink}">${escaped(title)}</text>
+<text x="${MARGIN}" y="${MARGIN + 12}" font-size="14" font-weight="600" fill="${ink}">${escapeXml(title)}</text>
 ${words.svg}
 <g transform="translate(${MARGIN} ${top})">
 ${parts.svg}
@@ -27,8 +27,8 @@ ${parts.svg}
 `;
 }
 
-/** The words beside a chart, each with its colour, in as many lines as they need. */
-function legend(figure: HTMLElement, width: number, ink: string): { svg: string; lines: number } {
+/** Render the legend in as many lines as necessary. */
+function renderLegend(figure: HTMLElement, width: number, ink: string): { svg: string; lines: number } {
   const pen = document.createElement("canvas").getContext("2d");
   let [x, line] = [MARGIN, 0];
   const textOf = (item: Element) => (item.textContent ?? "").replace(/\s+/g, " ").trim();
@@ -41,7 +41,7 @@ function legend(figure: HTMLElement, width: number, ink: string): { svg: string;
     if (x + across > width && x > MARGIN) [x, line] = [MARGIN, line + 1];
     const y = MARGIN + LINE + 14 + line * LINE;
     const mark = swatch ? `<rect x="${x}" y="${y - 9}" width="10" height="10" rx="2" fill="${colourOf(swatch)}"/>` : "";
-    const words = `<text x="${x + (swatch ? 16 : 0)}" y="${y}" font-size="12" fill="${ink}">${escaped(text)}</text>`;
+    const words = `<text x="${x + (swatch ? 16 : 0)}" y="${y}" font-size="12" fill="${ink}">${escapeXml(text)}</text>`;
     x += across;
     return mark + words;
   });
@@ -53,10 +53,10 @@ function colourOf(swatch: Element): string {
   return backgroundColor === "rgba(0, 0, 0, 0)" ? borderTopColor : backgroundColor;
 }
 
-async function drawn(figure: HTMLElement): Promise<{ svg: string; height: number }> {
-  const plot = plotIn(figure);
+async function renderFigure(figure: HTMLElement): Promise<{ svg: string; height: number }> {
+  const plot = findPlot(figure);
   if (plot !== undefined) {
-    const svg = await recorded(plot);
+    const svg = await recordSvg(plot);
     return { svg: `<g transform="scale(${1 / devicePixelRatio})">${svg}</g>`, height: plot.height };
   }
   const box = figure.getBoundingClientRect();
@@ -69,14 +69,14 @@ async function drawn(figure: HTMLElement): Promise<{ svg: string; height: number
     const place = `x="${at.left - box.left}" y="${at.top - top}" width="${at.width}" height="${at.height}"`;
     return one instanceof HTMLCanvasElement
       ? `<image ${place} href="${one.toDataURL()}"/>`
-      : `<svg ${place} viewBox="${one.getAttribute("viewBox") ?? ""}">${styled(one)}</svg>`;
+      : `<svg ${place} viewBox="${one.getAttribute("viewBox") ?? ""}">${inlineStyles(one)}</svg>`;
   });
-  const words = [...figure.children].filter((child) => child.tagName !== "FIGCAPTION").flatMap((child) => wordsOf(child, box.left, top, top + height));
+  const words = [...figure.children].filter((child) => child.tagName !== "FIGCAPTION").flatMap((child) => renderTexts(child, box.left, top, top + height));
   return { svg: [...svg, ...words].join("\n"), height: Number.isFinite(height) ? height : 0 };
 }
 
-/** The words that stand around a picture, such as the names of its rows, where they stand. */
-function wordsOf(place: Element, left: number, top: number, bottom: number): string[] {
+/** Render the texts around an image, such as the names of rows. */
+function renderTexts(place: Element, left: number, top: number, bottom: number): string[] {
   const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
   const found: string[] = [];
   for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
@@ -89,15 +89,15 @@ function wordsOf(place: Element, left: number, top: number, bottom: number): str
     if (text === "" || at.width === 0 || at.top < top || at.top > bottom) continue;
     const { color, fontSize } = getComputedStyle(parent);
     const where = `x="${at.left - left}" y="${at.top - top + at.height / 2}" dominant-baseline="central"`;
-    found.push(`<text ${where} font-size="${parseFloat(fontSize)}" fill="${color}">${escaped(text)}</text>`);
+    found.push(`<text ${where} font-size="${parseFloat(fontSize)}" fill="${color}">${escapeXml(text)}</text>`);
   }
   return found;
 }
 
 const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "stroke-opacity", "font-size", "font-weight", "visibility"];
 
-/** The contents of a drawing with the style sheet's rules written into it. */
-function styled(drawing: SVGSVGElement): string {
+/** Return the contents of a drawing with its computed styles as attributes. */
+function inlineStyles(drawing: SVGSVGElement): string {
   const copy = drawing.cloneNode(true) as SVGSVGElement;
   const copies = copy.querySelectorAll<SVGElement>("*");
   drawing.querySelectorAll<SVGElement>("*").forEach((element, index) => {
@@ -108,8 +108,8 @@ function styled(drawing: SVGSVGElement): string {
   return new XMLSerializer().serializeToString(copy).replace(/^<svg[^>]*>/, "").replace(/<\/svg>$/, "");
 }
 
-/** The same in pixels, two for each of the page's. */
-export async function pngOf(svg: string): Promise<Blob> {
+/** Render an SVG as PNG with twice the resolution of the page. */
+export async function svgToPng(svg: string): Promise<Blob> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();

@@ -1,102 +1,103 @@
 import type uPlot from "uplot";
-import { clientMetric } from "../clients/spread";
-import { colourOf, isMeasuredByNodes, isWhileTraining } from "../format/metric";
+import { clientMetric, isNodeEvaluation, isTrainingMetric, seriesIndex } from "../domain/metrics";
 import { shortFigure, shortPercent } from "./axis";
-import { divergedMarks } from "./diverged";
-import type { Look } from "./look";
-import { logValues, pointer, xAxis, xScale, yAxis, zoomHooks, type Range, type Zoom } from "./options";
-import { picking, type Pick } from "./picking";
+import { clickPlugin, type OnPointClick } from "./clickPlugin";
+import { divergedPlugin } from "./divergedPlugin";
+import { logTickLabels, xAxis, xScale, yAxis, type ZoomRef } from "./plotOptions";
 import { accuracyRange, logRange, lossRange, type Lines } from "./series";
 import type { Tokens } from "./tokens";
+import type { PlotOptions } from "./useChart";
+import type { ChartSettings } from "./useChartSettings";
 
-export interface LineSettings {
-  what: string;
+/** All metric charts of a page share the pointer. */
+export const METRICS_SYNC = "metrics";
+
+interface Params {
+  /** The kind of metric, such as "accuracy". */
+  kind: string;
   names: string[];
-  look: Look;
-  tokens: Tokens;
-  zoom: Zoom;
-  /** The data that are drawn or about to be. */
+  settings: ChartSettings;
+  zoom: ZoomRef;
+  /** Return the lines that are drawn or about to be drawn. */
   lines: () => Lines;
-  onZoom: (range: Range | null) => void;
-  onPoint: (index: number | null) => void;
-  onPick: Pick;
+  onPointClick: OnPointClick;
 }
 
-/** All metric charts of a page share this pointer. */
-export const SYNC = "metrics";
-
-export function lineOptions(settings: LineSettings, width: number, height: number): uPlot.Options {
-  const { what, names, look, tokens, zoom, lines } = settings;
-  const { axis, logX, logY } = look;
-  const { cursor, plugin } = pointer(tokens, SYNC, settings.onPoint);
-  const strokes = names.map((name) => tokens.series[colourOf(name)] ?? tokens.ink2);
-  const side = what === "loss" ? "top" : "bottom";
-  const write = what === "accuracy" ? shortPercent : shortFigure;
-  const range = (_: uPlot, low: number | null, high: number | null): uPlot.Range.MinMax => {
-    const marked = lines().diverged.length > 0;
-    if (logY) return logRange(low, high, marked && what === "loss");
-    return what === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, marked);
-  };
-  const y = yAxis(tokens, write);
-  const smoothed = look.smoothing !== "none";
-  const drawn = names.length * (smoothed ? 2 : 1);
-  const banded = strokes[names.indexOf(clientMetric(names) ?? "")] ?? tokens.series[0];
+/** Options of a chart of one kind of metric over a run. */
+export function lineOptions({ kind, names, settings, zoom, lines, onPointClick }: Params, tokens: Tokens): PlotOptions {
+  const { axis, logX, smoothing } = settings;
+  const strokes = names.map((name) => tokens.series[seriesIndex(name)] ?? tokens.ink2);
+  const isSmoothed = smoothing !== "none";
+  const lineCount = names.length * (isSmoothed ? 2 : 1);
+  const bandColour = strokes[names.indexOf(clientMetric(names) ?? "")] ?? tokens.series[0];
+  const edge = kind === "loss" ? "top" : "bottom";
   return {
-    width,
-    height,
-    cursor,
-    plugins: [plugin, zoomHooks(zoom, SYNC, settings.onZoom), divergedMarks(lines, [...strokes, tokens.ink], tokens, side), picking(settings.onPick)],
-    legend: { show: false },
-    padding: [10, 18, 0, 0],
+    plugins: [divergedPlugin(lines, [...strokes, tokens.ink], tokens, edge), clickPlugin(onPointClick)],
     scales: {
-      // What was spent counts from the job's start, not from the first version that was measured.
+      // Bytes and time count from the start of the job, not from the first version that was evaluated.
       x: xScale(zoom, 0, axis === "clock" ? "clock" : logX ? "log" : "linear", axis === "bytes" || axis === "time" ? 0 : Infinity),
-      y: { range, ...(logY ? { distr: 3, log: 10 } : {}) },
+      y: metricScale(kind, settings, () => lines().diverged.length > 0),
     },
-    axes: [xAxis(axis, tokens, logX), logY ? { ...y, values: logValues(write) } : y],
+    axes: [xAxis(axis, tokens, logX), metricAxis(kind, settings, tokens)],
     series: [
       {},
-      ...names.map((name, index) => (smoothed ? raw(name, strokes[index]) : series(name, strokes[index], lines))),
-      ...(smoothed ? names.map((name, index) => series(name, strokes[index])) : []),
-      EDGE,
-      EDGE,
-      alone(tokens),
+      ...names.map((name, index) => (isSmoothed ? rawSeries(name, strokes[index]) : metricSeries(name, strokes[index], lines))),
+      ...(isSmoothed ? names.map((name, index) => metricSeries(name, strokes[index])) : []),
+      BAND_EDGE,
+      BAND_EDGE,
+      highlightedSeries(tokens),
     ],
-    bands: [{ series: [drawn + 1, drawn + 2], fill: `${banded}2b` }],
+    bands: [{ series: [lineCount + 1, lineCount + 2], fill: `${bandColour}2b` }],
   };
 }
 
-/** Of the band of clients: only what lies between its edges is seen. */
-const EDGE: uPlot.Series = { stroke: "transparent", width: 0, points: { show: false } };
+/** Return the y scale of a metric; `hasMarks`: whether marks of diverged points need space at the edge. */
+export function metricScale(kind: string, { logY }: ChartSettings, hasMarks: () => boolean): uPlot.Scale {
+  return {
+    range: (_, low, high) => {
+      if (logY) return logRange(low, high, hasMarks() && kind === "loss");
+      return kind === "accuracy" ? accuracyRange(low, high) : lossRange(low, high, hasMarks());
+    },
+    ...(logY ? { distr: 3, log: 10 } : {}),
+  };
+}
 
-/** The client that stands out. */
-const alone = (tokens: Tokens): uPlot.Series => ({
+export function metricAxis(kind: string, { logY }: ChartSettings, tokens: Tokens): uPlot.Axis {
+  const format = kind === "accuracy" ? shortPercent : shortFigure;
+  const axis = yAxis(tokens, format);
+  return logY ? { ...axis, values: logTickLabels(format) } : axis;
+}
+
+/** An edge of the band of clients; only the area between the edges is visible. */
+export const BAND_EDGE: uPlot.Series = { stroke: "transparent", width: 0, points: { show: false } };
+
+const highlightedSeries = (tokens: Tokens): uPlot.Series => ({
   stroke: tokens.ink,
   width: 1.75,
   points: { show: (plot) => plot.data[0].length <= 2, size: 5 },
 });
 
-/** What was measured, behind its smoothed line. */
-const raw = (name: string, stroke: string | undefined): uPlot.Series => ({
-  ...series(name, stroke),
+/** The measured values behind a smoothed line. */
+const rawSeries = (name: string, stroke: string | undefined): uPlot.Series => ({
+  ...metricSeries(name, stroke),
   width: 1,
   alpha: 0.35,
 });
 
-/** `lines`: where a version is provisional, what nodes measured of it has a hollow point. */
-function series(name: string, stroke: string | undefined, lines?: () => Lines): uPlot.Series {
-  const hollow = () => (lines !== undefined && isMeasuredByNodes(name) ? (lines().provisional ?? []) : []);
-  const single = (plot: uPlot) => plot.data[0].length <= 2;
+/** `lines`: evaluations of provisional versions get hollow points. */
+function metricSeries(name: string, stroke: string | undefined, lines?: () => Lines): uPlot.Series {
+  const provisional = () => (lines !== undefined && isNodeEvaluation(name) ? (lines().provisional ?? []) : []);
+  const isShort = (plot: uPlot) => plot.data[0].length <= 2;
   return {
     label: name,
     stroke,
-    width: colourOf(name) === 0 ? 2 : 1.5,
-    // What was measured while training is a hint, not a result.
-    dash: isWhileTraining(name) ? [4, 4] : undefined,
-    // A line needs two points to be seen; uPlot asks at every redraw.
+    width: seriesIndex(name) === 0 ? 2 : 1.5,
+    // Metrics of the training are a hint, not a result.
+    dash: isTrainingMetric(name) ? [4, 4] : undefined,
+    // A line is visible only from two points on; uPlot asks at every redraw.
     points: {
-      show: (plot) => single(plot) || hollow().length > 0,
-      filter: (plot) => (single(plot) ? null : hollow()),
+      show: (plot) => isShort(plot) || provisional().length > 0,
+      filter: (plot) => (isShort(plot) ? null : provisional()),
       size: 6,
     },
   };

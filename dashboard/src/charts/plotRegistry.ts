@@ -1,12 +1,12 @@
-/** Which plot is drawn in which element of the page. */
+/** The plots by their elements. */
 import type uPlot from "uplot";
 
 const plots = new WeakMap<Element, uPlot>();
 
-export const remember = (plot: uPlot): void => void plots.set(plot.root, plot);
+export const registerPlot = (plot: uPlot): void => void plots.set(plot.root, plot);
 
-/** The plot within an element, if there is one. */
-export function plotIn(element: Element): uPlot | undefined {
+/** Return the plot inside an element, if there is one. */
+export function findPlot(element: Element): uPlot | undefined {
   const root = element.querySelector(".uplot");
   return root === null ? undefined : plots.get(root);
 }

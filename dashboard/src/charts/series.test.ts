@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { version } from "../test/make";
-import { accuracyRange, buildLines, buildTraffic, exits, logRange, lossRange } from "./series";
+import { version } from "../test/factories";
+import { accuracyRange, buildLines, buildTraffic, divergedSegments, logRange, lossRange } from "./series";
 
 const NAMES = ["eval/loss", "train/loss"];
 
@@ -52,16 +52,16 @@ describe("diverged", () => {
 
   test("a line leaves for its marks and returns, across what was not measured", () => {
     const [evaluated, trained] = buildLines(versions, NAMES, "round").y;
-    expect(exits(evaluated ?? [])).toEqual([
+    expect(divergedSegments(evaluated ?? [])).toEqual([
       [0, 1],
       [4, 3],
     ]);
-    expect(exits(trained ?? [])).toEqual([
+    expect(divergedSegments(trained ?? [])).toEqual([
       [1, 2],
       [4, 2],
     ]);
-    expect(exits([null, null])).toEqual([]);
-    expect(exits([1, undefined, 2])).toEqual([]);
+    expect(divergedSegments([null, null])).toEqual([]);
+    expect(divergedSegments([1, undefined, 2])).toEqual([]);
   });
 });
 

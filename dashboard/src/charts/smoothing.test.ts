@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { smooth } from "./smooth";
+import { smooth } from "./smoothing";
 
 test("a level line stays where it is, from its first point on", () => {
   expect(smooth([3, 3, 3], 0.9).map((value) => (value as number).toFixed(9))).toEqual(Array(3).fill("3.000000000"));

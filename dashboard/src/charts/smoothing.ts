@@ -1,12 +1,12 @@
-/** Smoothed lines: an exponential mean that knows how little it has seen at the start (as Adam's moments do). */
+/** Exponential moving average with bias correction, as in Adam. */
 import type { Point } from "./series";
 
-/** How much of the mean each point keeps of what came before it. */
-export const SMOOTHING = { none: 0, light: 0.6, medium: 0.85, heavy: 0.96 } as const;
-export type Smoothing = keyof typeof SMOOTHING;
+/** The weight of the previous mean at each point. */
+export const SMOOTHING_WEIGHTS = { none: 0, light: 0.6, medium: 0.85, heavy: 0.96 } as const;
+export type Smoothing = keyof typeof SMOOTHING_WEIGHTS;
 export const SMOOTHINGS = ["none", "light", "medium", "heavy"] as const;
 
-/** The same length; what was not measured stays so, and so does what diverged, which no mean takes up. */
+/** Return the smoothed line. Missing and diverged points stay as they are. */
 export function smooth(line: Point[], keep: number): Point[] {
   let mean = 0;
   let seen = 0;

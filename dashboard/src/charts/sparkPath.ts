@@ -3,15 +3,15 @@
 export interface Spark {
   line: string;
   area: string;
-  /** The newest finite point, unless the line ends diverged. */
+  /** The last point; null if it diverged. */
   end: [x: number, y: number] | null;
-  /** Where values were not finite. */
+  /** x of the values that are not finite. */
   crosses: number[];
 }
 
 const PAD = 4;
 
-/** null when there is nothing to draw. Values that were not measured (undefined) are passed by. */
+/** Return null if there is nothing to draw. Missing values are skipped. */
 export function sparkPath(values: (number | undefined)[], width: number, height: number): Spark | null {
   const measured = values.filter((value) => value !== undefined);
   if (measured.length === 0) return null;

@@ -1,4 +1,4 @@
-/** The theme's colours for canvases, which see no style sheet. */
+/** Colours of the theme for canvases, to which style sheets do not apply. */
 import { useMemo } from "react";
 import { useTheme } from "../ui/theme";
 
@@ -13,7 +13,7 @@ export interface Tokens {
   up: string;
   down: string;
   series: string[];
-  /** From the least value of a heat map to the greatest. */
+  /** From the minimum of a heat map to its maximum. */
   heat: string[];
   font: string;
 }
@@ -37,7 +37,7 @@ export function readTokens(): Tokens {
   };
 }
 
-/** The same object until the theme changes, so that charts are made anew exactly then. */
+/** Return the tokens; the same object until the theme changes, so that charts are created again only then. */
 export function useTokens(): Tokens {
   const { resolved } = useTheme();
   // The tokens are read from the document, which follows `resolved`.

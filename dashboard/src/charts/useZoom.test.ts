@@ -1,14 +1,14 @@
 import { expect, test } from "vitest";
-import { parseZoom, writeZoom } from "./zoom";
+import { parseZoom, formatZoom } from "./useZoom";
 
 test("a zoom is written shortly and read again", () => {
-  expect(writeZoom({ min: 12.0000000004, max: 40.25 })).toBe("12_40.25");
+  expect(formatZoom({ min: 12.0000000004, max: 40.25 })).toBe("12_40.25");
   for (const range of [
     { min: 3, max: 4_100_000 },
     { min: 1_790_000_000.123, max: 1_790_000_003.5 },
     { min: -1, max: 0.5 },
   ]) {
-    const again = parseZoom(writeZoom(range));
+    const again = parseZoom(formatZoom(range));
     expect(again?.min).toBeCloseTo(range.min, 3);
     expect(again?.max).toBeCloseTo(range.max, 3);
   }

@@ -2,57 +2,56 @@ import { useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type Po
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
 import { useTokens } from "../charts/tokens";
-import { count, DIVERGED, plural } from "../format/number";
-import { visible } from "../format/text";
-import { capital, type Unit } from "../format/unit";
+import { formatReportMetric, reportMetricTitle } from "../domain/reportMetrics";
+import type { Unit } from "../domain/unit";
+import { DIVERGED, formatCount, plural } from "../format/number";
+import { capitalize, escapeHidden } from "../format/text";
+import { Table, type Column } from "../ui/Table";
 import { useWidth } from "../ui/useWidth";
-import { ramp } from "./colours";
-import { drawHeat } from "./draw";
-import { cellOf, gridOf, summaries, type Grid, type Heat } from "./heat";
-import { titleOf, write } from "./quantity";
+import { colourScale } from "./colourScale";
+import { drawHeatMap } from "./drawHeatMap";
+import { BAD, cellAt, summarizeClients, toGrid, type Grid, type HeatMapData, type Summary } from "./heatMapData";
 
 interface Props {
-  heat: Heat;
+  data: HeatMapData;
   metric: string;
   unit: Unit;
-  /** The client that is looked at alone; "": none. */
-  isolated: string;
-  onIsolate: (node: string) => void;
+  /** The selected client; "": none. */
+  selected: string;
+  onSelect: (node: string) => void;
 }
 
-interface Spot {
+interface CellPosition {
   row: number;
   column: number;
 }
 
+/** Lengths in px. */
 const HEIGHT_MAX = 420;
 const ROW_MIN = 2;
 const ROW_MAX = 18;
-const NAMES = 118;
+const NAMES_WIDTH = 118;
 const NARROW = 560;
-/** A name needs so much room. */
-const NAME_ROW = 11;
+const NAME_HEIGHT = 11;
+/** Rows that Page Up and Page Down skip. */
 const PAGE = 10;
 
-/** Clients under each other, rounds beside each other, the value as a colour. */
-export function HeatMap({ heat, metric, unit, isolated, onIsolate }: Props) {
-  const grid = useMemo(() => gridOf(heat), [heat]);
-  const [spot, setSpot] = useState<Spot | null>(null);
+/** Heat map: clients are rows, rounds are columns, values are colours. */
+export function HeatMap({ data, metric, unit, selected, onSelect }: Props) {
+  const grid = useMemo(() => toGrid(data), [data]);
   const height = grid.nodes.length * rowHeight(grid);
-  const hidden = heat.nodes - grid.nodes.length;
+  const hidden = data.nodes - grid.nodes.length;
   return (
     <ChartFrame
-      title={titleOf(metric)}
+      title={reportMetricTitle(metric)}
       testId="heat"
       label={null}
       height={Math.max(height, 120)}
-      empty={grid.rounds.length === 0 ? "No client has reported this yet." : null}
-      readout={<Legend grid={grid} metric={metric} hidden={hidden} />}
-      plot={
-        <Picture grid={grid} metric={metric} unit={unit} spot={spot} onSpot={setSpot} isolated={isolated} onIsolate={onIsolate} />
-      }
+      empty={grid.rounds.length === 0 ? "No node has reported this yet." : null}
+      legend={<Legend grid={grid} metric={metric} hidden={hidden} />}
+      plot={<HeatMapCanvas grid={grid} metric={metric} unit={unit} selected={selected} onSelect={onSelect} />}
       table={() => <SummaryTable grid={grid} metric={metric} />}
-      csv={() => heatCsv(grid, unit)}
+      csv={() => heatMapCsv(grid, unit)}
     />
   );
 }
@@ -60,105 +59,100 @@ export function HeatMap({ heat, metric, unit, isolated, onIsolate }: Props) {
 const rowHeight = (grid: Grid): number =>
   Math.max(ROW_MIN, Math.min(ROW_MAX, Math.floor(HEIGHT_MAX / Math.max(1, grid.nodes.length))));
 
-export const heatCsv = (grid: Grid, unit: Unit): string =>
+export const heatMapCsv = (grid: Grid, unit: Unit): string =>
   toCsv(
-    ["client", ...grid.rounds.map((round) => `${unit} ${round}`)],
-    grid.nodes.map((node, row) => [node, ...grid.rounds.map((_, column) => cellOf(grid, row, column))]),
+    ["node", ...grid.rounds.map((round) => `${unit} ${round}`)],
+    grid.nodes.map((node, row) => [node, ...grid.rounds.map((_, column) => cellAt(grid, row, column))]),
   );
 
 function Legend({ grid, metric, hidden }: { grid: Grid; metric: string; hidden: number }) {
-  const some = grid.kinds.includes(2);
   return (
     <>
       <span className="readout-item heat-scale">
-        {write(metric, grid.low)} <i className="heat-ramp" aria-hidden="true" /> {write(metric, grid.high)}
+        {formatReportMetric(metric, grid.low)} <i className="heat-ramp" aria-hidden="true" /> {formatReportMetric(metric, grid.high)}
       </span>
-      {some && (
+      {grid.kinds.includes(BAD) && (
         <span className="readout-item">
           <i className="swatch block heat-bad" /> {DIVERGED}
         </span>
       )}
       <span className="readout-place">
-        {plural(grid.nodes.length, "client")}
-        {hidden > 0 && ` of ${count(grid.nodes.length + hidden)}`} × {plural(grid.rounds.length, "column")}
+        {plural(grid.nodes.length, "node")}
+        {hidden > 0 && ` of ${formatCount(grid.nodes.length + hidden)}`} × {plural(grid.rounds.length, "column")}
       </span>
     </>
   );
 }
 
-interface PictureProps extends Omit<Props, "heat"> {
-  grid: Grid;
-  spot: Spot | null;
-  onSpot: (spot: Spot | null) => void;
-}
-
-/** The canvas, what is pointed at, and the keys that walk through it. */
-function Picture({ grid, metric, unit, spot, onSpot, isolated, onIsolate }: PictureProps) {
+/** The canvas with a cursor that follows the pointer and the arrow keys. */
+function HeatMapCanvas({ grid, metric, unit, selected, onSelect }: Omit<Props, "data"> & { grid: Grid }) {
   const tokens = useTokens();
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
+  const [position, setPosition] = useState<CellPosition | null>(null);
   const width = useWidth(host);
   const row = rowHeight(grid);
-  const left = width < NARROW ? 0 : NAMES;
-  const place = { left: 0, top: 0, width: Math.max(1, width - left), height: row * grid.nodes.length };
-  const look = useMemo(() => ({ ramp: ramp(tokens.heat), bad: tokens.bad, ink: tokens.surface, font: tokens.font }), [tokens]);
+  const left = width < NARROW ? 0 : NAMES_WIDTH;
+  const box = { left: 0, top: 0, width: Math.max(1, width - left), height: row * grid.nodes.length };
+  const style = useMemo(
+    () => ({ scale: colourScale(tokens.heat), bad: tokens.bad, ink: tokens.surface, font: tokens.font }),
+    [tokens],
+  );
   useLayoutEffect(() => {
     if (canvas.current === null || width === 0) return;
     performance.clearMeasures("heat map");
     const start = performance.now();
-    drawHeat(canvas.current, grid, look, place);
+    drawHeatMap(canvas.current, grid, style, box);
     performance.measure("heat map", { start });
-    // The place follows from the width and the grid.
-    // eslint-disable-next-line
-  }, [grid, look, width]);
+    // The box follows from the width and the grid.
+  }, [grid, style, width]);
 
   const columns = grid.rounds.length;
-  const at = (event: PointerEvent): Spot => {
-    const box = event.currentTarget.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - box.left) / box.width) * columns);
-    const line = Math.floor((event.clientY - box.top) / row);
-    return { row: clamp(line, grid.nodes.length), column: clamp(column, columns) };
+  const positionAt = (event: PointerEvent): CellPosition => {
+    const area = event.currentTarget.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - area.left) / area.width) * columns);
+    return { row: clamp(Math.floor((event.clientY - area.top) / row), grid.nodes.length), column: clamp(column, columns) };
   };
-  const walk = (event: KeyboardEvent) => {
-    const now = spot ?? { row: 0, column: columns - 1 };
-    if (event.key === "Enter" || event.key === " ") choose(now.row);
-    else if (event.key === "Escape") onIsolate("");
+  const select = (index: number) => {
+    const node = grid.nodes[index] ?? "";
+    onSelect(node === selected ? "" : node);
+  };
+  const handleKey = (event: KeyboardEvent) => {
+    const current = position ?? { row: 0, column: columns - 1 };
+    if (event.key === "Enter" || event.key === " ") select(current.row);
+    else if (event.key === "Escape") onSelect("");
     else {
-      const next = moved(now, event.key, grid);
+      const next = nextCell(current, event.key, grid);
       if (next === null) return;
-      onSpot(spot === null ? now : next);
+      setPosition(position === null ? current : next);
     }
     event.preventDefault();
   };
-  const choose = (line: number) => {
-    const node = grid.nodes[line] ?? "";
-    onIsolate(node === isolated ? "" : node);
-  };
-  const here = spot !== null && spot.row < grid.nodes.length && spot.column < columns ? spot : null;
+  const shown = position !== null && position.row < grid.nodes.length && position.column < columns ? position : null;
   return (
-    <div className="heat" ref={host} style={{ gridTemplateColumns: left === 0 ? "1fr" : `${NAMES}px 1fr` }}>
-      {left > 0 && <Names grid={grid} row={row} isolated={isolated} />}
+    <div className="heat" ref={host} style={{ gridTemplateColumns: left === 0 ? "1fr" : `${NAMES_WIDTH}px 1fr` }}>
+      {left > 0 && <Names grid={grid} row={row} selected={selected} />}
       <div
         className="heat-cells"
         tabIndex={0}
         role="application"
         aria-roledescription="heat map"
-        aria-label={`${titleOf(metric)} by client and ${unit}: arrow keys walk, Enter shows one client alone`}
+        aria-label={`${reportMetricTitle(metric)} by node and ${unit}: arrow keys move, Enter selects a node`}
         aria-describedby="heat-here"
         data-testid="heat-cells"
-        style={{ height: place.height }}
-        onKeyDown={walk}
-        onPointerMove={(event) => onSpot(at(event))}
-        onPointerLeave={() => onSpot(null)}
-        onClick={() => spot && choose(spot.row)}
+        style={{ height: box.height }}
+        onKeyDown={handleKey}
+        onPointerMove={(event) => setPosition(positionAt(event))}
+        onPointerLeave={() => setPosition(null)}
+        onClick={() => position && select(position.row)}
       >
-        <canvas ref={canvas} aria-hidden="true" style={{ width: place.width, height: place.height }} />
-        {here && (
+        <canvas ref={canvas} aria-hidden="true" style={{ width: box.width, height: box.height }} />
+        {shown && (
           <i
             className="heat-cursor"
             style={{
-              left: `${(100 * here.column) / columns}%`,
-              top: here.row * row,
+              left: `${(100 * shown.column) / columns}%`,
+              top: shown.row * row,
               width: `max(3px, ${100 / columns}%)`,
               height: row,
             }}
@@ -166,10 +160,10 @@ function Picture({ grid, metric, unit, spot, onSpot, isolated, onIsolate }: Pict
         )}
       </div>
       <p className="heat-here" id="heat-here" aria-live="polite" data-testid="heat-here">
-        {here === null ? (
-          <span className="faint">Point at a cell, or walk with the arrow keys. Enter or a click shows one client alone.</span>
+        {shown === null ? (
+          <span className="faint">Point at a cell or use the arrow keys. Click or press Enter to select a node.</span>
         ) : (
-          <Here grid={grid} spot={here} metric={metric} unit={unit} />
+          <CellDescription grid={grid} position={shown} metric={metric} unit={unit} />
         )}
       </p>
     </div>
@@ -178,8 +172,8 @@ function Picture({ grid, metric, unit, spot, onSpot, isolated, onIsolate }: Pict
 
 const clamp = (value: number, size: number): number => Math.max(0, Math.min(size - 1, value));
 
-/** Where a key leads; null for a key that leads nowhere. */
-export function moved(spot: Spot, key: string, grid: Pick<Grid, "nodes" | "rounds">): Spot | null {
+/** Return the cell to which a key moves; null if the key does not move. */
+export function nextCell(position: CellPosition, key: string, grid: Pick<Grid, "nodes" | "rounds">): CellPosition | null {
   const steps: Record<string, [number, number]> = {
     ArrowUp: [-1, 0],
     ArrowDown: [1, 0],
@@ -190,35 +184,42 @@ export function moved(spot: Spot, key: string, grid: Pick<Grid, "nodes" | "round
     Home: [0, -Infinity],
     End: [0, Infinity],
   };
-  const by = steps[key];
-  if (by === undefined) return null;
-  return { row: clamp(spot.row + by[0], grid.nodes.length), column: clamp(spot.column + by[1], grid.rounds.length) };
+  const step = steps[key];
+  if (step === undefined) return null;
+  return { row: clamp(position.row + step[0], grid.nodes.length), column: clamp(position.column + step[1], grid.rounds.length) };
 }
 
-function Here({ grid, spot, metric, unit }: { grid: Grid; spot: Spot; metric: string; unit: Unit }) {
-  const value = cellOf(grid, spot.row, spot.column);
-  const from = grid.rounds[spot.column] ?? 0;
-  const rounds = grid.step === 1 ? count(from) : `${count(from)}–${count(from + grid.step - 1)}`;
+interface CellDescriptionProps {
+  grid: Grid;
+  position: CellPosition;
+  metric: string;
+  unit: Unit;
+}
+
+function CellDescription({ grid, position: { row, column }, metric, unit }: CellDescriptionProps) {
+  const value = cellAt(grid, row, column);
+  const from = grid.rounds[column] ?? 0;
+  const rounds = grid.step === 1 ? formatCount(from) : `${formatCount(from)}–${formatCount(from + grid.step - 1)}`;
   return (
     <>
-      <bdi>{visible(grid.nodes[spot.row] ?? "")}</bdi> · {unit} {rounds} ·{" "}
+      <bdi>{escapeHidden(grid.nodes[row] ?? "")}</bdi> · {unit} {rounds} ·{" "}
       <b className={value !== null && !Number.isFinite(value) ? "bad" : ""}>
-        {value === null ? "nothing reported" : write(metric, value)}
+        {value === null ? "no report" : formatReportMetric(metric, value)}
       </b>
     </>
   );
 }
 
-/** The names of those rows that have room for one. */
-function Names({ grid, row, isolated }: { grid: Grid; row: number; isolated: string }) {
-  const every = Math.ceil(NAME_ROW / row);
+/** Names of the rows, as many as there is space for. */
+function Names({ grid, row, selected }: { grid: Grid; row: number; selected: string }) {
+  const every = Math.ceil(NAME_HEIGHT / row);
   return (
     <ul className="heat-names" aria-hidden="true">
       {grid.nodes.map(
         (node, index) =>
-          (index % every === 0 || node === isolated) && (
-            <li key={node} style={{ top: index * row, height: row * every }} className={node === isolated ? "own" : ""}>
-              <bdi>{visible(node)}</bdi>
+          (index % every === 0 || node === selected) && (
+            <li key={node} style={{ top: index * row, height: row * every }} className={node === selected ? "own" : ""}>
+              <bdi>{escapeHidden(node)}</bdi>
             </li>
           ),
       )}
@@ -227,33 +228,23 @@ function Names({ grid, row, isolated }: { grid: Grid; row: number; isolated: str
 }
 
 function SummaryTable({ grid, metric }: { grid: Grid; metric: string }) {
-  return (
-    <table className="data-table">
-      <thead>
-        <tr>
-          <th scope="col">Client</th>
-          {["Newest", "Mean", "Least", "Most", capital(DIVERGED)].map((name) => (
-            <th key={name} scope="col" className="num">
-              {name}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {summaries(grid).map(({ node, newest, mean, low, high, diverged }) => (
-          <tr key={node}>
-            <th scope="row">
-              <bdi>{visible(node)}</bdi>
-            </th>
-            {[newest, mean, low, high].map((value, index) => (
-              <td key={index} className="num">
-                {write(metric, value)}
-              </td>
-            ))}
-            <td className={diverged > 0 ? "num bad" : "num"}>{count(diverged)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
+  const column = (title: string, field: "newest" | "mean" | "low" | "high"): Column<Summary> => ({
+    title,
+    numeric: true,
+    cell: (summary) => formatReportMetric(metric, summary[field]),
+  });
+  const columns: Column<Summary>[] = [
+    { title: "Node", cell: ({ node }) => <bdi>{escapeHidden(node)}</bdi> },
+    column("Newest", "newest"),
+    column("Mean", "mean"),
+    column("Min", "low"),
+    column("Max", "high"),
+    {
+      title: capitalize(DIVERGED),
+      numeric: true,
+      isBad: ({ diverged }) => diverged > 0,
+      cell: ({ diverged }) => formatCount(diverged),
+    },
+  ];
+  return <Table columns={columns} rows={summarizeClients(grid)} rowKey={({ node }) => node} />;
 }

@@ -1,56 +1,65 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import type { Round } from "../api/types";
+import type { ClientInRound, Round } from "../api/types";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
-import { count, UNKNOWN } from "../format/number";
-import { visible } from "../format/text";
-import { capital, type Unit } from "../format/unit";
-import { Link, nodePath, useText } from "../router";
+import { formatReportMetric } from "../domain/reportMetrics";
+import type { Unit } from "../domain/unit";
+import { formatCount, UNKNOWN } from "../format/number";
+import { capitalize, escapeHidden } from "../format/text";
+import { Link, nodePath, useTextParam } from "../router/router";
+import { QueryStatus } from "../ui/QueryStatus";
+import { Table, type Column } from "../ui/Table";
 import { roundQuery } from "./queries";
-import { write } from "./quantity";
-import { PHASES, timeline, type Bar } from "./timeline";
-import { Unanswered } from "../ui/Unanswered";
+import { layOutRound, PHASES, type Bar, type Phase } from "./timeline";
 
 interface Props {
   job: string;
-  /** The newest version; the round after it may be under way. */
+  /** The newest version; the round after it may be open. */
   newest: number;
   live: boolean;
   unit: Unit;
 }
 
-const WORDS = { wait: "waiting", download: "download", train: "training", upload: "upload", fold: "checking and folding" };
+const PHASE_LABELS: Record<Phase, string> = {
+  wait: "waiting",
+  download: "download",
+  train: "training",
+  upload: "upload",
+  fold: "aggregation",
+};
 
-/** One round: what each client did when, and when it could have closed. */
+const formatSeconds = (seconds: number | null): string => formatReportMetric("seconds", seconds);
+
+/** Timeline of one round: the phases of each client, the quorum and the deadline. */
 export function RoundTimeline({ job, newest, live, unit }: Props) {
-  const [text, setText] = useText("round");
-  const asked = Number.parseInt(text, 10);
+  const [param, setParam] = useTextParam("round");
+  const wanted = Number.parseInt(param, 10);
   const last = live ? newest + 1 : newest;
-  const number = Number.isInteger(asked) && asked >= 1 ? Math.min(asked, last) : Math.max(1, newest);
+  const number = Number.isInteger(wanted) && wanted >= 1 ? Math.min(wanted, last) : Math.max(1, newest);
   const { data: round, error, refetch } = useQuery(roundQuery(job, number, live));
-  const choose = (value: number) => setText(value === newest ? "" : String(value));
+  const choose = (value: number) => setParam(value === newest ? "" : String(value));
   return (
     <>
       <div className="toolbar">
-        <h2>One {unit}, client by client</h2>
+        <h2>{capitalize(unit)} timeline</h2>
         <div className="stepper">
           <button type="button" className="quiet-button" disabled={number <= 1} onClick={() => choose(number - 1)}>
-            Earlier
+            Previous
           </button>
           <label>
-            {capital(unit)}{" "}
+            {capitalize(unit)}{" "}
             <input
               type="number"
               min={1}
               max={last}
               value={number}
               data-testid="round-number"
-              onChange={(event) => event.target.value !== "" && setText(event.target.value)}
+              onChange={(event) => event.target.value !== "" && setParam(event.target.value)}
             />
           </label>
           <button type="button" className="quiet-button" disabled={number >= last} onClick={() => choose(number + 1)}>
-            Later
+            Next
           </button>
         </div>
       </div>
@@ -60,7 +69,7 @@ export function RoundTimeline({ job, newest, live, unit }: Props) {
         ) : newest === 0 && !live ? (
           <p className="nothing">No {unit} has closed.</p>
         ) : (
-          <Unanswered question={{ error, refetch }} />
+          <QueryStatus query={{ error, refetch }} />
         )}
       </div>
     </>
@@ -68,60 +77,64 @@ export function RoundTimeline({ job, newest, live, unit }: Props) {
 }
 
 function Chart({ round, unit }: { round: Round; unit: Unit }) {
-  const found = useMemo(() => timeline(round), [round]);
-  const height = Math.max(96, found.bars.length * 24);
+  const layout = useMemo(() => layOutRound(round), [round]);
+  const height = Math.max(96, layout.bars.length * 24);
   return (
     <ChartFrame
-      title={`${capital(unit)} ${count(round.round)}${round.state === "open" ? ", under way" : ""}`}
+      title={`${capitalize(unit)} ${formatCount(round.round)}${round.state === "open" ? " (in progress)" : ""}`}
       testId="round"
       label={null}
       height={Math.min(height, 420)}
-      empty={found.bars.length === 0 ? `Nobody has worked on this ${unit}, as far as is known.` : null}
-      readout={
+      empty={layout.bars.length === 0 ? `No node is known to have worked on this ${unit}.` : null}
+      legend={
         <>
           {PHASES.map((phase) => (
             <span key={phase} className="readout-item">
-              <i className={`swatch block phase-${phase}`} /> {WORDS[phase]}
+              <i className={`swatch block phase-${phase}`} /> {PHASE_LABELS[phase]}
             </span>
           ))}
-          <span className="readout-place">{summary(round)}</span>
+          <span className="readout-place">{summarize(round)}</span>
         </>
       }
       plot={
         <div className="timeline">
           <ol>
-            {found.bars.map((bar) => (
-              <Row key={bar.order + bar.node} bar={bar} quorum={found.quorum} deadline={found.deadline} />
+            {layout.bars.map((bar) => (
+              <Row key={bar.task + bar.node} bar={bar} quorum={layout.quorum} deadline={layout.deadline} />
             ))}
           </ol>
           <p className="timeline-axis">
-            <span>{found.from === 0 ? "0 s" : write("seconds", found.from)}</span>
-            {found.quorum !== null && <span className="timeline-quorum">┊ quorum of {round.quorum} at {write("seconds", round.quorum_s)}</span>}
-            {round.deadline_s !== null && (
-              <span className="timeline-deadline">
-                ┃ deadline {found.deadline === null && "later, "}at {write("seconds", round.deadline_s)}
+            <span>{layout.from === 0 ? "0 s" : formatSeconds(layout.from)}</span>
+            {layout.quorum !== null && (
+              <span className="timeline-quorum">
+                ┊ quorum of {round.quorum} at {formatSeconds(round.quorum_s)}
               </span>
             )}
-            <span>{write("seconds", found.to)}</span>
+            {round.deadline_s !== null && (
+              <span className="timeline-deadline">
+                ┃ deadline {layout.deadline === null && "later, "}at {formatSeconds(round.deadline_s)}
+              </span>
+            )}
+            <span>{formatSeconds(layout.to)}</span>
           </p>
-          {round.next !== null && <p className="faint">The first {count(found.bars.length)} clients of this {unit}.</p>}
+          {round.next !== null && (
+            <p className="faint">
+              The first {formatCount(layout.bars.length)} nodes of this {unit}.
+            </p>
+          )}
         </div>
       }
-      table={() => <PhaseTable round={round} />}
+      table={() => <Table columns={COLUMNS} rows={round.clients} rowKey={({ task, node }) => task + node} />}
       csv={() =>
         toCsv(
-          ["client", "order", "start_s", "end_s", "staleness", ...PHASES.map((phase) => `${phase}_s`)],
-          round.clients.map(({ node, order, start_s, end_s, staleness, phases: of }) => [
+          ["node", "task", "start_s", "end_s", "staleness", ...PHASES.map((phase) => `${phase}_s`)],
+          round.clients.map(({ node, task, start_s, end_s, staleness, phases }) => [
             node,
-            order,
+            task,
             start_s,
             end_s,
             staleness,
-            of.wait_s,
-            of.download_s,
-            of.train_s,
-            of.upload_s,
-            of.fold_s,
+            ...PHASES.map((phase) => phases[`${phase}_s`]),
           ]),
         )
       }
@@ -129,61 +142,47 @@ function Chart({ round, unit }: { round: Round; unit: Unit }) {
   );
 }
 
-function summary({ state, clients, asked, seconds, why }: Round): string {
+function summarize({ state, clients, asked, seconds, why }: Round): string {
   const reported = clients.filter(({ end_s }) => end_s !== null).length;
-  const took = `${state === "open" ? "for" : "in"} ${write("seconds", seconds)}`;
-  return `${count(reported)} of ${count(asked)} ${took}${why && ` · ${why}`}`;
+  const duration = `${state === "open" ? "for" : "in"} ${formatSeconds(seconds)}`;
+  return `${formatCount(reported)} of ${formatCount(asked)} ${duration}${why && ` · ${why}`}`;
 }
 
 function Row({ bar, quorum, deadline }: { bar: Bar; quorum: number | null; deadline: number | null }) {
-  const said = bar.segments.map(({ phase, seconds }) => `${WORDS[phase]} ${write("seconds", seconds)}`).join(", ");
-  const late = bar.staleness > 0 ? `, ${count(bar.staleness)} behind` : "";
-  const end = bar.end === null ? "has not reported" : `reported at ${write("seconds", bar.end)}`;
+  const phases = bar.segments.map(({ phase, seconds }) => `${PHASE_LABELS[phase]} ${formatSeconds(seconds)}`).join(", ");
+  const staleness = bar.staleness > 0 ? `, staleness ${formatCount(bar.staleness)}` : "";
+  const end = bar.end === null ? "no report yet" : `reported at ${formatSeconds(bar.end)}`;
   return (
     <li>
       <Link href={nodePath(bar.node)} className="timeline-name">
-        <bdi>{visible(bar.node)}</bdi>
+        <bdi>{escapeHidden(bar.node)}</bdi>
       </Link>
-      <div className="timeline-track" role="img" aria-label={`${end}${late}: ${said || "its phases are not known"}`} title={`${end}${late}: ${said}`}>
+      <div
+        className="timeline-track"
+        role="img"
+        aria-label={`${end}${staleness}: ${phases || "phases unknown"}`}
+        title={`${end}${staleness}: ${phases}`}
+      >
         {bar.segments.map(({ phase, from, width }) => (
           <i key={phase} className={`phase-${phase}`} style={{ left: `${100 * from}%`, width: `max(2px, ${100 * width}%)` }} />
         ))}
         {quorum !== null && <i className="mark-quorum" style={{ left: `${100 * quorum}%` }} />}
         {deadline !== null && <i className="mark-deadline" style={{ left: `calc(${100 * deadline}% - 2px)` }} />}
       </div>
-      <span className="timeline-end">{bar.end === null ? "…" : write("seconds", bar.end)}</span>
+      <span className="timeline-end">{bar.end === null ? "…" : formatSeconds(bar.end)}</span>
     </li>
   );
 }
 
-function PhaseTable({ round }: { round: Round }) {
-  return (
-    <table className="data-table">
-      <thead>
-        <tr>
-          <th scope="col">Client</th>
-          {[...PHASES.map((phase) => WORDS[phase]), "reported at", "staleness"].map((name) => (
-            <th key={name} scope="col" className="num">
-              {name}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {round.clients.map(({ node, order, phases, end_s, staleness }) => (
-          <tr key={order + node}>
-            <th scope="row">
-              <bdi>{visible(node)}</bdi>
-            </th>
-            {[phases.wait_s, phases.download_s, phases.train_s, phases.upload_s, phases.fold_s, end_s].map((value, index) => (
-              <td key={index} className="num">
-                {value === null ? UNKNOWN : write("seconds", value)}
-              </td>
-            ))}
-            <td className="num">{count(staleness)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
+const secondsOrUnknown = (seconds: number | null): string => (seconds === null ? UNKNOWN : formatSeconds(seconds));
+
+const COLUMNS: Column<ClientInRound>[] = [
+  { title: "Node", cell: ({ node }) => <bdi>{escapeHidden(node)}</bdi> },
+  ...PHASES.map((phase): Column<ClientInRound> => ({
+    title: capitalize(PHASE_LABELS[phase]),
+    numeric: true,
+    cell: ({ phases }) => secondsOrUnknown(phases[`${phase}_s`]),
+  })),
+  { title: "Reported at", numeric: true, cell: ({ end_s }) => secondsOrUnknown(end_s) },
+  { title: "Staleness", numeric: true, cell: ({ staleness }) => formatCount(staleness) },
+];

@@ -1,26 +1,26 @@
-/** The heat map's picture: one pixel for each cell, then blown up to its place. */
-import { parse, pixel, step } from "./colours";
-import { BAD, type Grid } from "./heat";
+/** Draws the heat map with one pixel per cell and scales the image up. */
+import { parseColour, toPixel, scaleStep } from "./colourScale";
+import { BAD, type Grid } from "./heatMapData";
 
-export interface Look {
-  ramp: Uint32Array;
+export interface HeatMapStyle {
+  scale: Uint32Array;
   bad: string;
   ink: string;
   font: string;
 }
 
-/** Where the cells stand on the canvas, in css px. */
-export interface Place {
+/** The cells' area on the canvas (CSS px). */
+export interface Box {
   left: number;
   top: number;
   width: number;
   height: number;
 }
 
-/** A mark that runs through a cell which diverged, where cells are large enough to carry one. */
+/** Diverged cells get a cross if cells are at least this large (px). */
 const CROSS_MIN = 7;
 
-export function drawHeat(canvas: HTMLCanvasElement, grid: Grid, look: Look, place: Place): void {
+export function drawHeatMap(canvas: HTMLCanvasElement, grid: Grid, look: HeatMapStyle, place: Box): void {
   const ratio = devicePixelRatio;
   const [columns, rows] = [grid.rounds.length, grid.nodes.length];
   canvas.width = Math.round((place.left + place.width) * ratio);
@@ -34,23 +34,23 @@ export function drawHeat(canvas: HTMLCanvasElement, grid: Grid, look: Look, plac
   pen.putImageData(new ImageData(pixels(grid, look), columns, rows), 0, 0);
   context.scale(ratio, ratio);
   context.drawImage(picture, place.left, place.top, place.width, place.height);
-  crosses(context, grid, look, place);
+  drawCrosses(context, grid, look, place);
 }
 
-/** What every cell looks like; a cell without a report stays clear. */
-export function pixels(grid: Grid, look: Pick<Look, "ramp" | "bad">): Uint8ClampedArray<ArrayBuffer> {
+/** Return the pixels of the cells; cells without a report are transparent. */
+export function pixels(grid: Grid, look: Pick<HeatMapStyle, "scale" | "bad">): Uint8ClampedArray<ArrayBuffer> {
   const { values, kinds, low, high } = grid;
   const words = new Uint32Array(values.length);
-  const bad = pixel(parse(look.bad));
+  const bad = toPixel(parseColour(look.bad));
   for (let index = 0; index < words.length; index++) {
     const kind = kinds[index];
     if (kind === BAD) words[index] = bad;
-    else if (kind) words[index] = look.ramp[step(values[index] as number, low, high)] as number;
+    else if (kind) words[index] = look.scale[scaleStep(values[index] as number, low, high)] as number;
   }
   return new Uint8ClampedArray(words.buffer);
 }
 
-function crosses(context: CanvasRenderingContext2D, grid: Grid, look: Look, place: Place): void {
+function drawCrosses(context: CanvasRenderingContext2D, grid: Grid, look: HeatMapStyle, place: Box): void {
   const [width, height] = [place.width / grid.rounds.length, place.height / grid.nodes.length];
   if (Math.min(width, height) < CROSS_MIN) return;
   context.strokeStyle = look.ink;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { cellOf, gridOf, mergeBands, mergeHeat, nearest, reviveBands, reviveHeat, spread, summaries, type Heat } from "./heat";
+import { cellAt, toGrid, mergeBands, mergeHeat, nearestClient, decodeBands, decodeHeatMap, colourRange, summarizeClients, type HeatMapData } from "./heatMapData";
 
 const raw = (rounds: number[], rows: Record<string, (number | "NaN" | null)[]>, step = 1) => ({
   metric: "train/loss",
@@ -10,10 +10,10 @@ const raw = (rounds: number[], rows: Record<string, (number | "NaN" | null)[]>, 
   nodes: Object.keys(rows).length,
   next: null,
 });
-const heat = (...of: Parameters<typeof raw>): Heat => reviveHeat([raw(...of)]);
+const heat = (...of: Parameters<typeof raw>): HeatMapData => decodeHeatMap([raw(...of)]);
 
 test("pages are put together, and what diverged is a number that is none", () => {
-  const found = reviveHeat([raw([1, 2], { a: [0.5, "NaN"] }), raw([1, 2], { constructor: [null, 2] })]);
+  const found = decodeHeatMap([raw([1, 2], { a: [0.5, "NaN"] }), raw([1, 2], { constructor: [null, 2] })]);
   expect(found.rows.get("a")).toEqual([0.5, NaN]);
   expect(found.rows.get("constructor")).toEqual([null, 2]);
 });
@@ -46,31 +46,31 @@ test("nothing new changes nothing", () => {
 
 test("bands: where all diverged there is no mean, and that is said", () => {
   const bands = { metric: "x", clients: [2, 2, 0], rounds: [1, 2, 3], step: 1 };
-  const found = reviveBands({ ...bands, mean: [1, null, null], low: [0, null, null], high: [2, null, null], diverged: [0, 2, 0] });
+  const found = decodeBands({ ...bands, mean: [1, null, null], low: [0, null, null], high: [2, null, null], diverged: [0, 2, 0] });
   expect(found.mean).toEqual([1, NaN, null]);
   const more = mergeBands(found, { rounds: [3], step: 1, mean: [7], low: [6], high: [8] });
   expect(more).toEqual({ rounds: [1, 2, 3], step: 1, mean: [1, NaN, 7], low: [0, null, 6], high: [2, null, 8] });
 });
 
 test("a grid has its rows in the order in which people count", () => {
-  const grid = gridOf(heat([1, 2], { "node-10": [1, 2], "node-9": [null, "NaN"] }));
+  const grid = toGrid(heat([1, 2], { "node-10": [1, 2], "node-9": [null, "NaN"] }));
   expect(grid.nodes).toEqual(["node-9", "node-10"]);
-  expect([cellOf(grid, 0, 0), cellOf(grid, 0, 1), cellOf(grid, 1, 1)]).toEqual([null, NaN, 2]);
+  expect([cellAt(grid, 0, 0), cellAt(grid, 0, 1), cellAt(grid, 1, 1)]).toEqual([null, NaN, 2]);
 });
 
 test("one outlier does not take all the colours", () => {
   const values = [...Array.from({ length: 200 }, (_, place) => place / 200), 1e9];
-  expect(spread(values).high).toBeLessThan(1.1);
-  expect(spread([])).toEqual({ low: 0, high: 1 });
-  expect(spread([3, 3])).toEqual({ low: 3, high: 6 });
+  expect(colourRange(values).high).toBeLessThan(1.1);
+  expect(colourRange([])).toEqual({ low: 0, high: 1 });
+  expect(colourRange([3, 3])).toEqual({ low: 3, high: 6 });
 });
 
 test("each client in figures, and the one that is nearest", () => {
-  const grid = gridOf(heat([1, 2, 3], { a: [1, 3, "NaN"], b: [4, null, null] }));
-  expect(summaries(grid)).toEqual([
+  const grid = toGrid(heat([1, 2, 3], { a: [1, 3, "NaN"], b: [4, null, null] }));
+  expect(summarizeClients(grid)).toEqual([
     { node: "a", newest: NaN, mean: 2, low: 1, high: 3, diverged: 1 },
     { node: "b", newest: 4, mean: 4, low: 4, high: 4, diverged: 0 },
   ]);
-  expect(nearest(grid, 0, 3.6)).toBe("b");
-  expect(nearest(grid, 2, 0)).toBeUndefined();
+  expect(nearestClient(grid, 0, 3.6)).toBe("b");
+  expect(nearestClient(grid, 2, 0)).toBeUndefined();
 });

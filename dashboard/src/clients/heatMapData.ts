@@ -1,20 +1,20 @@
-/** A quantity by client and round, as the heat map and the lines draw it. */
-import { reviveNumber } from "../api/revive";
+/** A metric by client and round, as the heat map and the lines draw it. */
+import { decodeNumber } from "../api/decode";
 import type { RawBands, RawHeat } from "../api/types";
-import { byNumber } from "../format/text";
+import { naturalOrder } from "../format/text";
 
-/** null: nothing was reported; NaN: it diverged. */
+/** null: no report; NaN: diverged. */
 export type Cell = number | null;
 
-export interface Heat {
+export interface HeatMapData {
   /** The first round of each column, `step` apart. */
   rounds: number[];
   step: number;
-  /** By client, as many cells as there are columns. */
+  /** By client, one cell per column. */
   rows: Map<string, Cell[]>;
-  /** All that can be asked for. */
+  /** Names of all metrics. */
   metrics: string[];
-  /** Clients in all; there may be more than rows. */
+  /** Number of clients; there may be fewer rows. */
   nodes: number;
 }
 
@@ -26,12 +26,12 @@ export interface Bands {
   high: Cell[];
 }
 
-export const cell = (value: unknown): Cell => (value === null ? null : (reviveNumber(value) ?? NaN));
+export const decodeCell = (value: unknown): Cell => (value === null ? null : (decodeNumber(value) ?? NaN));
 
-/** The pages of one answer, put together. */
-export function reviveHeat(pages: RawHeat[]): Heat {
+/** Join the pages of an answer. */
+export function decodeHeatMap(pages: RawHeat[]): HeatMapData {
   const rows = new Map<string, Cell[]>();
-  for (const { node, values } of pages.flatMap((page) => page.rows)) rows.set(node, values.map(cell));
+  for (const { node, values } of pages.flatMap((page) => page.rows)) rows.set(node, values.map(decodeCell));
   const [first] = pages;
   return {
     rounds: first?.rounds ?? [],
@@ -42,26 +42,26 @@ export function reviveHeat(pages: RawHeat[]): Heat {
   };
 }
 
-/** Where nothing is finite but something was reported, all of it diverged. */
-export function reviveBands({ rounds, step, mean, low, high, diverged }: RawBands): Bands {
+/** If all values of a round diverged, its mean is NaN. */
+export function decodeBands({ rounds, step, mean, low, high, diverged }: RawBands): Bands {
   const bad = (values: Cell[]) => values.map((value, index) => (value === null && diverged[index] ? NaN : value));
   return { rounds, step, mean: bad(mean), low, high };
 }
 
-/** Columns of before with those of `fresh` in their place; null where they do not fit, and all has to be asked for. */
-export function mergeHeat(known: Heat, fresh: Heat): Heat | null {
-  const splice = splicer(known, fresh);
+/** Replace the newest columns by `fresh`; null if they do not fit, so that everything has to be fetched. */
+export function mergeHeat(known: HeatMapData, fresh: HeatMapData): HeatMapData | null {
+  const splice = columnSplicer(known, fresh);
   if (splice === null) return null;
   const names = new Set([...known.rows.keys(), ...fresh.rows.keys()]);
   const rows = new Map([...names].map((node) => [node, splice(known.rows.get(node), fresh.rows.get(node))]));
-  return { ...fresh, rounds: rounds(known, fresh), rows };
+  return { ...fresh, rounds: joinedRounds(known, fresh), rows };
 }
 
 export function mergeBands(known: Bands, fresh: Bands): Bands | null {
-  const splice = splicer(known, fresh);
+  const splice = columnSplicer(known, fresh);
   if (splice === null) return null;
   const join = (name: "mean" | "low" | "high") => splice(known[name], fresh[name]);
-  return { step: 1, rounds: rounds(known, fresh), mean: join("mean"), low: join("low"), high: join("high") };
+  return { step: 1, rounds: joinedRounds(known, fresh), mean: join("mean"), low: join("low"), high: join("high") };
 }
 
 interface Columns {
@@ -69,7 +69,7 @@ interface Columns {
   step: number;
 }
 
-function splicer(known: Columns, fresh: Columns): ((before?: Cell[], after?: Cell[]) => Cell[]) | null {
+function columnSplicer(known: Columns, fresh: Columns): ((before?: Cell[], after?: Cell[]) => Cell[]) | null {
   const [first] = known.rounds;
   const [next] = fresh.rounds;
   if (known.step !== 1 || fresh.step !== 1 || first === undefined) return null;
@@ -78,26 +78,26 @@ function splicer(known: Columns, fresh: Columns): ((before?: Cell[], after?: Cel
   if (kept < 0) return null;
   return (before = [], after = []) => {
     const head = before.slice(0, kept);
-    while (head.length < kept) head.push(null); // rounds of which nothing was told
+    while (head.length < kept) head.push(null); // rounds without data
     const tail = after.length === fresh.rounds.length ? after : fresh.rounds.map(() => null);
     return head.concat(tail);
   };
 }
 
-function rounds(known: Columns, fresh: Columns): number[] {
+function joinedRounds(known: Columns, fresh: Columns): number[] {
   const first = known.rounds[0] ?? 0;
   const last = fresh.rounds.at(-1) ?? known.rounds.at(-1) ?? first;
   return Array.from({ length: last - first + 1 }, (_, place) => first + place);
 }
 
-/** What a canvas draws: rows by name, cell after cell. */
+/** Cells in row-major order. */
 export interface Grid {
   nodes: string[];
   rounds: number[];
   step: number;
-  /** Row by row; NaN where there is no finite value. */
+  /** NaN if there is no finite value. */
   values: Float64Array;
-  /** 0: nothing reported, 1: a value, 2: diverged. */
+  /** 0: no report, 1: value, 2: diverged. */
   kinds: Uint8Array;
   low: number;
   high: number;
@@ -107,8 +107,8 @@ const NOTHING = 0;
 const VALUE = 1;
 export const BAD = 2;
 
-export function gridOf(heat: Heat): Grid {
-  const nodes = [...heat.rows.keys()].sort(byNumber);
+export function toGrid(heat: HeatMapData): Grid {
+  const nodes = [...heat.rows.keys()].sort(naturalOrder);
   const width = heat.rounds.length;
   const values = new Float64Array(nodes.length * width);
   const kinds = new Uint8Array(nodes.length * width);
@@ -120,13 +120,13 @@ export function gridOf(heat: Heat): Grid {
       kinds[row * width + column] = value === null ? NOTHING : Number.isFinite(value) ? VALUE : BAD;
     }
   });
-  return { nodes, rounds: heat.rounds, step: heat.step, values, kinds, ...spread(values) };
+  return { nodes, rounds: heat.rounds, step: heat.step, values, kinds, ...colourRange(values) };
 }
 
 const SAMPLES = 4000;
 
-/** Between which values the colours run: nearly all of them, so that a single outlier does not grey out the rest. */
-export function spread(values: ArrayLike<number>): { low: number; high: number } {
+/** Return the range of the colour scale: nearly all values, so that an outlier does not compress the rest. */
+export function colourRange(values: ArrayLike<number>): { low: number; high: number } {
   const stride = Math.max(1, Math.floor(values.length / SAMPLES));
   const sample: number[] = [];
   for (let place = 0; place < values.length; place += stride) {
@@ -140,8 +140,7 @@ export function spread(values: ArrayLike<number>): { low: number; high: number }
   return high > low ? { low, high } : { low, high: low + (Math.abs(low) || 1) };
 }
 
-/** The cell of a client at a column. */
-export function cellOf(grid: Grid, row: number, column: number): Cell {
+export function cellAt(grid: Grid, row: number, column: number): Cell {
   const place = row * grid.rounds.length + column;
   return grid.kinds[place] === NOTHING ? null : grid.kinds[place] === BAD ? NaN : (grid.values[place] as number);
 }
@@ -155,10 +154,10 @@ export interface Summary {
   diverged: number;
 }
 
-/** Each client in a few figures, for those who do not look at colours. */
-export function summaries(grid: Grid): Summary[] {
+/** Summarize each client's values, as the text alternative of the heat map. */
+export function summarizeClients(grid: Grid): Summary[] {
   return grid.nodes.map((node, row) => {
-    const cells = grid.rounds.map((_, column) => cellOf(grid, row, column)).filter((value) => value !== null);
+    const cells = grid.rounds.map((_, column) => cellAt(grid, row, column)).filter((value) => value !== null);
     const finite = cells.filter(Number.isFinite);
     const sum = finite.reduce((total, value) => total + value, 0);
     const some = finite.length > 0;
@@ -173,12 +172,12 @@ export function summaries(grid: Grid): Summary[] {
   });
 }
 
-/** The client whose value at a column is nearest to `value`; undefined if nobody's is within `reach`. */
-export function nearest(grid: Grid, column: number, value: number, reach = Infinity): string | undefined {
+/** Return the client whose value at a column is nearest to `value`; undefined if none is within `reach`. */
+export function nearestClient(grid: Grid, column: number, value: number, reach = Infinity): string | undefined {
   let found: string | undefined;
   let best = Infinity;
   grid.nodes.forEach((node, row) => {
-    const distance = Math.abs((cellOf(grid, row, column) ?? NaN) - value);
+    const distance = Math.abs((cellAt(grid, row, column) ?? NaN) - value);
     if (distance < best && distance <= reach) [found, best] = [node, distance];
   });
   return found;

@@ -1,16 +1,15 @@
-/** What is asked of each client's reports. While a run goes on only its newest columns are asked for again. */
+/** Queries of the clients' reports. While a run goes on, only the newest columns are fetched again. */
 import { queryOptions, type QueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { RawHeat } from "../api/types";
-import { UNTOLD } from "../live/untold";
-import { cell, mergeBands, mergeHeat, reviveBands, reviveHeat, type Bands, type Heat } from "./heat";
-import type { Alone } from "./spread";
+import { decodeCell, mergeBands, mergeHeat, decodeBands, decodeHeatMap, type Bands, type HeatMapData } from "./heatMapData";
+import type { ClientLine } from "./clientSpread";
 
 const POINTS = 1000;
-/** Clients in one answer, and answers at most. */
+/** Clients per request, and maximum number of requests. */
 const PAGE = 500;
 const PAGES = 4;
-/** Final evaluations come a round late. */
+/** Evaluations arrive one round late. */
 const OVERLAP = 2;
 const ROUND_PAGE = 200;
 
@@ -21,26 +20,26 @@ export const clientKeys = {
   round: (job: string, round: number) => ["clients", job, "round", round] as const,
 };
 
-async function heatSince(job: string, metric: string, since: number): Promise<Heat> {
+async function fetchHeatMap(job: string, metric: string, since: number): Promise<HeatMapData> {
   const pages: RawHeat[] = [];
   let after = "";
   for (let page = 0; page < PAGES; page++) {
     const query = { metric, since, points: POINTS, limit: PAGE, after };
-    const found = await unwrap(api.GET("/api/v1/jobs/{job}/heat", { params: { path: { job }, query } }));
+    const found = await unwrap(api.GET("/api/v1/jobs/{job}/reports/heatmap", { params: { path: { job }, query } }));
     pages.push(found);
     if (found.next === null) break;
     after = found.next;
   }
-  return reviveHeat(pages);
+  return decodeHeatMap(pages);
 }
 
-async function bandsSince(job: string, metric: string, since: number): Promise<Bands> {
+async function fetchBands(job: string, metric: string, since: number): Promise<Bands> {
   const query = { metric, since, points: POINTS };
-  return reviveBands(await unwrap(api.GET("/api/v1/jobs/{job}/bands", { params: { path: { job }, query } })));
+  return decodeBands(await unwrap(api.GET("/api/v1/jobs/{job}/reports/quantiles", { params: { path: { job }, query } })));
 }
 
-/** What is known with its newest columns asked for again; all of it where that does not fit. */
-async function renewed<T extends { rounds: number[] }>(
+/** Return the known data with its newest columns fetched again, or everything if that does not fit. */
+async function refreshed<T extends { rounds: number[] }>(
   known: T | undefined,
   ask: (since: number) => Promise<T>,
   merge: (known: T, fresh: T) => T | null,
@@ -50,21 +49,19 @@ async function renewed<T extends { rounds: number[] }>(
   return merge(known, await ask(Math.max(0, last - OVERLAP))) ?? ask(0);
 }
 
-export const heatQuery = (client: QueryClient, job: string, metric: string) =>
+export const heatMapQuery = (client: QueryClient, job: string, metric: string) =>
   queryOptions({
     queryKey: clientKeys.heat(job, metric),
-    meta: UNTOLD,
     queryFn: () =>
-      renewed(client.getQueryData<Heat>(clientKeys.heat(job, metric)), (since) => heatSince(job, metric, since), mergeHeat),
+      refreshed(client.getQueryData<HeatMapData>(clientKeys.heat(job, metric)), (since) => fetchHeatMap(job, metric, since), mergeHeat),
     structuralSharing: false,
   });
 
 export const bandsQuery = (client: QueryClient, job: string, metric: string) =>
   queryOptions({
     queryKey: clientKeys.bands(job, metric),
-    meta: UNTOLD,
     queryFn: () =>
-      renewed(client.getQueryData<Bands>(clientKeys.bands(job, metric)), (since) => bandsSince(job, metric, since), mergeBands),
+      refreshed(client.getQueryData<Bands>(clientKeys.bands(job, metric)), (since) => fetchBands(job, metric, since), mergeBands),
     structuralSharing: false,
   });
 
@@ -72,11 +69,10 @@ export const bandsQuery = (client: QueryClient, job: string, metric: string) =>
 export const lineQuery = (job: string, node: string, metric: string) =>
   queryOptions({
     queryKey: clientKeys.line(job, node, metric),
-    meta: UNTOLD,
-    queryFn: async (): Promise<Alone> => {
+    queryFn: async (): Promise<ClientLine> => {
       const params = { path: { job, node }, query: { metric, points: POINTS } };
-      const { rounds, step, values } = await unwrap(api.GET("/api/v1/jobs/{job}/nodes/{node}/line", { params }));
-      return { name: node, rounds, step, values: values.map(cell) };
+      const { rounds, step, values } = await unwrap(api.GET("/api/v1/jobs/{job}/nodes/{node}/reports/series", { params }));
+      return { name: node, rounds, step, values: values.map(decodeCell) };
     },
     structuralSharing: false,
   });
@@ -84,7 +80,6 @@ export const lineQuery = (job: string, node: string, metric: string) =>
 export const roundQuery = (job: string, round: number, live: boolean) =>
   queryOptions({
     queryKey: clientKeys.round(job, round),
-    meta: UNTOLD,
     queryFn: async () => {
       const params = { path: { job, number: round }, query: { limit: ROUND_PAGE } };
       return unwrap(api.GET("/api/v1/jobs/{job}/rounds/{number}", { params }));

@@ -1,4 +1,4 @@
-/** A round on one scale: where each client's phases begin and end, in shares of the width. */
+/** Layout of a round's timeline. Positions are shares of the width. */
 import type { ClientInRound, Phases, Round } from "../api/types";
 
 export const PHASES = ["wait", "download", "train", "upload", "fold"] as const;
@@ -21,29 +21,29 @@ export interface Segment {
 
 export interface Bar {
   node: string;
-  order: string;
+  task: string;
   segments: Segment[];
-  /** Seconds since the round was opened; null: it has not reported. */
+  /** Seconds since the round opened; null: no report yet. */
   end: number | null;
   staleness: number;
 }
 
 export interface Timeline {
   bars: Bar[];
-  /** Seconds at the left edge (below nought where work began before the round) and at the right one. */
+  /** Seconds at the left edge (negative if work started before the round) and at the right edge. */
   from: number;
   to: number;
   quorum: number | null;
-  /** null: none, or far to the right of all that has happened. */
+  /** null: there is none, or it is far to the right. */
   deadline: number | null;
 }
 
-/** A deadline that lies further out than this would press all bars together. */
+/** A deadline beyond this multiple of the duration is not shown, because it would compress the bars. */
 const FAR = 2;
-/** Seconds; an order is given in the instant in which its round is opened. */
+/** Tasks are assigned within this time of the opening of the round (s). */
 const INSTANT = 0.001;
 
-export function timeline(round: Round): Timeline {
+export function layOutRound(round: Round): Timeline {
   const starts = round.clients.map((client) => client.start_s ?? 0);
   const earliest = Math.min(0, ...starts);
   const from = earliest < -INSTANT ? earliest : 0;
@@ -53,7 +53,7 @@ export function timeline(round: Round): Timeline {
   const to = near ? Math.max(last, round.deadline_s as number) : last;
   const share = (seconds: number) => (seconds - from) / (to - from);
   return {
-    bars: round.clients.map((client) => bar(client, share)),
+    bars: round.clients.map((client) => layOutClient(client, share)),
     from,
     to,
     quorum: round.quorum_s === null ? null : share(round.quorum_s),
@@ -61,14 +61,14 @@ export function timeline(round: Round): Timeline {
   };
 }
 
-function bar({ node, order, phases, start_s, end_s, staleness }: ClientInRound, share: (seconds: number) => number): Bar {
+function layOutClient({ node, task, phases, start_s, end_s, staleness }: ClientInRound, share: (seconds: number) => number): Bar {
   const known = PHASES.map((phase) => ({ phase, seconds: phases[SECONDS[phase]] ?? 0 }));
-  // Of a client that a restart parted from its past only the end is known.
+  // If the coordinator has restarted, only the end is known.
   let at = start_s ?? (end_s ?? 0) - known.reduce((total, { seconds }) => total + seconds, 0);
   const segments = known.map(({ phase, seconds }) => {
     const from = share(at);
     at += seconds;
     return { phase, seconds, from, width: share(at) - from };
   });
-  return { node, order, segments: segments.filter(({ seconds }) => seconds > 0), end: end_s, staleness };
+  return { node, task, segments: segments.filter(({ seconds }) => seconds > 0), end: end_s, staleness };
 }

@@ -1,24 +1,24 @@
 import { useEffect, useRef } from "react";
 
-const LEAST_MS = 1000;
-/** Of the time, `act` may take one part in so many: what is much to ask for is asked for more seldom. */
+const INTERVAL_MS = 1000;
+/** The pause after a refetch, as a multiple of its duration, so that slow requests are repeated less often. */
 const SHARE = 4;
 
-/** Calls `act` when `mark` has changed, at most once a second, and never misses the last change. */
-export function useLatest(mark: unknown, act: () => Promise<unknown>): void {
+/** Call `refetch` when `trigger` changes, at most once per second; the last change is never missed. */
+export function useThrottledRefetch(mark: unknown, act: () => Promise<unknown>): void {
   const due = useRef(-Infinity);
   const current = useRef(act);
   current.current = act;
   const first = useRef(true);
   useEffect(() => {
     if (first.current) {
-      first.current = false; // the page has just asked
+      first.current = false; // the query has just been fetched
       return;
     }
     const timer = setTimeout(
       () => {
         const begun = performance.now();
-        due.current = begun + LEAST_MS;
+        due.current = begun + INTERVAL_MS;
         void current.current().finally(() => {
           due.current = Math.max(due.current, performance.now() + SHARE * (performance.now() - begun));
         });

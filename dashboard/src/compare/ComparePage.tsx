@@ -1,41 +1,43 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo } from "react";
 import { AXES } from "../charts/axis";
-import { AxisChoice } from "../charts/AxisChoice";
-import { SYNC } from "../charts/lineOptions";
-import { ChartChoices } from "../charts/ChartChoices";
-import { useLook } from "../charts/look";
-import { ShowAll } from "../charts/ShowAll";
-import { useZoom } from "../charts/zoom";
-import { count } from "../format/number";
-import { isDynamic, type Unit } from "../format/unit";
+import { AxisSelect } from "../charts/AxisSelect";
+import { METRICS_SYNC } from "../charts/lineOptions";
+import { ResetZoomButton } from "../charts/ResetZoomButton";
+import { ScaleControls } from "../charts/ScaleControls";
+import { useChartSettings } from "../charts/useChartSettings";
+import { useZoom } from "../charts/useZoom";
+import { isDynamic, type Unit } from "../domain/unit";
+import { formatCount } from "../format/number";
 import { useFollow } from "../live/LiveProvider";
-import { Link, useParam, useText } from "../router";
-import { Problem } from "../ui/Problem";
-import { Differing } from "./Differing";
-import { NodePrices, Prices } from "./Prices";
+import { Link, useParam, useTextParam } from "../router/router";
+import { ErrorMessage } from "../ui/ErrorMessage";
+import { Loading } from "../ui/QueryStatus";
+import type { Comparison } from "./comparison";
+import { ConfigDiff } from "./ConfigDiff";
+import { CostTable } from "./CostTable";
+import { NodeCostTable } from "./NodeCostTable";
 import { compareQuery } from "./queries";
 import { RunsChart } from "./RunsChart";
-import type { Comparison } from "./runs";
-import { Loading } from "../ui/Unanswered";
 import "../styles/job.css";
 import "../styles/compare.css";
 
-const NAMED = 6;
+/** With more runs, the title shows their number instead of their names. */
+const NAMES_MAX = 6;
 
-/** Up to a hundred jobs over each other: /compare?runs=a,b&target=0.95 */
+/** Page that compares up to a hundred jobs: /compare?runs=a,b&target=0.95 */
 export function ComparePage() {
   useFollow(null);
-  const given = useParam("runs");
-  const names = useMemo(() => [...new Set(given.split(",").filter((name) => name !== ""))], [given]);
-  const [wanted] = useText("target");
-  const target = wanted !== "" && Number.isFinite(Number(wanted)) ? Number(wanted) : undefined;
+  const param = useParam("runs");
+  const names = useMemo(() => [...new Set(param.split(",").filter((name) => name !== ""))], [param]);
+  const [targetParam] = useTextParam("target");
+  const target = targetParam !== "" && Number.isFinite(Number(targetParam)) ? Number(targetParam) : undefined;
   const { data, error } = useQuery(compareQuery(names, target));
-  const title = names.length <= NAMED ? names.join(" · ") : `${count(names.length)} runs`;
+  const title = names.length <= NAMES_MAX ? names.join(" · ") : `${formatCount(names.length)} runs`;
   useEffect(() => void (document.title = `${title} · Compare · shoal`), [title]);
   return (
     <section className="compare">
-      <nav className="crumbs" aria-label="Where you are">
+      <nav className="crumbs" aria-label="Breadcrumb">
         <Link href="/">Jobs</Link>
       </nav>
       <header className="page-head">
@@ -44,10 +46,10 @@ export function ComparePage() {
       </header>
       {names.length === 0 && (
         <p className="panel nothing">
-          Nothing is compared yet. Tick two jobs or more in the <Link href="/">list of jobs</Link>.
+          No jobs selected. Select two or more in the <Link href="/">list of jobs</Link>.
         </p>
       )}
-      {error && <Problem error={error} />}
+      {error && <ErrorMessage error={error} />}
       {!error && names.length > 0 && data === undefined && <Loading />}
       {data !== undefined && names.length > 0 && <Runs comparison={data} />}
     </section>
@@ -55,42 +57,42 @@ export function ComparePage() {
 }
 
 function Runs({ comparison }: { comparison: Comparison }) {
-  const { look, setAxis, ...choices } = useLook(AXES);
-  const [alone, setAlone] = useText("run");
-  const zoom = useZoom("zoom", SYNC);
+  const { settings, setAxis, ...setters } = useChartSettings(AXES);
+  const [highlighted, setHighlighted] = useTextParam("run");
+  const zoom = useZoom("zoom", METRICS_SYNC);
   const { rows, metrics } = comparison;
   const runs = useMemo(() => rows.map(({ run }) => run), [rows]);
-  // Rounds and versions of a dynamic job side by side are both versions.
+  // Beside the versions of a dynamic job, rounds are called versions too.
   const unit: Unit = runs.some(({ job }) => isDynamic(job)) ? "version" : "round";
-  const shared = { runs, alone, look, unit, zoom };
+  const shared = { runs, highlighted, settings, unit, zoom };
   return (
     <>
       <div className="toolbar">
-        <h2>Learning</h2>
-        <ShowAll zoom={zoom} />
-        <ChartChoices look={look} {...choices} onScale={zoom.showAll} />
-        <AxisChoice
-          axis={look.axis}
+        <h2>Metrics</h2>
+        <ResetZoomButton zoom={zoom} />
+        <ScaleControls settings={settings} {...setters} onScaleChange={zoom.reset} />
+        <AxisSelect
+          axis={settings.axis}
           axes={AXES}
           fromStart
           unit={unit}
-          onChange={(chosen) => {
-            zoom.showAll();
-            setAxis(chosen);
+          onChange={(axis) => {
+            zoom.reset();
+            setAxis(axis);
           }}
         />
       </div>
       <div className="pair">
         <div className="panel">
-          <RunsChart what="accuracy" common={metrics.accuracy} {...shared} />
+          <RunsChart kind="accuracy" metric={metrics.accuracy} {...shared} />
         </div>
         <div className="panel">
-          <RunsChart what="loss" common={metrics.loss} {...shared} />
+          <RunsChart kind="loss" metric={metrics.loss} {...shared} />
         </div>
       </div>
-      <Prices comparison={comparison} alone={alone} onAlone={setAlone} />
-      <Differing runs={runs} />
-      <NodePrices comparison={comparison} alone={alone} />
+      <CostTable comparison={comparison} highlighted={highlighted} onHighlight={setHighlighted} />
+      <ConfigDiff runs={runs} />
+      <NodeCostTable comparison={comparison} highlighted={highlighted} />
     </>
   );
 }

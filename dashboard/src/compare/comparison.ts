@@ -1,10 +1,10 @@
-/** The answer to a comparison, as the page works with it. Its figures are the coordinator's, of all versions. */
-import { reviveJob, reviveNumber } from "../api/revive";
-import type { RawComparison, Job } from "../api/types";
-import type { What } from "../format/metric";
+/** The coordinator's answer to a comparison, decoded. Its figures are computed from all versions of each run. */
+import { decodeJob, decodeNumber } from "../api/decode";
+import type { Job, RawComparison } from "../api/types";
+import type { MetricKind } from "../domain/metrics";
 
-/** What a line is drawn from; a run of a thousand versions has fewer of them here. */
-export interface Stop {
+/** A version as a line shows it; long runs are downsampled. */
+export interface RunPoint {
   number: number;
   elapsed_s: number;
   total_bytes: number;
@@ -13,14 +13,16 @@ export interface Stop {
 
 export interface Run {
   job: Job;
-  versions: Stop[];
+  points: RunPoint[];
 }
 
 export interface Row {
   run: Run;
+  /** The index of the run, on which its colour depends. */
+  place: number;
   last: number | undefined;
   best: number | undefined;
-  /** Closed versions, without the initial model. */
+  /** Number of closed versions, without the initial model. */
   syncs: number;
   bytes: number;
   /** Bytes, divided by those of the baseline. */
@@ -30,60 +32,59 @@ export interface Row {
 }
 
 export interface Comparison {
-  /** The metric of each kind that all runs have. */
-  metrics: Partial<Record<What, string>>;
-  /** Which of them is judged; undefined: they have none in common. */
-  judged: What | undefined;
+  /** By kind, the metric that all runs have. */
+  metrics: Partial<Record<MetricKind, string>>;
+  /** The kind of metric by which runs are ranked; undefined: they have none in common. */
+  rankedBy: MetricKind | undefined;
   target: number | undefined;
   baseline: string;
   rows: Row[];
 }
 
-export function comparisonOf(raw: RawComparison, now: number): Comparison {
+export function decodeComparison(raw: RawComparison, now: number): Comparison {
   const { accuracy, loss } = raw.metrics;
-  const runs = raw.runs.map(({ job }) => job);
-  const most = Math.max(...runs.map((job) => job.up_bytes + job.down_bytes));
-  const rows = raw.runs.map(({ job, line, last, best, syncs, reached }): Row => {
+  const max = Math.max(...raw.runs.map(({ job }) => job.up_bytes + job.down_bytes));
+  const rows = raw.runs.map(({ job, line, last, best, syncs, reached }, place): Row => {
     const bytes = job.up_bytes + job.down_bytes;
     return {
-      run: { job: reviveJob(job, now), versions: stopsOf(line) },
-      last: reviveNumber(last),
+      run: { job: decodeJob(job, now), points: decodePoints(line) },
+      place,
+      last: decodeNumber(last),
       best: best ?? undefined,
       syncs,
       bytes,
-      ratio: most > 0 ? bytes / most : undefined,
+      ratio: max > 0 ? bytes / max : undefined,
       reached: reached ?? undefined,
     };
   });
-  const judged = raw.judged === null ? undefined : raw.judged === accuracy ? "accuracy" : "loss";
+  const rankedBy = raw.judged === null ? undefined : raw.judged === accuracy ? "accuracy" : "loss";
   const metrics = { ...(accuracy ? { accuracy } : {}), ...(loss ? { loss } : {}) };
-  return { metrics, judged, target: raw.target ?? undefined, baseline: raw.baseline, rows };
+  return { metrics, rankedBy, target: raw.target ?? undefined, baseline: raw.baseline, rows };
 }
 
-function stopsOf({ numbers, elapsed_s, total_bytes, values }: RawComparison["runs"][number]["line"]): Stop[] {
+function decodePoints({ numbers, elapsed_s, total_bytes, values }: RawComparison["runs"][number]["line"]): RunPoint[] {
   const columns = Object.entries(values);
-  return numbers.map((number, place) => {
+  return numbers.map((number, index) => {
     const metrics: Record<string, number> = {};
     for (const [name, column] of columns) {
-      const value = reviveNumber(column[place]);
+      const value = decodeNumber(column[index]);
       if (value !== undefined) metrics[name] = value;
     }
-    return { number, elapsed_s: elapsed_s[place] ?? 0, total_bytes: total_bytes[place] ?? 0, metrics };
+    return { number, elapsed_s: elapsed_s[index] ?? 0, total_bytes: total_bytes[index] ?? 0, metrics };
   });
 }
 
 export const SORTS = ["given", "best", "last", "bytes", "reached"] as const;
 export type Sort = (typeof SORTS)[number];
 
-/** Rows with their place among the runs, which their colour tells; what has no figure comes last. */
-export function sorted(rows: Row[], sort: Sort, what: What | undefined): [row: Row, place: number][] {
-  const sign = what === "loss" ? 1 : -1;
-  const worth = (row: Row): number => {
+/** Return the rows in an order, the best or cheapest first; rows without a value come last. */
+export function sortRows(rows: Row[], sort: Sort, kind: MetricKind | undefined): Row[] {
+  const sign = kind === "loss" ? 1 : -1;
+  const keyOf = (row: Row): number => {
     const value =
       sort === "bytes" ? row.bytes : sort === "reached" ? row.reached?.total_bytes : row[sort === "best" ? "best" : "last"];
     if (value === undefined || !Number.isFinite(value)) return Infinity;
     return sort === "best" || sort === "last" ? sign * value : value;
   };
-  const placed = rows.map((row, place): [Row, number] => [row, place]);
-  return sort === "given" ? placed : placed.sort(([a, i], [b, j]) => worth(a) - worth(b) || i - j);
+  return sort === "given" ? rows : rows.toSorted((a, b) => keyOf(a) - keyOf(b) || a.place - b.place);
 }

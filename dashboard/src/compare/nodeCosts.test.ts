@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { TrafficRow } from "../api/types";
-import { nodePrices } from "./nodes";
+import { nodeCosts } from "./nodeCosts";
 
 const row = (version: number, node: string, direction: TrafficRow["direction"], bytes: number): TrafficRow => ({
   version,
@@ -24,14 +24,14 @@ const rows = [
 ];
 
 test("each node has its price, in both directions", () => {
-  expect(nodePrices(rows, 1)).toEqual([
-    { node: "", up: 0, down: 5, price: { up: 0, down: 5 } },
-    { node: "a", up: 1000, down: 7, price: { up: 0, down: 7 } },
-    { node: "b", up: 11, down: 220, price: { up: 11, down: 20 } },
+  expect(nodeCosts(rows, 1)).toEqual([
+    { node: "", up: 0, down: 5, untilTarget: { up: 0, down: 5 } },
+    { node: "a", up: 1000, down: 7, untilTarget: { up: 0, down: 7 } },
+    { node: "b", up: 11, down: 220, untilTarget: { up: 11, down: 20 } },
   ]);
-  expect(nodePrices(rows, 2)[2]?.price).toEqual({ up: 11, down: 220 });
+  expect(nodeCosts(rows, 2)[2]?.untilTarget).toEqual({ up: 11, down: 220 });
 });
 
 test("what was not reached has none", () => {
-  expect(nodePrices(rows, undefined).map(({ price }) => price)).toEqual([undefined, undefined, undefined]);
+  expect(nodeCosts(rows, undefined).map(({ untilTarget }) => untilTarget)).toEqual([undefined, undefined, undefined]);
 });

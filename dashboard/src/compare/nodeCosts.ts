@@ -1,22 +1,22 @@
-/** What each node of a run sent and got, in all and until a version was there. */
+/** The bytes of each node of a run. */
 import type { TrafficRow } from "../api/types";
 
-export interface NodePrice {
-  /** Empty for what no node had a part in. */
+export interface NodeCost {
+  /** Empty for traffic without a node. */
   node: string;
   up: number;
   down: number;
-  /** Until the version asked for; undefined if none was. */
-  price: { up: number; down: number } | undefined;
+  /** Bytes until the target was reached; undefined if it was not. */
+  untilTarget: { up: number; down: number } | undefined;
 }
 
-/** By name. Bytes of a round are booked under the version that it began with, those outside any round under -1. */
-export function nodePrices(rows: TrafficRow[], reached: number | undefined): NodePrice[] {
+/** Sum up bytes by node. Bytes of a round are recorded under the version before it, other bytes under -1. */
+export function nodeCosts(rows: TrafficRow[], reached: number | undefined): NodeCost[] {
   const names = [...new Set(rows.map((row) => row.node ?? ""))].sort();
   return names.map((node) => {
     const own = rows.filter((row) => (row.node ?? "") === node);
     const before = own.filter((row) => reached !== undefined && (row.version ?? -1) < reached);
-    return { node, ...sums(own), price: reached === undefined ? undefined : sums(before) };
+    return { node, ...sums(own), untilTarget: reached === undefined ? undefined : sums(before) };
   });
 }
 

@@ -1,13 +1,12 @@
-/** What the page of comparisons asks: one request for all runs. The stream tells of versions, not of these figures. */
+/** Query of a comparison: one request for all runs. No event reports these figures. */
 import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
-import { UNTOLD } from "../live/untold";
-import { comparisonOf, type Comparison } from "./runs";
+import { decodeComparison, type Comparison } from "./comparison";
 
-/** Points that are drawn in all; the fewer runs, the more of each. */
+/** Points of all runs together. */
 const POINTS = 20_000;
 const AGAIN_MS = 2000;
-/** The more there is to read, the more seldom. */
+/** Larger comparisons are refetched less often. */
 const AGAIN_MS_PER_RUN = 50;
 
 export const compareQuery = (names: string[], target: number | undefined) =>
@@ -16,15 +15,14 @@ export const compareQuery = (names: string[], target: number | undefined) =>
     queryFn: async (): Promise<Comparison> => {
       const points = Math.max(150, Math.min(1500, Math.floor(POINTS / names.length)));
       const query = { run: names, points, ...(target === undefined ? {} : { target }) };
-      return comparisonOf(await unwrap(api.GET("/api/v1/compare", { params: { query } })), Date.now());
+      return decodeComparison(await unwrap(api.GET("/api/v1/compare", { params: { query } })), Date.now());
     },
     enabled: names.length > 0,
     refetchInterval: ({ state }) =>
       state.data?.rows.some(({ run }) => run.job.ended_at === null) ? AGAIN_MS + AGAIN_MS_PER_RUN * names.length : false,
-    // Another target is another question about the same runs: what is shown stays until its answer comes.
+    // The figures of the previous target are shown until the new ones are loaded.
     placeholderData: (before?: Comparison) => (before && isOf(before, names) ? before : undefined),
     structuralSharing: false,
-    meta: UNTOLD,
   });
 
 const isOf = (comparison: Comparison, names: string[]): boolean =>

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Metrics } from "../api/types";
-import { node, version } from "../test/make";
-import { gaps, jumps, latestRate, rates, saving, steps, threshold, type Step } from "./drift";
+import { node, version } from "../test/factories";
+import { referenceDistances, conceptDrifts, latestRate, rates, bytesSaved, syncSteps, threshold, type SyncStep } from "./divergence";
 
 const closed = (number: number, at: number, full: number, violations: number, more: Metrics = {}) =>
   version(number, {}, {
@@ -11,22 +11,22 @@ const closed = (number: number, at: number, full: number, violations: number, mo
 
 test("steps tell full from partial synchronisations", () => {
   const versions = [closed(0, 0, 0, 0), closed(1, 2, 1, 1), closed(2, 3, 1, 3)];
-  expect(steps(versions)).toEqual([
+  expect(syncSteps(versions)).toEqual([
     { at: 2, full: 1, partial: 0, violations: 1 },
     { at: 3, full: 0, partial: 1, violations: 2 },
   ]);
 });
 
 test("nothing is lost where a long run is thinned out", () => {
-  expect(steps([closed(0, 0, 0, 0), closed(10, 60, 4, 17)])).toEqual([{ at: 60, full: 4, partial: 6, violations: 17 }]);
+  expect(syncSteps([closed(0, 0, 0, 0), closed(10, 60, 4, 17)])).toEqual([{ at: 60, full: 4, partial: 6, violations: 17 }]);
 });
 
 test("versions of a release that did not count are partial ones at worst", () => {
   const [first, second] = [version(0), version(1)];
-  expect(steps([first, second])).toEqual([{ at: 2, full: 0, partial: 1, violations: 0 }]);
+  expect(syncSteps([first, second])).toEqual([{ at: 2, full: 0, partial: 1, violations: 0 }]);
 });
 
-const step = (at: number, rest: Partial<Step> = {}): Step => ({ at, full: 0, partial: 0, violations: 0, ...rest });
+const step = (at: number, rest: Partial<SyncStep> = {}): SyncStep => ({ at, full: 0, partial: 0, violations: 0, ...rest });
 
 test("rates are per minute, in spans that people count in", () => {
   const found = rates([step(1, { full: 1, violations: 1 }), step(11, { full: 1, partial: 2, violations: 3 })], 20);
@@ -55,9 +55,9 @@ test("the latest rate looks back a minute, or as far as there is", () => {
 
 test("a jump stands where the rate began to rise", () => {
   const versions = [closed(0, 0, 0, 0), closed(15, 10, 15, 15), closed(23, 13, 23, 23, { jump: 2.8, "jump.since": 15 })];
-  expect(jumps(versions)).toEqual([{ rise: 2.8, byLoss: false, since: 15, from: 10, found: 13 }]);
-  expect(jumps([versions[0]!, versions[2]!])[0]?.from).toBe(0);
-  expect(jumps(versions.slice(0, 2))).toEqual([]);
+  expect(conceptDrifts(versions)).toEqual([{ rise: 2.8, byLoss: false, since: 15, from: 10, found: 13 }]);
+  expect(conceptDrifts([versions[0]!, versions[2]!])[0]?.from).toBe(0);
+  expect(conceptDrifts(versions.slice(0, 2))).toEqual([]);
 });
 
 test("gaps are shares of the newest threshold, the furthest first", () => {
@@ -67,16 +67,16 @@ test("gaps are shares of the newest threshold, the furthest first", () => {
     node("cy", { metrics: { "train/gap": 0.6 } }),
   ];
   const delta = threshold([closed(0, 0, 0, 0), closed(1, 1, 1, 1, { delta: 0.4, theta: 7 })], "delta");
-  expect(gaps(nodes, delta).map(({ node, share }) => [node, share.toFixed(2)])).toEqual([
+  expect(referenceDistances(nodes, delta).map(({ node, share }) => [node, share.toFixed(2)])).toEqual([
     ["cy", "1.50"],
     ["ada", "0.50"],
   ]);
-  expect(gaps(nodes, threshold([version(0)], "delta"))).toEqual([]);
+  expect(referenceDistances(nodes, threshold([version(0)], "delta"))).toEqual([]);
   expect(threshold([closed(0, 0, 0, 0, { theta: 7 })], "theta")).toBe(7);
 });
 
 test("what was saved is computed from the checks that nodes made", () => {
   const nodes = [node("ada", { metrics: { "train/checks": 30 } }), node("bob", { metrics: { "train/checks": 20 } })];
-  expect(saving(nodes, 1000, 25_000)).toEqual({ checks: 50, often: 100_000, saved: 0.75 });
-  expect(saving([node("ada")], 1000, 25_000).saved).toBeUndefined();
+  expect(bytesSaved(nodes, 1000, 25_000)).toEqual({ checks: 50, often: 100_000, saved: 0.75 });
+  expect(bytesSaved([node("ada")], 1000, 25_000).saved).toBeUndefined();
 });

@@ -1,21 +1,21 @@
-/** Fewer points of a long run, such that its line looks the same: each stretch keeps its least and its greatest value. */
-import { namesIn } from "../format/metric";
+/** Downsampling of a run that keeps the minimum and maximum of each interval. */
+import { metricNamesIn } from "./metrics";
 import type { Version } from "../api/types";
 
-/** What is drawn of a version; undefined: nothing was measured. What is not finite is drawn as a mark. */
+/** Return a value of a version; undefined: not measured. */
 export type Value = (version: Version) => number | undefined;
 
-/** The values by which a run is judged. */
-export function judged(versions: Version[]): Value[] {
-  const names = [...namesIn("accuracy", versions).slice(0, 1), ...namesIn("loss", versions).slice(0, 1)];
+/** Return the values by which runs are ranked. */
+export function rankingValues(versions: Version[]): Value[] {
+  const names = [...metricNamesIn("accuracy", versions).slice(0, 1), ...metricNamesIn("loss", versions).slice(0, 1)];
   return names.map((name) => ({ metrics }) => metrics[name]);
 }
 
 /**
- * At most about `most` versions, with the first, the newest `tail`, and those that `keep` names. The very same list where
- * there are no more. Takes time in proportion to the list.
+ * Return about `most` versions at most, with the first, the last `tail`, and those for which `keep` is true. The same
+ * list is returned if it is short enough. Takes linear time.
  */
-export function thin(
+export function downsample(
   versions: Version[],
   most: number,
   values: Value[],
@@ -35,7 +35,7 @@ export function thin(
   return versions.filter((version, index) => index >= end || kept.has(index) || keep(version));
 }
 
-/** Where the least, the greatest and the first value that is not finite stand, as far as there are any. */
+/** Return the indices of the minimum, the maximum and the first value that is not finite. */
 function extremes(versions: Version[], from: number, to: number, value: Value): number[] {
   let [low, high] = [Infinity, -Infinity];
   let [lowest, highest, odd] = [-1, -1, -1];

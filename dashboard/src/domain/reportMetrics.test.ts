@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { firstOf, titleOf, write } from "./quantity";
+import { defaultMetric, reportMetricTitle, formatReportMetric } from "./reportMetrics";
 
 test.each([
   ["seconds", 0.25, "250 ms"],
@@ -11,15 +11,15 @@ test.each([
   ["train/loss", NaN, "diverged"],
   ["train/loss", null, "–"],
 ])("%s of %s is %s", (metric, value, text) => {
-  expect(write(metric, value)).toBe(text);
+  expect(formatReportMetric(metric, value)).toBe(text);
 });
 
 test("a metric that a node has named is called as it is", () => {
-  expect(titleOf("norm")).toBe("Drift (norm of the update)");
-  expect(titleOf("constructor")).toBe("constructor");
+  expect(reportMetricTitle("norm")).toBe("Update norm");
+  expect(reportMetricTitle("constructor")).toBe("constructor");
 });
 
 test("losses come first", () => {
-  expect(firstOf(["a", "eval/loss", "seconds"])).toBe("eval/loss");
-  expect(firstOf(["seconds"])).toBe("seconds");
+  expect(defaultMetric(["a", "eval/loss", "seconds"])).toBe("eval/loss");
+  expect(defaultMetric(["seconds"])).toBe("seconds");
 });

@@ -1,60 +1,60 @@
 import { memo, useMemo, useState, type ReactNode } from "react";
 import type { Failure } from "../api/types";
-import { count } from "../format/number";
-import { visible } from "../format/text";
-import { useText } from "../router";
+import { formatCount } from "../format/number";
+import { escapeHidden } from "../format/text";
+import { useTextParam } from "../router/router";
 import { Icon } from "../ui/Icon";
-import { chosen, counts, OUTCOMES, PHASES } from "./failures";
-import { Moment } from "../ui/Moment";
+import { filterFailures, countBy, OUTCOMES, PHASES } from "./failures";
+import { Timestamp } from "../ui/Timestamp";
 import "../styles/observe.css";
 
 const PAGE = 50;
 
 interface Props {
   failures: Failure[];
-  /** What sets them apart: those of a job have nodes, those of a node have jobs. */
+  /** The field by which the list can be filtered: failures of a job have nodes, those of a node have jobs. */
   by?: "node" | "job";
 }
 
-/** Failures, newest first, of one node (or job) or one phase if that is chosen. */
+/** List of failures, newest first, with filters. */
 export function FailureList({ failures, by = "node" }: Props) {
-  const [one, setOne] = useText(by);
-  const [phase, setPhase] = useText("phase");
+  const [one, setOne] = useTextParam(by);
+  const [phase, setPhase] = useTextParam("phase");
   const [shown, setShown] = useState(PAGE);
-  const found = useMemo(() => chosen(failures, { [by]: one, phase }), [failures, by, one, phase]);
+  const found = useMemo(() => filterFailures(failures, { [by]: one, phase }), [failures, by, one, phase]);
   return (
     <section className="failures" aria-label="Failures" data-testid="failures">
       <header className="section-head">
         <h2>Failures</h2>
         <p className="summary" role="status">
-          {failures.length === 0 ? "" : `${count(found.length)} of ${count(failures.length)}`}
+          {failures.length === 0 ? "" : `${formatCount(found.length)} of ${formatCount(failures.length)}`}
         </p>
         {failures.length > 0 && (
           <div className="filters">
-            <Choice label={by === "node" ? "Node" : "Job"} value={one} onChoose={setOne} options={counts(failures, by)} />
+            <Choice label={by === "node" ? "Node" : "Job"} value={one} onChoose={setOne} options={countBy(failures, by)} />
             <Choice
               label="Phase"
               value={phase}
               onChoose={setPhase}
-              options={counts(failures, "phase")}
-              word={(one) => PHASES[one as keyof typeof PHASES] ?? one}
+              options={countBy(failures, "phase")}
+              format={(one) => PHASES[one as keyof typeof PHASES] ?? one}
             />
           </div>
         )}
       </header>
       <div className="panel">
         {found.length === 0 ? (
-          <p className="nothing">{failures.length === 0 ? "Nothing has failed." : "Nothing of this kind has failed."}</p>
+          <p className="nothing">{failures.length === 0 ? "No failures" : "No matching failures"}</p>
         ) : (
           <ol className="failure-list">
             {found.slice(0, shown).map((failure) => (
-              <Entry key={failure.id} failure={failure} who={failure[by]} />
+              <Entry key={failure.id} failure={failure} subject={failure[by]} />
             ))}
           </ol>
         )}
         {found.length > shown && (
           <button type="button" className="quiet-button" onClick={() => setShown(shown + PAGE)}>
-            Show {count(Math.min(PAGE, found.length - shown))} older
+            Show {formatCount(Math.min(PAGE, found.length - shown))} older
           </button>
         )}
       </div>
@@ -67,21 +67,21 @@ interface ChoiceProps {
   value: string;
   onChoose: (value: string) => void;
   options: [string, number][];
-  word?: (option: string) => string;
+  format?: (option: string) => string;
 }
 
-/** One of what there is, or all. What the address names stays to be seen, even where there is none of it. */
-function Choice({ label, value, onChoose, options, word = visible }: ChoiceProps) {
+/** Filter by one of the values that occur. A value from the address is listed even if it does not occur. */
+function Choice({ label, value, onChoose, options, format = escapeHidden }: ChoiceProps) {
   const missing = value !== "" && !options.some(([option]) => option === value);
   return (
     <label className="choice">
       <span>{label}</span>
       <select value={value} onChange={(event) => onChoose(event.target.value)}>
         <option value="">all</option>
-        {missing && <option value={value}>{word(value)} (none)</option>}
+        {missing && <option value={value}>{format(value)} (none)</option>}
         {options.map(([option, times]) => (
           <option key={option} value={option}>
-            {word(option)} ({count(times)})
+            {format(option)} ({formatCount(times)})
           </option>
         ))}
       </select>
@@ -89,18 +89,18 @@ function Choice({ label, value, onChoose, options, word = visible }: ChoiceProps
   );
 }
 
-const Entry = memo(function Entry({ failure, who }: { failure: Failure; who: string }) {
+const Entry = memo(function Entry({ failure, subject }: { failure: Failure; subject: string }) {
   const outcome = OUTCOMES[failure.outcome];
   const head: ReactNode = (
     <>
       <span className="failure-who">
-        <bdi>{visible(who)}</bdi>
+        <bdi>{escapeHidden(subject)}</bdi>
         <small>
-          {PHASES[failure.phase]} · order {failure.order} · version {failure.version}
+          {PHASES[failure.phase]} · task {failure.task} · version {failure.version}
         </small>
       </span>
       <span className="failure-error">
-        <bdi>{visible(failure.error)}</bdi>
+        <bdi>{escapeHidden(failure.error)}</bdi>
       </span>
       <span className="failure-done" data-tone={outcome.tone}>
         <span>
@@ -108,11 +108,11 @@ const Entry = memo(function Entry({ failure, who }: { failure: Failure; who: str
         </span>
         {failure.outcome_why && (
           <small>
-            <bdi>{visible(failure.outcome_why)}</bdi>
+            <bdi>{escapeHidden(failure.outcome_why)}</bdi>
           </small>
         )}
       </span>
-      <Moment at={failure.at} />
+      <Timestamp at={failure.at} />
     </>
   );
   return (
@@ -123,7 +123,7 @@ const Entry = memo(function Entry({ failure, who }: { failure: Failure; who: str
         <details>
           <summary className="failure-head">{head}</summary>
           <pre tabIndex={0} aria-label="Traceback">
-            {visible(failure.traceback)}
+            {escapeHidden(failure.traceback)}
           </pre>
         </details>
       )}

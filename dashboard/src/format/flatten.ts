@@ -1,4 +1,4 @@
-/** Nested settings as dotted names and written values, in their order. */
+/** Return nested settings as dotted names and formatted values. */
 export function flatten(value: Record<string, unknown>, prefix = ""): [name: string, value: string][] {
   return Object.entries(value).flatMap(([key, inner]): [string, string][] => {
     const name = prefix === "" ? key : `${prefix}.${key}`;

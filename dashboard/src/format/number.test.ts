@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bytes, DIVERGED, figure, percent, plural, UNKNOWN } from "./number";
+import { formatBytes, DIVERGED, formatNumber, formatPercent, plural, UNKNOWN } from "./number";
 
 test.each([
   [0, "0 B"],
@@ -14,16 +14,16 @@ test.each([
   [4.35e9, "4.35 GB"],
   [-2500, "−2.50 kB"],
 ])("%d bytes are %s", (count, text) => {
-  expect(bytes(count)).toBe(text);
+  expect(formatBytes(count)).toBe(text);
 });
 
 test("a share is a percentage; unknown and diverged are said, not left empty", () => {
-  expect(percent(0.9342)).toBe("93.4%");
-  expect(percent(0.9342, 0)).toBe("93%");
-  expect(percent(undefined)).toBe(UNKNOWN);
-  expect(percent(null)).toBe(UNKNOWN);
-  expect(percent(NaN)).toBe(DIVERGED);
-  expect(percent(-Infinity)).toBe(DIVERGED);
+  expect(formatPercent(0.9342)).toBe("93.4%");
+  expect(formatPercent(0.9342, 0)).toBe("93%");
+  expect(formatPercent(undefined)).toBe(UNKNOWN);
+  expect(formatPercent(null)).toBe(UNKNOWN);
+  expect(formatPercent(NaN)).toBe(DIVERGED);
+  expect(formatPercent(-Infinity)).toBe(DIVERGED);
 });
 
 test.each([
@@ -37,7 +37,7 @@ test.each([
   [Infinity, DIVERGED],
   [undefined, UNKNOWN],
 ])("the figure %s is written %s", (value, text) => {
-  expect(figure(value)).toBe(text);
+  expect(formatNumber(value)).toBe(text);
 });
 
 test("one node, many nodes", () => {

@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import { visible } from "./text";
+import { escapeHidden } from "./text";
 
 test("characters that hide or turn the reading direction are written out", () => {
-  expect(visible("node-\u202egnp.exe")).toBe("node-⟨202E⟩gnp.exe");
-  expect(visible("a\u200bb\u0000c")).toBe("a⟨200B⟩b⟨0000⟩c");
+  expect(escapeHidden("node-\u202egnp.exe")).toBe("node-⟨202E⟩gnp.exe");
+  expect(escapeHidden("a\u200bb\u0000c")).toBe("a⟨200B⟩b⟨0000⟩c");
 });
 
 test("what can be read stays as it is", () => {
-  expect(visible("<img src=x onerror=alert(1)>")).toBe("<img src=x onerror=alert(1)>");
-  expect(visible("Krankenhaus Süd · 東京 · مستشفى\n")).toBe("Krankenhaus Süd · 東京 · مستشفى\n");
+  expect(escapeHidden("<img src=x onerror=alert(1)>")).toBe("<img src=x onerror=alert(1)>");
+  expect(escapeHidden("Krankenhaus Süd · 東京 · مستشفى\n")).toBe("Krankenhaus Süd · 東京 · مستشفى\n");
 });

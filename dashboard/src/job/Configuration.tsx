@@ -1,19 +1,19 @@
-import { Pairs } from "../ui/Pairs";
-import type { ViewProps } from "./tabs";
+import { KeyValueList } from "../ui/KeyValueList";
+import type { ViewProps } from "./viewProps";
 
-/** The job file as it was submitted, and what an operator has changed since. */
+/** The submitted job file, and later changes. */
 export function Configuration({ job }: ViewProps) {
   if (Object.keys(job.spec).length === 0) return null;
   return (
     <section aria-label="Configuration">
-      <Changed values={job.changed} title="Changed since it began" />
-      <Changed values={job.awaited} title="Changes from the next round on" />
-      <Pairs of={job.spec} className="configuration" />
+      <Changes values={job.changed} title="Changed since the start" />
+      <Changes values={job.awaited} title="Changes from the next round" />
+      <KeyValueList values={job.spec} className="configuration" />
     </section>
   );
 }
 
-function Changed({ values, title }: { values: Record<string, number> | undefined; title: string }) {
+function Changes({ values, title }: { values: Record<string, number> | undefined; title: string }) {
   const entries = Object.entries(values ?? {});
   if (entries.length === 0) return null;
   return (

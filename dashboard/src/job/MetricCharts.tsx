@@ -1,21 +1,20 @@
 import { useCallback, useMemo } from "react";
 import type { Job, JobNode, Version } from "../api/types";
 import { RUN_AXES } from "../charts/axis";
-import { AxisChoice } from "../charts/AxisChoice";
-import { ChartChoices } from "../charts/ChartChoices";
+import { AxisSelect } from "../charts/AxisSelect";
 import { LineChart } from "../charts/LineChart";
-import { SYNC } from "../charts/lineOptions";
-import { useLook, type Look } from "../charts/look";
-import { within } from "../charts/series";
-import { ShowAll } from "../charts/ShowAll";
-import { thin, type Value } from "../charts/thin";
-import { useZoom, type KeptZoom } from "../charts/zoom";
-import { clientMetric } from "../clients/spread";
-import { useSpread } from "../clients/useSpread";
-import { kindsIn, namesIn } from "../format/metric";
-import { byNumber, visible } from "../format/text";
-import { unitOf, type Unit } from "../format/unit";
-import { useText } from "../router";
+import { METRICS_SYNC } from "../charts/lineOptions";
+import { ResetZoomButton } from "../charts/ResetZoomButton";
+import { ScaleControls } from "../charts/ScaleControls";
+import { versionsInRange } from "../charts/series";
+import { useChartSettings, type ChartSettings } from "../charts/useChartSettings";
+import { useZoom, type ChartZoom } from "../charts/useZoom";
+import { useClientSpread } from "../clients/useClientSpread";
+import { downsample, type Value } from "../domain/downsample";
+import { clientMetric, metricKindsIn, metricNamesIn } from "../domain/metrics";
+import { unitOf, type Unit } from "../domain/unit";
+import { escapeHidden, naturalOrder } from "../format/text";
+import { useTextParam } from "../router/router";
 
 interface Props {
   job: Job;
@@ -23,101 +22,101 @@ interface Props {
   nodes: JobNode[];
 }
 
-/** Two kinds of metric side by side, along the same axis and with the same zoom, and how clients lie around them. */
+/** Two charts of metrics side by side, with the same axis and zoom. */
 export function MetricCharts({ job, versions, nodes }: Props) {
-  const { setAxis, ...choices } = useLook();
-  const { look } = choices;
-  const zoom = useZoom("zoom", SYNC);
-  const [isolated, setIsolated] = useText("client");
-  const kinds = kindsIn(versions);
-  const [left, setLeft] = useText("left");
-  const [right, setRight] = useText("right");
-  const shown = [kinds.includes(left) ? left : "accuracy", kinds.includes(right) ? right : "loss"] as const;
+  const { settings, setAxis, ...setters } = useChartSettings();
+  const zoom = useZoom("zoom", METRICS_SYNC);
+  const [selected, setSelected] = useTextParam("client");
+  const kinds = metricKindsIn(versions);
+  const [left, setLeft] = useTextParam("left");
+  const [right, setRight] = useTextParam("right");
+  const leftKind = kinds.includes(left) ? left : "accuracy";
+  const rightKind = kinds.includes(right) ? right : "loss";
   const unit = unitOf(job);
-  const { zoom: current, keep } = zoom;
-  const forget = useCallback(() => {
-    current.current = null;
-    keep(null);
-  }, [current, keep]);
-  const shared = { job, versions, look, unit, zoom, isolated, onIsolate: setIsolated };
+  const { zoom: zoomRef, setRange } = zoom;
+  const clearZoom = useCallback(() => {
+    zoomRef.current = null;
+    setRange(null);
+  }, [zoomRef, setRange]);
+  const shared = { job, versions, settings, unit, zoom, selected, onSelect: setSelected };
   return (
-    <section className="metric-charts" aria-label="Accuracy and loss">
+    <section className="metric-charts" aria-label="Metrics">
       <div className="toolbar">
-        <h2>Learning</h2>
-        <ShowAll zoom={zoom} />
+        <h2>Metrics</h2>
+        <ResetZoomButton zoom={zoom} />
         {kinds.length > 2 && (
           <>
-            <KindChoice name="left" kinds={kinds} chosen={shown[0]} onChoose={setLeft} />
-            <KindChoice name="right" kinds={kinds} chosen={shown[1]} onChoose={setRight} />
+            <KindSelect name="left" kinds={kinds} value={leftKind} onChange={setLeft} />
+            <KindSelect name="right" kinds={kinds} value={rightKind} onChange={setRight} />
           </>
         )}
-        <ChartChoices {...choices} onScale={forget} />
-        {nodes.length > 0 && <NodeChoice nodes={nodes} chosen={isolated} onChoose={setIsolated} />}
-        <AxisChoice
-          axis={look.axis}
+        <ScaleControls settings={settings} {...setters} onScaleChange={clearZoom} />
+        {nodes.length > 0 && <NodeSelect nodes={nodes} value={selected} onChange={setSelected} />}
+        <AxisSelect
+          axis={settings.axis}
           axes={RUN_AXES}
           unit={unit}
-          onChange={(chosen) => {
-            forget();
-            setAxis(chosen);
+          onChange={(axis) => {
+            clearZoom();
+            setAxis(axis);
           }}
         />
       </div>
       <div className="pair">
         <div className="panel">
-          <MetricChart key={shown[0]} what={shown[0]} {...shared} />
+          <MetricChart key={leftKind} kind={leftKind} {...shared} />
         </div>
         <div className="panel">
-          <MetricChart key={`right ${shown[1]}`} what={shown[1]} {...shared} />
+          <MetricChart key={`right ${rightKind}`} kind={rightKind} {...shared} />
         </div>
       </div>
     </section>
   );
 }
 
-interface MetricProps {
-  what: string;
+interface MetricChartProps {
+  kind: string;
   job: Job;
   versions: Version[];
-  look: Look;
+  settings: ChartSettings;
   unit: Unit;
-  zoom: KeptZoom;
-  isolated: string;
-  onIsolate: (node: string) => void;
+  zoom: ChartZoom;
+  selected: string;
+  onSelect: (node: string) => void;
 }
 
-/** A chart is some hundred pixels wide: more points than that are drawn on top of each other. */
-const DRAWN_MAX = 600;
+/** More points than this would be drawn on top of each other. */
+const POINTS_MAX = 600;
 
-function MetricChart({ what, job, versions: all, look, unit, zoom, isolated, onIsolate }: MetricProps) {
+function MetricChart({ kind, job, versions: all, settings, unit, zoom, selected, onSelect }: MetricChartProps) {
   const { range } = zoom;
   const versions = useMemo(() => {
-    const near = range === null ? all : within(all, look.axis, range);
-    const values = namesIn(what, near).map((name): Value => ({ metrics }) => metrics[name]);
-    return thin(near, DRAWN_MAX, values);
-  }, [all, what, range, look.axis]);
-  const metric = useMemo(() => clientMetric(namesIn(what, versions)), [what, versions]);
-  const { spread, spreadAt, pick } = useSpread(job, metric, versions, isolated, onIsolate);
-  const whole = useCallback(() => ({ versions: all, spread: spreadAt(all) }), [all, spreadAt]);
-  return <LineChart what={what} versions={versions} whole={whole} look={look} unit={unit} zoom={zoom} spread={spread} onPick={pick} />;
+    const visible = range === null ? all : versionsInRange(all, settings.axis, range);
+    const values = metricNamesIn(kind, visible).map((name): Value => ({ metrics }) => metrics[name]);
+    return downsample(visible, POINTS_MAX, values);
+  }, [all, kind, range, settings.axis]);
+  const metric = useMemo(() => clientMetric(metricNamesIn(kind, versions)), [kind, versions]);
+  const { spread, spreadAt, onPointClick } = useClientSpread(job, metric, versions, selected, onSelect);
+  const allData = useCallback(() => ({ versions: all, spread: spreadAt(all) }), [all, spreadAt]);
+  return <LineChart {...{ kind, versions, allData, settings, unit, zoom, spread, onPointClick }} />;
 }
 
-interface KindChoiceProps {
+interface KindSelectProps {
   name: "left" | "right";
   kinds: string[];
-  chosen: string;
-  onChoose: (kind: string) => void;
+  value: string;
+  onChange: (kind: string) => void;
 }
 
-/** Which of all metrics that were reported a chart shows. */
-function KindChoice({ name, kinds, chosen, onChoose }: KindChoiceProps) {
+/** Selection of the metric that a chart shows. */
+function KindSelect({ name, kinds, value, onChange }: KindSelectProps) {
   return (
     <label className="node-choice">
       {name}{" "}
-      <select data-testid={`kind-${name}`} value={chosen} onChange={(event) => onChoose(event.target.value)}>
+      <select data-testid={`kind-${name}`} value={value} onChange={(event) => onChange(event.target.value)}>
         {kinds.map((kind) => (
           <option key={kind} value={kind}>
-            {visible(kind)}
+            {escapeHidden(kind)}
           </option>
         ))}
       </select>
@@ -125,23 +124,23 @@ function KindChoice({ name, kinds, chosen, onChoose }: KindChoiceProps) {
   );
 }
 
-interface NodeChoiceProps {
+interface NodeSelectProps {
   nodes: JobNode[];
-  chosen: string;
-  onChoose: (node: string) => void;
+  value: string;
+  onChange: (node: string) => void;
 }
 
-/** The same as a click on a node's line, for those who do not point. */
-function NodeChoice({ nodes, chosen, onChoose }: NodeChoiceProps) {
-  const names = nodes.map(({ name }) => name).sort(byNumber);
+/** Selection of the highlighted node, as an alternative to a click on its line. */
+function NodeSelect({ nodes, value, onChange }: NodeSelectProps) {
+  const names = nodes.map(({ name }) => name).sort(naturalOrder);
   return (
     <label className="node-choice">
       node{" "}
-      <select data-testid="client" value={chosen} onChange={(event) => onChoose(event.target.value)}>
+      <select data-testid="client" value={value} onChange={(event) => onChange(event.target.value)}>
         <option value="">all</option>
-        {(chosen === "" || names.includes(chosen) ? names : [chosen, ...names]).map((name) => (
+        {(value === "" || names.includes(value) ? names : [value, ...names]).map((name) => (
           <option key={name} value={name}>
-            {visible(name)}
+            {escapeHidden(name)}
           </option>
         ))}
       </select>

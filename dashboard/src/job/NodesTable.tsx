@@ -1,120 +1,164 @@
-import { useMemo, useRef } from "react";
+import { useMemo } from "react";
 import type { JobNode } from "../api/types";
+import { Sparkline } from "../charts/Sparkline";
+import { pickMetric } from "../domain/metrics";
+import { formatBytes, formatCount, formatNumber, formatPercent, plural, UNKNOWN } from "../format/number";
+import { escapeHidden } from "../format/text";
+import { formatAgo, formatDuration } from "../format/time";
 import { useNow } from "../live/useNow";
-import { useChoice } from "../router";
-import { Icon } from "../ui/Icon";
-import { Room } from "../ui/Room";
-import { useRows } from "../ui/useRows";
-import { Unanswered, type Question } from "../ui/Unanswered";
-import { NodeRow } from "./NodeRow";
-import { countNodes, silence, sortNodes, SORTS, type Sort } from "./nodeOrder";
-
-interface Column {
-  sort: Sort | null;
-  title: string;
-  className?: string;
-}
-
-const COLUMNS: Column[] = [
-  { sort: "name", title: "Node" },
-  { sort: "state", title: "State" },
-  { sort: null, title: "Local training" },
-  { sort: "reports", title: "Reports", className: "num" },
-  { sort: "loss", title: "Loss", className: "num" },
-  { sort: "accuracy", title: "Accuracy", className: "num" },
-  { sort: "seconds", title: "Took", className: "num" },
-  { sort: "up", title: "Up", className: "num" },
-  { sort: "down", title: "Down", className: "num" },
-  { sort: "seen", title: "Last seen", className: "num" },
-  { sort: "failures", title: "Last error" },
-];
-
-/** Nobody waits for a node that speaks when it must; how far it has drifted says more than how long it took. */
-const DYNAMIC: Column[] = COLUMNS.map((column) =>
-  column.sort === "seconds" ? { sort: "gap", title: "Gap", className: "num" } : column,
-);
+import { useChoiceParam } from "../router/router";
+import { NodeNameCell } from "../ui/NodeNameCell";
+import { Progress } from "../ui/Progress";
+import type { QueryState } from "../ui/QueryStatus";
+import { StateBadge } from "../ui/StateBadge";
+import { Table, type Column } from "../ui/Table";
+import { secondsSilent, sortNodes, SORTS, summarizeNodes, type Sort } from "./sortNodes";
 
 interface Props {
   nodes: JobNode[];
-  answer: Question;
-  /** Whether models are synchronised only when they have drifted apart. */
+  query: QueryState;
+  /** True if the job uses dynamic averaging. */
   dynamic: boolean;
-  /** Once the job has ended, nobody listens for its nodes any more. */
+  /** True if the job has ended, so that its nodes are no longer heard. */
   ended: boolean;
 }
 
-export function NodesTable({ nodes, dynamic, ended, answer }: Props) {
-  const now = useNow();
-  const [sort, setSort] = useChoice<Sort>("sort", SORTS);
-  const sorted = useMemo(() => sortNodes(nodes, sort), [nodes, sort]);
-  const body = useRef<HTMLTableSectionElement>(null);
-  const rows = useRows(sorted.length, body);
+/** Table of a job's nodes. */
+export function NodesTable({ nodes, dynamic, ended, query }: Props) {
+  const [sort, setSort] = useChoiceParam<Sort>("sort", SORTS);
+  const rows = useMemo(() => sortNodes(nodes, sort), [nodes, sort]);
+  const columns = useMemo(() => buildColumns(dynamic, ended), [dynamic, ended]);
   return (
     <section className="nodes" aria-label="Nodes">
       <header className="section-head">
         <h2>Nodes</h2>
-        {nodes.length > 0 && <p className="summary">{countNodes(nodes)}</p>}
+        {nodes.length > 0 && <p className="summary">{summarizeNodes(nodes)}</p>}
       </header>
       <div className="panel">
-        {answer.data === undefined ? (
-          <Unanswered question={answer} lines={4} />
-        ) : nodes.length === 0 ? (
-          <p className="nothing">
-            No node has joined this job yet. A node joins with <code>shoal join URL --token …</code>
-          </p>
-        ) : (
-          <div className="table-scroll">
-            <table className="nodes-table" role="table" aria-rowcount={sorted.length + 1} data-testid="nodes-table">
-              <thead role="rowgroup">
-                <tr role="row">
-                  {(dynamic ? DYNAMIC : COLUMNS).map((column) => (
-                    <Heading key={column.title} {...column} current={sort} onSort={setSort} />
-                  ))}
-                </tr>
-              </thead>
-              <tbody role="rowgroup" ref={body}>
-                <Room height={rows.before} />
-{sorted.slice(rows.from, rows.to).map((node) => (
-                  <NodeRow
-                    key={node.name}
-                    node={node}
-                    dynamic={dynamic}
-                    silent={ended ? null : silence(node, now)}
-                  />
-                ))}
-                <Room height={rows.after} />
-              </tbody>
-            </table>
-          </div>
-        )}
+        <Table
+          layout="cards"
+          columns={columns}
+          rows={rows}
+          rowKey={({ name }) => name}
+          rowAttributes={rowAttributes}
+          query={query}
+          empty={
+            <>
+              No node has joined this job yet. Add one with <code>shoal join URL --token …</code>
+            </>
+          }
+          sorting={{ by: sort, descending: sort !== "name" && sort !== "state", onChange: (by) => setSort(by as Sort) }}
+          scroll={{}}
+          virtual
+          testId="nodes-table"
+        />
       </div>
     </section>
   );
 }
 
-interface HeadingProps {
-  sort: Sort | null;
-  title: string;
-  className?: string;
-  current: Sort;
-  onSort: (sort: Sort) => void;
+const rowAttributes = ({ name, state }: JobNode) => ({ "data-testid": `node-row-${name}`, "data-state": state });
+
+const isDiverged = (value: number | undefined) => value !== undefined && !Number.isFinite(value);
+
+/** With dynamic averaging, the loss of the newest batches says more than that of held-out data. */
+const lossOf = (node: JobNode, dynamic: boolean): number | undefined =>
+  (dynamic ? node.metrics["train/loss"] : undefined) ?? pickMetric("loss", node.metrics);
+
+function buildColumns(dynamic: boolean, ended: boolean): Column<JobNode>[] {
+  const numeric = true;
+  return [
+    { title: "Node", sort: "name", className: "node-cell-name", cell: (node) => <NameCell node={node} /> },
+    { title: "State", sort: "state", className: "node-cell-state", unlabelled: true, cell: (node) => <StateCell node={node} /> },
+    { title: "Local training", className: "node-cell-progress", cell: (node) => <ProgressCell node={node} /> },
+    { title: "Reports", sort: "reports", numeric, cell: ({ reports }) => formatCount(reports) },
+    {
+      title: "Loss",
+      sort: "loss",
+      numeric,
+      isBad: (node) => isDiverged(lossOf(node, dynamic)),
+      cell: (node) => (
+        <span className="spark-pair">
+          {node.losses.length > 2 && <Sparkline values={node.losses} width={52} height={18} />}
+          {formatNumber(lossOf(node, dynamic))}
+        </span>
+      ),
+    },
+    {
+      title: "Accuracy",
+      sort: "accuracy",
+      numeric,
+      isBad: ({ metrics }) => isDiverged(pickMetric("accuracy", metrics)),
+      cell: ({ metrics }) => formatPercent(pickMetric("accuracy", metrics)),
+    },
+    // Dynamic averaging has no rounds to wait for; the distance from the reference model matters instead.
+    dynamic
+      ? {
+          title: "Distance",
+          sort: "gap",
+          numeric,
+          isBad: ({ metrics }) => isDiverged(metrics["train/gap"]),
+          cell: ({ metrics }) => formatNumber(metrics["train/gap"]),
+        }
+      : { title: "Duration", sort: "seconds", numeric, cell: ({ seconds }) => formatDuration(seconds) },
+    { title: "Up", sort: "up", numeric, cell: ({ up_bytes }) => formatBytes(up_bytes) },
+    { title: "Down", sort: "down", numeric, cell: ({ down_bytes }) => formatBytes(down_bytes) },
+    { title: "Last seen", sort: "seen", numeric, cell: (node) => (ended ? UNKNOWN : <LastSeen node={node} />) },
+    { title: "Last error", sort: "failures", className: "node-cell-error", cell: (node) => <ErrorCell node={node} /> },
+  ];
 }
 
-function Heading({ sort, title, className, current, onSort }: HeadingProps) {
-  if (sort === null)
-    return (
-      <th role="columnheader" scope="col" className={className}>
-        {title}
-      </th>
-    );
-  const own = sort === current;
-  const direction = sort === "name" || sort === "state" ? "ascending" : "descending";
+function NameCell({ node }: { node: JobNode }) {
+  const { device, torch } = node.info;
   return (
-    <th role="columnheader" scope="col" className={className} aria-sort={own ? direction : undefined}>
-      <button type="button" className="sort-button" onClick={() => onSort(sort)}>
-        {title}
-        {own && <Icon name="sort" />}
-      </button>
-    </th>
+    <NodeNameCell name={node.name}>
+      {node.left_out !== ""
+        ? `excluded: ${escapeHidden(node.left_out)}`
+        : [device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(escapeHidden).join(" · ")}
+    </NodeNameCell>
+  );
+}
+
+function StateCell({ node }: { node: JobNode }) {
+  return (
+    <>
+      <StateBadge state={node.state} />
+      {node.away && (
+        <span className="badge gossip" title="In gossip mode with its peers">
+          Gossip
+        </span>
+      )}
+      {node.resting && (
+        <span className="badge" title="It caused several synchronisations in a row, so it is excluded for a while">
+          Backed off
+        </span>
+      )}
+    </>
+  );
+}
+
+function ProgressCell({ node }: { node: JobNode }) {
+  if (node.progress === null) return <span className="faint">{UNKNOWN}</span>;
+  return (
+    <span className="progress-pair">
+      <Progress value={node.progress} label={`${node.name}: local training`} tone="running" />
+      <span>{formatPercent(node.progress, 0)}</span>
+    </span>
+  );
+}
+
+/** The time since the node was last seen. It follows the clock by itself, so that the rest of the row is not rendered again. */
+function LastSeen({ node }: { node: JobNode }) {
+  const seconds = secondsSilent(node, useNow());
+  return seconds === null ? UNKNOWN : formatAgo(seconds);
+}
+
+function ErrorCell({ node }: { node: JobNode }) {
+  if (node.last_error === null) return <span className="faint">{UNKNOWN}</span>;
+  return (
+    <span className="error-text" title={escapeHidden(node.last_error)}>
+      {node.failures > 0 && <b>{plural(node.failures, "failure")}: </b>}
+      <bdi>{escapeHidden(node.last_error)}</bdi>
+    </span>
   );
 }

@@ -1,53 +1,53 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
-import { notesQuery } from "../api/queries";
 import { TrafficChart } from "../charts/TrafficChart";
-import { isDynamic, unitOf } from "../format/unit";
-import { hasEnded } from "../jobs/order";
-import { Loading, Unanswered } from "../ui/Unanswered";
-import { Decisions } from "./Decisions";
+import { hasEnded } from "../domain/job";
+import { allowsGossip, hasGossiped } from "../domain/modes";
+import { isDynamic, unitOf } from "../domain/unit";
+import { eventsQuery } from "../queries/jobs";
+import { Loading, QueryStatus } from "../ui/QueryStatus";
+import { EventsPanel } from "./EventsPanel";
 import { MetricCharts } from "./MetricCharts";
-import { hasGossiped, mayGossip } from "./moves";
-import { Moves } from "./Moves";
+import { ModeHistory } from "./ModeHistory";
 import { NodesTable } from "./NodesTable";
-import type { ViewProps } from "./tabs";
+import type { ViewProps } from "./viewProps";
 
-// Beneath what people look at first.
-const DriftPanel = lazy(async () => ({ default: (await import("../drift/DriftPanel")).DriftPanel }));
+// These are below the first screen.
+const DivergencePanel = lazy(async () => ({ default: (await import("../divergence/DivergencePanel")).DivergencePanel }));
 const ServerPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).ServerPanel }));
 const PeersPanel = lazy(async () => ({ default: (await import("../peers/PeersPanel")).PeersPanel }));
 
-/** How the run goes: what it has learned, who takes part, what that costs, and how they are connected. */
-export function Overview({ job, versions, nodes, answers }: ViewProps) {
-  const notes = useQuery(notesQuery(job.name));
-  const ready = answers.versions.data !== undefined;
+/** The first tab of a job's page: metrics, events, nodes, traffic and topology. */
+export function Overview({ job, versions, nodes, queries }: ViewProps) {
+  const events = useQuery(eventsQuery(job.name));
+  const isReady = queries.versions.data !== undefined;
   return (
     <>
       <div className="job-body">
         <div className="job-charts">
-          {ready ? (
+          {isReady ? (
             <MetricCharts job={job} versions={versions} nodes={nodes} />
           ) : (
             <div className="panel">
-              <Unanswered question={answers.versions} lines={6} />
+              <QueryStatus query={queries.versions} lines={6} />
             </div>
           )}
-          {hasGossiped(job) && <Moves job={job} />}
+          {hasGossiped(job) && <ModeHistory job={job} />}
           <Suspense fallback={<Loading />}>
-            {isDynamic(job) && ready && <DriftPanel job={job} versions={versions} nodes={nodes} />}
+            {isDynamic(job) && isReady && <DivergencePanel job={job} versions={versions} nodes={nodes} />}
           </Suspense>
         </div>
-        <Decisions answer={notes} notes={notes.data ?? []} />
+        <EventsPanel query={events} events={events.data ?? []} />
       </div>
-      <NodesTable nodes={nodes} answer={answers.nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
+      <NodesTable nodes={nodes} query={queries.nodes} dynamic={isDynamic(job)} ended={hasEnded(job)} />
       <div className="job-charts job-lower">
-        {ready && (
+        {isReady && (
           <div className="panel">
             <TrafficChart versions={versions} unit={unitOf(job)} up={job.up_bytes} down={job.down_bytes} />
           </div>
         )}
         <Suspense fallback={<Loading />}>
-          {mayGossip(job) ? <PeersPanel job={job} nodes={nodes} /> : <ServerPanel job={job} nodes={nodes} />}
+          {allowsGossip(job) ? <PeersPanel job={job} nodes={nodes} /> : <ServerPanel job={job} nodes={nodes} />}
         </Suspense>
       </div>
     </>

@@ -1,35 +1,43 @@
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQueryClient, type Query } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
+import { flushSync } from "react-dom";
 import { removeJob } from "../api/commands";
-import { keys } from "../api/queries";
+import { queryKeys } from "../api/queryKeys";
 import type { Job } from "../api/types";
-import { visible } from "../format/text";
-import { navigate } from "../router";
+import { escapeHidden } from "../format/text";
+import { navigate } from "../router/router";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
+import { ErrorMessage } from "../ui/ErrorMessage";
 
-/** A button that removes a job that has ended, once that is confirmed. */
-export function RemoveJob({ job }: { job: Job }) {
+/** Button that removes an ended job after confirmation. */
+export function RemoveJobButton({ job }: { job: Job }) {
   const [isAsked, setAsked] = useState(false);
   return (
     <>
       <button type="button" className="button" data-testid="remove" onClick={() => setAsked(true)}>
         <Icon name="stopped" /> Remove
       </button>
-      {isAsked && <Ask job={job} onClose={() => setAsked(false)} />}
+      {isAsked && <RemoveDialog job={job} onClose={() => setAsked(false)} />}
     </>
   );
 }
 
-function Ask({ job, onClose }: { job: Job; onClose: () => void }) {
+function RemoveDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const client = useQueryClient();
+  const predicate = ({ queryKey }: Query) => queryKey[1] === job.name;
   const removed = useMutation({
-    mutationFn: () => removeJob(job.name),
+    mutationFn: async () => {
+      // A fetch under way would report the job as missing.
+      const fetching = client.getQueryCache().findAll({ predicate, fetchStatus: "fetching" });
+      await Promise.allSettled(fetching.map(({ promise }) => promise));
+      await removeJob(job.name);
+    },
     onSuccess: () => {
-      client.setQueryData<Job[]>(keys.jobs, (jobs) => jobs?.filter(({ name }) => name !== job.name));
-      navigate("/");
-      client.removeQueries({ queryKey: keys.job(job.name) });
+      client.setQueryData<Job[]>(queryKeys.jobs, (jobs) => jobs?.filter(({ name }) => name !== job.name));
+      // The job's page must be gone first: it would fetch its answers again.
+      flushSync(() => navigate("/"));
+      client.removeQueries({ predicate });
     },
   });
   const submit = (event: FormEvent) => {
@@ -37,10 +45,10 @@ function Ask({ job, onClose }: { job: Job; onClose: () => void }) {
     removed.mutate();
   };
   return (
-    <Dialog title={`Remove ${visible(job.title || job.name)}?`} onClose={onClose}>
+    <Dialog title={`Remove ${escapeHidden(job.title || job.name)}?`} onClose={onClose}>
       <form className="form" onSubmit={submit}>
-        <p>Its models, metrics, reports, events and logs are deleted for good. Save the run and export its model first if you need them.</p>
-        {removed.error && <Problem error={removed.error} />}
+        <p>This permanently deletes the job's models, metrics, reports, events and logs. Export the run and download its model first if you need them.</p>
+        {removed.error && <ErrorMessage error={removed.error} />}
         <div className="dialog-actions">
           <button type="button" className="button" onClick={onClose}>
             Cancel

@@ -1,31 +1,15 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useId, useState, type FormEvent } from "react";
 import { setTags } from "../api/commands";
-import { keys } from "../api/queries";
+import { queryKeys } from "../api/queryKeys";
 import type { Job } from "../api/types";
-import { visible } from "../format/text";
-import { Link, taggedPath } from "../router";
+import { escapeHidden } from "../format/text";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
+import { ErrorMessage } from "../ui/ErrorMessage";
 
-/** A job's tags; each leads to the jobs that have it. */
-export function Tags({ tags }: { tags: string[] }) {
-  if (tags.length === 0) return null;
-  return (
-    <ul className="tags" aria-label="Tags">
-      {tags.map((tag) => (
-        <li key={tag}>
-          <Link href={taggedPath(tag)} className="tag">
-            <bdi>{visible(tag)}</bdi>
-          </Link>
-        </li>
-      ))}
-    </ul>
-  );
-}
-
-export function EditTags({ job }: { job: Job }) {
+/** Button with a dialog to edit a job's tags. */
+export function TagsButton({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
   return (
     <>
@@ -44,7 +28,7 @@ function TagsDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const act = useMutation({
     mutationFn: () => setTags(job.name, tagsOf(text)),
     onSuccess: (after) => {
-      client.setQueryData(keys.job(job.name), after);
+      client.setQueryData(queryKeys.job(job.name), after);
       onClose();
     },
   });
@@ -53,13 +37,13 @@ function TagsDialog({ job, onClose }: { job: Job; onClose: () => void }) {
     act.mutate();
   };
   return (
-    <Dialog title={`Tags of ${visible(job.title || job.name)}`} onClose={onClose}>
+    <Dialog title={`Tags of ${escapeHidden(job.title || job.name)}`} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <label htmlFor={field}>
-          Tags <span className="faint">(with commas between them; everybody sees them)</span>
+          Tags <span className="faint">(separated by commas; visible to everyone)</span>
         </label>
         <input id={field} type="text" autoComplete="off" value={text} onChange={(event) => setText(event.target.value)} />
-        {act.error && <Problem error={act.error} />}
+        {act.error && <ErrorMessage error={act.error} />}
         <div className="dialog-actions">
           <button type="button" className="button" onClick={onClose}>
             Cancel

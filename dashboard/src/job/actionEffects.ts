@@ -1,20 +1,20 @@
-/** What an operator's command does, in the words of the dialog that asks before. */
+/** The effects of an operator's commands, as the confirmation dialog describes them. */
 import type { Command } from "../api/commands";
 import type { Job } from "../api/types";
+import { isDynamic } from "../domain/unit";
 import { plural } from "../format/number";
-import { isDynamic } from "../format/unit";
 
 export type Action = "pause" | "resume" | "stop" | "gossip" | "server";
 
 interface Effect {
   command: Command;
   verb: string;
-  /** How this choice differs from the others of the same action. */
+  /** Label of this option if an action has several. */
   when: string;
   text: string;
 }
 
-export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
+export function actionEffects(action: Action, job: Job): [Effect, ...Effect[]] {
   switch (action) {
     case "pause":
       return [
@@ -22,7 +22,7 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
           command: "pause",
           verb: "Pause",
           when: "",
-          text: "Nothing new is asked of the nodes until somebody resumes the job. Reports on their way still count.",
+          text: "Nodes get no new tasks until the job is resumed. Reports of current tasks are still accepted.",
         },
       ];
     case "resume":
@@ -32,7 +32,7 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
             command: "resume",
             verb: "Start",
             when: "",
-            text: "Nodes are asked for an initial model, if none came with the job, and then the training begins.",
+            text: "Unless the job came with a model, a node is asked for an initial model. Then training starts.",
           },
         ];
       }
@@ -41,7 +41,7 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
           command: "resume",
           verb: "Resume",
           when: "",
-          text: `The job goes on from version ${job.version} with the nodes that are there.`,
+          text: `The job continues from version ${job.version} with the nodes that are online.`,
         },
       ];
     case "gossip":
@@ -50,16 +50,16 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
           command: "gossip",
           verb: "Switch",
           when: "",
-          text: `The nodes carry the job on among themselves from version ${job.version}, or from one that is made of what they have reported by now. No version is made here until it is back.`,
+          text: `The nodes continue the job with each other from version ${job.version}, or from one made of the reports so far. The coordinator makes no versions until the job returns.`,
         },
       ];
     case "server":
       return [
         {
           command: "server",
-          verb: "Bring back",
+          verb: "Switch",
           when: "",
-          text: `The nodes are asked for what they have learned. Its mean becomes version ${job.version + 1}, and the job goes on from there.`,
+          text: `The nodes return their models. Their mean becomes version ${job.version + 1}, from which the job continues.`,
         },
       ];
     case "stop":
@@ -67,32 +67,30 @@ export function effects(action: Action, job: Job): [Effect, ...Effect[]] {
         {
           command: "stop-round",
           verb: "Stop",
-          when: isDynamic(job) ? "After a last synchronisation" : "After this round",
-          text: `${finishing(job)}, then the job ends at version ${job.version + 1}. ${KEPT}`,
+          when: isDynamic(job) ? "After a final synchronisation" : "After this round",
+          text: `${finishText(job)}, then the job ends at version ${job.version + 1}. ${KEPT_TEXT}`,
         },
         {
           command: "stop-now",
           verb: "Abort",
           when: "Abort now",
-          text: `${training(job)} The job ends at version ${job.version}. ${KEPT}`,
+          text: `${abortText(job)} The job ends at version ${job.version}. ${KEPT_TEXT}`,
         },
       ];
   }
 }
 
-/** Whether a job was paused before anything was asked of anybody. */
+/** Return whether the job was created to be started later. */
 export const isHeld = (job: Pick<Job, "state" | "started_at" | "model">): boolean =>
   job.state === "paused" && job.started_at === null && job.model === null;
 
-const KEPT = "Its model and its record stay; a stopped job cannot be resumed.";
+const KEPT_TEXT = "Its model and history are kept; a stopped job cannot be resumed.";
 
-const finishing = (job: Job) =>
-  isDynamic(job)
-    ? "All nodes are asked for what they have, and it is averaged"
-    : "The open round is finished and counted";
+const finishText = (job: Job) =>
+  isDynamic(job) ? "All nodes send their models, which are averaged" : "The open round is completed";
 
-function training(job: Job): string {
-  const since = isDynamic(job) ? "since they were last synchronised" : "in the open round";
-  if (job.busy > 0) return `The work of ${plural(job.busy, "node")} ${since} is thrown away.`;
-  return isDynamic(job) ? "Nobody is training." : "The open round is dropped.";
+function abortText(job: Job): string {
+  const since = isDynamic(job) ? "since the last synchronisation" : "in the open round";
+  if (job.busy > 0) return `The work of ${plural(job.busy, "node")} ${since} is discarded.`;
+  return isDynamic(job) ? "No node is training." : "The open round is discarded.";
 }

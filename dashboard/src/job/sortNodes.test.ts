@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { node } from "../test/make";
-import { countNodes, silence, sortNodes } from "./nodeOrder";
+import { node } from "../test/factories";
+import { summarizeNodes, secondsSilent, sortNodes } from "./sortNodes";
 
 const names = (nodes: { name: string }[]) => nodes.map((each) => each.name);
 
@@ -26,7 +26,7 @@ test("the largest comes first, the diverged before it, the unknown last", () => 
 test("the longest silent, the most often failed, the busiest come first", () => {
   expect(
     names(
-      sortNodes([node("new", { seen_at: 50 }), node("never", { seen_at: null }), node("old", { seen_at: 10 })], "seen"),
+      sortNodes([node("new", { last_seen_at: 50 }), node("never", { last_seen_at: null }), node("old", { last_seen_at: 10 })], "seen"),
     ),
   ).toEqual(["never", "old", "new"]);
   expect(names(sortNodes([node("ok"), node("bad", { failures: 3 })], "failures"))).toEqual(["bad", "ok"]);
@@ -45,16 +45,16 @@ test("the longest silent, the most often failed, the busiest come first", () => 
 });
 
 test("who is gone grows more silent by the second, who is there does not", () => {
-  const heard = { last_seen_s: 2, seen_at: 10_000 };
-  expect(silence(node("a", { ...heard, state: "gone" }), 52_400)).toBe(42);
-  expect(silence(node("a", { ...heard, state: "stale" }), 52_400)).toBe(42);
-  expect(silence(node("a", { ...heard, state: "training" }), 52_400)).toBe(2);
-  expect(silence(node("a", { last_seen_s: null, seen_at: null, state: "gone" }), 52_400)).toBeNull();
+  const heard = { last_seen_s: 2, last_seen_at: 10_000 };
+  expect(secondsSilent(node("a", { ...heard, state: "gone" }), 52_400)).toBe(42);
+  expect(secondsSilent(node("a", { ...heard, state: "stale" }), 52_400)).toBe(42);
+  expect(secondsSilent(node("a", { ...heard, state: "training" }), 52_400)).toBe(2);
+  expect(secondsSilent(node("a", { last_seen_s: null, last_seen_at: null, state: "gone" }), 52_400)).toBeNull();
 });
 
 test("the summary names the states that occur", () => {
-  expect(countNodes([node("a", { state: "gone" }), node("b", { state: "training" }), node("c")])).toBe(
+  expect(summarizeNodes([node("a", { state: "gone" }), node("b", { state: "training" }), node("c")])).toBe(
     "3 nodes · 1 training · 1 idle · 1 gone",
   );
-  expect(countNodes([node("a"), node("b", { left_out: "without the tag ship" })])).toBe("1 node · 1 idle · 1 left out");
+  expect(summarizeNodes([node("a"), node("b", { left_out: "without the tag ship" })])).toBe("1 node · 1 idle · 1 excluded");
 });

@@ -1,8 +1,8 @@
-/** The orders of the nodes table. */
+/** Orders and summary of a job's nodes. */
 import type { JobNode, NodeState } from "../api/types";
-import { pick } from "../format/metric";
+import { pickMetric } from "../domain/metrics";
 import { plural } from "../format/number";
-import { byNumber } from "../format/text";
+import { naturalOrder } from "../format/text";
 
 export const SORTS = [
   "name",
@@ -21,14 +21,14 @@ export type Sort = (typeof SORTS)[number];
 
 const STATES: NodeState[] = ["training", "evaluating", "idle", "stale", "gone"];
 
-/** A number by which the largest comes first. What is not known comes last; what diverged comes first. */
-function weight(node: JobNode, sort: Sort): number {
+/** Return a number by which the largest comes first. Unknown values come last, diverged ones first. */
+function sortWeight(node: JobNode, sort: Sort): number {
   switch (sort) {
     case "reports":
       return node.reports;
     case "loss":
     case "accuracy":
-      return metricWeight(pick(sort, node.metrics));
+      return metricWeight(pickMetric(sort, node.metrics));
     case "gap":
       return metricWeight(node.metrics["train/gap"]);
     case "seconds":
@@ -38,7 +38,7 @@ function weight(node: JobNode, sort: Sort): number {
     case "down":
       return node.down_bytes;
     case "seen":
-      return -(node.seen_at ?? 0);
+      return -(node.last_seen_at ?? 0);
     case "failures":
       return node.failures;
     case "state":
@@ -55,26 +55,26 @@ function metricWeight(value: number | undefined): number {
 
 export function sortNodes(nodes: JobNode[], sort: Sort): JobNode[] {
   return nodes
-    .map((node) => ({ node, weight: weight(node, sort) }))
-    .sort((a, b) => (a.weight === b.weight ? byNumber(a.node.name, b.node.name) : b.weight - a.weight))
+    .map((node) => ({ node, weight: sortWeight(node, sort) }))
+    .sort((a, b) => (a.weight === b.weight ? naturalOrder(a.node.name, b.node.name) : b.weight - a.weight))
     .map(({ node }) => node);
 }
 
-/** "7 nodes · 4 training · 1 stale": those that take part, and how many others have joined. */
-export function countNodes(nodes: JobNode[]): string {
-  const part = nodes.filter(({ left_out }) => left_out === "");
-  const counts = STATES.map((state): [string, number] => [state, part.filter((node) => node.state === state).length]);
-  const said = counts.filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state}`);
-  const out = nodes.length - part.length;
-  return [plural(part.length, "node"), ...said, ...(out > 0 ? [`${out} left out`] : [])].join(" · ");
+/** Return the numbers of participating nodes by state, and of excluded ones: "7 nodes · 4 training · 1 stale". */
+export function summarizeNodes(nodes: JobNode[]): string {
+  const included = nodes.filter(({ left_out }) => left_out === "");
+  const counts = STATES.map((state): [string, number] => [state, included.filter((node) => node.state === state).length]);
+  const states = counts.filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state}`);
+  const excluded = nodes.length - included.length;
+  return [plural(included.length, "node"), ...states, ...(excluded > 0 ? [`${excluded} excluded`] : [])].join(" · ");
 }
 
 /**
- * Whole seconds since a node was last heard, null if it was not. The coordinator says anew how long a node that is
- * there has been silent only when that changes; a node that is not there grows more silent by the second.
+ * Return the whole seconds since a node was last seen; null if it was not. For a connected node the coordinator sends the
+ * value when it changes; for one that is stale or gone it grows with the clock.
  */
-export function silence({ state, last_seen_s, seen_at }: JobNode, now: number): number | null {
-  if (last_seen_s === null || seen_at === null) return null;
-  const seconds = state === "stale" || state === "gone" ? (now - seen_at) / 1000 : last_seen_s;
+export function secondsSilent({ state, last_seen_s, last_seen_at }: JobNode, now: number): number | null {
+  if (last_seen_s === null || last_seen_at === null) return null;
+  const seconds = state === "stale" || state === "gone" ? (now - last_seen_at) / 1000 : last_seen_s;
   return Math.max(0, Math.round(seconds));
 }

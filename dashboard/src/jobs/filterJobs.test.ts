@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
-import { job } from "../test/make";
-import { matching } from "./matching";
+import { job } from "../test/factories";
+import { filterJobs } from "./filterJobs";
 
 const JOBS = [
   job({ name: "digits-2", algorithm: "fedavg", tags: ["base line", "x"] }),
@@ -9,7 +9,7 @@ const JOBS = [
 ];
 
 const ANY = { tag: "", state: "", algorithm: "" };
-const names = (words: string, tag = "", more = {}) => matching(JOBS, words, { ...ANY, tag, ...more }).map(({ name }) => name);
+const names = (words: string, tag = "", more = {}) => filterJobs(JOBS, words, { ...ANY, tag, ...more }).map(({ name }) => name);
 
 it("finds by every word, wherever it stands", () => {
   expect(names("")).toHaveLength(3);

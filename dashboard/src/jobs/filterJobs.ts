@@ -1,14 +1,14 @@
-/** The jobs that somebody looks for: with the tag, and with every word somewhere in what they are called. */
+/** Filter of the jobs table. */
 import type { Job } from "../api/types";
 
-/** What is chosen beside words; empty: any. */
-export interface Chosen {
+/** The selected values; empty: any. */
+export interface JobFilter {
   tag: string;
   state: string;
   algorithm: string;
 }
 
-export function matching(jobs: Job[], words: string, { tag, state, algorithm }: Chosen): Job[] {
+export function filterJobs(jobs: Job[], words: string, { tag, state, algorithm }: JobFilter): Job[] {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   return jobs.filter(
     (job) =>

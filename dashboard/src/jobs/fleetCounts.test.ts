@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { FleetNode } from "../api/types";
-import { job } from "../test/make";
-import { countFleet, underWay } from "./fleet";
+import { job } from "../test/factories";
+import { countFleet, countActive } from "./fleetCounts";
 
 test("every state has its number, also none", () => {
   const nodes = (["gone", "online", "gone"] as const).map((state) => ({ state }) as FleetNode);
@@ -15,5 +15,5 @@ test("every state has its number, also none", () => {
 
 test("a job is under way until it has ended, also while it waits or is paused", () => {
   const states = ["waiting", "running", "paused", "evaluating", "done", "stopped", "failed"] as const;
-  expect(underWay(states.map((state) => job({ state })))).toBe(4);
+  expect(countActive(states.map((state) => job({ state })))).toBe(4);
 });

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
-import { job } from "../test/make";
-import { countStates, elapsed, inOrder, secondsLeft, sortJobs } from "./order";
+import { job } from "../test/factories";
+import { countStates, byActivity, sortJobs } from "./sortJobs";
+import { elapsed, secondsLeft } from "../domain/job";
 
 test("jobs under way stand before those that ended, the most recent first", () => {
   const jobs = [
@@ -9,7 +10,7 @@ test("jobs under way stand before those that ended, the most recent first", () =
     job({ name: "recent", state: "failed", ended_at: "2026-11-21T05:00:00Z" }),
     job({ name: "late", state: "waiting", started_at: null, created_at: "2026-11-21T03:00:00Z" }),
   ];
-  expect(inOrder(jobs).map((each) => each.name)).toEqual(["late", "early", "recent", "old"]);
+  expect(byActivity(jobs).map((each) => each.name)).toEqual(["late", "early", "recent", "old"]);
 });
 
 test("the time left counts down, and is not given where it means nothing", () => {

@@ -1,33 +1,30 @@
+/** Orders of the jobs table. */
 import type { Job, JobState } from "../api/types";
-import { pick } from "../format/metric";
-import { byNumber } from "../format/text";
+import { hasEnded, secondsLeft } from "../domain/job";
+import { pickMetric } from "../domain/metrics";
+import { naturalOrder } from "../format/text";
 
-const ENDED: ReadonlySet<JobState> = new Set(["done", "stopped", "failed"]);
-
-export const hasEnded = (job: Job): boolean => ENDED.has(job.state);
-
-/** Those still under way first, then the most recent. */
-export function inOrder(jobs: Job[]): Job[] {
+/** Return active jobs first, then the most recent. */
+export function byActivity(jobs: Job[]): Job[] {
   return jobs.toSorted((a, b) => Number(hasEnded(a)) - Number(hasEnded(b)) || lastAt(b).localeCompare(lastAt(a)));
 }
 
 export const SORTS = ["activity", "name", "state", "progress", "left", "best", "up", "down"] as const;
 export type Sort = (typeof SORTS)[number];
 
-/** What comes first when a column is chosen: the greatest figure, or the first letter. */
-export const firstIs = (sort: Sort): "greatest" | "least" =>
-  sort === "name" || sort === "state" || sort === "left" ? "least" : "greatest";
+/** Return whether the first click on a heading puts the greatest value first. */
+export const isDescendingFirst = (sort: Sort): boolean => sort !== "name" && sort !== "state" && sort !== "left";
 
-/** By one column; what has no figure comes last both ways, equals by activity. */
-export function sortJobs(jobs: Job[], sort: Sort, turned: boolean, now: number): Job[] {
-  const active = inOrder(jobs);
-  if (sort === "activity") return turned ? active.reverse() : active;
-  const sign = (firstIs(sort) === "least") === turned ? -1 : 1;
+/** Return the jobs sorted by one column; unknown values come last in both directions, equal ones by activity. */
+export function sortJobs(jobs: Job[], sort: Sort, reversed: boolean, now: number): Job[] {
+  const active = byActivity(jobs);
+  if (sort === "activity") return reversed ? active.reverse() : active;
+  const sign = isDescendingFirst(sort) === reversed ? 1 : -1;
   return active
     .map((job) => ({ job, key: keyOf(job, sort, now) }))
     .sort((a, b) => {
       if (a.key === null || b.key === null) return Number(a.key === null) - Number(b.key === null);
-      const order = typeof a.key === "number" ? a.key - (b.key as number) : byNumber(a.key, b.key as string);
+      const order = typeof a.key === "number" ? a.key - (b.key as number) : naturalOrder(a.key, b.key as string);
       return sign * order;
     })
     .map(({ job }) => job);
@@ -46,7 +43,7 @@ function keyOf(job: Job, sort: Exclude<Sort, "activity">, now: number): number |
     case "left":
       return secondsLeft(job, now);
     case "best":
-      return job.best?.accuracy ?? lossAsWorth(job);
+      return job.best?.accuracy ?? lossKey(job);
     case "up":
       return job.up_bytes;
     case "down":
@@ -54,28 +51,15 @@ function keyOf(job: Job, sort: Exclude<Sort, "activity">, now: number): number |
   }
 }
 
-/** Where no accuracy is measured, the least loss is the best; behind all that have one. */
-function lossAsWorth({ metrics }: Job): number | null {
-  const loss = pick("loss", metrics);
+/** Jobs without accuracy are sorted by their loss, after all others. */
+function lossKey({ metrics }: Job): number | null {
+  const loss = pickMetric("loss", metrics);
   return loss === undefined || !Number.isFinite(loss) ? null : -1 - Math.abs(loss);
 }
 
 const lastAt = (job: Job): string => job.ended_at ?? job.started_at ?? job.created_at;
 
-/** Seconds until the expected end; null when unknown or over. */
-export function secondsLeft(job: Job, now: number): number | null {
-  if (job.eta_at === null || hasEnded(job) || job.state === "paused") return null;
-  return Math.max(0, (job.eta_at - now) / 1000);
-}
-
-/** Seconds since the start; `serverNow` is the coordinator's clock in ms. */
-export function elapsed(job: Job, serverNow: number): number | null {
-  if (job.started_at === null) return null;
-  const end = job.ended_at === null ? serverNow : Date.parse(job.ended_at);
-  return Math.max(0, (end - Date.parse(job.started_at)) / 1000);
-}
-
-/** "2 running, 1 paused, 3 done": the states that occur, in the order of a job's life. */
+/** Return the numbers of jobs by state, for the states that occur. */
 export function countStates(jobs: Job[]): [JobState, number][] {
   return STATES.map((state): [JobState, number] => [state, jobs.filter((job) => job.state === state).length]).filter(
     ([, number]) => number > 0,

@@ -1,72 +1,74 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useId, type FormEvent } from "react";
-import { newToken } from "../api/commands";
-import { fleetQuery, keys, sessionQuery } from "../api/queries";
+import { createNodeToken } from "../api/commands";
+import { sessionQuery } from "../queries/session";
+import { fleetQuery } from "../queries/fleet";
+import { queryKeys } from "../api/queryKeys";
 import type { FleetNode } from "../api/types";
-import { visible } from "../format/text";
-import { clock } from "../format/time";
+import { escapeHidden } from "../format/text";
+import { formatTime } from "../format/time";
 import { useFollow } from "../live/LiveProvider";
 import { useNow } from "../live/useNow";
-import { Link, nodePath, useText } from "../router";
-import { Copy } from "../ui/Copy";
+import { Link, nodePath, useTextParam } from "../router/router";
+import { CopyButton } from "../ui/CopyButton";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
-import { State } from "../ui/State";
-import { arrived } from "./arrivals";
-import { Tokens } from "./Tokens";
-import { dockerLines, isLoopback, NAME, pipLines } from "./lines";
+import { ErrorMessage } from "../ui/ErrorMessage";
+import { StateBadge } from "../ui/StateBadge";
+import { newNodes } from "./newNodes";
+import { TokensTable } from "./TokensTable";
+import { dockerCommands, isLoopback, NAME, pipCommands, scriptLines } from "./joinCommands";
 import "../styles/join.css";
 
 const AGAIN_MS = 1000;
-/** Whoever names none yet sees where it goes. */
+/** Placeholder of the learner. */
 const LEARNER = "mine.py:learner";
 
-/** A token that lets a node in, the lines that a machine runs with it, and then the node. */
+/** Page that creates a token and shows the commands with which a node joins. */
 export function JoinPage() {
   useFollow(null);
   const { data: role } = useQuery(sessionQuery);
-  useEffect(() => void (document.title = "Join a node · shoal"), []);
+  useEffect(() => void (document.title = "Add a node · shoal"), []);
   return (
     <section className="join">
-      <nav className="crumbs" aria-label="Where you are">
+      <nav className="crumbs" aria-label="Breadcrumb">
         <Link href="/nodes">Nodes</Link>
       </nav>
       <header className="page-head">
-        <h1>Join a node</h1>
+        <h1>Add a node</h1>
       </header>
       <p className="sub join-lead">
-        A token lets one machine in, once. It is shown with the lines that the machine runs; the node appears here as soon as it
-        connects, and takes part in every job that asks for it.
+        Create a token, with which one node can join, and run the commands on the node's machine. The node appears here as soon
+        as it connects.
       </p>
       {role === "operator" ? (
-        <Joining />
+        <TokenForm />
       ) : (
-        <p className="panel nothing">Operators let nodes in. Sign in with an operator's token to make one for a node.</p>
+        <p className="panel nothing">Only operators can add nodes. Sign in with an operator's token.</p>
       )}
     </section>
   );
 }
 
-interface Made {
+interface CreatedToken {
   token: string;
   expires_at: string | null;
   name: string;
-  /** Who was there before. */
+  /** The nodes before the token was created. */
   before: FleetNode[];
-  /** Whether the coordinator can be reached from its own machine alone. */
+  /** True if the coordinator listens on a loopback address only. */
   loopback: boolean;
 }
 
-function Joining() {
-  const [name, setName] = useText("name");
-  const [given, setLearner] = useText("learner");
+function TokenForm() {
+  const [name, setName] = useTextParam("name");
+  const [given, setLearner] = useTextParam("learner");
   const learner = given || LEARNER;
   const client = useQueryClient();
   const { data: fleet } = useQuery(fleetQuery);
   const [nameField, learnerField] = [useId(), useId()];
   const made = useMutation({
-    mutationFn: async (): Promise<Made> => ({ ...(await newToken(name)), name, before: fleet ?? [] }),
-    onSuccess: () => client.invalidateQueries({ queryKey: keys.tokens }),
+    mutationFn: async (): Promise<CreatedToken> => ({ ...(await createNodeToken(name)), name, before: fleet ?? [] }),
+    onSuccess: () => client.invalidateQueries({ queryKey: queryKeys.tokens }),
   });
   const isWrong = name !== "" && !NAME.test(name);
   const submit = (event: FormEvent) => {
@@ -78,7 +80,7 @@ function Joining() {
       <form className="panel form join-form" onSubmit={submit}>
         <div>
           <label htmlFor={nameField}>
-            Name <span className="faint">(empty: the machine's own)</span>
+            Name <span className="faint">(default: the host name)</span>
           </label>
           <input
             id={nameField}
@@ -93,7 +95,7 @@ function Joining() {
         </div>
         <div>
           <label htmlFor={learnerField}>
-            Learner <span className="faint">(its model and data)</span>
+            Learner <span className="faint">(model and data)</span>
           </label>
           <input
             id={learnerField}
@@ -108,55 +110,56 @@ function Joining() {
           type="submit"
           className="button primary"
           disabled={isWrong || made.isPending || fleet === undefined}
-          data-testid="make-token"
+          data-testid="create-token"
         >
-          <Icon name="key" /> {made.data === undefined ? "Make a token" : "Make another"}
+          <Icon name="key" /> {made.data === undefined ? "Create token" : "Create another"}
         </button>
-        {isWrong && <p className="join-wrong">Small letters, digits, dots and dashes, beginning with a letter or digit.</p>}
+        {isWrong && <p className="join-wrong">Use lower-case letters, digits, dots and dashes; start with a letter or digit.</p>}
       </form>
-      {made.error && <Problem error={made.error} />}
-      {made.data && <Lines key={made.data.token} made={made.data} learner={learner} />}
-      <Tokens />
+      {made.error && <ErrorMessage error={made.error} />}
+      {made.data && <JoinCommands key={made.data.token} made={made.data} learner={learner} />}
+      <TokensTable />
     </>
   );
 }
 
-function Lines({ made, learner }: { made: Made; learner: string }) {
+function JoinCommands({ made, learner }: { made: CreatedToken; learner: string }) {
   const { data: fleet = made.before } = useQuery({ ...fleetQuery, refetchInterval: AGAIN_MS });
   const now = useNow();
-  const come = arrived(made.before, fleet).filter(({ name }) => made.name === "" || name === made.name);
+  const joined = newNodes(made.before, fleet).filter(({ name }) => made.name === "" || name === made.name);
   const ask = { address: location.origin, token: made.token, name: made.name, learner };
   const isOver = made.expires_at !== null && Date.parse(made.expires_at) < now;
   return (
     <>
       <p className="sub">
-        The token is shown this once, and lets one node in
-        {made.expires_at !== null && ` until ${clock(Date.parse(made.expires_at), now)}`}. The node keeps a credential of
-        its own from then on.
+        The token is shown only once. One node can join with it
+        {made.expires_at !== null && ` until ${formatTime(Date.parse(made.expires_at), now)}`}; afterwards the
+        node has its own credential.
         {isLoopback(location.hostname) &&
           (made.loopback
-            ? " Other machines cannot reach this coordinator yet: start it with --host 0.0.0.0."
-            : ` For another machine put this one's name in the place of ${location.hostname}.`)}
+            ? " Other machines cannot reach this coordinator: start it with --host 0.0.0.0."
+            : ` On another machine, replace ${location.hostname} by this machine's name.`)}
       </p>
-      <Snippet title="With pip" what="the pip lines" text={pipLines(ask)} testId="pip-lines" />
-      <Snippet title="With Docker" what="the Docker lines" text={dockerLines(ask)} testId="docker-lines" />
-      <div className="panel join-wait" role="status" data-testid="arrivals">
-        {come.length > 0 ? (
+      <Snippet title="With pip" what="the pip commands" text={pipCommands(ask)} testId="pip-commands" />
+      <Snippet title="With Docker" what="the Docker commands" text={dockerCommands(ask)} testId="docker-commands" />
+      <Snippet title="In a training script" what="the lines of a script" text={scriptLines(ask)} testId="script-lines" />
+      <div className="panel join-wait" role="status" data-testid="new-nodes">
+        {joined.length > 0 ? (
           <ul>
-            {come.map((node) => (
+            {joined.map((node) => (
               <li key={node.name}>
-                <State state={node.state} />
+                <StateBadge state={node.state} />
                 <Link href={nodePath(node.name)}>
-                  <bdi>{visible(node.name)}</bdi>
+                  <bdi>{escapeHidden(node.name)}</bdi>
                 </Link>
                 <span>{" has joined."}</span>
               </li>
             ))}
           </ul>
         ) : isOver ? (
-          "Nobody came, and the token has expired. Make another."
+          "The token has expired. Create another."
         ) : (
-          "Waiting for the node: it appears here when it connects."
+          "Waiting for the node…"
         )}
       </div>
     </>
@@ -168,7 +171,7 @@ function Snippet({ title, what, text, testId }: { title: string; what: string; t
     <section className="panel join-lines" aria-label={title}>
       <header>
         <h2>{title}</h2>
-        <Copy text={text} what={what} />
+        <CopyButton text={text} what={what} />
       </header>
       <pre tabIndex={0} data-testid={testId}>
         {text}

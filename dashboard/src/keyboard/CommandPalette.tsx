@@ -1,12 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState, type KeyboardEvent } from "react";
-import { fleetQuery, jobsQuery, sessionQuery } from "../api/queries";
-import { visible } from "../format/text";
-import { jobPath, navigate, newJobPath, nodePath } from "../router";
+import { jobsQuery } from "../queries/jobs";
+import { sessionQuery } from "../queries/session";
+import { fleetQuery } from "../queries/fleet";
+import { escapeHidden } from "../format/text";
+import { jobPath, navigate, newJobPath, nodePath } from "../router/router";
 import { Dialog } from "../ui/Dialog";
-import { PLACES } from "../ui/Nav";
+import { NAV_ITEMS } from "../ui/Nav";
 import { setTheme } from "../ui/theme";
-import { fitting, type Entry } from "./entries";
+import { filterEntries, type PaletteEntry } from "./paletteEntries";
 import "../styles/keyboard.css";
 
 interface Props {
@@ -14,14 +16,14 @@ interface Props {
   onHelp: () => void;
 }
 
-/** One field that leads everywhere. */
-export function Palette({ onClose, onHelp }: Props) {
+/** Dialog to go to a page, job or node, or to change the theme. */
+export function CommandPalette({ onClose, onHelp }: Props) {
   const entries = useEntries(onHelp);
   const [typed, setTyped] = useState("");
   const [at, setAt] = useState(0);
-  const found = fitting(entries, typed);
+  const found = filterEntries(entries, typed);
   const chosen = Math.min(at, Math.max(0, found.length - 1));
-  const run = (entry: Entry | undefined) => {
+  const run = (entry: PaletteEntry | undefined) => {
     if (entry === undefined) return;
     onClose();
     entry.run();
@@ -53,7 +55,7 @@ export function Palette({ onClose, onHelp }: Props) {
         }}
         onKeyDown={walk}
       />
-      <ul className="palette" role="listbox" id="palette-list" aria-label="What fits">
+      <ul className="palette" role="listbox" id="palette-list" aria-label="Results">
         {found.map((entry, index) => (
           <li
             key={entry.id}
@@ -63,23 +65,23 @@ export function Palette({ onClose, onHelp }: Props) {
             onClick={() => run(entry)}
             onPointerMove={() => setAt(index)}
           >
-            <bdi>{visible(entry.text)}</bdi> <small>{entry.kind}</small>
+            <bdi>{escapeHidden(entry.text)}</bdi> <small>{entry.kind}</small>
           </li>
         ))}
       </ul>
       <p className="hint" role="status">
-        {found.length === 0 ? "Nothing is called so." : ""}
+        {found.length === 0 ? "No results" : ""}
       </p>
     </Dialog>
   );
 }
 
-/** Pages, then jobs, nodes, and what else can be done. */
-function useEntries(onHelp: () => void): Entry[] {
+/** Return pages, jobs, nodes, and other commands. */
+function useEntries(onHelp: () => void): PaletteEntry[] {
   const { data: role } = useQuery(sessionQuery);
   const { data: jobs = [] } = useQuery(jobsQuery);
   const { data: nodes = [] } = useQuery(fleetQuery);
-  const to = (text: string, kind: string, href: string): Entry => ({
+  const to = (text: string, kind: string, href: string): PaletteEntry => ({
     id: href,
     text,
     kind,
@@ -87,16 +89,16 @@ function useEntries(onHelp: () => void): Entry[] {
   });
   const themes = (["light", "dark", "system"] as const).map((theme) => ({
     id: `theme ${theme}`,
-    text: theme === "system" ? "Theme of the system" : `${theme === "light" ? "Light" : "Dark"} theme`,
+    text: theme === "system" ? "System theme" : `${theme === "light" ? "Light" : "Dark"} theme`,
     kind: "theme",
     run: () => setTheme(theme),
   }));
   return [
-    ...PLACES.map(({ text, href }) => to(text, "page", href)),
+    ...NAV_ITEMS.map(({ text, href }) => to(text, "page", href)),
     ...(role === "operator" ? [to("New job", "page", newJobPath())] : []),
     ...jobs.map(({ name, title }) => to(title === name ? name : `${name} · ${title}`, "job", jobPath(name))),
     ...nodes.map(({ name }) => to(name, "node", nodePath(name))),
-    { id: "keys", text: "Keys", kind: "help", run: onHelp },
+    { id: "keys", text: "Keyboard shortcuts", kind: "help", run: onHelp },
     ...themes,
   ];
 }

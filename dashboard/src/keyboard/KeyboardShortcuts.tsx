@@ -1,23 +1,23 @@
 import { Suspense, useEffect, useState } from "react";
-import { navigate } from "../router";
+import { navigate } from "../router/router";
 import { Icon } from "../ui/Icon";
-import { lazily } from "../ui/lazily";
-import { Keys, type Act } from "./keys";
-import { singles } from "./singles";
+import { lazyComponent } from "../ui/lazyComponent";
+import { ShortcutReader, type ShortcutAction } from "./shortcuts";
+import { shortcutSetting } from "./shortcutSetting";
 
-const Palette = lazily(async () => (await import("./Palette")).Palette);
-const Help = lazily(async () => (await import("./Help")).Help);
+const CommandPalette = lazyComponent(async () => (await import("./CommandPalette")).CommandPalette);
+const ShortcutsDialog = lazyComponent(async () => (await import("./ShortcutsDialog")).ShortcutsDialog);
 
 type Open = "palette" | "help" | null;
 
-/** Listens for the keys that mean the same everywhere, and shows what they open. */
-export function Keyboard() {
+/** Handler of the global shortcuts, with the dialogs that they open. */
+export function KeyboardShortcuts() {
   const [open, setOpen] = useState<Open>(null);
   useEffect(() => {
-    const keys = new Keys();
+    const keys = new ShortcutReader();
     const press = (event: KeyboardEvent) => {
       const { ctrlKey: ctrl, metaKey: meta, altKey: alt, key, timeStamp: at } = event;
-      const act = keys.press({ key, ctrl, meta, alt, at, taken: isTaken(event.target), singles: singles.get() });
+      const act = keys.press({ key, ctrl, meta, alt, at, handled: isHandledElsewhere(event.target), enabled: shortcutSetting.get() });
       if (act === null || event.defaultPrevented) return;
       event.preventDefault();
       setOpen((now) => perform(act, now));
@@ -31,23 +31,23 @@ export function Keyboard() {
       <button
         type="button"
         className="quiet-button icon-only wide-only"
-        aria-label="Go to …"
-        title="Go to … (Ctrl K)"
+        aria-label="Go to…"
+        title="Go to… (Ctrl K)"
         data-testid="open-palette"
         onClick={() => setOpen("palette")}
       >
         <Icon name="search" />
       </button>
       <Suspense>
-        {open === "palette" && <Palette onClose={close} onHelp={() => setOpen("help")} />}
-        {open === "help" && <Help onClose={close} />}
+        {open === "palette" && <CommandPalette onClose={close} onHelp={() => setOpen("help")} />}
+        {open === "help" && <ShortcutsDialog onClose={close} />}
       </Suspense>
     </>
   );
 }
 
-/** What is open afterwards. */
-function perform(act: Act, open: Open): Open {
+/** Perform an action and return the dialog that is open afterwards. */
+function perform(act: ShortcutAction, open: Open): Open {
   switch (act.kind) {
     case "palette":
     case "help":
@@ -64,8 +64,8 @@ function perform(act: Act, open: Open): Open {
   }
 }
 
-/** Whether a key that is pressed there belongs to what is there: a field, a list to choose from, a dialog. */
-function isTaken(target: EventTarget | null): boolean {
+/** Return whether the focused element handles keys itself: an input field, a select or a dialog. */
+function isHandledElsewhere(target: EventTarget | null): boolean {
   if (document.querySelector("dialog[open]") !== null) return true;
   if (!(target instanceof HTMLElement)) return false;
   return target.isContentEditable || target.matches('input:not([type="checkbox"], [type="radio"]), textarea, select');

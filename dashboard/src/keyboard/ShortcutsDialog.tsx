@@ -1,24 +1,24 @@
 import { Dialog } from "../ui/Dialog";
-import { GOES } from "./keys";
-import { singles, useSingles } from "./singles";
+import { PAGE_KEYS } from "./shortcuts";
+import { shortcutSetting, useShortcutSetting } from "./shortcutSetting";
 import "../styles/keyboard.css";
 
 const KEYS: [string[], string][] = [
-  [["Ctrl", "K"], "Go to a page, a job or a node; change the theme"],
+  [["Ctrl", "K"], "Open the command palette"],
   [["/"], "Search on this page"],
-  ...[...GOES].map(([key, { text }]): [string[], string] => [["g", key], text]),
-  [["?"], "These keys"],
-  [["Tab"], "To the next control; arrow keys walk tabs, heat maps and drawings"],
-  [["Esc"], "Close what is open"],
+  ...[...PAGE_KEYS].map(([key, { text }]): [string[], string] => [["g", key], text]),
+  [["?"], "Show keyboard shortcuts"],
+  [["Tab"], "Next control; use arrow keys in tabs, heat maps and diagrams"],
+  [["Esc"], "Close"],
 ];
 
-/** What begins with one of these is a key alone. */
+/** Shortcuts that start with one of these keys work without Ctrl. */
 const SINGLE: ReadonlySet<string> = new Set(["/", "g", "?"]);
 
-export function Help({ onClose }: { onClose: () => void }) {
-  const on = useSingles();
+export function ShortcutsDialog({ onClose }: { onClose: () => void }) {
+  const on = useShortcutSetting();
   return (
-    <Dialog title="Keys" onClose={onClose}>
+    <Dialog title="Keyboard shortcuts" onClose={onClose}>
       <dl className="keys" data-testid="keys">
         {KEYS.map(([keys, text]) => (
           <div key={keys.join(" ")} data-off={(!on && SINGLE.has(keys[0] ?? "")) || undefined}>
@@ -36,11 +36,11 @@ export function Help({ onClose }: { onClose: () => void }) {
           type="checkbox"
           data-testid="single-keys"
           checked={on}
-          onChange={(event) => singles.set(event.target.checked)}
+          onChange={(event) => shortcutSetting.set(event.target.checked)}
         />
         <span>
-          Keys without Ctrl
-          <small>/, g and ? mean something. Off: only Ctrl K does, and leads back here. Remembered in this browser.</small>
+          Single-key shortcuts
+          <small>/, g and ?. If off, only Ctrl K works. Stored in this browser.</small>
         </span>
       </label>
       <div className="dialog-actions">

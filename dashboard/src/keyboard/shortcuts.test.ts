@@ -1,39 +1,39 @@
 import { expect, test } from "vitest";
-import { Keys, PATIENCE, type Press } from "./keys";
+import { ShortcutReader, SEQUENCE_MS, type KeyPress } from "./shortcuts";
 
-const press = (key: string, rest: Partial<Press> = {}): Press => ({
+const press = (key: string, rest: Partial<KeyPress> = {}): KeyPress => ({
   key,
   ctrl: false,
   meta: false,
   alt: false,
-  taken: false,
-  singles: true,
+  handled: false,
+  enabled: true,
   at: 0,
   ...rest,
 });
 
 test("g and a letter go somewhere, if the letter follows soon", () => {
-  const keys = new Keys();
+  const keys = new ShortcutReader();
   expect(keys.press(press("g"))).toBeNull();
-  expect(keys.press(press("n", { at: PATIENCE }))).toEqual({ kind: "go", href: "/nodes" });
-  expect(keys.press(press("j", { at: PATIENCE }))).toBeNull();
+  expect(keys.press(press("n", { at: SEQUENCE_MS }))).toEqual({ kind: "go", href: "/nodes" });
+  expect(keys.press(press("j", { at: SEQUENCE_MS }))).toBeNull();
   keys.press(press("g"));
-  expect(keys.press(press("j", { at: PATIENCE + 1 }))).toBeNull();
+  expect(keys.press(press("j", { at: SEQUENCE_MS + 1 }))).toBeNull();
   keys.press(press("g"));
   keys.press(press("x"));
   expect(keys.press(press("j"))).toBeNull();
 });
 
 test("what is written in a field means nothing else, but the palette opens from everywhere", () => {
-  const keys = new Keys();
-  for (const key of ["/", "?", "g", "j"]) expect(keys.press(press(key, { taken: true }))).toBeNull();
-  expect(keys.press(press("k", { ctrl: true, taken: true }))).toEqual({ kind: "palette" });
+  const keys = new ShortcutReader();
+  for (const key of ["/", "?", "g", "j"]) expect(keys.press(press(key, { handled: true }))).toBeNull();
+  expect(keys.press(press("k", { ctrl: true, handled: true }))).toEqual({ kind: "palette" });
   expect(keys.press(press("K", { meta: true }))).toEqual({ kind: "palette" });
   expect(keys.press(press("k", { ctrl: true, alt: true }))).toBeNull();
 });
 
 test("the browser's own shortcuts stay its own", () => {
-  const keys = new Keys();
+  const keys = new ShortcutReader();
   expect(keys.press(press("/", { ctrl: true }))).toBeNull();
   keys.press(press("g"));
   expect(keys.press(press("j", { meta: true }))).toBeNull();
@@ -42,8 +42,8 @@ test("the browser's own shortcuts stay its own", () => {
 });
 
 test("keys alone can be switched off, Ctrl K cannot", () => {
-  const keys = new Keys();
-  for (const key of ["/", "?", "g", "j"]) expect(keys.press(press(key, { singles: false }))).toBeNull();
+  const keys = new ShortcutReader();
+  for (const key of ["/", "?", "g", "j"]) expect(keys.press(press(key, { enabled: false }))).toBeNull();
   expect(keys.press(press("j"))).toBeNull(); // the "g" before was none
-  expect(keys.press(press("k", { ctrl: true, singles: false }))).toEqual({ kind: "palette" });
+  expect(keys.press(press("k", { ctrl: true, enabled: false }))).toEqual({ kind: "palette" });
 });

@@ -1,9 +1,9 @@
-/** What keys mean, wherever one is. */
+/** Global keyboard shortcuts. */
 
-export type Act = { kind: "go"; href: string } | { kind: "search" } | { kind: "help" } | { kind: "palette" };
+export type ShortcutAction = { kind: "go"; href: string } | { kind: "search" } | { kind: "help" } | { kind: "palette" };
 
-/** Where "g" and another key lead. */
-export const GOES: ReadonlyMap<string, { href: string; text: string }> = new Map([
+/** Pages that "g" and another key open. */
+export const PAGE_KEYS: ReadonlyMap<string, { href: string; text: string }> = new Map([
   ["j", { href: "/", text: "Jobs" }],
   ["n", { href: "/nodes", text: "Nodes" }],
   ["l", { href: "/logs", text: "Logs" }],
@@ -11,34 +11,34 @@ export const GOES: ReadonlyMap<string, { href: string; text: string }> = new Map
   ["c", { href: "/compare", text: "Compare" }],
 ]);
 
-/** How long "g" waits for what follows it (ms). */
-export const PATIENCE = 1500;
+/** Time for the second key after "g" (ms). */
+export const SEQUENCE_MS = 1500;
 
-export interface Press {
+export interface KeyPress {
   key: string;
-  /** Of Ctrl, Meta and Alt, whether any is held. */
+  /** Modifier keys that are pressed. */
   ctrl: boolean;
   meta: boolean;
   alt: boolean;
-  /** Whether the key belongs to a field in which one writes, or to an open dialog. */
-  taken: boolean;
-  /** Whether keys alone mean something. */
-  singles: boolean;
-  /** When (ms). */
+  /** True if an input field or a dialog handles the key. */
+  handled: boolean;
+  /** True if shortcuts without Ctrl are on. */
+  enabled: boolean;
+  /** Time of the event (ms). */
   at: number;
 }
 
-/** Follows what is pressed; a key means the same on every page. */
-export class Keys {
+/** Interpreter of key presses, including the two-key shortcuts. */
+export class ShortcutReader {
   private since = -Infinity;
 
-  press({ key, ctrl, meta, alt, taken, singles, at }: Press): Act | null {
-    const follows = at - this.since <= PATIENCE;
+  press({ key, ctrl, meta, alt, handled, enabled, at }: KeyPress): ShortcutAction | null {
+    const follows = at - this.since <= SEQUENCE_MS;
     this.since = -Infinity;
     if ((ctrl || meta) && !alt && key.toLowerCase() === "k") return { kind: "palette" };
-    if (ctrl || meta || alt || taken || !singles) return null;
+    if (ctrl || meta || alt || handled || !enabled) return null;
     if (follows) {
-      const place = GOES.get(key);
+      const place = PAGE_KEYS.get(key);
       if (place !== undefined) return { kind: "go", href: place.href };
     }
     if (key === "g") this.since = at;

@@ -1,67 +1,63 @@
 import { useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
-import { route } from "../router";
-import { loadAll } from "../ui/lazily";
-import { applyDeltas } from "./apply";
-import { Batcher, type Haste } from "./batch";
-import { begin, type Connection } from "./connection";
-import type { Delta } from "./delta";
-import { deltas } from "./log";
-import { newLines } from "./newLines";
+import { matchRoute } from "../router/router";
+import { applyEvents } from "./applyEvents";
+import { Batcher } from "./batcher";
+import { initialConnection, type Connection } from "./connection";
+import { eventLog } from "./eventLog";
+import { priorityOf, type LiveEvent } from "./events";
+import { logNotifier } from "./logNotifier";
+import { mayBeStale } from "./queryMeta";
 import { LiveStream } from "./stream";
-import { mayHaveMissed } from "./untold";
 
-/** Four batches a second: no chart is redrawn more often by the stream. */
+/** Charts are redrawn at most four times a second (ms). */
 const BATCH_INTERVAL = 250;
 
-/** Charts are drawn from versions, their metrics, and what peers tell. */
-const hasteOf = ({ kind }: Delta): Haste =>
-  kind === "version" ? "round" : kind === "metrics" || kind === "peers" ? "drawn" : "plain";
-
 const StreamContext = createContext<LiveStream | null>(null);
-const ConnectionContext = createContext<Connection>(begin(0));
+const ConnectionContext = createContext<Connection>(initialConnection(0));
 
-export function LiveProvider({ children }: { children: ReactNode }) {
+/** Opens the tab's stream and applies its events to the query cache. `onConnect` is called whenever a stream has started. */
+export function LiveProvider({ onConnect, children }: { onConnect: () => void; children: ReactNode }) {
   const client = useQueryClient();
-  const [connection, setConnection] = useState(() => begin(Date.now()));
-  const { stream, batch } = useMemo(() => {
-    const batch = new Batcher<Delta>((items) => applyDeltas(client, items), BATCH_INTERVAL, hasteOf);
-    let anew = true;
+  const [connection, setConnection] = useState(() => initialConnection(Date.now()));
+  const { stream, batcher } = useMemo(() => {
+    const batcher = new Batcher<LiveEvent>((events) => applyEvents(client, events), BATCH_INTERVAL, priorityOf);
+    let reopened = true;
     const stream = new LiveStream({
-      opening: () => {
-        anew = true;
-        deltas.opening();
+      onOpen: () => {
+        reopened = true;
+        eventLog.opening();
       },
-      failed: () => deltas.failed(),
-      delta: (delta) => {
-        deltas.push(delta);
-        batch.push(delta);
+      onError: () => eventLog.failed(),
+      onEvent: (event) => {
+        eventLog.push(event);
+        batcher.push(event);
       },
-      hello: () => {
-        deltas.began();
-        refetch(client, anew);
-        anew = false;
-        void loadAll();
+      onHello: () => {
+        eventLog.started();
+        refetchStale(client, reopened);
+        reopened = false;
+        onConnect();
       },
-      connection: setConnection,
+      onConnection: setConnection,
     });
-    return { stream, batch };
-  }, [client]);
+    return { stream, batcher };
+  }, [client, onConnect]);
 
-  // The stream is opened while the page is still on its way, so that what the page asks for need not wait for it.
-  useEffect(() => stream.open(route(location.pathname, ["/jobs/:name"])?.names[0] ?? null), [stream]);
+  // The stream is opened while the page is still being loaded, so that the page's requests need not wait for it.
+  useEffect(() => stream.open(matchRoute(location.pathname, ["/jobs/:name"])?.names[0] ?? null), [stream]);
 
   useEffect(() => {
-    const nudge = () => stream.nudge();
-    window.addEventListener("online", nudge);
-    document.addEventListener("visibilitychange", nudge);
+    const reconnect = () => stream.reconnect();
+    window.addEventListener("online", reconnect);
+    document.addEventListener("visibilitychange", reconnect);
     return () => {
-      window.removeEventListener("online", nudge);
-      document.removeEventListener("visibilitychange", nudge);
+      window.removeEventListener("online", reconnect);
+      document.removeEventListener("visibilitychange", reconnect);
       stream.close();
-      batch.stop();
+      batcher.stop();
     };
-  }, [stream, batch]);
+  }, [stream, batcher]);
 
   return (
     <StreamContext value={stream}>
@@ -70,24 +66,21 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   );
 }
 
-/**
- * Everything anew that has an answer or none any more. What is on its way waits for the stream, or notices by itself that
- * one has begun (`DeltaLog.snapshot`).
- */
-function refetch(client: QueryClient, anew: boolean): void {
-  newLines.tell();
-  void client.invalidateQueries({ predicate: mayHaveMissed(anew) }, { cancelRefetch: false });
+/** Refetch the answers that may lack events. Fetches under way are repeated by `EventLog.snapshot` if necessary. */
+function refetchStale(client: QueryClient, reopened: boolean): void {
+  logNotifier.notify();
+  void client.invalidateQueries({ predicate: mayBeStale(reopened) }, { cancelRefetch: false });
 }
 
 export const useConnection = (): Connection => useContext(ConnectionContext);
 
-/** Makes the tab's stream follow one job, or all with null, for as long as the page that asks is shown. */
+/** Let the tab's stream follow one job, or all jobs if null, while the calling page is mounted. */
 export function useFollow(job: string | null): void {
   const stream = useContext(StreamContext);
   useEffect(() => stream?.open(job), [stream, job]);
 }
 
-/** Stops the stream: nothing may be read at the moment. */
+/** Close the stream, because the session may not read. */
 export function useUnfollow(): void {
   const stream = useContext(StreamContext);
   useEffect(() => stream?.close(), [stream]);

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { Batcher, type Haste } from "./batch";
+import { Batcher, type Priority } from "./batcher";
 
-const haste = (item: string): Haste =>
-  item.startsWith("round") ? "round" : item.startsWith("metric") ? "drawn" : "plain";
+const priority = (item: string): Priority =>
+  item.startsWith("round") ? "version" : item.startsWith("metric") ? "chart" : "normal";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
@@ -43,7 +43,7 @@ test("a stopped one hands on nothing", () => {
 
 test("a round waits for nothing but what was drawn, and overtakes nothing", () => {
   const flushed: string[][] = [];
-  const batch = new Batcher<string>((items) => flushed.push(items), 250, haste);
+  const batch = new Batcher<string>((items) => flushed.push(items), 250, priority);
   batch.push("busy");
   vi.advanceTimersByTime(10);
   batch.push("idle");
@@ -62,7 +62,7 @@ test("small news goes on while a round waits, and no round is drawn more often t
   const at: [number, string[]][] = [];
   const begun = performance.now();
   const isRound = (item: string) => item === "round";
-  const batch = new Batcher<string>((items) => at.push([performance.now() - begun, items]), 250, haste);
+  const batch = new Batcher<string>((items) => at.push([performance.now() - begun, items]), 250, priority);
   for (let step = 0; step < 100; step++) {
     batch.push(step % 3 === 0 ? "round" : "news");
     vi.advanceTimersByTime(10);
@@ -76,7 +76,7 @@ test("small news goes on while a round waits, and no round is drawn more often t
 
 test("what is measured just before a round closes goes with it; alone it waits an interval", () => {
   const flushed: string[][] = [];
-  const batch = new Batcher<string>((items) => flushed.push(items), 250, haste);
+  const batch = new Batcher<string>((items) => flushed.push(items), 250, priority);
   batch.push("metric of n0");
   vi.advanceTimersByTime(40);
   batch.push("round 1");
@@ -92,7 +92,7 @@ test("what is measured just before a round closes goes with it; alone it waits a
 
 test("a round does not wait for what was measured before it", () => {
   const flushed: string[][] = [];
-  const batch = new Batcher<string>((items) => flushed.push(items), 250, haste);
+  const batch = new Batcher<string>((items) => flushed.push(items), 250, priority);
   batch.push("metric of n0");
   vi.advanceTimersByTime(260);
   expect(flushed).toEqual([["metric of n0"]]);
@@ -103,8 +103,8 @@ test("a round does not wait for what was measured before it", () => {
 
 test("charts are given four batches a second at most, whatever comes when", () => {
   const at: number[] = [];
-  const isDrawn = (items: string[]) => items.some((item) => haste(item) !== "plain");
-  const batch = new Batcher<string>((items) => void (isDrawn(items) && at.push(performance.now())), 250, haste);
+  const isDrawn = (items: string[]) => items.some((item) => priority(item) !== "normal");
+  const batch = new Batcher<string>((items) => void (isDrawn(items) && at.push(performance.now())), 250, priority);
   for (const quiet of [1000, 600, 300, 0]) {
     vi.advanceTimersByTime(quiet);
     batch.push("metric");

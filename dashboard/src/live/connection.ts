@@ -1,32 +1,39 @@
-/** How current the page is, as a state machine without a clock of its own. */
+/** The state of the connection to the coordinator, as pure functions of the time. */
 
 export type Phase = "live" | "reconnecting" | "unreachable";
 
 export interface Connection {
   readonly phase: Phase;
-  /** When the contact was lost (ms); null while live. */
+  /** Time of the disconnection (ms); null while live. */
   readonly lostAt: number | null;
-  /** False until the first contact: then the page is connecting rather than reconnecting. */
-  readonly known: boolean;
+  /** False until the first connection. */
+  readonly wasConnected: boolean;
   /** The coordinator's clock minus this browser's (ms). */
   readonly skew: number;
 }
 
-/** A lost contact that has not come back after this long is called unreachable (ms). */
-export const GRACE = 5000;
+/** Time without a connection after which the coordinator is shown as unreachable (ms). */
+export const UNREACHABLE_MS = 5000;
 
-export const begin = (now: number): Connection => ({ phase: "reconnecting", lostAt: now, known: false, skew: 0 });
+export const initialConnection = (now: number): Connection => ({
+  phase: "reconnecting",
+  lostAt: now,
+  wasConnected: false,
+  skew: 0,
+});
 
-export function greeted(connection: Connection, now: number, serverTime: string | undefined): Connection {
-  const there = serverTime === undefined ? NaN : Date.parse(serverTime);
-  return { phase: "live", lostAt: null, known: true, skew: Number.isNaN(there) ? connection.skew : there - now };
+export function connected(connection: Connection, now: number, serverTime: string | undefined): Connection {
+  const server = serverTime === undefined ? NaN : Date.parse(serverTime);
+  const skew = Number.isNaN(server) ? connection.skew : server - now;
+  return { phase: "live", lostAt: null, wasConnected: true, skew };
 }
 
-export function lost(connection: Connection, now: number): Connection {
+export function disconnected(connection: Connection, now: number): Connection {
   return connection.phase === "live" ? { ...connection, phase: "reconnecting", lostAt: now } : connection;
 }
 
-export function aged(connection: Connection, now: number): Connection {
-  const late = connection.phase === "reconnecting" && connection.lostAt !== null && now - connection.lostAt >= GRACE;
-  return late ? { ...connection, phase: "unreachable" } : connection;
+export function checkTimeout(connection: Connection, now: number): Connection {
+  const { phase, lostAt } = connection;
+  const isLate = phase === "reconnecting" && lostAt !== null && now - lostAt >= UNREACHABLE_MS;
+  return isLate ? { ...connection, phase: "unreachable" } : connection;
 }

@@ -1,9 +1,9 @@
-/** That there are new log lines. The stream only says so; who looks at a log asks for what it wants to see of them. */
+/** Notifies log views of new log lines. The stream only announces them; a view fetches those that it shows. */
 const listeners = new Set<() => void>();
 let count = 0;
 
-export const newLines = {
-  tell(): void {
+export const logNotifier = {
+  notify(): void {
     count += 1;
     for (const listener of listeners) listener();
   },
@@ -11,6 +11,6 @@ export const newLines = {
     listeners.add(listener);
     return () => listeners.delete(listener);
   },
-  /** Changes whenever there is something new. */
+  /** Return the number of notifications. */
   get: (): number => count,
 };

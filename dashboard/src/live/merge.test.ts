@@ -1,11 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { contact, job, node, note, peer, peerNews, point, version } from "../test/make";
+import { event, job, link, node, note, peer, peerUpdate, point, version } from "../test/factories";
 import type { Provisional, Version } from "../api/types";
-import type { Delta } from "./delta";
 import {
   mergeJob,
   mergeJobs,
-  mergeMoves,
+  mergeModeNotes,
   mergeNodes,
   mergeNotes,
   mergePeers,
@@ -20,25 +19,25 @@ describe("versions", () => {
 
   test("a new one is appended, whatever was thinned out before it", () => {
     expect(
-      merge([version(0), version(8)], { kind: "version", job: "digits", version: version(9) }).map((v) => v.number),
+      merge([version(0), version(8)], event("version", version(9), "digits")).map((v) => v.number),
     ).toEqual([0, 8, 9]);
   });
 
   test("one that came late goes to its place", () => {
     expect(
-      merge([version(0), version(2)], { kind: "version", job: "digits", version: version(1) }).map((v) => v.number),
+      merge([version(0), version(2)], event("version", version(1), "digits")).map((v) => v.number),
     ).toEqual([0, 1, 2]);
   });
 
   test("a replay changes nothing but keeps the metrics of both", () => {
     const again = version(1, { "eval/loss": 2 });
-    const merged = merge(known, { kind: "version", job: "digits", version: again });
+    const merged = merge(known, event("version", again, "digits"));
     expect(merged).toHaveLength(2);
     expect(merged[1]?.metrics).toEqual({ "train/loss": 1, "eval/loss": 2 });
   });
 
   test("metrics that come later join their version", () => {
-    const merged = merge(known, { kind: "metrics", job: "digits", number: 1, metrics: { "eval/accuracy": NaN }, provisional: null });
+    const merged = merge(known, event("metrics", { number: 1, metrics: { "eval/accuracy": NaN }, provisional: null }));
     expect(merged[1]?.metrics).toEqual({ "train/loss": 1, "eval/accuracy": NaN });
     expect(known[1]?.metrics).toEqual({ "train/loss": 1 });
   });
@@ -48,7 +47,7 @@ describe("versions", () => {
     let longest = 0;
     for (let number = 1; number <= 3000; number++) {
       const loss = number === 1111 ? 99 : 1 / number;
-      versions = mergeVersions("digits", 300)(versions, { kind: "version", job: "digits", version: version(number, { "train/loss": loss }) });
+      versions = mergeVersions("digits", 300)(versions, event("version", version(number, { "train/loss": loss }), "digits"));
       longest = Math.max(longest, versions.length);
     }
     expect(longest).toBeLessThanOrEqual(400);
@@ -57,40 +56,40 @@ describe("versions", () => {
   });
 
   test("what concerns another job or an unknown version leaves the very same list", () => {
-    expect(merge(known, { kind: "version", job: "other", version: version(2) })).toBe(known);
-    expect(merge(known, { kind: "metrics", job: "digits", number: 7, metrics: {}, provisional: null })).toBe(known);
-    expect(merge(known, { kind: "note", job: "digits", note: note(1) })).toBe(known);
+    expect(merge(known, event("version", version(2), "other"))).toBe(known);
+    expect(merge(known, event("metrics", { number: 7, metrics: {}, provisional: null }))).toBe(known);
+    expect(merge(known, event("job_event", note(1), "digits"))).toBe(known);
   });
 });
 
 test("only moves join the moves", () => {
-  const merge = mergeMoves("digits");
+  const merge = mergeModeNotes("digits");
   const known = [note(3, { kind: "mode" })];
-  expect(merge(known, { kind: "note", job: "digits", note: note(4, { kind: "state" }) })).toBe(known);
-  expect(merge(known, { kind: "note", job: "other", note: note(4, { kind: "mode" }) })).toBe(known);
-  expect(merge(known, { kind: "note", job: "digits", note: note(4, { kind: "mode" }) })).toHaveLength(2);
+  expect(merge(known, event("job_event", note(4, { kind: "state" }), "digits"))).toBe(known);
+  expect(merge(known, event("job_event", note(4, { kind: "mode" }), "other"))).toBe(known);
+  expect(merge(known, event("job_event", note(4, { kind: "mode" }), "digits"))).toHaveLength(2);
 });
 
 describe("jobs", () => {
   test("a state replaces the job; a new job joins the list", () => {
     const jobs = [job(), job({ name: "mnist" })];
     const done = job({ state: "done" });
-    expect(mergeJobs(jobs, { kind: "job", job: "digits", value: done })).toEqual([done, jobs[1]]);
-    expect(mergeJobs(jobs, { kind: "job", job: "new", value: job({ name: "new" }) })).toHaveLength(3);
-    expect(mergeJobs(jobs, { kind: "traffic", job: "gone", up_bytes: 1, down_bytes: 1 })).toBe(jobs);
+    expect(mergeJobs(jobs, event("job", done, "digits"))).toEqual([done, jobs[1]]);
+    expect(mergeJobs(jobs, event("job", job({ name: "new" }), "new"))).toHaveLength(3);
+    expect(mergeJobs(jobs, event("traffic", { up_bytes: 1, down_bytes: 1 }, "gone"))).toBe(jobs);
   });
 
   test("traffic only grows", () => {
     const before = job({ up_bytes: 500, down_bytes: 700 });
-    expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 400, down_bytes: 900 })).toMatchObject({
+    expect(mergeJob(before, event("traffic", { up_bytes: 400, down_bytes: 900 }, "digits"))).toMatchObject({
       up_bytes: 500,
       down_bytes: 900,
     });
-    expect(mergeJob(before, { kind: "traffic", job: "digits", up_bytes: 500, down_bytes: 600 })).toBe(before);
+    expect(mergeJob(before, event("traffic", { up_bytes: 500, down_bytes: 600 }, "digits"))).toBe(before);
   });
 
   const said = (number: number, metrics: Record<string, number>, provisional: Provisional | null = null) =>
-    ({ kind: "metrics", job: "digits", number, metrics, provisional }) as const;
+    event("metrics", { number, metrics, provisional });
   const part = { reported: 1, asked: 4 };
 
   test("the newest measured version's metrics are the job's, and no other's are among them", () => {
@@ -111,7 +110,7 @@ describe("jobs", () => {
     const merge = mergeVersions("digits");
     const known = merge([version(3)], said(3, { "eval/accuracy": 0.98 }, part));
     expect(known[0]?.provisional).toEqual(part);
-    const closed = (versions: Version[]) => merge(versions, { kind: "version", job: "digits", version: version(4) });
+    const closed = (versions: Version[]) => merge(versions, event("version", version(4), "digits"));
     expect(closed(known).map((one) => one.provisional)).toEqual([null, null]);
     const few = merge([version(3)], said(3, { "eval/accuracy": 0.98, "eval/asked": 4 }, part));
     expect(closed(few).map((one) => one.provisional)).toEqual([part, null]);
@@ -122,14 +121,14 @@ describe("notes", () => {
   const merge = mergeNotes("digits");
 
   test("stand in the order of their ids, each once", () => {
-    const one = merge([note(1), note(4)], { kind: "note", job: "digits", note: note(3) });
+    const one = merge([note(1), note(4)], event("job_event", note(3), "digits"));
     expect(one.map((n) => n.id)).toEqual([1, 3, 4]);
-    expect(merge(one, { kind: "note", job: "digits", note: note(3) })).toBe(one);
+    expect(merge(one, event("job_event", note(3), "digits"))).toBe(one);
   });
 
   test("are bounded, and the oldest go first", () => {
     const full = Array.from({ length: NOTES_MAX }, (_, id) => note(id));
-    const after = merge(full, { kind: "note", job: "digits", note: note(NOTES_MAX) });
+    const after = merge(full, event("job_event", note(NOTES_MAX), "digits"));
     expect(after).toHaveLength(NOTES_MAX);
     expect(after[0]?.id).toBe(1);
   });
@@ -137,11 +136,7 @@ describe("notes", () => {
 
 test("nodes that changed replace themselves by name, others stay the very same", () => {
   const ada = node("ada");
-  const merged = mergeNodes("digits")([ada, node("bohr")], {
-    kind: "nodes",
-    job: "digits",
-    nodes: [node("bohr", { reports: 5 }), node("new")],
-  });
+  const merged = mergeNodes("digits")([ada, node("bohr")], event("nodes", [node("bohr", { reports: 5 }), node("new")]));
   expect(merged.map((n) => [n.name, n.reports])).toEqual([
     ["ada", 0],
     ["bohr", 5],
@@ -152,37 +147,36 @@ test("nodes that changed replace themselves by name, others stay the very same",
 
 test("peers are replaced one by one, and a new point lengthens their history", () => {
   const known = { roster: 1, peers: [peer("a"), peer("b")], now: null, history: [point(0)] };
-  const delta: Delta = { kind: "peers", job: "digits", roster: 2, peers: [peerNews("b", { round: 11 })], now: point(5) };
-  const merged = mergePeers("digits")(known, delta);
+  const update = { roster: 2, peers: [peerUpdate("b", { round: 11 })], now: point(5) };
+  const merged = mergePeers("digits")(known, event("peers", update));
   expect(merged.roster).toBe(2);
   expect(merged.peers[0]).toBe(known.peers[0]);
   expect(merged.peers[1]?.round).toBe(11);
   expect(merged.history.map(({ at }) => at)).toEqual([point(0).at, point(5).at]);
-  const again = mergePeers("digits")(merged, delta);
+  const again = mergePeers("digits")(merged, event("peers", update));
   expect(again.history).toBe(merged.history);
-  expect(mergePeers("digits")(merged, { ...delta, now: null })).toMatchObject({ now: null, history: merged.history });
-  expect(mergePeers("other")(known, delta)).toBe(known);
+  expect(mergePeers("digits")(merged, event("peers", { ...update, now: null }))).toMatchObject({ now: null, history: merged.history });
+  expect(mergePeers("other")(known, event("peers", update))).toBe(known);
 });
 
 test("of a peer that tells partly, the rest stays as it was", () => {
-  const before = peer("a", { seen: new Map([["a", 9], ["b", 8]]), contacts: new Map([["b", contact()]]) });
+  const before = peer("a", { rounds_held: new Map([["a", 9], ["b", 8]]), links: new Map([["b", link()]]) });
   const known = { roster: 1, peers: [before], now: null, history: [] };
-  const told = peer("a", { round: 10, seen: new Map([["a", 10]]), contacts: new Map([["c", contact({ exchanges: 1 })]]) });
-  const delta = { kind: "peers", job: "digits", roster: 1, now: null } as const;
-  const [joined] = mergePeers("digits")(known, { ...delta, peers: [{ ...told, partial: true }] }).peers;
-  expect(joined).toEqual({
+  const told = peer("a", { round: 10, rounds_held: new Map([["a", 10]]), links: new Map([["c", link({ exchanges: 1 })]]) });
+  const merge = (partial: boolean) =>
+    mergePeers("digits")(known, event("peers", { roster: 1, peers: [{ ...told, partial }], now: null })).peers[0];
+  expect(merge(true)).toEqual({
     ...told,
-    seen: new Map([["a", 10], ["b", 8]]),
-    contacts: new Map([["b", contact()], ["c", contact({ exchanges: 1 })]]),
+    rounds_held: new Map([["a", 10], ["b", 8]]),
+    links: new Map([["b", link()], ["c", link({ exchanges: 1 })]]),
   });
-  const [whole] = mergePeers("digits")(known, { ...delta, peers: [{ ...told, partial: false }] }).peers;
-  expect(whole).toEqual(told);
+  expect(merge(false)).toEqual(told);
 });
 
 test("a tab keeps no longer a history than the coordinator", () => {
   const history = Array.from({ length: POINTS_MAX }, (_, second) => point(second));
-  const delta: Delta = { kind: "peers", job: "digits", roster: 1, peers: [], now: point(POINTS_MAX) };
-  const merged = mergePeers("digits")({ roster: 1, peers: [], now: null, history }, delta);
+  const update = { roster: 1, peers: [], now: point(POINTS_MAX) };
+  const merged = mergePeers("digits")({ roster: 1, peers: [], now: null, history }, event("peers", update));
   expect(merged.history).toHaveLength(POINTS_MAX);
   expect(merged.history.at(-1)).toEqual(point(POINTS_MAX));
 });

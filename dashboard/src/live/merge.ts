@@ -1,177 +1,169 @@
 /**
- * How a delta changes what is known. Every merge is pure and idempotent (a replayed event changes nothing) and
- * returns the very same object when nothing changed, so that what did not change is not drawn again.
+ * Merge functions: how an event changes a cached answer. Each is pure and idempotent, because events can be replayed, and
+ * returns the same object if nothing changed, so that nothing is rendered again.
  */
-import type { Alert, Failure, Job, JobNode, JobPeers, Note, Peer, PeersPoint, Version } from "../api/types";
-import { judged, thin } from "../charts/thin";
-import type { Delta } from "./delta";
+import type { Alert, Failure, Job, JobNode, JobPeers, JobEvent, Peer, PeersPoint, Version } from "../api/types";
+import { downsample, rankingValues } from "../domain/downsample";
+import type { LiveEvent } from "./events";
 
-/** The newest notes that a tab keeps in memory. */
+export type Merge<T> = (value: T, event: LiveEvent) => T;
+
+/** Bounds on what a browser tab keeps in memory: the newest job events, points of the peers' history, alerts, failures. */
 export const NOTES_MAX = 2000;
-/** The newest points of the peers' history; the coordinator keeps as many. */
 export const POINTS_MAX = 300;
-
-/** The newest alerts that a tab keeps in memory. */
 export const ALERTS_MAX = 300;
-/** The newest failures that a tab keeps in memory. */
 export const FAILURES_MAX = 500;
 
-export function mergeJobs(jobs: Job[], delta: Delta): Job[] {
-  const index = jobs.findIndex((job) => job.name === delta.job);
+export function mergeJobs(jobs: Job[], event: LiveEvent): Job[] {
+  const index = jobs.findIndex((job) => job.name === event.job);
   const known = jobs[index];
-  if (known === undefined) return delta.kind === "job" ? [...jobs, delta.value] : jobs;
-  const next = mergeJob(known, delta);
+  if (known === undefined) return event.type === "job" ? [...jobs, event.data] : jobs;
+  const next = mergeJob(known, event);
   return next === known ? jobs : jobs.with(index, next);
 }
 
-export function mergeJob(job: Job, delta: Delta): Job {
-  if (delta.job !== job.name) return job;
-  switch (delta.kind) {
+export function mergeJob(job: Job, event: LiveEvent): Job {
+  if (event.job !== job.name) return job;
+  switch (event.type) {
     case "job":
-      return delta.value;
+      return event.data;
     case "traffic": {
-      // Totals only grow; a slower event must not take them back.
-      const up_bytes = Math.max(job.up_bytes, delta.up_bytes);
-      const down_bytes = Math.max(job.down_bytes, delta.down_bytes);
+      // Totals only grow; a delayed event must not decrease them.
+      const up_bytes = Math.max(job.up_bytes, event.data.up_bytes);
+      const down_bytes = Math.max(job.down_bytes, event.data.down_bytes);
       return up_bytes === job.up_bytes && down_bytes === job.down_bytes ? job : { ...job, up_bytes, down_bytes };
     }
     case "metrics":
-      return mergeMetrics(job, delta);
+      return mergeMetrics(job, event);
     default:
       return job;
   }
 }
 
 /**
- * Evaluations come after their version has closed. The job's are those of the newest version that has any: figures of
- * two versions are not mixed. Which version is the best the coordinator says, once all who were asked have measured it.
+ * A job shows the metrics of the newest version that has any; metrics of two versions are not mixed. `best` comes from
+ * the coordinator, once all nodes that were asked have evaluated the version.
  */
-function mergeMetrics(job: Job, { number, metrics, provisional }: Delta & { kind: "metrics" }): Job {
+function mergeMetrics(job: Job, { data: { number, metrics, provisional } }: LiveEvent<"metrics">): Job {
   if (number < (job.measured ?? 0)) return job;
   const known = number === job.measured ? job.metrics : {};
   return { ...job, measured: number, metrics: { ...known, ...metrics }, provisional };
 }
 
-/** Versions are cut down to so many when there are more than that by a third, so that a long run costs no more than a short one. */
+/** Versions are downsampled to this number when there are a third more, so that a long run costs no more than a short one. */
 export const VERSIONS_MAX = 1500;
-const SPARE = 4 / 3;
+const SLACK = 4 / 3;
 const TAIL = 100;
 
-/** `most`: of a run, so many versions are kept; its newest ones all. */
+/** `max`: number of versions to keep; the newest ones are always kept. */
 export const mergeVersions =
-  (job: string, most = VERSIONS_MAX) =>
-  (versions: Version[], delta: Delta): Version[] => {
-    if (delta.job !== job) return versions;
-    if (delta.kind === "version") return cut(putVersion(versions, delta.version), most);
-    if (delta.kind !== "metrics") return versions;
-    const index = versions.findLastIndex((version) => version.number === delta.number);
+  (job: string, max = VERSIONS_MAX): Merge<Version[]> =>
+  (versions, event) => {
+    if (event.job !== job) return versions;
+    if (event.type === "version") return limit(insertVersion(versions, event.data), max);
+    if (event.type !== "metrics") return versions;
+    const { number, metrics, provisional } = event.data;
+    const index = versions.findLastIndex((version) => version.number === number);
     const known = versions[index];
     if (known === undefined) return versions;
-    const { provisional } = delta;
-    return versions.with(index, { ...known, provisional, metrics: { ...known.metrics, ...delta.metrics } });
+    return versions.with(index, { ...known, provisional, metrics: { ...known.metrics, ...metrics } });
   };
 
-/** What no thinning may hide is kept by the coordinator too: where models began to drift apart faster. */
-function cut(versions: Version[], most: number): Version[] {
-  if (versions.length <= most * SPARE) return versions;
-  return thin(versions, most, judged(versions), ({ numbers }) => numbers["jump"] !== undefined, Math.min(TAIL, most / 4));
+/** Like the coordinator, keep the versions at which drift was detected. */
+function limit(versions: Version[], max: number): Version[] {
+  if (versions.length <= max * SLACK) return versions;
+  const isDrift = ({ numbers }: Version) => numbers["jump"] !== undefined;
+  return downsample(versions, max, rankingValues(versions), isDrift, Math.min(TAIL, max / 4));
 }
 
-function putVersion(versions: Version[], version: Version): Version[] {
-  const after = versions.findLastIndex((known) => known.number <= version.number);
-  const known = versions[after];
+function insertVersion(versions: Version[], version: Version): Version[] {
+  const before = versions.findLastIndex((known) => known.number <= version.number);
+  const known = versions[before];
   if (known?.number === version.number) {
-    return versions.with(after, { ...version, metrics: { ...known.metrics, ...version.metrics } });
+    return versions.with(before, { ...version, metrics: { ...known.metrics, ...version.metrics } });
   }
-  const closed = versions.toSpliced(after + 1, 0, version);
-  // The round that has closed waits for nobody any more.
-  return known?.provisional ? closed.with(after, { ...known, provisional: settled(known) }) : closed;
+  const inserted = versions.toSpliced(before + 1, 0, version);
+  // The previous round has closed, so no more reports are expected for it.
+  return known?.provisional ? inserted.with(before, { ...known, provisional: provisionalAfterClose(known) }) : inserted;
 }
 
-/** Where versions are made of a few reports, an accuracy of half of the nodes or fewer stays one of some by chance. */
-const settled = ({ metrics, provisional }: Version): Version["provisional"] =>
+/** If versions are made of few reports, an accuracy of at most half of the nodes remains provisional, as a random sample. */
+const provisionalAfterClose = ({ metrics, provisional }: Version): Version["provisional"] =>
   provisional !== null && metrics["eval/asked"] !== undefined && 2 * provisional.reported <= provisional.asked ? provisional : null;
 
+/** Oldest first. */
 export const mergeNotes =
-  (job: string) =>
-  (notes: Note[], delta: Delta): Note[] => {
-    if (delta.job !== job || delta.kind !== "note") return notes;
-    const { note } = delta;
-    const after = notes.findLastIndex((known) => known.id <= note.id);
-    if (notes[after]?.id === note.id) return notes;
-    return notes.toSpliced(after + 1, 0, note).slice(-NOTES_MAX);
+  (job: string): Merge<JobEvent[]> =>
+  (notes, event) => {
+    if (event.job !== job || event.type !== "job_event") return notes;
+    const note = event.data;
+    const before = notes.findLastIndex((known) => known.id <= note.id);
+    if (notes[before]?.id === note.id) return notes;
+    return notes.toSpliced(before + 1, 0, note).slice(-NOTES_MAX);
   };
 
-/** Of the notes only those on the job's mode. */
-export const mergeMoves =
-  (job: string) =>
-  (moves: Note[], delta: Delta): Note[] =>
-    delta.kind === "note" && delta.note.kind === "mode" ? mergeNotes(job)(moves, delta) : moves;
+/** Only the events about the job's mode. */
+export const mergeModeNotes =
+  (job: string): Merge<JobEvent[]> =>
+  (notes, event) =>
+    event.type === "job_event" && event.data.kind === "mode" ? mergeNotes(job)(notes, event) : notes;
 
-/** Newest first. */
-export function mergeAlerts(alerts: Alert[], delta: Delta): Alert[] {
-  if (delta.kind !== "alert") return alerts;
-  const { alert } = delta;
-  const index = alerts.findIndex((known) => known.id <= alert.id);
-  if (index === -1) return alerts.length < ALERTS_MAX ? [...alerts, alert] : alerts;
-  if (alerts[index]?.id === alert.id) return alerts.with(index, alert);
-  return alerts.toSpliced(index, 0, alert).slice(0, ALERTS_MAX);
-}
+export const mergeAlerts: Merge<Alert[]> = (alerts, event) =>
+  event.type === "alert" ? upsertNewestFirst(alerts, event.data, ALERTS_MAX) : alerts;
 
-/** Newest first. What is said of an order later replaces what was said before, in its place. */
 export const mergeFailures =
-  (job: string) =>
-  (failures: Failure[], delta: Delta): Failure[] => {
-    return delta.job === job && delta.kind === "failure" ? putFailure(failures, delta.failure) : failures;
-  };
+  (job: string): Merge<Failure[]> =>
+  (failures, event) =>
+    event.job === job && event.type === "failure" ? upsertNewestFirst(failures, event.data, FAILURES_MAX) : failures;
 
-/** The same, of a node. */
 export const mergeNodeFailures =
-  (node: string) =>
-  (failures: Failure[], delta: Delta): Failure[] =>
-    delta.kind === "failure" && delta.failure.node === node ? putFailure(failures, delta.failure) : failures;
+  (node: string): Merge<Failure[]> =>
+  (failures, event) =>
+    event.type === "failure" && event.data.node === node ? upsertNewestFirst(failures, event.data, FAILURES_MAX) : failures;
 
-function putFailure(failures: Failure[], failure: Failure): Failure[] {
-  const index = failures.findIndex((known) => known.id <= failure.id);
-  if (index === -1) return failures.length < FAILURES_MAX ? [...failures, failure] : failures;
-  if (failures[index]?.id === failure.id) return failures.with(index, failure);
-  return failures.toSpliced(index, 0, failure).slice(0, FAILURES_MAX);
+/** Insert an item into a list that is sorted by descending id, or replace the item that has its id. */
+function upsertNewestFirst<T extends { id: number }>(items: T[], item: T, max: number): T[] {
+  const index = items.findIndex((known) => known.id <= item.id);
+  if (index === -1) return items.length < max ? [...items, item] : items;
+  if (items[index]?.id === item.id) return items.with(index, item);
+  return items.toSpliced(index, 0, item).slice(0, max);
 }
 
 export const mergeNodes =
-  (job: string) =>
-  (nodes: JobNode[], delta: Delta): JobNode[] => {
-    if (delta.job !== job || delta.kind !== "nodes" || delta.nodes.length === 0) return nodes;
+  (job: string): Merge<JobNode[]> =>
+  (nodes, event) => {
+    if (event.job !== job || event.type !== "nodes" || event.data.length === 0) return nodes;
     const byName = new Map(nodes.map((node) => [node.name, node]));
-    for (const node of delta.nodes) byName.set(node.name, node);
+    for (const node of event.data) byName.set(node.name, node);
     return [...byName.values()];
   };
 
 export const mergePeers =
-  (job: string) =>
-  (known: JobPeers, delta: Delta): JobPeers => {
-    if (delta.job !== job || delta.kind !== "peers") return known;
+  (job: string): Merge<JobPeers> =>
+  (known, event) => {
+    if (event.job !== job || event.type !== "peers") return known;
+    const { roster, peers, now } = event.data;
     const byName = new Map(known.peers.map((peer) => [peer.name, peer]));
-    for (const { partial, ...peer } of delta.peers) {
+    for (const { partial, ...peer } of peers) {
       const before = byName.get(peer.name);
-      byName.set(peer.name, partial && before !== undefined ? joined(before, peer) : peer);
+      byName.set(peer.name, partial && before !== undefined ? mergePartial(before, peer) : peer);
     }
     return {
-      roster: Math.max(delta.roster, known.roster ?? 0),
+      roster: Math.max(roster, known.roster ?? 0),
       peers: [...byName.values()],
-      now: delta.now,
-      history: putPoint(known.history, delta.now),
+      now,
+      history: appendPoint(known.history, now),
     };
   };
 
-/** What has changed over what is known: of others, a partial word names only some. */
-const joined = (before: Peer, now: Peer): Peer => ({
-  ...now,
-  seen: new Map([...before.seen, ...now.seen]),
-  contacts: new Map([...before.contacts, ...now.contacts]),
+/** A partial update names only those other peers of which something changed. */
+const mergePartial = (before: Peer, update: Peer): Peer => ({
+  ...update,
+  rounds_held: new Map([...before.rounds_held, ...update.rounds_held]),
+  links: new Map([...before.links, ...update.links]),
 });
 
-function putPoint(history: PeersPoint[], point: PeersPoint | null): PeersPoint[] {
+function appendPoint(history: PeersPoint[], point: PeersPoint | null): PeersPoint[] {
   const last = history.at(-1);
   if (point === null || (last !== undefined && last.at >= point.at)) return history;
   return [...history, point].slice(-POINTS_MAX);

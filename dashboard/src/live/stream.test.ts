@@ -24,16 +24,16 @@ class FakeSource implements Source {
 function start() {
   const sources: FakeSource[] = [];
   const phases: Connection[] = [];
-  const delta = vi.fn();
+  const onEvent = vi.fn();
   const hello = vi.fn();
   const opening = vi.fn();
-  const stream = new LiveStream({ opening, failed: () => undefined, delta, hello, connection: (connection) => phases.push(connection) }, (url) => {
+  const stream = new LiveStream({ onOpen: opening, onError: () => undefined, onEvent, onHello: hello, onConnection: (connection) => phases.push(connection) }, (url) => {
     const source = new FakeSource(url);
     sources.push(source);
     return source;
   });
   const last = () => sources.at(-1) as FakeSource;
-  return { stream, sources, last, opening, delta, hello, phase: () => phases.at(-1)?.phase };
+  return { stream, sources, last, opening, onEvent, hello, phase: () => phases.at(-1)?.phase };
 }
 
 beforeEach(() => void vi.useFakeTimers());
@@ -65,13 +65,13 @@ test("a greeting makes it live and calls for snapshots, at each start anew", () 
 });
 
 test("events are read and handed on; those of a source that was replaced are not", () => {
-  const { stream, sources, last, delta } = start();
+  const { stream, sources, last, onEvent } = start();
   stream.open(null);
   last().emit("traffic", { job: "digits", up_bytes: 1, down_bytes: 2 });
-  expect(delta).toHaveBeenCalledWith({ kind: "traffic", job: "digits", up_bytes: 1, down_bytes: 2 });
+  expect(onEvent).toHaveBeenCalledWith({ type: "traffic", job: "digits", data: { up_bytes: 1, down_bytes: 2 } });
   stream.open("digits");
   sources[0]?.emit("traffic", { job: "digits", up_bytes: 9, down_bytes: 9 });
-  expect(delta).toHaveBeenCalledTimes(1);
+  expect(onEvent).toHaveBeenCalledTimes(1);
 });
 
 test("where the browser gave up, it is tried again, more and more slowly, and called unreachable", () => {
@@ -124,10 +124,10 @@ test("a nudge tries at once while not live, and leaves a live one alone", () => 
   const { stream, sources, last } = start();
   stream.open(null);
   last().emit("hello");
-  stream.nudge();
+  stream.reconnect();
   expect(sources).toHaveLength(1);
   last().readyState = 2;
   last().emit("error");
-  stream.nudge();
+  stream.reconnect();
   expect(sources).toHaveLength(2);
 });

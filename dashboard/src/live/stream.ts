@@ -1,20 +1,20 @@
 /**
- * The tab's one EventSource. The browser reconnects by itself after a broken connection (and sends Last-Event-ID);
- * it gives up after an answer that is no stream, and it cannot see a connection that died without a word. Both are
- * mended here.
+ * The tab's EventSource. The browser reconnects after a broken connection and sends Last-Event-ID, but it gives up after an
+ * answer that is not a stream, and it does not notice a connection that died silently. `LiveStream` handles both.
  */
 import { API } from "../api/client";
 import type { EventData } from "../api/types";
-import { aged, begin, greeted, lost, type Connection } from "./connection";
-import { DELTA_EVENTS, readDelta, type Delta } from "./delta";
+import { checkTimeout, connected, disconnected, initialConnection, type Connection } from "./connection";
+import { decodeEvent, EVENT_TYPES, type LiveEvent } from "./events";
 
-/** The coordinator pings every 15 s; after this long without a word the stream is opened anew (ms). */
+/** The coordinator pings every 15 s; after this time without an event the stream is opened again (ms). */
 export const SILENCE_MAX = 45_000;
-/** How long a new stream may take until its first word (ms). */
+/** Time in which a new stream must send its first event (ms). */
 export const HELLO_MAX = 4000;
 const RETRY_MIN = 1000;
 const RETRY_MAX = 10_000;
 
+/** The part of EventSource that `LiveStream` uses. */
 export interface Source {
   readonly readyState: number;
   addEventListener(type: string, listener: (event: Event) => void): void;
@@ -22,14 +22,14 @@ export interface Source {
 }
 
 export interface Listener {
-  /** Another stream than before is being opened. */
-  opening(): void;
-  /** There is none at the moment. */
-  failed(): void;
-  delta(delta: Delta): void;
-  /** The stream (re)started: whatever was fetched before may have missed something. */
-  hello(): void;
-  connection(connection: Connection): void;
+  /** Another stream is being opened. */
+  onOpen(): void;
+  /** The stream has broken. */
+  onError(): void;
+  onEvent(event: LiveEvent): void;
+  /** The stream has started or restarted: answers fetched before may lack events. */
+  onHello(): void;
+  onConnection(connection: Connection): void;
 }
 
 const CLOSED = 2;
@@ -38,7 +38,7 @@ export class LiveStream {
   private source: Source | undefined;
   private url = "";
   private connection: Connection;
-  private heardAt = 0;
+  private lastEventAt = 0;
   private retries = 0;
   private helloTimer: ReturnType<typeof setTimeout> | undefined;
   private retryTimer: ReturnType<typeof setTimeout> | undefined;
@@ -46,35 +46,35 @@ export class LiveStream {
 
   constructor(
     private readonly listener: Listener,
-    private readonly make: (url: string) => Source = (url) => new EventSource(url),
+    private readonly createSource: (url: string) => Source = (url) => new EventSource(url),
     private readonly now: () => number = Date.now,
   ) {
-    this.connection = begin(now());
+    this.connection = initialConnection(now());
   }
 
-  /** Follows one job, or all with null. */
+  /** Follow one job, or all jobs if null. */
   open(job: string | null): void {
     const url = job === null ? `${API}/stream` : `${API}/stream?job=${encodeURIComponent(job)}`;
     if (this.source !== undefined && url === this.url) return;
     this.url = url;
-    this.listener.opening();
+    this.listener.onOpen();
     this.ticker ??= setInterval(() => this.tick(), 1000);
     this.connect();
   }
 
-  /** Tries at once, for instance because the machine woke up; does nothing while all is well. */
-  nudge(): void {
+  /** Reconnect at once, for instance after the machine was suspended; does nothing while live. */
+  reconnect(): void {
     if (this.url !== "" && this.connection.phase !== "live") this.connect();
   }
 
   close(): void {
-    this.drop();
+    this.closeSource();
     clearInterval(this.ticker);
     this.ticker = undefined;
     this.url = "";
   }
 
-  private drop(): void {
+  private closeSource(): void {
     clearTimeout(this.helloTimer);
     clearTimeout(this.retryTimer);
     this.source?.close();
@@ -82,73 +82,56 @@ export class LiveStream {
   }
 
   private connect(): void {
-    this.drop();
-    this.heardAt = this.now();
-    const source = this.make(this.url);
+    this.closeSource();
+    this.lastEventAt = this.now();
+    const source = this.createSource(this.url);
     this.source = source;
-    const mine = (handle: (event: Event) => void) => (event: Event) => {
-      if (this.source === source) handle(event);
-    };
-    source.addEventListener(
-      "hello",
-      mine((event) => this.greet(event as MessageEvent<string>)),
-    );
-    source.addEventListener(
-      "ping",
-      mine(() => this.heard()),
-    );
-    source.addEventListener(
-      "error",
-      mine(() => this.failed(source)),
-    );
-    for (const type of DELTA_EVENTS) {
-      source.addEventListener(
-        type,
-        mine((event) => {
-          this.heard();
-          this.listener.delta(readDelta(type, (event as MessageEvent<string>).data, this.now()));
-        }),
-      );
+    const on = (type: string, handle: (data: string) => void) =>
+      source.addEventListener(type, (event) => {
+        if (this.source !== source) return;
+        if (type !== "error") this.lastEventAt = this.now();
+        handle((event as MessageEvent<string>).data);
+      });
+    on("hello", (data) => this.handleHello(data));
+    on("ping", () => undefined);
+    on("error", () => this.handleError(source));
+    for (const type of EVENT_TYPES) {
+      on(type, (data) => this.listener.onEvent(decodeEvent(type, data, this.now())));
     }
     this.helloTimer = setTimeout(() => this.retry(), HELLO_MAX);
   }
 
-  private heard(): void {
-    this.heardAt = this.now();
-  }
-
-  private greet(event: MessageEvent<string>): void {
+  private handleHello(data: string): void {
     clearTimeout(this.helloTimer);
-    this.heard();
     this.retries = 0;
-    const { server_time } = JSON.parse(event.data) as EventData<"hello">;
-    this.become(greeted(this.connection, this.now(), server_time));
-    this.listener.hello();
+    const { server_time } = JSON.parse(data) as EventData<"hello">;
+    this.setConnection(connected(this.connection, this.now(), server_time));
+    this.listener.onHello();
   }
 
-  private failed(source: Source): void {
+  private handleError(source: Source): void {
     clearTimeout(this.helloTimer);
-    this.listener.failed();
-    this.become(lost(this.connection, this.now()));
-    // Otherwise the browser is already trying again.
+    this.listener.onError();
+    this.setConnection(disconnected(this.connection, this.now()));
+    // In any other state the browser is reconnecting already.
     if (source.readyState === CLOSED) this.retry();
   }
 
   private retry(): void {
-    this.drop();
-    this.become(lost(this.connection, this.now()));
+    this.closeSource();
+    this.setConnection(disconnected(this.connection, this.now()));
     this.retryTimer = setTimeout(() => this.connect(), Math.min(RETRY_MAX, RETRY_MIN * 2 ** this.retries));
     this.retries += 1;
   }
 
   private tick(): void {
-    this.become(aged(this.connection, this.now()));
-    if (this.connection.phase === "live" && this.now() - this.heardAt > SILENCE_MAX) this.connect();
+    this.setConnection(checkTimeout(this.connection, this.now()));
+    if (this.connection.phase === "live" && this.now() - this.lastEventAt > SILENCE_MAX) this.connect();
   }
 
-  private become(connection: Connection): void {
+  private setConnection(connection: Connection): void {
     if (connection === this.connection) return;
     this.connection = connection;
-    this.listener.connection(connection);
+    this.listener.onConnection(connection);
   }
 }

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "react";
 import { useConnection } from "./LiveProvider";
 
-/** This browser's clock, once a second; it stands still at the loss of contact, since nothing later is known. */
+/** Return this browser's clock (ms), updated every second. It stops while the connection is lost, like the data. */
 export function useNow(): number {
   const { lostAt, phase } = useConnection();
   const [now, setNow] = useState(Date.now);

@@ -9,8 +9,8 @@ const ICONS: Record<LogLine["level"], IconName> = {
   critical: "refusal",
 };
 
-/** How bad a line is: icon and word, coloured besides. */
-export function LevelMark({ level }: { level: LogLine["level"] }) {
+/** A log level as icon and word. */
+export function LevelBadge({ level }: { level: LogLine["level"] }) {
   return (
     <span className="level" data-level={level}>
       <Icon name={ICONS[level]} />

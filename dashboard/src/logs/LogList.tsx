@@ -1,9 +1,10 @@
 import { useEffect, useLayoutEffect, useRef, useState, type KeyboardEvent } from "react";
 import type { LogLine } from "../api/types";
-import { visible } from "../format/text";
-import { LevelMark } from "./LevelMark";
-import { onScreen, pieces, place, type LogWindow } from "./window";
-import { Moment } from "../ui/Moment";
+import { escapeHidden } from "../format/text";
+import { LevelBadge } from "./LevelBadge";
+import { splitMatches, lineIndex, type LogWindow } from "./logWindow";
+import { visibleRange } from "../ui/useVirtualRows";
+import { Timestamp } from "../ui/Timestamp";
 
 const ROW = 26;
 const NEAR = 3 * ROW;
@@ -13,28 +14,28 @@ interface Props {
   window: LogWindow;
   q: string;
   chosen: number | null;
-  /** Whether the end of the log is kept in view. */
+  /** True if new lines are scrolled into view. */
   follows: boolean;
-  /** Whether they are of several jobs. */
+  /** True if the lines are of several jobs. */
   ofJobs: boolean;
   onChoose: (id: number) => void;
   onOlder: () => Promise<void>;
   onFollow: (on: boolean) => void;
 }
 
-/** Lines of one height, of which only those on the screen are there. */
+/** List of log lines, of which only those on the screen are rendered. */
 export function LogList({ window: { lines, older }, q, chosen, follows, ofJobs, onChoose, onOlder, onFollow }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const height = useHeight(list);
   const first = lines[0]?.id ?? 0;
   const before = useRef({ first, lines });
-  const index = chosen === null ? -1 : place(lines, chosen);
+  const index = chosen === null ? -1 : lineIndex(lines, chosen);
   const shown = lines[index]?.id === chosen ? index : -1;
 
-  // What is put before the lines on the screen must not move them.
+  // Older lines that are inserted must not move the visible ones.
   useLayoutEffect(() => {
-    const moved = place(lines, before.current.first);
+    const moved = lineIndex(lines, before.current.first);
     if (list.current !== null && !follows && first < before.current.first && moved > 0)
       list.current.scrollTop += moved * ROW;
     before.current = { first, lines };
@@ -48,7 +49,7 @@ export function LogList({ window: { lines, older }, q, chosen, follows, ofJobs, 
     const at = shown * ROW;
     if (at < box.scrollTop || at + ROW > box.scrollTop + box.clientHeight)
       box.scrollTop = at - box.clientHeight / 2;
-    // only when another line is chosen: whoever scrolls away from it is left alone
+    // only when another line is chosen, so that users can scroll away from it
   }, [chosen, shown < 0]);
 
   const scrolled = () => {
@@ -69,13 +70,13 @@ export function LogList({ window: { lines, older }, q, chosen, follows, ofJobs, 
     const line = lines[Math.min(Math.max(to, 0), last)];
     if (line !== undefined) onChoose(line.id);
   };
-  const [from, to] = onScreen(top, height, ROW, lines.length);
+  const [from, to] = visibleRange(top, height, ROW, lines.length);
   return (
     <div
       ref={list}
       className="log-list panel"
       role="listbox"
-      aria-label="Lines of the log"
+      aria-label="Log lines"
       aria-activedescendant={shown >= from && shown < to ? `line-${chosen}` : undefined}
       tabIndex={0}
       data-testid="log-list"
@@ -109,7 +110,7 @@ interface RowProps {
   chosen: boolean;
   at: number;
   of: number;
-  /** Whether lines of several jobs are shown, so that each says of which it is. */
+  /** True if each line shows its job. */
   ofJobs: boolean;
   onChoose: (id: number) => void;
 }
@@ -126,10 +127,10 @@ function Row({ line, q, chosen, at, of, ofJobs, onChoose }: RowProps) {
       data-level={line.level}
       onClick={() => onChoose(line.id)}
     >
-      <Moment at={line.at} />
-      <LevelMark level={line.level} />
+      <Timestamp at={line.at} />
+      <LevelBadge level={line.level} />
       <span className="log-who">
-        <bdi>{visible(line.node || "coordinator")}</bdi>
+        <bdi>{escapeHidden(line.node || "coordinator")}</bdi>
       </span>
       <span className="log-text">
         {line.round !== null && (
@@ -138,17 +139,17 @@ function Row({ line, q, chosen, at, of, ofJobs, onChoose }: RowProps) {
           </span>
         )}
         <bdi>
-          {pieces(visible(line.text.replaceAll("\n", " ⏎ ")), q).map((piece, number) =>
+          {splitMatches(escapeHidden(line.text.replaceAll("\n", " ⏎ ")), q).map((piece, number) =>
             number % 2 === 1 ? <mark key={number}>{piece}</mark> : piece,
           )}
         </bdi>
       </span>
-      {ofJobs && <span className="log-job">{visible(line.job)}</span>}
+      {ofJobs && <span className="log-job">{escapeHidden(line.job)}</span>}
     </div>
   );
 }
 
-/** The height of the box, which changes with the window. */
+/** Return the height of the box (px). */
 function useHeight(box: React.RefObject<HTMLElement | null>): number {
   const [height, setHeight] = useState(600);
   useEffect(() => {

@@ -1,6 +1,6 @@
 import { useEffect, useState, type KeyboardEvent } from "react";
 import { Icon } from "../ui/Icon";
-import { counted, nextMatch, type Matches } from "./window";
+import { matchPosition, nextMatch, type Matches } from "./logWindow";
 
 const PAUSE_MS = 250;
 
@@ -8,12 +8,12 @@ interface Props {
   q: string;
   onSearch: (q: string) => void;
   matches: Matches | undefined;
-  /** The line that is looked at. */
+  /** The selected line. */
   at: number | null;
   onJump: (id: number) => void;
 }
 
-/** A text that is looked for, which of its places is looked at, and the way to the next and the one before. */
+/** Search field with the number of matches and buttons for the next and previous one. */
 export function LogSearch({ q, onSearch, matches, at, onJump }: Props) {
   const [typed, setTyped] = useState(q);
   useEffect(() => {
@@ -44,7 +44,7 @@ export function LogSearch({ q, onSearch, matches, at, onJump }: Props) {
         />
       </label>
       <span className="log-count" role="status" data-testid="log-count">
-        {q !== "" && matches !== undefined && counted(matches, at)}
+        {q !== "" && matches !== undefined && matchPosition(matches, at)}
       </span>
       <button
         type="button"

@@ -1,61 +1,61 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { api, unwrap } from "../api/client";
-import { matchesQuery } from "../api/queries";
-import { count } from "../format/number";
-import { visible } from "../format/text";
-import { newLines } from "../live/newLines";
-import { useChoice, useText } from "../router";
+import { logMatchesQuery } from "./queries";
+import { formatCount } from "../format/number";
+import { escapeHidden } from "../format/text";
+import { logNotifier } from "../live/logNotifier";
+import { useChoiceParam, useTextParam } from "../router/router";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
-import { LineDetail } from "./LineDetail";
+import { ErrorMessage } from "../ui/ErrorMessage";
+import { LogLineDetail } from "./LogLineDetail";
 import { LogList } from "./LogList";
 import { LogSearch } from "./LogSearch";
-import { LogReader } from "./reader";
-import { LINES_MAX, place } from "./window";
-import { Loading } from "../ui/Unanswered";
+import { LogPager } from "./logPager";
+import { LINES_MAX, lineIndex } from "./logWindow";
+import { Loading } from "../ui/QueryStatus";
 import "../styles/observe.css";
 
 const LEVELS = ["info", "debug", "warning", "error"] as const;
 const FOLLOW = ["on", "off"] as const;
-/** How the address names the coordinator's own lines: no node can be called so. */
+/** The coordinator in the address; no node can have this name. */
 const OWN = "@coordinator";
 
 interface Props {
-  /** Only of this job. */
+  /** Show only lines of this job. */
   job?: string;
-  /** Nodes to choose from. */
+  /** Options of the node filter. */
   nodes?: readonly string[];
-  /** Only of this node: then there is none to choose. */
+  /** Show only lines of this node, without a node filter. */
   node?: string;
 }
 
 const NONE: readonly string[] = [];
 
-/** A log, as it grows: its lines, a search, and one line whole. */
+/** Log with filters, search and details of a line. */
 export function LogView({ job, nodes = NONE, node: only }: Props) {
-  const [chosenNode, setNode] = useText("node");
+  const [chosenNode, setNode] = useTextParam("node");
   const node = only ?? chosenNode;
-  const [level, setLevel] = useChoice("level", LEVELS);
-  const [follow, setFollow] = useChoice("follow", FOLLOW);
-  const [q, setQ] = useText("q");
-  const [line, setLine] = useText("line");
+  const [level, setLevel] = useChoiceParam("level", LEVELS);
+  const [follow, setFollow] = useChoiceParam("follow", FOLLOW);
+  const [q, setQ] = useTextParam("q");
+  const [line, setLine] = useTextParam("line");
   const wanted = useMemo(
     () => ({ job, node: node === "" ? undefined : node === OWN ? "" : node, level }),
     [job, node, level],
   );
   const { reader, window, ready, error } = useLog(wanted);
-  const { data: matches, isPlaceholderData } = useQuery(matchesQuery(wanted, q));
+  const { data: matches, isPlaceholderData } = useQuery(logMatchesQuery(wanted, q));
   const chosen = line === "" ? null : Number(line);
   const choose = (id: number | null) => {
     setLine(id === null ? "" : String(id));
     if (id !== null && id !== window.lines.at(-1)?.id) setFollow("off");
   };
   const jump = async (id: number) => {
-    await reader.until(id);
+    await reader.loadUntil(id);
     choose(id);
   };
-  // A search shows what it has found: the newest place, unless one of them is looked at already.
+  // A search selects the newest match, unless a match is selected.
   const sought = useRef(q === "" ? null : q);
   if (q === "") sought.current = null;
   useEffect(() => {
@@ -64,7 +64,7 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
     const id = matches.ids.at(-1);
     if (id !== undefined && (chosen === null || !matches.ids.includes(chosen))) void jump(id);
   });
-  const found = chosen === null ? undefined : window.lines[place(window.lines, chosen)];
+  const found = chosen === null ? undefined : window.lines[lineIndex(window.lines, chosen)];
   return (
     <section className="log" aria-label="Log" data-testid="log">
       <div className="log-bar">
@@ -72,10 +72,10 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
           <span>Node</span>
           <select value={node} onChange={(event) => setNode(event.target.value)}>
             <option value="">all</option>
-            <option value={OWN}>the coordinator</option>
+            <option value={OWN}>coordinator</option>
             {(node === "" || node === OWN || nodes.includes(node) ? nodes : [node, ...nodes]).map((name) => (
               <option key={name} value={name}>
-                {visible(name)}
+                {escapeHidden(name)}
               </option>
             ))}
           </select>
@@ -99,8 +99,8 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
           <Icon name="down" /> Follow
         </button>
       </div>
-      {error !== null && <Problem error={error} />}
-      {ready && window.lines.length === 0 && <p className="panel nothing">Nothing was logged here yet.</p>}
+      {error !== null && <ErrorMessage error={error} />}
+      {ready && window.lines.length === 0 && <p className="panel nothing">No log lines yet</p>}
       {!ready && error === null && <Loading />}
       {window.lines.length > 0 && (
         <LogList
@@ -110,22 +110,22 @@ export function LogView({ job, nodes = NONE, node: only }: Props) {
           follows={follow === "on"}
           ofJobs={job === undefined}
           onChoose={choose}
-          onOlder={reader.older}
+          onOlder={reader.loadOlder}
           onFollow={(on) => setFollow(on ? "on" : "off")}
         />
       )}
       {chosen !== null && window.lines.length >= LINES_MAX && chosen < (window.lines[0]?.id ?? 0) && (
         <p className="panel nothing" role="status">
-          That line is older than the newest {count(LINES_MAX)}, and a page goes back no further. Choose a node or a
-          level, and it may come within reach.
+          This line is older than the newest {formatCount(LINES_MAX)} lines, which are the limit. Filter by node or level to
+          see older lines.
         </p>
       )}
-      {found !== undefined && found.id === chosen && <LineDetail line={found} onClose={() => choose(null)} />}
+      {found !== undefined && found.id === chosen && <LogLineDetail line={found} onClose={() => choose(null)} />}
     </section>
   );
 }
 
-/** A reader of the lines that are wanted, which goes on as lines come. */
+/** Return a pager of the lines that match the filter, which follows new lines. */
 function useLog(wanted: { job?: string; node?: string; level: (typeof LEVELS)[number] }) {
   const [reader, setReader] = useState(() => readerOf(wanted));
   const [of, setOf] = useState(wanted);
@@ -133,10 +133,10 @@ function useLog(wanted: { job?: string; node?: string; level: (typeof LEVELS)[nu
     setOf(wanted);
     setReader(readerOf(wanted));
   }
-  const news = useSyncExternalStore(newLines.subscribe, newLines.get);
-  useEffect(() => reader.newer(), [reader, news]);
+  const news = useSyncExternalStore(logNotifier.subscribe, logNotifier.get);
+  useEffect(() => reader.loadNewer(), [reader, news]);
   return { reader, ...useSyncExternalStore(reader.subscribe, reader.get) };
 }
 
 const readerOf = (wanted: { job?: string; node?: string; level: (typeof LEVELS)[number] }) =>
-  new LogReader((ask) => unwrap(api.GET("/api/v1/logs", { params: { query: { ...wanted, ...ask } } })));
+  new LogPager((ask) => unwrap(api.GET("/api/v1/logs", { params: { query: { ...wanted, ...ask } } })));

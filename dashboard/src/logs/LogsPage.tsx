@@ -1,10 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { fleetQuery } from "../api/queries";
+import { fleetQuery } from "../queries/fleet";
 import { useFollow } from "../live/LiveProvider";
 import { LogView } from "./LogView";
 
-/** What all nodes and the coordinator log. */
+/** Page of the log of all nodes and the coordinator. */
 export function LogsPage() {
   useFollow(null);
   useEffect(() => void (document.title = "Logs · shoal"), []);

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import type { LogLine } from "../api/types";
-import { LogReader, PAGE, type Ask } from "./reader";
-import { append, counted, EMPTY, nextMatch, onScreen, pieces, place, prepend } from "./window";
+import { LogPager, PAGE, type PageRequest } from "./logPager";
+import { append, matchPosition, EMPTY, nextMatch, splitMatches, lineIndex, prepend } from "./logWindow";
+import { visibleRange } from "../ui/useVirtualRows";
 
 const line = (id: number): LogLine => ({
   id,
@@ -36,15 +37,15 @@ test("older lines stand before, as many as there is room for", () => {
 
 test("a line is found among a hundred thousand", () => {
   const lines = range(0, 100_000);
-  expect(place(lines, 77_777)).toBe(77_777);
-  expect(place(lines, 10 ** 9)).toBe(100_000);
-  expect(place([], 3)).toBe(0);
+  expect(lineIndex(lines, 77_777)).toBe(77_777);
+  expect(lineIndex(lines, 10 ** 9)).toBe(100_000);
+  expect(lineIndex([], 3)).toBe(0);
 });
 
 test("only what is on the screen is drawn", () => {
-  expect(onScreen(0, 500, 25, 100_000, 10)).toEqual([0, 30]);
-  expect(onScreen(25 * 5000, 500, 25, 100_000, 10)).toEqual([4990, 5030]);
-  expect(onScreen(10 ** 7, 500, 25, 40, 10)).toEqual([40, 40]);
+  expect(visibleRange(0, 500, 25, 100_000, 10)).toEqual([0, 30]);
+  expect(visibleRange(25 * 5000, 500, 25, 100_000, 10)).toEqual([4990, 5030]);
+  expect(visibleRange(10 ** 7, 500, 25, 40, 10)).toEqual([40, 40]);
 });
 
 test("matches go round, from the newest on", () => {
@@ -55,20 +56,20 @@ test("matches go round, from the newest on", () => {
   expect(nextMatch(matches, 4, -1)).toBe(9);
   expect(nextMatch(matches, 8, -1)).toBe(7);
   expect(nextMatch({ total: 0, ids: [] }, 8, 1)).toBeNull();
-  expect(counted(matches, 7)).toBe("4/5");
-  expect(counted(matches, 8)).toBe("5");
+  expect(matchPosition(matches, 7)).toBe("4/5");
+  expect(matchPosition(matches, 8)).toBe("5");
 });
 
 test("what is sought is marked, in capitals or not", () => {
-  expect(pieces("Loss is a LOSS", "loss")).toEqual(["", "Loss", " is a ", "LOSS", ""]);
-  expect(pieces("nothing", "loss")).toEqual(["nothing"]);
-  expect(pieces("x", "")).toEqual(["x"]);
-  expect(pieces("İstanbul loss", "loss")).toEqual(["İstanbul loss"]);
+  expect(splitMatches("Loss is a LOSS", "loss")).toEqual(["", "Loss", " is a ", "LOSS", ""]);
+  expect(splitMatches("nothing", "loss")).toEqual(["nothing"]);
+  expect(splitMatches("x", "")).toEqual(["x"]);
+  expect(splitMatches("İstanbul loss", "loss")).toEqual(["İstanbul loss"]);
 });
 
 function log(count: number) {
-  const state = { count, asked: [] as Ask[], fails: false };
-  const reader = new LogReader(async (ask) => {
+  const state = { count, asked: [] as PageRequest[], fails: false };
+  const reader = new LogPager(async (ask) => {
     state.asked.push(ask);
     if (state.fails) throw new Error("gone");
     const all = range(1, state.count + 1);
@@ -76,39 +77,39 @@ function log(count: number) {
     const before = all.filter(({ id }) => id < (ask.before ?? Infinity));
     return { lines: before.slice(-ask.limit), older: before.length > ask.limit };
   });
-  const settled = () => reader.until(Infinity);
+  const settled = () => reader.loadUntil(Infinity);
   return { state, reader, settled };
 }
 
 test("a log is read from its end, and on", async () => {
   const { state, reader, settled } = log(3 * PAGE);
-  reader.newer();
-  reader.newer();
+  reader.loadNewer();
+  reader.loadNewer();
   await settled();
   expect(reader.get().window.lines).toHaveLength(PAGE);
   expect(state.asked).toHaveLength(1);
   state.count += PAGE + 5;
-  reader.newer();
+  reader.loadNewer();
   await settled();
   expect(reader.get().window.lines).toHaveLength(2 * PAGE + 5);
-  await reader.older();
+  await reader.loadOlder();
   expect(reader.get().window.lines[0]?.id).toBe(PAGE + 1);
-  await reader.until(5);
+  await reader.loadUntil(5);
   expect(reader.get().window.lines[0]?.id).toBe(1);
   expect(reader.get().window.older).toBe(false);
 });
 
 test("a coordinator that is gone is told, and what was read stays", async () => {
   const { state, reader, settled } = log(5);
-  reader.newer();
+  reader.loadNewer();
   await settled();
   state.fails = true;
-  reader.newer();
+  reader.loadNewer();
   await settled();
   expect(reader.get().error?.message).toBe("gone");
   expect(reader.get().window.lines).toHaveLength(5);
   state.fails = false;
-  reader.newer();
+  reader.loadNewer();
   await settled();
   expect(reader.get().error).toBeNull();
 });

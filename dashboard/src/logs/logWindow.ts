@@ -1,18 +1,18 @@
-/** The part of a log that a page holds: consecutive lines, oldest first. All functions are pure. */
+/** The loaded part of a log: consecutive lines, oldest first. All functions are pure. */
 import type { LogLine } from "../api/types";
 
-/** So many lines a page holds. */
+/** Maximum number of lines that are kept. */
 export const LINES_MAX = 100_000;
 
 export interface LogWindow {
   lines: readonly LogLine[];
-  /** Whether there are lines before these. */
+  /** True if there are older lines. */
   older: boolean;
 }
 
 export const EMPTY: LogWindow = { lines: [], older: false };
 
-/** With the lines that came after; the oldest give way. */
+/** Append newer lines; the oldest ones are dropped. */
 export function append(window: LogWindow, found: readonly LogLine[], most = LINES_MAX): LogWindow {
   const last = window.lines.at(-1)?.id ?? -1;
   const fresh = found.filter((line) => line.id > last);
@@ -22,7 +22,7 @@ export function append(window: LogWindow, found: readonly LogLine[], most = LINE
   return { lines: lines.slice(-most), older: true };
 }
 
-/** With the lines that stand before; as many of them as there is room for. */
+/** Prepend older lines, as many as fit. */
 export function prepend(window: LogWindow, found: readonly LogLine[], older: boolean, most = LINES_MAX): LogWindow {
   const first = window.lines[0]?.id ?? Infinity;
   const fresh = found.filter((line) => line.id < first);
@@ -31,8 +31,8 @@ export function prepend(window: LogWindow, found: readonly LogLine[], older: boo
   return { lines: [...fresh.slice(fresh.length - room), ...window.lines], older: true };
 }
 
-/** Where the line with that id stands, or would stand. */
-export function place(lines: readonly LogLine[], id: number): number {
+/** Return the index at which the line with an id is or would be. */
+export function lineIndex(lines: readonly LogLine[], id: number): number {
   let low = 0;
   let high = lines.length;
   while (low < high) {
@@ -43,19 +43,13 @@ export function place(lines: readonly LogLine[], id: number): number {
   return low;
 }
 
-/** The rows to draw: those on the screen, and some on either side. */
-export function onScreen(top: number, height: number, row: number, count: number, spare = 12): [number, number] {
-  const first = Math.max(0, Math.floor(top / row) - spare);
-  return [Math.min(first, count), Math.min(count, Math.ceil((top + height) / row) + spare)];
-}
-
 export interface Matches {
   total: number;
-  /** The newest that hold the text, oldest first. */
+  /** Ids of the newest matches, oldest first. */
   ids: readonly number[];
 }
 
-/** The match after (step 1) or before (-1) a line, round and round; without a line the newest. */
+/** Return the match after (1) or before (-1) a line, cyclically; the newest if no line is given. */
 export function nextMatch({ ids }: Matches, from: number | null, step: 1 | -1): number | null {
   if (ids.length === 0) return null;
   if (from === null) return ids.at(-1) ?? null;
@@ -63,19 +57,19 @@ export function nextMatch({ ids }: Matches, from: number | null, step: 1 | -1): 
   return ids.findLast((id) => id < from) ?? ids.at(-1) ?? null;
 }
 
-/** "3/17": which of all matches a line is; "17" if it is none. */
-export function counted({ total, ids }: Matches, at: number | null): string {
+/** Return the position among all matches, "3/17", or their number, "17". */
+export function matchPosition({ total, ids }: Matches, at: number | null): string {
   const index = at === null ? -1 : ids.indexOf(at);
   return index < 0 ? `${total}` : `${total - ids.length + index + 1}/${total}`;
 }
 
-/** A text in pieces, every other of which is what is sought, in capitals or not. */
-export function pieces(text: string, sought: string): string[] {
+/** Split a text at the matches, ignoring case; every second part is a match. */
+export function splitMatches(text: string, sought: string): string[] {
   if (sought === "") return [text];
   const found: string[] = [];
   const lower = text.toLowerCase();
   const want = sought.toLowerCase();
-  if (lower.length !== text.length) return [text]; // some letters have longer lower forms: places would not fit
+  if (lower.length !== text.length) return [text]; // the lower case of some letters is longer, so that positions would differ
   let from = 0;
   for (let at = lower.indexOf(want); at >= 0; at = lower.indexOf(want, from)) {
     found.push(text.slice(from, at), text.slice(at, at + want.length));

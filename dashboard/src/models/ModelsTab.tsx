@@ -1,183 +1,158 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { memo, useState } from "react";
-import { sessionQuery } from "../api/queries";
+import { useMemo, useState } from "react";
 import type { Job, ModelRow } from "../api/types";
-import { pick } from "../format/metric";
-import { bytes, count, figure, percent } from "../format/number";
-import { visible } from "../format/text";
-import { clock } from "../format/time";
-import type { ViewProps } from "../job/tabs";
-import { useChoice } from "../router";
+import { pickMetric } from "../domain/metrics";
+import { formatBytes, formatCount, formatNumber, formatPercent } from "../format/number";
+import { escapeHidden } from "../format/text";
+import { formatTime } from "../format/time";
+import { sessionQuery } from "../queries/session";
+import { useChoiceParam } from "../router/router";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
-import { PromoteDialog, WithdrawDialog } from "./PromoteDialog";
+import { hiddenHeading, Table, type Column } from "../ui/Table";
+import { Timestamp } from "../ui/Timestamp";
+import { PromoteDialog, RemoveLabelDialog } from "./PromoteDialog";
 import { modelHref, modelsQuery } from "./queries";
-import { Moment } from "../ui/Moment";
-import { Loading } from "../ui/Unanswered";
 import "../styles/models.css";
 
-const SHOWN = ["kept", "all"] as const;
-const WORDS = { kept: "Kept", all: "All versions" };
+const FILTERS = ["kept", "all"] as const;
+const FILTER_LABELS = { kept: "Available", all: "All versions" };
 
-type Asked = { version: number } | { label: string } | null;
+/** The open dialog. */
+type Dialog = { version: number } | { label: string } | null;
 
-/** A job's models: what each is worth, where to get it, and what it is called. */
-export function ModelsTab({ job }: ViewProps) {
-  const [shown, setShown] = useChoice("models", SHOWN);
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(
-    modelsQuery(job, shown === "kept"),
-  );
+/** Tab of a job's model versions: metrics, labels, and downloads. */
+export function ModelsTab({ job }: { job: Job }) {
+  const [filter, setFilter] = useChoiceParam("models", FILTERS);
+  const query = useInfiniteQuery(modelsQuery(job, filter === "kept"));
+  const { data, hasNextPage, fetchNextPage, isFetchingNextPage } = query;
   const { data: role } = useQuery(sessionQuery);
-  const [asked, setAsked] = useState<Asked>(null);
-  const models = data?.pages.flatMap((page) => page.models);
+  const [dialog, setDialog] = useState<Dialog>(null);
+  const columns = useMemo(() => buildColumns(job.name, role === "operator", setDialog), [job.name, role]);
   return (
     <section className="models" aria-label="Models" data-testid="models">
       <header className="section-head">
         <h2>Models</h2>
-        <div className="chips" role="radiogroup" aria-label="Which models">
-          {SHOWN.map((option) => (
+        <div className="chips" role="radiogroup" aria-label="Filter">
+          {FILTERS.map((option) => (
             <label key={option}>
               <input
                 type="radio"
                 name="models"
                 className="visually-hidden"
-                checked={shown === option}
-                onChange={() => setShown(option)}
+                checked={filter === option}
+                onChange={() => setFilter(option)}
               />
-              <span>{WORDS[option]}</span>
+              <span>{FILTER_LABELS[option]}</span>
             </label>
           ))}
         </div>
       </header>
-      {error && <Problem error={error} again={() => void refetch()} />}
-      {models === undefined && !error && <Loading />}
-      {models !== undefined && (
-        <div className="panel">
-          {models.length === 0 ? (
-            <p className="nothing">There is no model yet. A node makes version 0 when it joins.</p>
-          ) : (
-            <Table job={job} models={models} mayAct={role === "operator"} onAsk={setAsked} />
-          )}
-          {hasNextPage && (
-            <button
-              type="button"
-              className="quiet-button"
-              disabled={isFetchingNextPage}
-              onClick={() => void fetchNextPage()}
-            >
-              Show older
-            </button>
-          )}
-        </div>
-      )}
-      {asked && "version" in asked && <PromoteDialog job={job} version={asked.version} onClose={() => setAsked(null)} />}
-      {asked && "label" in asked && <WithdrawDialog job={job} label={asked.label} onClose={() => setAsked(null)} />}
+      <div className="panel">
+        <Table
+          layout="cards"
+          className="models-table"
+          columns={columns}
+          rows={data?.pages.flatMap((page) => page.models) ?? []}
+          rowKey={({ version }) => version}
+          rowAttributes={rowAttributes}
+          query={query}
+          empty="No model yet. The first node that joins creates version 0."
+          scroll={{}}
+          testId="models-table"
+        />
+        {hasNextPage && (
+          <button type="button" className="quiet-button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>
+            Show older
+          </button>
+        )}
+      </div>
+      {dialog && "version" in dialog && <PromoteDialog job={job} version={dialog.version} onClose={() => setDialog(null)} />}
+      {dialog && "label" in dialog && <RemoveLabelDialog job={job} label={dialog.label} onClose={() => setDialog(null)} />}
     </section>
   );
 }
 
-interface TableProps {
-  job: Job;
-  models: ModelRow[];
-  mayAct: boolean;
-  onAsk: (asked: Asked) => void;
-}
-
-function Table({ job, models, mayAct, onAsk }: TableProps) {
-  return (
-    <div className="table-scroll">
-      <table className="nodes-table models-table" role="table" data-testid="models-table">
-      <thead role="rowgroup">
-        <tr role="row">
-          {["Version", "Labels", "Accuracy", "Loss", "Size", "SHA-256", "Closed"].map((title) => (
-            <th key={title} role="columnheader" scope="col" className={TEXT.has(title) ? undefined : "num"}>
-              {title}
-            </th>
-          ))}
-          <th role="columnheader" scope="col">
-            <span className="visually-hidden">What can be done</span>
-          </th>
-        </tr>
-      </thead>
-      <tbody role="rowgroup">
-        {models.map((model) => (
-          <Row key={model.version} job={job.name} model={model} mayAct={mayAct} onAsk={onAsk} />
-        ))}
-      </tbody>
-    </table>
-    </div>
-  );
-}
-
-const TEXT = new Set(["Version", "Labels", "SHA-256"]);
-
-interface RowProps {
-  job: string;
-  model: ModelRow;
-  mayAct: boolean;
-  onAsk: (asked: Asked) => void;
-}
-
-const Row = memo(function Row({ job, model, mayAct, onAsk }: RowProps) {
-  const { version, metrics, kept, digest } = model;
-  return (
-    <tr role="row" data-testid={`model-${version}`} className={kept ? undefined : "gone"}>
-      <th role="rowheader" scope="row">
-        <span className="narrow-only">Version </span>
-        {count(version)}
-      </th>
-      <td role="cell" className="model-labels">
-        {model.labels.map(({ label, at, why }) => (
-          <span key={label} className="model-label" title={`since ${clock(Date.parse(at), Date.now())}${why && `: ${visible(why)}`}`}>
-            <Icon name="star" /> {label}
-            {mayAct && (
-              <button type="button" aria-label={`Withdraw ${label}`} onClick={() => onAsk({ label })}>
-                <Icon name="cross" />
-              </button>
-            )}
-          </span>
-        ))}
-      </td>
-      <td role="cell" className="num" data-label="Accuracy">
-        {percent(pick("accuracy", metrics))}
-      </td>
-      <td role="cell" className="num" data-label="Loss">
-        {figure(pick("loss", metrics))}
-      </td>
-      <td role="cell" className="num" data-label="Size">
-        {bytes(model.bytes)}
-      </td>
-      <td role="cell" data-label="SHA-256">
-        <code title={digest}>{digest.slice(0, 12)}</code>
-      </td>
-      <td role="cell" className="num" data-label="Closed">
-        <Moment at={model.closed_at} />
-      </td>
-      <td role="cell" className="model-acts">
-        {kept ? (
-          <a
-            className="quiet-button"
-            href={modelHref(job, version)}
-            download={`${job}-${version}.safetensors`}
-            aria-label={`Download version ${version}`}
-          >
-            <Icon name="save" /> Download
-          </a>
-        ) : (
-          <span className="faint">no longer kept</span>
-        )}
-        {kept && mayAct && (
-          <button
-            type="button"
-            className="quiet-button"
-            data-testid="promote"
-            aria-label={`Promote version ${version}`}
-            onClick={() => onAsk({ version })}
-          >
-            <Icon name="star" /> Promote
-          </button>
-        )}
-      </td>
-    </tr>
-  );
+const rowAttributes = ({ version, kept }: ModelRow) => ({
+  "data-testid": `model-${version}`,
+  className: kept ? undefined : "gone",
 });
+
+function buildColumns(job: string, isOperator: boolean, open: (dialog: Dialog) => void): Column<ModelRow>[] {
+  return [
+    {
+      title: "Version",
+      cell: ({ version }) => (
+        <>
+          <span className="narrow-only">Version </span>
+          {formatCount(version)}
+        </>
+      ),
+    },
+    {
+      title: "Labels",
+      className: "model-labels",
+      unlabelled: true,
+      cell: ({ labels }) => <Labels labels={labels} onRemove={isOperator ? (label) => open({ label }) : undefined} />,
+    },
+    { title: "Accuracy", numeric: true, cell: ({ metrics }) => formatPercent(pickMetric("accuracy", metrics)) },
+    { title: "Loss", numeric: true, cell: ({ metrics }) => formatNumber(pickMetric("loss", metrics)) },
+    { title: "Size", numeric: true, cell: ({ bytes }) => formatBytes(bytes) },
+    { title: "SHA-256", cell: ({ digest }) => <code title={digest}>{digest.slice(0, 12)}</code> },
+    { title: "Closed", numeric: true, cell: ({ closed_at }) => <Timestamp at={closed_at} /> },
+    {
+      title: "Actions",
+      heading: hiddenHeading("Actions"),
+      className: "model-acts",
+      unlabelled: true,
+      cell: ({ version, kept }) => (
+        <>
+          {kept ? (
+            <a
+              className="quiet-button"
+              href={modelHref(job, version)}
+              download={`${job}-${version}.safetensors`}
+              aria-label={`Download version ${version}`}
+            >
+              <Icon name="save" /> Download
+            </a>
+          ) : (
+            <span className="faint">deleted</span>
+          )}
+          {kept && isOperator && (
+            <button
+              type="button"
+              className="quiet-button"
+              data-testid="promote"
+              aria-label={`Promote version ${version}`}
+              onClick={() => open({ version })}
+            >
+              <Icon name="star" /> Promote
+            </button>
+          )}
+        </>
+      ),
+    },
+  ];
+}
+
+interface LabelsProps {
+  labels: ModelRow["labels"];
+  onRemove: ((label: string) => void) | undefined;
+}
+
+function Labels({ labels, onRemove }: LabelsProps) {
+  return labels.map(({ label, at, why }) => (
+    <span
+      key={label}
+      className="model-label"
+      title={`since ${formatTime(Date.parse(at), Date.now())}${why && `: ${escapeHidden(why)}`}`}
+    >
+      <Icon name="star" /> {label}
+      {onRemove && (
+        <button type="button" aria-label={`Remove label ${label}`} onClick={() => onRemove(label)}>
+          <Icon name="cross" />
+        </button>
+      )}
+    </span>
+  ));
+}

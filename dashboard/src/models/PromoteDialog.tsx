@@ -1,8 +1,8 @@
 import { useId, useState } from "react";
-import { promote, withdraw } from "../api/commands";
+import { promoteVersion, removeLabel } from "../api/commands";
 import type { Job } from "../api/types";
-import { Confirm } from "../ui/Confirm";
-import { LABEL, promotionEffect, USUAL, withdrawalEffect } from "./labels";
+import { ConfirmDialog } from "../ui/ConfirmDialog";
+import { LABEL_PATTERN, promotionEffect, DEFAULT_LABEL, removalEffect } from "./labels";
 
 interface PromoteProps {
   job: Job;
@@ -11,15 +11,15 @@ interface PromoteProps {
 }
 
 export function PromoteDialog({ job, version, onClose }: PromoteProps) {
-  const [label, setLabel] = useState(USUAL);
+  const [label, setLabel] = useState(DEFAULT_LABEL);
   const [field, known] = [useId(), useId()];
   return (
-    <Confirm
+    <ConfirmDialog
       job={job}
       title={`Promote version ${version}?`}
       verb="Promote"
-      possible={LABEL.test(label) && job.labels[label] !== version}
-      act={(why) => promote(job.name, label, version, why)}
+      possible={LABEL_PATTERN.test(label) && job.labels[label] !== version}
+      act={(why) => promoteVersion(job.name, label, version, why)}
       onClose={onClose}
     >
       <label htmlFor={field}>Label</label>
@@ -34,12 +34,12 @@ export function PromoteDialog({ job, version, onClose }: PromoteProps) {
         onChange={(event) => setLabel(event.target.value.trim())}
       />
       <datalist id={known}>
-        {[...new Set([USUAL, ...Object.keys(job.labels)])].map((one) => (
+        {[...new Set([DEFAULT_LABEL, ...Object.keys(job.labels)])].map((one) => (
           <option key={one} value={one} />
         ))}
       </datalist>
       <p data-testid="effect">{promotionEffect(job, label, version)}</p>
-    </Confirm>
+    </ConfirmDialog>
   );
 }
 
@@ -49,16 +49,16 @@ interface WithdrawProps {
   onClose: () => void;
 }
 
-export function WithdrawDialog({ job, label, onClose }: WithdrawProps) {
+export function RemoveLabelDialog({ job, label, onClose }: WithdrawProps) {
   return (
-    <Confirm
+    <ConfirmDialog
       job={job}
-      title={`Withdraw ${label}?`}
-      verb="Withdraw"
-      act={(why) => withdraw(job.name, label, why)}
+      title={`Remove label ${label}?`}
+      verb="Remove"
+      act={(why) => removeLabel(job.name, label, why)}
       onClose={onClose}
     >
-      <p data-testid="effect">{withdrawalEffect(job, label)}</p>
-    </Confirm>
+      <p data-testid="effect">{removalEffect(job, label)}</p>
+    </ConfirmDialog>
   );
 }

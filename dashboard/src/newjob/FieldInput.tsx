@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { kindOf, type Schema } from "./schema";
-import { freeOf, freeText, typed, wordsOf } from "./values";
+import { parsePairs, formatPairs, parseInput, parseWords } from "./values";
 
 interface Props {
   id: string;
@@ -12,8 +12,8 @@ interface Props {
   invalid: boolean;
 }
 
-/** Where the value of one field is entered; empty: the default, which stands there in grey. */
-export function Control({ id, root, schema, value, onChange, describedBy, invalid }: Props) {
+/** Input of one field; the default is its placeholder. */
+export function FieldInput({ id, root, schema, value, onChange, describedBy, invalid }: Props) {
   const kind = kindOf(root, schema);
   const common = { id, "aria-describedby": describedBy, "aria-invalid": invalid || undefined };
   const usual = schema.default === undefined ? "" : String(schema.default);
@@ -66,10 +66,10 @@ interface LineProps {
   onChange: (value: unknown) => void;
 }
 
-/** A line as somebody types it: "0." is on its way to a number, and stays as it is. */
+/** Text input that keeps the text while it is typed: "0." is not a number yet. */
 function NumberOrText({ common, numeric, isNumber, usual, value, onChange }: LineProps) {
   const [text, setText] = useState(() => shown(value));
-  const own = text.trim() === "" ? undefined : typed(text, numeric);
+  const own = text.trim() === "" ? undefined : parseInput(text, numeric);
   const current = same(own, value) ? text : shown(value);
   return (
     <input
@@ -82,7 +82,7 @@ function NumberOrText({ common, numeric, isNumber, usual, value, onChange }: Lin
       value={current}
       onChange={(event) => {
         setText(event.target.value);
-        onChange(typed(event.target.value, numeric));
+        onChange(parseInput(event.target.value, numeric));
       }}
     />
   );
@@ -99,30 +99,30 @@ interface FreeProps {
   onChange: (value: unknown) => void;
 }
 
-/** Several words between commas; a comma that somebody has just typed stays. */
+/** Input of a list, separated by commas; a trailing comma is kept while it is typed. */
 function Words({ common, value, onChange }: FreeProps) {
   const shownOf = (words: unknown): string => (Array.isArray(words) ? words.join(", ") : shown(words));
   const [text, setText] = useState(() => shownOf(value));
-  const current = JSON.stringify(wordsOf(text)) === JSON.stringify(value) ? text : shownOf(value);
+  const current = JSON.stringify(parseWords(text)) === JSON.stringify(value) ? text : shownOf(value);
   return (
     <input
       {...common}
       type="text"
       autoComplete="off"
       spellCheck={false}
-      placeholder="several, between commas"
+      placeholder="separated by commas"
       value={current}
       onChange={(event) => {
         setText(event.target.value);
-        onChange(wordsOf(event.target.value));
+        onChange(parseWords(event.target.value));
       }}
     />
   );
 }
 
 function FreeText({ common, value, onChange }: FreeProps) {
-  const [text, setText] = useState(() => freeText(value));
-  const current = JSON.stringify(freeOf(text)) === JSON.stringify(value) ? text : freeText(value);
+  const [text, setText] = useState(() => formatPairs(value));
+  const current = JSON.stringify(parsePairs(text)) === JSON.stringify(value) ? text : formatPairs(value);
   return (
     <textarea
       {...common}
@@ -132,7 +132,7 @@ function FreeText({ common, value, onChange }: FreeProps) {
       value={current}
       onChange={(event) => {
         setText(event.target.value);
-        onChange(freeOf(event.target.value));
+        onChange(parsePairs(event.target.value));
       }}
     />
   );

@@ -1,56 +1,56 @@
 import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useState, type FormEvent } from "react";
-import { begin } from "../api/commands";
-import { checkQuery, type Draft } from "../api/queries";
-import type { Mistake } from "../api/types";
-import { visible } from "../format/text";
-import { jobPath, navigate, replaceParam } from "../router";
-import { Copy } from "../ui/Copy";
+import { createJob } from "../api/commands";
+import { draftCheckQuery, type Draft } from "./queries";
+import type { FieldError } from "../api/types";
+import { escapeHidden } from "../format/text";
+import { jobPath, navigate, replaceParam } from "../router/router";
+import { CopyButton } from "../ui/CopyButton";
 import { Icon } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
-import { runCommand } from "./command";
-import { TableFields } from "./Fields";
-import { ofTable } from "./mistakes";
+import { ErrorMessage } from "../ui/ErrorMessage";
+import { runCommand } from "./runCommand";
+import { TableFields } from "./SchemaFields";
+import { errorsOfTable } from "./fieldErrors";
 import type { Schema } from "./schema";
-import { toAddress } from "./start";
+import { serializeDraft } from "./initialValues";
 import { writeToml } from "./toml";
 import type { Values } from "./values";
-import { Loading } from "../ui/Unanswered";
+import { Loading } from "../ui/QueryStatus";
 
 const PAUSE_MS = 250;
 
-/** What is being written: the values, and the text, if somebody has written that himself since. */
-interface Writing {
+/** The draft: its values, and its text if the text was edited last. */
+interface DraftState {
   values: Values;
   text: string | null;
 }
 
-export function Editor({ schema, initial }: { schema: Schema; initial: Values }) {
-  const [writing, setWriting] = useState<Writing>({ values: initial, text: null });
-  // Nobody is told that a name is missing before he had a chance to give one.
+export function JobEditor({ schema, initial }: { schema: Schema; initial: Values }) {
+  const [writing, setWriting] = useState<DraftState>({ values: initial, text: null });
+  // A missing name is not an error until the form has been edited.
   const [asked, setAsked] = useState(false);
-  const settled = useSettled(writing);
+  const settled = useDebounced(writing);
   const draft: Draft = settled.text === null ? { spec: settled.values } : { toml: settled.text };
-  const { data: checked, error, isPlaceholderData } = useQuery({ ...checkQuery(draft), placeholderData: keepPreviousData });
-  const current = settled === writing && !isPlaceholderData;
+  const { data: checked, error, isPlaceholderData } = useQuery({ ...draftCheckQuery(draft), placeholderData: keepPreviousData });
+  const current = checked !== undefined && settled === writing && !isPlaceholderData;
   const mistakes = checked?.mistakes ?? [];
   const nameless = !asked && (writing.values.name ?? "") === "";
   const shown = nameless ? mistakes.filter(({ place }) => place[0] !== "name") : mistakes;
-  const read = current && settled.text !== null && checked && !isUnread(mistakes) ? checked.spec : null;
-  // What somebody writes as text, the form shows.
+  const read = current && settled.text !== null && !isUnparsable(mistakes) ? checked.spec : null;
+  // The form follows the text.
   if (read !== null && JSON.stringify(read) !== JSON.stringify(writing.values)) {
     const next = { ...writing, values: read };
     setWriting(next);
   }
-  useEffect(() => replaceParam("spec", toAddress(settled.values)), [settled]);
+  useEffect(() => replaceParam("spec", serializeDraft(settled.values)), [settled]);
   const submission = useMutation({
-    mutationFn: (hold: boolean) => begin(checked?.spec ?? {}, hold),
+    mutationFn: ({ spec, paused }: { spec: Values; paused: boolean }) => createJob(spec, paused),
     onSuccess: (name) => navigate(jobPath(name)),
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
     setAsked(true);
-    if (current && mistakes.length === 0) submission.mutate(false);
+    if (current && mistakes.length === 0) submission.mutate({ spec: checked.spec, paused: false });
   };
   const text = writing.text ?? writeToml(writing.values);
   return (
@@ -77,32 +77,32 @@ export function Editor({ schema, initial }: { schema: Schema; initial: Values })
               setWriting({ ...writing, text: next });
             }}
           />
-          <Verdict
-            mistakes={ofTable(shown, [], Object.keys(schema.properties ?? {}))}
+          <ValidationStatus
+            mistakes={errorsOfTable(shown, [], Object.keys(schema.properties ?? {}))}
             all={shown.length}
             nameless={nameless}
             known={checked !== undefined}
           />
-          {error && <Problem error={error} />}
-          {submission.error && <Problem error={submission.error} />}
+          {error && <ErrorMessage error={error} />}
+          {submission.error && <ErrorMessage error={submission.error} />}
           <div className="dialog-actions">
             <button
               type="button"
               className="button"
-              data-testid="hold"
-              title="Nothing is asked of nodes before somebody starts it"
+              data-testid="create-paused"
+              title="Nodes get no tasks until the job is started"
               disabled={!current || mistakes.length > 0 || submission.isPending}
-              onClick={() => submission.mutate(true)}
+              onClick={() => checked && submission.mutate({ spec: checked.spec, paused: true })}
             >
-              <Icon name="paused" /> Create, start later
+              <Icon name="paused" /> Create paused
             </button>
             <button
               type="submit"
               className="button primary"
-              data-testid="begin"
+              data-testid="start-job"
               disabled={!current || shown.length > 0 || submission.isPending}
             >
-              <Icon name="running" /> Begin
+              <Icon name="running" /> Start
             </button>
           </div>
         </div>
@@ -112,11 +112,11 @@ export function Editor({ schema, initial }: { schema: Schema; initial: Values })
   );
 }
 
-/** The file could not be read at all, so its values say nothing. */
-const isUnread = (mistakes: readonly Mistake[]): boolean => mistakes.some(({ place }) => place.length === 0);
+/** Return whether the file could not be parsed, so that its values are unknown. */
+const isUnparsable = (mistakes: readonly FieldError[]): boolean => mistakes.some(({ place }) => place.length === 0);
 
-/** What was written when nothing has changed for a moment. */
-function useSettled(writing: Writing): Writing {
+/** Return the draft once it has not changed for a moment. */
+function useDebounced(writing: DraftState): DraftState {
   const [settled, setSettled] = useState(writing);
   useEffect(() => {
     const timer = setTimeout(() => setSettled(writing), PAUSE_MS);
@@ -130,9 +130,9 @@ function TomlText({ text, onChange }: { text: string; onChange: (text: string) =
     <>
       <div className="section-head">
         <label htmlFor="toml">
-          <h2>The job file</h2>
+          <h2>Job file</h2>
         </label>
-        <Copy text={text} what="the job file" />
+        <CopyButton text={text} what="the job file" />
       </div>
       <textarea
         id="toml"
@@ -149,50 +149,50 @@ function TomlText({ text, onChange }: { text: string; onChange: (text: string) =
 }
 
 interface VerdictProps {
-  mistakes: Mistake[];
+  mistakes: FieldError[];
   all: number;
-  /** It has no name yet, and nobody has been told so. */
+  /** True if the name is missing, but not reported yet. */
   nameless: boolean;
   known: boolean;
 }
 
-/** Whether the job could begin; mistakes that stand at no field are said here. */
-function Verdict({ mistakes, all, nameless, known }: VerdictProps) {
+/** Result of the validation, with the errors that belong to no field. */
+function ValidationStatus({ mistakes, all, nameless, known }: VerdictProps) {
   if (!known) return <Loading lines={1} />;
   return (
-    <div role="status" data-testid="verdict" data-mistakes={all}>
+    <div role="status" data-testid="validation" data-errors={all}>
       {all === 0 && nameless ? (
-        <p className="hint">The job can begin when it has a name.</p>
+        <p className="hint">Enter a name to start the job.</p>
       ) : all === 0 ? (
         <p className="state done">
-          <Icon name="done" /> The job can begin
+          <Icon name="done" /> Valid
         </p>
       ) : (
         <p className="state failed">
-          <Icon name="warning" /> {all === 1 ? "1 mistake" : `${all} mistakes`}
+          <Icon name="warning" /> {all === 1 ? "1 error" : `${all} errors`}
         </p>
       )}
       {mistakes.map(({ text, hint }, index) => (
         <p key={index} className="field-mistake">
-          {visible(text)}
-          {hint && <span className="faint"> – {visible(hint)}</span>}
+          {escapeHidden(text)}
+          {hint && <span className="faint"> – {escapeHidden(hint)}</span>}
         </p>
       ))}
     </div>
   );
 }
 
-/** The same from a terminal. */
+/** The command that submits the job from a terminal. */
 function Command({ values, text }: { values: Values; text: string }) {
   const command = runCommand(values, text, location.origin);
   return (
     <div className="panel command">
       <div className="section-head">
-        <h2>From a terminal</h2>
-        <Copy text={command} what="the command" />
+        <h2>Command line</h2>
+        <CopyButton text={command} what="the command" />
       </div>
       <pre data-testid="command" tabIndex={0}>
-        <code>{visible(command)}</code>
+        <code>{escapeHidden(command)}</code>
       </pre>
     </div>
   );

@@ -1,22 +1,22 @@
 import type { ReactNode } from "react";
-import type { Mistake } from "../api/types";
-import { visible } from "../format/text";
+import type { FieldError } from "../api/types";
+import { escapeHidden } from "../format/text";
 import { Icon } from "../ui/Icon";
-import { Control } from "./Control";
-import { ofTable, within } from "./mistakes";
-import { kindOf, rangeOf, resolve, tableOf, variantsOf, type Schema } from "./schema";
-import { at, isTable, put, type Place, type Values } from "./values";
+import { FieldInput } from "./FieldInput";
+import { errorsOfTable, errorsAt } from "./fieldErrors";
+import { kindOf, describeRange, resolve, tableOf, variantsOf, type Schema } from "./schema";
+import { getValue, isTable, setValue, type FieldPath, type Values } from "./values";
 
-export interface Form {
+export interface FormProps {
   root: Schema;
-  place: Place;
+  place: FieldPath;
   values: Values;
-  mistakes: readonly Mistake[];
+  mistakes: readonly FieldError[];
   onChange: (values: Values) => void;
 }
 
-/** All fields of a table: lines first, then its tables. */
-export function TableFields({ table, ...form }: Form & { table: Schema }) {
+/** The fields of a table: simple ones first, then nested tables. */
+export function TableFields({ table, ...form }: FormProps & { table: Schema }) {
   const fields = Object.entries(table.properties ?? {}).map(
     ([key, schema]) => [key, resolve(form.root, schema), kindOf(form.root, schema)] as const,
   );
@@ -37,18 +37,18 @@ export function TableFields({ table, ...form }: Form & { table: Schema }) {
   );
 }
 
-interface FieldProps extends Form {
+interface FieldProps extends FormProps {
   name: string;
   schema: Schema;
   required: boolean;
 }
 
-/** One line: its name, what may stand there, what it means, and what is wrong with it. */
+/** A field with its name, description and errors. */
 function Field({ name, schema, required, ...form }: FieldProps) {
   const place = [...form.place, name];
   const id = idOf(place);
-  const wrong = within(form.mistakes, place);
-  const range = rangeOf(schema);
+  const wrong = errorsAt(form.mistakes, place);
+  const range = describeRange(schema);
   const about = [schema.description, range].filter(Boolean).join("; ");
   return (
     <div className="field" data-wrong={wrong.length > 0 || undefined}>
@@ -56,40 +56,40 @@ function Field({ name, schema, required, ...form }: FieldProps) {
         <code>{name}</code>
         {required && <span className="faint"> required</span>}
       </label>
-      <Control
+      <FieldInput
         id={id}
         root={form.root}
         schema={schema}
-        value={at(form.values, place)}
-        onChange={(value) => form.onChange(put(form.values, place, value))}
+        value={getValue(form.values, place)}
+        onChange={(value) => form.onChange(setValue(form.values, place, value))}
         describedBy={`${id}-about`}
         invalid={wrong.length > 0}
       />
       <div id={`${id}-about`} className="hint">
-        <Words text={about} />
-        <Wrong mistakes={wrong} />
+        <Markdown text={about} />
+        <FieldErrors mistakes={wrong} />
       </div>
     </div>
   );
 }
 
-/** A text in which what stands between backticks is code. */
-function Words({ text }: { text: string }) {
+/** A text with code between backticks. */
+function Markdown({ text }: { text: string }) {
   return text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
 }
 
-const idOf = (place: Place): string => `field-${place.join("-")}`;
+const idOf = (place: FieldPath): string => `field-${place.join("-")}`;
 
-function Wrong({ mistakes }: { mistakes: readonly Mistake[] }) {
+function FieldErrors({ mistakes }: { mistakes: readonly FieldError[] }) {
   return mistakes.map(({ text, hint }, index) => (
     <p key={index} className="field-mistake">
-      <Icon name="warning" /> {visible(text)}
-      {hint && <span> – {visible(hint)}</span>}
+      <Icon name="warning" /> {escapeHidden(text)}
+      {hint && <span> – {escapeHidden(hint)}</span>}
     </p>
   ));
 }
 
-interface GroupProps extends Form {
+interface GroupProps extends FormProps {
   name: string;
   schema: Schema;
   kind: string;
@@ -106,7 +106,7 @@ function Group({ name, schema, kind, ...form }: GroupProps) {
       </fieldset>
     );
   }
-  const isUsed = at(form.values, form.place) !== undefined || within(form.mistakes, form.place).length > 0;
+  const isUsed = getValue(form.values, form.place) !== undefined || errorsAt(form.mistakes, form.place).length > 0;
   return (
     <details className="group" open={isUsed || undefined}>
       <summary>{name}</summary>
@@ -118,32 +118,32 @@ function Group({ name, schema, kind, ...form }: GroupProps) {
   );
 }
 
-/** A table's fields, and what is wrong with the table as such. */
-function Table({ table, ...form }: Form & { table: Schema }) {
+/** The fields of a table and the errors of the table itself. */
+function Table({ table, ...form }: FormProps & { table: Schema }) {
   return (
     <>
-      <Wrong mistakes={ofTable(form.mistakes, form.place, Object.keys(table.properties ?? {}))} />
+      <FieldErrors mistakes={errorsOfTable(form.mistakes, form.place, Object.keys(table.properties ?? {}))} />
       <TableFields {...form} table={table} />
     </>
   );
 }
 
-/** A table that names a class: which one, and the fields that it has. */
-function Variants({ name, schema, extra, ...form }: Form & { name: string; schema: Schema; extra?: ReactNode }) {
+/** A table with a class name, and the fields of that class. */
+function Variants({ name, schema, extra, ...form }: FormProps & { name: string; schema: Schema; extra?: ReactNode }) {
   const options = variantsOf(form.root, schema);
-  const value = at(form.values, form.place);
+  const value = getValue(form.values, form.place);
   const usual = isTable(schema.default) ? schema.default.name : "";
   const chosen = String((isTable(value) ? value.name : undefined) ?? usual);
   const found = options.find(([option]) => option === chosen);
   const id = idOf([...form.place, "name"]);
-  // The fields of another class are others: what was filled in does not go along.
-  const choose = (next: string) => form.onChange(put(form.values, form.place, next === "" ? undefined : { name: next }));
+  // Another class has other fields, so the values are dropped.
+  const choose = (next: string) => form.onChange(setValue(form.values, form.place, next === "" ? undefined : { name: next }));
   const change = (values: Values) => {
-    const table = at(values, form.place);
-    form.onChange(isTable(table) && table.name === undefined ? put(values, form.place, { name: chosen, ...table }) : values);
+    const table = getValue(values, form.place);
+    form.onChange(isTable(table) && table.name === undefined ? setValue(values, form.place, { name: chosen, ...table }) : values);
   };
   const shown = ["name", ...Object.keys(found?.[1].properties ?? {})];
-  const wrong = within(form.mistakes, [...form.place, "name"]);
+  const wrong = errorsAt(form.mistakes, [...form.place, "name"]);
   return (
     <>
       <div className="field" data-wrong={wrong.length > 0 || undefined}>
@@ -158,7 +158,7 @@ function Variants({ name, schema, extra, ...form }: Form & { name: string; schem
             aria-invalid={wrong.length > 0 || undefined}
             onChange={(event) => choose(event.target.value)}
           >
-            {found === undefined && <option value={chosen}>{visible(chosen)}</option>}
+            {found === undefined && <option value={chosen}>{escapeHidden(chosen)}</option>}
             {options.map(([option]) => (
               <option key={option} value={option}>
                 {option}
@@ -168,26 +168,26 @@ function Variants({ name, schema, extra, ...form }: Form & { name: string; schem
           {extra}
         </span>
         <div id={`${id}-about`} className="hint">
-          <Words text={found?.[1].description ?? ""} />
-          <Wrong mistakes={wrong} />
+          <Markdown text={found?.[1].description ?? ""} />
+          <FieldErrors mistakes={wrong} />
         </div>
       </div>
-      <Wrong mistakes={ofTable(form.mistakes, form.place, shown)} />
+      <FieldErrors mistakes={errorsOfTable(form.mistakes, form.place, shown)} />
       {found && <TableFields {...form} table={{ ...found[1], required: [] }} onChange={change} />}
     </>
   );
 }
 
-/** Tables in an order, such as filters. */
-function List({ name, schema, ...form }: Form & { name: string; schema: Schema }) {
+/** A list of tables, such as filters. */
+function List({ name, schema, ...form }: FormProps & { name: string; schema: Schema }) {
   const item = schema.items ?? {};
-  const value = at(form.values, form.place);
+  const value = getValue(form.values, form.place);
   const rows = Array.isArray(value) ? (value as unknown[]) : [];
   const [first] = variantsOf(form.root, item);
-  const add = () => form.onChange(put(form.values, [...form.place, rows.length], { name: first?.[0] ?? "" }));
+  const add = () => form.onChange(setValue(form.values, [...form.place, rows.length], { name: first?.[0] ?? "" }));
   return (
     <>
-      <Wrong mistakes={form.mistakes.filter(({ place }) => place.length === form.place.length && place[0] === name)} />
+      <FieldErrors mistakes={form.mistakes.filter(({ place }) => place.length === form.place.length && place[0] === name)} />
       {rows.map((_, index) => (
         <Variants
           key={index}
@@ -200,7 +200,7 @@ function List({ name, schema, ...form }: Form & { name: string; schema: Schema }
               type="button"
               className="quiet-button icon-only"
               aria-label={`Remove ${name} ${index + 1}`}
-              onClick={() => form.onChange(put(form.values, [...form.place, index], undefined))}
+              onClick={() => form.onChange(setValue(form.values, [...form.place, index], undefined))}
             >
               <Icon name="cross" />
             </button>

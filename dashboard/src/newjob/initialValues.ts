@@ -1,19 +1,19 @@
-/** What a form begins with. */
+/** Initial values of the form. */
 import { withoutDefaults, type Schema } from "./schema";
 import { isTable, type Values } from "./values";
 
-/** A draft that stands in an address; longer ones would be cut by something on their way. */
-export const ADDRESS_CHARS_MAX = 6000;
+/** Maximum length of a draft in the address. */
+export const DRAFT_CHARS_MAX = 6000;
 
-/** The smallest job, its protocol said aloud. */
-export const start = (schema: Schema): Values => ({
+/** Return the smallest job, with its algorithm and schedule. */
+export const initialValues = (schema: Schema): Values => ({
   name: "",
   algorithm: schema.properties?.algorithm?.default,
   schedule: schema.properties?.schedule?.default,
 });
 
-/** Another job's file under the next name that is free; its protocol is said aloud. */
-export function copyOf(schema: Schema, spec: Values, taken: ReadonlySet<string>): Values {
+/** Return a copy of another job with the next free name, and its algorithm and schedule. */
+export function cloneValues(schema: Schema, spec: Values, taken: ReadonlySet<string>): Values {
   const { algorithm, schedule } = spec;
   const { name, ...rest } = withoutDefaults(schema, schema, { ...spec });
   return { name: nextName(String(name ?? ""), taken), ...rest, algorithm, schedule };
@@ -30,7 +30,7 @@ export function nextName(name: string, taken: ReadonlySet<string>): string {
   }
 }
 
-export function fromAddress(text: string): Values | null {
+export function parseDraft(text: string): Values | null {
   if (text === "") return null;
   try {
     const values: unknown = JSON.parse(text);
@@ -40,7 +40,7 @@ export function fromAddress(text: string): Values | null {
   }
 }
 
-export function toAddress(values: Values): string {
+export function serializeDraft(values: Values): string {
   const text = JSON.stringify(values);
-  return text.length > ADDRESS_CHARS_MAX ? "" : text;
+  return text.length > DRAFT_CHARS_MAX ? "" : text;
 }

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { runCommand } from "./command";
-import { ofTable, within } from "./mistakes";
-import { kindOf, rangeOf, variantsOf, withoutDefaults, type Schema } from "./schema";
-import { copyOf, fromAddress, nextName, start, toAddress } from "./start";
+import { runCommand } from "./runCommand";
+import { errorsOfTable, errorsAt } from "./fieldErrors";
+import { kindOf, describeRange, variantsOf, withoutDefaults, type Schema } from "./schema";
+import { cloneValues, parseDraft, nextName, initialValues, serializeDraft } from "./initialValues";
 import { writeToml } from "./toml";
-import { at, freeOf, freeText, put, typed, wordsOf } from "./values";
+import { getValue, parsePairs, formatPairs, setValue, parseInput, parseWords } from "./values";
 
 const SCHEMA: Schema = {
   properties: {
@@ -47,15 +47,15 @@ describe("the schema", () => {
 
   it("takes several words on one line", () => {
     expect(kindOf(SCHEMA, { type: "array", items: { type: "string" }, default: [] })).toBe("words");
-    expect(wordsOf(" phone, eu,, ")).toEqual(["phone", "eu"]);
-    expect(wordsOf(" , ")).toBeUndefined();
+    expect(parseWords(" phone, eu,, ")).toEqual(["phone", "eu"]);
+    expect(parseWords(" , ")).toBeUndefined();
   });
 
   it("says what numbers a field takes", () => {
-    expect(rangeOf({ exclusiveMinimum: 0, maximum: 5 })).toBe("above 0 to 5");
-    expect(rangeOf({ minimum: 0, exclusiveMaximum: 1 })).toBe("from 0 below 1");
-    expect(rangeOf({})).toBe("");
-    expect(rangeOf({ minimum: 0, exclusiveMaximum: 2 ** 63 })).toBe("from 0");
+    expect(describeRange({ exclusiveMinimum: 0, maximum: 5 })).toBe("above 0 to 5");
+    expect(describeRange({ minimum: 0, exclusiveMaximum: 1 })).toBe("from 0 below 1");
+    expect(describeRange({})).toBe("");
+    expect(describeRange({ minimum: 0, exclusiveMaximum: 2 ** 63 })).toBe("from 0");
   });
 
   it("leaves out of a job what stands for itself", () => {
@@ -75,27 +75,27 @@ describe("the schema", () => {
 
 describe("values", () => {
   it("are put in and taken out, with tables that are empty then", () => {
-    const values = put({}, ["gossip", "mixing", "name"], "pairwise");
+    const values = setValue({}, ["gossip", "mixing", "name"], "pairwise");
     expect(values).toEqual({ gossip: { mixing: { name: "pairwise" } } });
-    expect(put(values, ["gossip", "mixing", "name"], undefined)).toEqual({});
-    const two = put(put({}, ["filters", 0], { name: "a" }), ["filters", 1], { name: "b" });
-    expect(put(two, ["filters", 0], undefined)).toEqual({ filters: [{ name: "b" }] });
-    expect(at(two, ["filters", 1, "name"])).toBe("b");
-    expect(at({}, ["constructor"])).toBeUndefined();
+    expect(setValue(values, ["gossip", "mixing", "name"], undefined)).toEqual({});
+    const two = setValue(setValue({}, ["filters", 0], { name: "a" }), ["filters", 1], { name: "b" });
+    expect(setValue(two, ["filters", 0], undefined)).toEqual({ filters: [{ name: "b" }] });
+    expect(getValue(two, ["filters", 1, "name"])).toBe("b");
+    expect(getValue({}, ["constructor"])).toBeUndefined();
   });
 
   it("are numbers where they can be", () => {
-    expect(typed("0.5", true)).toBe(0.5);
-    expect(typed("0,5", true)).toBe("0,5");
-    expect(typed("1e999", true)).toBe("1e999");
-    expect(typed("5", false)).toBe("5");
-    expect(typed("", true)).toBeUndefined();
+    expect(parseInput("0.5", true)).toBe(0.5);
+    expect(parseInput("0,5", true)).toBe("0,5");
+    expect(parseInput("1e999", true)).toBe("1e999");
+    expect(parseInput("5", false)).toBe("5");
+    expect(parseInput("", true)).toBeUndefined();
   });
 
   it("have keys of one's own, a line each", () => {
     const values = { parts: 4, split: "by-label", exact: true, text: "4" };
-    expect(freeOf(freeText(values))).toEqual(values);
-    expect(freeOf("\n")).toBeUndefined();
+    expect(parsePairs(formatPairs(values))).toEqual(values);
+    expect(parsePairs("\n")).toBeUndefined();
   });
 });
 
@@ -127,20 +127,20 @@ describe("the file", () => {
 
 describe("the beginning", () => {
   it("is the smallest job", () => {
-    expect(start(SCHEMA)).toEqual({ name: "", algorithm: { name: "fedavg" }, schedule: { name: "rounds" } });
+    expect(initialValues(SCHEMA)).toEqual({ name: "", algorithm: { name: "fedavg" }, schedule: { name: "rounds" } });
   });
 
   it("is another job under a free name", () => {
     const protocol = { algorithm: { name: "fedavg" }, schedule: { name: "rounds" } };
     const spec = { name: "a-2", rounds: 3, limits: { norm: 0 }, ...protocol };
-    expect(copyOf(SCHEMA, spec, new Set(["a", "a-2", "a-3"]))).toEqual({ name: "a-4", rounds: 3, ...protocol });
+    expect(cloneValues(SCHEMA, spec, new Set(["a", "a-2", "a-3"]))).toEqual({ name: "a-4", rounds: 3, ...protocol });
     expect(nextName("x".repeat(63), new Set())).toHaveLength(63);
   });
 
   it("survives an address, unless it is too long for one", () => {
-    expect(fromAddress(toAddress({ name: "ä&=#" }))).toEqual({ name: "ä&=#" });
-    expect(toAddress({ name: "x".repeat(7000) })).toBe("");
-    expect([fromAddress("["), fromAddress("[1]"), fromAddress("")]).toEqual([null, null, null]);
+    expect(parseDraft(serializeDraft({ name: "ä&=#" }))).toEqual({ name: "ä&=#" });
+    expect(serializeDraft({ name: "x".repeat(7000) })).toBe("");
+    expect([parseDraft("["), parseDraft("[1]"), parseDraft("")]).toEqual([null, null, null]);
   });
 });
 
@@ -148,13 +148,13 @@ describe("mistakes", () => {
   const mistakes = [
     { place: ["algorithm", "lr"], text: "lr", hint: "" },
     { place: ["algorithm", "epoch"], text: "epoch", hint: "" },
-    { place: ["gossip", "votes", "int"], text: "votes", hint: "" },
+    { place: ["gossip", "quorum", "int"], text: "quorum", hint: "" },
     { place: [], text: "all", hint: "" },
   ];
 
   it("stand at their field, or at the table that shows no such field", () => {
-    expect(within(mistakes, ["gossip", "votes"]).map(({ text }) => text)).toEqual(["votes"]);
-    expect(ofTable(mistakes, ["algorithm"], ["name", "lr"]).map(({ text }) => text)).toEqual(["epoch"]);
-    expect(ofTable(mistakes, [], ["algorithm", "gossip"]).map(({ text }) => text)).toEqual(["all"]);
+    expect(errorsAt(mistakes, ["gossip", "quorum"]).map(({ text }) => text)).toEqual(["quorum"]);
+    expect(errorsOfTable(mistakes, ["algorithm"], ["name", "lr"]).map(({ text }) => text)).toEqual(["epoch"]);
+    expect(errorsOfTable(mistakes, [], ["algorithm", "gossip"]).map(({ text }) => text)).toEqual(["all"]);
   });
 });

@@ -1,4 +1,4 @@
-/** The job's JSON Schema, as far as a form needs it. */
+/** The part of JSON Schema that the form uses. */
 export interface Schema {
   type?: string;
   title?: string;
@@ -23,8 +23,8 @@ export interface Schema {
 }
 
 /**
- * text, number: a line; flag: on or off; choice: one of a few; table: fields; variants: a table that names a class and
- * has its fields; list: of such; words: several, on one line; optional: a table that may be left out; free: keys of one's own.
+ * text, number: input; flag: checkbox; choice: select; table: fields; variants: table with a class name and its fields;
+ * list: list of variants; words: list of texts; optional: table that may be missing; free: arbitrary keys.
  */
 export type Kind = "text" | "number" | "flag" | "choice" | "table" | "variants" | "list" | "words" | "optional" | "free";
 
@@ -48,7 +48,7 @@ export function kindOf(root: Schema, given: Schema): Kind {
   return schema.type === "number" || schema.type === "integer" ? "number" : "text";
 }
 
-/** What a table of a kind can be: (name, its fields without the name). */
+/** Return the variants of a table: name, and fields without the name. */
 export function variantsOf(root: Schema, given: Schema): [name: string, schema: Schema][] {
   return (resolve(root, given).oneOf ?? []).map((one) => {
     const schema = resolve(root, one);
@@ -57,20 +57,20 @@ export function variantsOf(root: Schema, given: Schema): [name: string, schema: 
   });
 }
 
-/** The table inside one that may be left out. */
+/** Return the table of an optional one. */
 export const tableOf = (root: Schema, given: Schema): Schema =>
   resolve(root, resolve(root, given).anyOf?.find(({ type }) => type !== "null") ?? {});
 
-/** The numbers that a field takes, in words; empty: any. */
-export function rangeOf({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema): string {
-  // Where only the width of a number ends them, nobody has to be told.
-  if (Math.max(maximum ?? 0, exclusiveMaximum ?? 0) > Number.MAX_SAFE_INTEGER) return rangeOf({ minimum, exclusiveMinimum });
+/** Describe the range of a number; empty: any. */
+export function describeRange({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema): string {
+  // A bound that only follows from the size of an integer is not shown.
+  if (Math.max(maximum ?? 0, exclusiveMaximum ?? 0) > Number.MAX_SAFE_INTEGER) return describeRange({ minimum, exclusiveMinimum });
   const low = minimum !== undefined ? `from ${minimum}` : exclusiveMinimum !== undefined ? `above ${exclusiveMinimum}` : "";
   const high = maximum !== undefined ? `to ${maximum}` : exclusiveMaximum !== undefined ? `below ${exclusiveMaximum}` : "";
   return [low, high].filter(Boolean).join(" ");
 }
 
-/** The same values without those that stand for themselves, as somebody would write them. */
+/** Return the values without those that are equal to the defaults. */
 export function withoutDefaults(root: Schema, given: Schema, values: Record<string, unknown>): Record<string, unknown> {
   const found: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(values)) {

@@ -1,47 +1,47 @@
-/** Values of a form: nested tables, of which every change makes new ones. */
-export type Place = readonly (string | number)[];
+/** Immutable values of the form: nested tables and lists. */
+export type FieldPath = readonly (string | number)[];
 export type Values = Record<string, unknown>;
 
 export const isTable = (value: unknown): value is Values =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-export function at(values: unknown, place: Place): unknown {
+export function getValue(values: unknown, place: FieldPath): unknown {
   return place.reduce<unknown>((inner, key) => {
     if (typeof key === "number") return Array.isArray(inner) ? inner[key] : undefined;
     return isTable(inner) && Object.hasOwn(inner, key) ? inner[key] : undefined;
   }, values);
 }
 
-/** The same with one value changed; undefined takes it out, and tables that are empty then. */
-export function put(values: Values, place: Place, value: unknown): Values {
-  return (changed(values, place, value) ?? {}) as Values;
+/** Return the values with one changed; undefined removes it, and tables that become empty. */
+export function setValue(values: Values, place: FieldPath, value: unknown): Values {
+  return (updated(values, place, value) ?? {}) as Values;
 }
 
-function changed(inner: unknown, [key, ...rest]: Place, value: unknown): unknown {
+function updated(inner: unknown, [key, ...rest]: FieldPath, value: unknown): unknown {
   if (key === undefined) return value;
   if (typeof key === "number") {
     const list = Array.isArray(inner) ? [...(inner as unknown[])] : [];
-    const next = changed(list[key], rest, value);
+    const next = updated(list[key], rest, value);
     if (next === undefined) list.splice(key, 1);
     else list[key] = next;
     return list.length === 0 ? undefined : list;
   }
   const table: Values = isTable(inner) ? { ...inner } : {};
-  const next = changed(table[key], rest, value);
+  const next = updated(table[key], rest, value);
   if (next === undefined) delete table[key];
   else table[key] = next;
   return Object.keys(table).length === 0 ? undefined : table;
 }
 
-/** What somebody typed into a field: a number where it can be one; undefined: nothing. */
-export function typed(text: string, numeric: boolean): string | number | undefined {
+/** Parse the text of an input: a number if possible; undefined if it is empty. */
+export function parseInput(text: string, numeric: boolean): string | number | undefined {
   if (text === "") return undefined;
   const number = Number(text);
   return numeric && text.trim() !== "" && Number.isFinite(number) ? number : text;
 }
 
-/** Words on one line, between commas; undefined: none. */
-export function wordsOf(text: string): string[] | undefined {
+/** Parse texts separated by commas; undefined if there are none. */
+export function parseWords(text: string): string[] | undefined {
   const found = text
     .split(",")
     .map((word) => word.trim())
@@ -49,8 +49,8 @@ export function wordsOf(text: string): string[] | undefined {
   return found.length === 0 ? undefined : found;
 }
 
-/** Keys of one's own, a line each: `key = value`; a value is JSON, or a text as it stands. */
-export function freeOf(text: string): Values | undefined {
+/** Parse lines `key = value`, in which a value is JSON or plain text. */
+export function parsePairs(text: string): Values | undefined {
   const rows = text.split("\n").filter((line) => line.trim() !== "");
   if (rows.length === 0) return undefined;
   return Object.fromEntries(
@@ -70,7 +70,7 @@ function literal(text: string): unknown {
   }
 }
 
-export const freeText = (value: unknown): string =>
+export const formatPairs = (value: unknown): string =>
   isTable(value)
     ? Object.entries(value)
         .map(([key, one]) => `${key} = ${typeof one === "string" && literal(one) === one ? one : JSON.stringify(one)}`)

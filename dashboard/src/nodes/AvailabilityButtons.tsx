@@ -1,8 +1,8 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { setAvailability, type Availability } from "../api/commands";
-import { sessionQuery } from "../api/queries";
+import { sessionQuery } from "../queries/session";
 import { Icon, type IconName } from "../ui/Icon";
-import { Problem } from "../ui/Problem";
+import { ErrorMessage } from "../ui/ErrorMessage";
 import { nodeQuery } from "./queries";
 
 interface Step {
@@ -12,9 +12,9 @@ interface Step {
   title: string;
 }
 
-const ACTIVATE: Step = { to: "active", text: "Activate", icon: "running", title: "Let jobs ask this node again" };
-const DRAIN: Step = { to: "drained", text: "Drain", icon: "paused", title: "It finishes what it does and is asked nothing new" };
-const BLOCK: Step = { to: "blocked", text: "Block", icon: "stopped", title: "Withdraw its orders and ask it nothing new" };
+const ACTIVATE: Step = { to: "active", text: "Activate", icon: "running", title: "Let the node get tasks again" };
+const DRAIN: Step = { to: "drained", text: "Drain", icon: "paused", title: "The node finishes its tasks and gets no new ones" };
+const BLOCK: Step = { to: "blocked", text: "Block", icon: "stopped", title: "Cancel the node's tasks and give it no new ones" };
 
 const STEPS: Record<Availability, Step[]> = {
   active: [DRAIN, BLOCK],
@@ -22,7 +22,7 @@ const STEPS: Record<Availability, Step[]> = {
   blocked: [ACTIVATE],
 };
 
-/** What an operator may do to a node; nobody else sees the buttons. Each can be undone, so none asks back. */
+/** Buttons that change a node's availability, for operators. No confirmation, because each change can be undone. */
 export function AvailabilityButtons({ node, availability }: { node: string; availability: Availability }) {
   const { data: role } = useQuery(sessionQuery);
   const client = useQueryClient();
@@ -46,14 +46,14 @@ export function AvailabilityButtons({ node, availability }: { node: string; avai
           <Icon name={icon} /> {text}
         </button>
       ))}
-      {change.error && <Problem error={change.error} />}
+      {change.error && <ErrorMessage error={change.error} />}
     </div>
   );
 }
 
 const WORDS: Record<Availability, string> = { active: "", drained: "Drained", blocked: "Blocked" };
 
-/** Says that a node is asked nothing; nothing where it is active. */
+/** Badge of a node that is not active. */
 export function AvailabilityBadge({ availability }: { availability: Availability }) {
   if (availability === "active") return null;
   return (

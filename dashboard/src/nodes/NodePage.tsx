@@ -1,33 +1,33 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Suspense, useEffect } from "react";
 import { ApiError } from "../api/client";
-import { nodeFailuresQuery } from "../api/queries";
-import type { NodeDetail, Note, ReportRow } from "../api/types";
-import { write } from "../clients/quantity";
-import { bytes, count, figure, UNKNOWN } from "../format/number";
-import { pick } from "../format/metric";
-import { visible } from "../format/text";
-import { ago } from "../format/time";
-import { reviveMetrics } from "../api/revive";
+import { decodeMetrics } from "../api/decode";
+import type { NodeDetail, JobEvent, ReportRow } from "../api/types";
+import { pickMetric } from "../domain/metrics";
+import { formatReportMetric } from "../domain/reportMetrics";
+import { formatBytes, formatCount, formatNumber, UNKNOWN } from "../format/number";
+import { escapeHidden } from "../format/text";
+import { formatAgo } from "../format/time";
 import { useFollow } from "../live/LiveProvider";
-import { jobPath, Link, useChoice } from "../router";
+import { jobPath, Link, useChoiceParam } from "../router/router";
 import { ErrorBoundary } from "../ui/ErrorBoundary";
+import { ErrorMessage } from "../ui/ErrorMessage";
 import { Icon } from "../ui/Icon";
-import { lazily } from "../ui/lazily";
-import { Pairs } from "../ui/Pairs";
-import { Problem } from "../ui/Problem";
-import { State } from "../ui/State";
+import { KeyValueList } from "../ui/KeyValueList";
+import { lazyComponent } from "../ui/lazyComponent";
+import { Loading, QueryStatus } from "../ui/QueryStatus";
+import { StateBadge } from "../ui/StateBadge";
+import { Table, type Column } from "../ui/Table";
 import { Tabs } from "../ui/Tabs";
+import { Timestamp } from "../ui/Timestamp";
 import { AvailabilityBadge, AvailabilityButtons } from "./AvailabilityButtons";
-import { nodeQuery, reportsQuery } from "./queries";
+import { nodeFailuresQuery, nodeQuery, reportsQuery } from "./queries";
 import { SystemPanel } from "./SystemPanel";
-import { Moment } from "../ui/Moment";
-import { Loading, Unanswered } from "../ui/Unanswered";
 import "../styles/job.css";
 import "../styles/nodes.css";
 
-const FailureList = lazily(async () => (await import("../observe/FailureList")).FailureList);
-const LogView = lazily(async () => (await import("../observe/LogView")).LogView);
+const FailureList = lazyComponent(async () => (await import("../failures/FailureList")).FailureList);
+const LogView = lazyComponent(async () => (await import("../logs/LogView")).LogView);
 
 const VIEWS = ["overview", "failures", "logs"] as const;
 const TABS = [
@@ -36,45 +36,26 @@ const TABS = [
   { id: "logs", text: "Logs" },
 ] as const;
 
-/** One node: what it says of itself, what it works in, what it has reported, when it came and went, what it failed at, what it logs. */
+/** Page of one node. */
 export function NodePage({ name }: { name: string }) {
   useFollow(null);
   const { data: node, error, refetch } = useQuery(nodeQuery(name));
-  const [view, setView] = useChoice("view", VIEWS, true);
+  const [view, setView] = useChoiceParam("view", VIEWS, true);
   useEffect(() => void (document.title = `${name} · shoal`), [name]);
   return (
     <article className="node-page">
-      <nav className="crumbs" aria-label="Where you are">
+      <nav className="crumbs" aria-label="Breadcrumb">
         <Link href="/nodes">Nodes</Link>
       </nav>
       {node === undefined ? (
         <>
-          <h1>{error instanceof ApiError && error.status === 404 ? "No such node" : <bdi>{visible(name)}</bdi>}</h1>
-          {error ? <Problem error={error} again={() => void refetch()} /> : <Loading lines={6} />}
+          <h1>{error instanceof ApiError && error.status === 404 ? "Node not found" : <bdi>{escapeHidden(name)}</bdi>}</h1>
+          {error ? <ErrorMessage error={error} onRetry={() => void refetch()} /> : <Loading lines={6} />}
         </>
       ) : (
         <>
-          <header className="job-title">
-            <h1>
-              <bdi>{visible(node.name)}</bdi>
-            </h1>
-            <State state={node.state} testId="node-state" />
-            <AvailabilityBadge availability={node.availability} />
-            <AvailabilityButtons node={node.name} availability={node.availability} />
-          </header>
-          <p className="sub">
-            here since <Moment at={node.joined_at} /> · last seen{" "}
-            {node.last_seen_s === null ? "before the coordinator started" : ago(node.last_seen_s)} ·{" "}
-            <span className="nowrap">
-              <Icon name="up" /> {bytes(node.up_bytes)} <Icon name="down" /> {bytes(node.down_bytes)}
-            </span>
-          </p>
-          {node.last_error !== null && (
-            <p className="node-error">
-              <Icon name="warning" /> <bdi>{visible(node.last_error)}</bdi>
-            </p>
-          )}
-          <Tabs label="Views of the node" tabs={TABS} chosen={view} onChoose={setView} />
+          <Header node={node} />
+          <Tabs label="Node views" tabs={TABS} chosen={view} onChoose={setView} />
           <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${view}`}>
             <ErrorBoundary key={view} part>
               <Suspense fallback={<Loading />}>
@@ -90,16 +71,43 @@ export function NodePage({ name }: { name: string }) {
   );
 }
 
+function Header({ node }: { node: NodeDetail }) {
+  return (
+    <>
+      <header className="job-title">
+        <h1>
+          <bdi>{escapeHidden(node.name)}</bdi>
+        </h1>
+        <StateBadge state={node.state} testId="node-state" />
+        <AvailabilityBadge availability={node.availability} />
+        <AvailabilityButtons node={node.name} availability={node.availability} />
+      </header>
+      <p className="sub">
+        joined <Timestamp at={node.joined_at} /> · last seen{" "}
+        {node.last_seen_s === null ? "before the coordinator started" : formatAgo(node.last_seen_s)} ·{" "}
+        <span className="nowrap">
+          <Icon name="up" /> {formatBytes(node.up_bytes)} <Icon name="down" /> {formatBytes(node.down_bytes)}
+        </span>
+      </p>
+      {node.last_error !== null && (
+        <p className="node-error">
+          <Icon name="warning" /> <bdi>{escapeHidden(node.last_error)}</bdi>
+        </p>
+      )}
+    </>
+  );
+}
+
 function Overview({ node }: { node: NodeDetail }) {
   return (
     <>
-      <Parts node={node} />
+      <JobsTable node={node} />
       <SystemPanel node={node.name} />
       <div className="node-columns">
-        <Reports name={node.name} />
+        <ReportsTable name={node.name} />
         <div>
-          <Info node={node} />
-          <History notes={node.history} />
+          <NodeInfo node={node} />
+          <ConnectionHistory events={node.history} />
         </div>
       </div>
     </>
@@ -107,92 +115,107 @@ function Overview({ node }: { node: NodeDetail }) {
 }
 
 function Failures({ node }: { node: string }) {
-  const question = useQuery(nodeFailuresQuery(node));
-  const { data } = question;
-  if (data === undefined) return <Unanswered question={question} />;
-  return <FailureList failures={data} by="job" />;
+  const query = useQuery(nodeFailuresQuery(node));
+  if (query.data === undefined) return <QueryStatus query={query} />;
+  return <FailureList failures={query.data} by="job" />;
 }
 
-function Parts({ node }: { node: NodeDetail }) {
+type Participation = NodeDetail["parts"][number];
+
+const JOB_COLUMNS: Column<Participation>[] = [
+  {
+    title: "Job",
+    cell: ({ job, here, left_out }) => (
+      <>
+        <Link href={jobPath(job)}>{escapeHidden(job)}</Link> {here && <span className="badge part">participating</span>}
+        {left_out && <span className="sub">excluded: {escapeHidden(left_out)}</span>}
+      </>
+    ),
+  },
+  { title: "Reports", numeric: true, cell: ({ reports }) => formatCount(reports) },
+  {
+    title: "Last report",
+    numeric: true,
+    cell: ({ reported_at }) => (reported_at === null ? UNKNOWN : <Timestamp at={reported_at} />),
+  },
+  { title: "Up", numeric: true, cell: ({ up_bytes }) => formatBytes(up_bytes) },
+  { title: "Down", numeric: true, cell: ({ down_bytes }) => formatBytes(down_bytes) },
+  { title: "Failures", numeric: true, isBad: ({ failures }) => failures > 0, cell: ({ failures }) => formatCount(failures) },
+];
+
+function JobsTable({ node }: { node: NodeDetail }) {
   return (
     <section aria-label="Jobs">
       <header className="section-head">
         <h2>Jobs</h2>
       </header>
-      <div className="panel table-scroll">
-        {node.parts.length === 0 ? (
-          <p className="nothing">It has taken part in no job.</p>
-        ) : (
-          <table className="data-table wide" data-testid="node-jobs">
-            <thead>
-              <tr>
-                <th scope="col">Job</th>
-                {["Reports", "Last report", "Up", "Down", "Failures"].map((title) => (
-                  <th key={title} scope="col" className="num">
-                    {title}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {node.parts.map((part) => (
-                <tr key={part.job}>
-                  <th scope="row">
-                    <Link href={jobPath(part.job)}>{visible(part.job)}</Link> {part.here && <span className="badge part">takes part</span>}
-                    {part.left_out && <span className="sub">takes no part: {visible(part.left_out)}</span>}
-                  </th>
-                  <td className="num">{count(part.reports)}</td>
-                  <td className="num">{part.reported_at === null ? UNKNOWN : <Moment at={part.reported_at} />}</td>
-                  <td className="num">{bytes(part.up_bytes)}</td>
-                  <td className="num">{bytes(part.down_bytes)}</td>
-                  <td className={part.failures > 0 ? "num bad" : "num"}>{count(part.failures)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        )}
+      <div className="panel">
+        <Table
+          className="table-wide"
+          columns={JOB_COLUMNS}
+          rows={node.parts}
+          rowKey={({ job }) => job}
+          empty="No jobs yet"
+          scroll={{}}
+          testId="node-jobs"
+        />
       </div>
     </section>
   );
 }
 
-function Reports({ name }: { name: string }) {
-  const question = useInfiniteQuery(reportsQuery(name));
-  const { data, hasNextPage, fetchNextPage, isFetchingNextPage } = question;
-  const rows = data?.pages.flatMap(({ reports }) => reports) ?? [];
+const lossOf = (row: ReportRow): number | undefined => {
+  const metrics = decodeMetrics(row.metrics);
+  return metrics["train/loss"] ?? pickMetric("loss", metrics);
+};
+
+const REPORT_COLUMNS: Column<ReportRow>[] = [
+  { title: "Time", rowHeader: false, cell: ({ at }) => <Timestamp at={at} /> },
+  {
+    title: "Job",
+    cell: ({ job, node }) => (
+      <Link href={`${jobPath(job)}?view=clients&client=${encodeURIComponent(node)}`}>{escapeHidden(job)}</Link>
+    ),
+  },
+  { title: "Version", numeric: true, cell: ({ round, version }) => round ?? version },
+  {
+    title: "Loss",
+    numeric: true,
+    isBad: (row) => !Number.isFinite(lossOf(row) ?? 0),
+    cell: (row) => formatNumber(lossOf(row)),
+  },
+  {
+    title: "Accuracy",
+    numeric: true,
+    cell: (row) => formatReportMetric("eval/accuracy", pickMetric("accuracy", decodeMetrics(row.metrics))),
+  },
+  { title: "Duration", numeric: true, cell: ({ seconds }) => formatReportMetric("seconds", seconds) },
+  { title: "Training", numeric: true, cell: ({ phases }) => formatReportMetric("train_s", phases.train_s) },
+  { title: "Staleness", numeric: true, cell: ({ staleness }) => formatCount(staleness) },
+];
+
+function ReportsTable({ name }: { name: string }) {
+  const query = useInfiniteQuery(reportsQuery(name));
+  const { data, hasNextPage, fetchNextPage, isFetchingNextPage } = query;
   return (
     <section aria-label="Reports">
       <header className="section-head">
         <h2>Reports</h2>
       </header>
-      <div className="panel table-scroll node-reports" tabIndex={0} role="region" aria-label="Reports, newest first">
-        {data === undefined ? (
-          <Unanswered question={question} />
-        ) : rows.length === 0 ? (
-          <p className="nothing">None of its reports has counted yet.</p>
-        ) : (
-          <table className="data-table wide" data-testid="node-reports">
-            <thead>
-              <tr>
-                <th scope="col">When</th>
-                <th scope="col">Job</th>
-                {["Version", "Loss", "Accuracy", "Took", "Trained", "Behind"].map((title) => (
-                  <th key={title} scope="col" className="num">
-                    {title}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((row) => (
-                <ReportLine key={row.id} row={row} />
-              ))}
-            </tbody>
-          </table>
-        )}
+      <div className="panel">
+        <Table
+          className="table-wide"
+          columns={REPORT_COLUMNS}
+          rows={data?.pages.flatMap(({ reports }) => reports) ?? []}
+          rowKey={({ id }) => id}
+          query={query}
+          empty="No accepted reports yet"
+          scroll={{ className: "node-reports", label: "Reports, newest first" }}
+          testId="node-reports"
+        />
         {hasNextPage && (
           <button type="button" className="quiet-button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>
-            Older reports
+            Show older
           </button>
         )}
       </div>
@@ -200,59 +223,36 @@ function Reports({ name }: { name: string }) {
   );
 }
 
-function ReportLine({ row }: { row: ReportRow }) {
-  const metrics = reviveMetrics(row.metrics);
-  const loss = metrics["train/loss"] ?? pick("loss", metrics);
-  const accuracy = pick("accuracy", metrics);
+function NodeInfo({ node }: { node: NodeDetail }) {
   return (
-    <tr>
-      <td>
-        <Moment at={row.at} />
-      </td>
-      <td>
-        <Link href={`${jobPath(row.job)}?view=clients&client=${encodeURIComponent(row.node)}`}>{visible(row.job)}</Link>
-      </td>
-      <td className="num">{row.round ?? row.version}</td>
-      <td className={loss !== undefined && !Number.isFinite(loss) ? "num bad" : "num"}>{figure(loss)}</td>
-      <td className="num">{write("eval/accuracy", accuracy)}</td>
-      <td className="num">{write("seconds", row.seconds)}</td>
-      <td className="num">{write("train_s", row.phases.train_s)}</td>
-      <td className="num">{count(row.staleness)}</td>
-    </tr>
-  );
-}
-
-/** Its own words: text, whatever they are. */
-function Info({ node }: { node: NodeDetail }) {
-  return (
-    <section aria-label="What it says of itself" data-testid="node-info">
+    <section aria-label="Node info" data-testid="node-info">
       <header className="section-head">
-        <h2>What it says of itself</h2>
+        <h2>Node info</h2>
       </header>
       {Object.keys(node.info).length === 0 ? (
-        <p className="panel nothing">Nothing.</p>
+        <p className="panel nothing">No info</p>
       ) : (
-        <Pairs of={node.info} className="node-info" />
+        <KeyValueList values={node.info} className="node-info" />
       )}
     </section>
   );
 }
 
-function History({ notes }: { notes: (Note & { job: string })[] }) {
+function ConnectionHistory({ events }: { events: (JobEvent & { job: string })[] }) {
   return (
-    <section aria-label="Came and went" data-testid="node-history">
+    <section aria-label="Connection history" data-testid="node-history">
       <header className="section-head">
-        <h2>Came and went</h2>
+        <h2>Connection history</h2>
       </header>
-      {notes.length === 0 && <p className="panel nothing">It has not taken part in a job yet.</p>}
-      <ol className="panel node-history" hidden={notes.length === 0}>
-        {notes.map((note) => (
-          <li key={note.id}>
-            <Icon name={note.kind} />
+      {events.length === 0 && <p className="panel nothing">No events yet</p>}
+      <ol className="panel node-history" hidden={events.length === 0}>
+        {events.map((event) => (
+          <li key={event.id}>
+            <Icon name={event.kind} />
             <span>
-              <bdi>{visible(note.text)}</bdi> <small className="faint">{visible(note.job)}</small>
+              <bdi>{escapeHidden(event.text)}</bdi> <small className="faint">{escapeHidden(event.job)}</small>
             </span>
-            <Moment at={note.at} />
+            <Timestamp at={event.at} />
           </li>
         ))}
       </ol>

@@ -1,38 +1,49 @@
-/** What the pages of nodes ask. The stream tells of the nodes of jobs only, so these are asked again. */
+/** Queries about one node. No event reports nodes outside of jobs, so they are refetched. */
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
-import { UNTOLD } from "../live/untold";
+import { FAILURES_MAX, mergeNodeFailures } from "../live/merge";
+import { liveQuery } from "../queries/liveQuery";
 
-const AGAIN_MS = 5000;
-const REPORTS = 100;
+const INTERVAL_MS = 5000;
+const SYSTEM_INTERVAL_MS = 15_000;
+const REPORTS_PER_PAGE = 100;
 
 export const nodeQuery = (node: string) =>
   queryOptions({
     queryKey: ["node", node],
-    meta: UNTOLD,
     queryFn: async () => unwrap(api.GET("/api/v1/nodes/{node}", { params: { path: { node } } })),
-    refetchInterval: AGAIN_MS,
+    refetchInterval: INTERVAL_MS,
   });
 
-const SYSTEM_AGAIN_MS = 15_000;
-
+/** System metrics of the last `seconds`. */
 export const systemQuery = (node: string, seconds: number) =>
   queryOptions({
     queryKey: ["system metrics", node, seconds],
     queryFn: async () =>
       unwrap(api.GET("/api/v1/nodes/{node}/system-metrics", { params: { path: { node }, query: { seconds } } })),
-    refetchInterval: SYSTEM_AGAIN_MS,
+    refetchInterval: SYSTEM_INTERVAL_MS,
   });
 
+/** Reports, newest first. */
 export const reportsQuery = (node: string) =>
   infiniteQueryOptions({
     queryKey: ["node reports", node],
-    meta: UNTOLD,
     initialPageParam: undefined as number | undefined,
     queryFn: async ({ pageParam: before }) => {
-      const query = { limit: REPORTS, ...(before === undefined ? {} : { before }) };
+      const query = { limit: REPORTS_PER_PAGE, ...(before === undefined ? {} : { before }) };
       return unwrap(api.GET("/api/v1/nodes/{node}/reports", { params: { path: { node }, query } }));
     },
     getNextPageParam: ({ next }) => next ?? undefined,
-    refetchInterval: AGAIN_MS,
+    refetchInterval: INTERVAL_MS,
   });
+
+/** The newest failures of a node, newest first. */
+export const nodeFailuresQuery = (node: string) =>
+  liveQuery(
+    ["node failures", node],
+    async () => {
+      const params = { query: { node, limit: FAILURES_MAX } };
+      return (await unwrap(api.GET("/api/v1/failures", { params }))).failures;
+    },
+    mergeNodeFailures(node),
+  );

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { linePath, newest, systemCharts, type SystemHistory } from "./system";
+import { linePath, latestValue, systemCharts, type SystemHistory } from "./systemCharts";
 
 const history = (series: SystemHistory["series"]): SystemHistory => ({ node: "n0", at: [], series });
 
@@ -26,8 +26,8 @@ test("nothing but zeros has a chart too", () => {
 });
 
 test("the newest value is the last that was measured", () => {
-  expect(newest([1, 2, null])).toBe(2);
-  expect(newest([null])).toBeNull();
+  expect(latestValue([1, 2, null])).toBe(2);
+  expect(latestValue([null])).toBeNull();
 });
 
 test("a line follows the time and breaks where nothing was measured", () => {

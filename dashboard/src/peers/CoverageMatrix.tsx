@@ -2,9 +2,10 @@ import { useMemo, useState, type PointerEvent } from "react";
 import type { Peer } from "../api/types";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
-import { count, percent, UNKNOWN } from "../format/number";
-import { visible } from "../format/text";
-import { coverage, paths, share, type Coverage } from "./coverage";
+import { formatCount, formatPercent, UNKNOWN } from "../format/number";
+import { escapeHidden } from "../format/text";
+import { Table, type Column } from "../ui/Table";
+import { coverage, levelPaths, share, type Coverage } from "./coverage";
 
 const HEIGHT = 168;
 const CELL = 10;
@@ -15,26 +16,26 @@ interface Cell {
   column: number;
 }
 
-/** Whose rounds each model holds: a row for each model, a column for each node whose rounds they are. */
+/** Matrix of the local rounds that each model contains: a row per model, a column per node that made the rounds. */
 export function CoverageMatrix({ peers }: { peers: Peer[] }) {
-  const found = useMemo(() => coverage(peers), [peers]);
-  const drawn = useMemo(() => paths(found, CELL, GAP), [found]);
+  const matrix = useMemo(() => coverage(peers), [peers]);
+  const paths = useMemo(() => levelPaths(matrix, CELL, GAP), [matrix]);
   const [cell, setCell] = useState<Cell | null>(null);
-  const side = found.names.length * CELL;
-  const worked = found.rounds.some((rounds) => rounds > 0);
-  const point = (event: PointerEvent<SVGSVGElement>) => {
+  const side = matrix.names.length * CELL;
+  const hasRounds = matrix.rounds.some((rounds) => rounds > 0);
+  const handleMove = (event: PointerEvent<SVGSVGElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
-    const place = (at: number) => Math.min(found.names.length - 1, Math.max(0, Math.floor(at * found.names.length)));
-    setCell({ row: place((event.clientY - box.top) / box.height), column: place((event.clientX - box.left) / box.width) });
+    const indexAt = (at: number) => Math.min(matrix.names.length - 1, Math.max(0, Math.floor(at * matrix.names.length)));
+    setCell({ row: indexAt((event.clientY - box.top) / box.height), column: indexAt((event.clientX - box.left) / box.width) });
   };
   return (
     <ChartFrame
-      title="Whose rounds each model holds"
+      title="Update coverage by model"
       testId="coverage"
-      label={describe(found)}
+      label={describe(matrix)}
       height={HEIGHT}
-      empty={worked ? null : "No node has trained away from the server yet."}
-      readout={cell !== null && cell.row < found.names.length ? words(found, cell) : <Scale />}
+      empty={hasRounds ? null : "No node has trained in gossip mode yet."}
+      legend={cell !== null && cell.row < matrix.names.length ? describeCell(matrix, cell) : <Scale />}
       plot={
         <div className="coverage-place">
           <span className="coverage-axis">rounds of →</span>
@@ -43,21 +44,21 @@ export function CoverageMatrix({ peers }: { peers: Peer[] }) {
             className="coverage"
             viewBox={`0 0 ${side} ${side}`}
             aria-hidden="true"
-            onPointerMove={point}
+            onPointerMove={handleMove}
             onPointerLeave={() => setCell(null)}
           >
             <rect width={side} height={side} className="coverage-none" />
-            {drawn.map((path, level) => (
+            {paths.map((path, level) => (
               <path key={level} d={path} className={`coverage-${level}`} />
             ))}
           </svg>
         </div>
       }
-      table={() => <CoverageTable coverage={found} />}
+      table={() => <CoverageTable coverage={matrix} />}
       csv={() =>
         toCsv(
-          ["model of", ...found.names],
-          found.names.map((name, row) => [name, ...found.names.map((_, column) => share(found, row, column))]),
+          ["model of", ...matrix.names],
+          matrix.names.map((name, row) => [name, ...matrix.names.map((_, column) => share(matrix, row, column))]),
         )
       }
     />
@@ -67,59 +68,42 @@ export function CoverageMatrix({ peers }: { peers: Peer[] }) {
 function Scale() {
   return (
     <>
-      {["under ¼", "¼", "½", "¾", "all"].map((word, level) => (
-        <span key={word} className="readout-item">
+      {["under ¼", "¼", "½", "¾", "all"].map((label, level) => (
+        <span key={label} className="readout-item">
           <i className={`swatch block coverage-${level}`} />
-          {word}
+          {label}
         </span>
       ))}
     </>
   );
 }
 
-function words({ names, rounds, held }: Coverage, { row, column }: Cell): string {
-  const [whose, of] = [visible(names[row] ?? ""), visible(names[column] ?? "")];
-  return `${whose} holds ${count(held[row]?.[column] ?? 0)} of ${count(rounds[column] ?? 0)} rounds of ${of}`;
+function describeCell({ names, rounds, held }: Coverage, { row, column }: Cell): string {
+  const [model, node] = [escapeHidden(names[row] ?? ""), escapeHidden(names[column] ?? "")];
+  return `model of ${model}: ${formatCount(held[row]?.[column] ?? 0)} of ${formatCount(rounds[column] ?? 0)} rounds of ${node}`;
 }
 
-function describe(found: Coverage): string {
-  const means = found.names.map((name, row): [string, number] => {
-    const parts = found.names.map((_, column) => share(found, row, column)).filter((part) => part !== null);
-    return [name, parts.reduce((sum, part) => sum + part, 0) / Math.max(1, parts.length)];
+function describe(matrix: Coverage): string {
+  const means = matrix.names.map((name, row): [string, number] => {
+    const shares = matrix.names.map((_, column) => share(matrix, row, column)).filter((one) => one !== null);
+    return [name, shares.reduce((sum, one) => sum + one, 0) / Math.max(1, shares.length)];
   });
-  const [least, mean] = means.sort(([, a], [, b]) => a - b)[0] ?? ["", 1];
-  return `Whose rounds each of ${found.names.length} models holds; ${visible(least)} holds the least, ${percent(mean, 0)}`;
+  const [name, least] = means.sort(([, a], [, b]) => a - b)[0] ?? ["", 1];
+  return `Update coverage of ${matrix.names.length} models; the model of ${escapeHidden(name)} covers the least, ${formatPercent(least, 0)}`;
 }
 
-function CoverageTable({ coverage }: { coverage: Coverage }) {
-  const { names } = coverage;
-  return (
-    <table className="data-table">
-      <thead>
-        <tr>
-          <th scope="col">Model of</th>
-          {names.map((name) => (
-            <th key={name} scope="col" className="num">
-              {visible(name)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {names.map((name, row) => (
-          <tr key={name}>
-            <th scope="row">{visible(name)}</th>
-            {names.map((other, column) => {
-              const part = share(coverage, row, column);
-              return (
-                <td key={other} className="num">
-                  {part === null ? UNKNOWN : percent(part, 0)}
-                </td>
-              );
-            })}
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
+function CoverageTable({ coverage: matrix }: { coverage: Coverage }) {
+  const columns: Column<number>[] = [
+    { title: "Model of", cell: (row) => escapeHidden(matrix.names[row] ?? "") },
+    ...matrix.names.map((name, column): Column<number> => ({
+      title: `rounds of ${name}`,
+      heading: escapeHidden(name),
+      numeric: true,
+      cell: (row) => {
+        const part = share(matrix, row, column);
+        return part === null ? UNKNOWN : formatPercent(part, 0);
+      },
+    })),
+  ];
+  return <Table columns={columns} rows={matrix.names.map((_, row) => row)} rowKey={(row) => row} />;
 }

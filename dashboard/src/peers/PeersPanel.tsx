@@ -1,84 +1,80 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef } from "react";
-import { kindsQuery, peersQuery } from "../api/queries";
 import type { Job, JobNode, JobPeers, Peer } from "../api/types";
-import { useZoom } from "../charts/zoom";
-import { bytes, count, plural, UNKNOWN } from "../format/number";
-import { Stat } from "../job/Headline";
-import { hasGossiped } from "../job/moves";
-import { hasEnded } from "../jobs/order";
+import { useZoom } from "../charts/useZoom";
+import { hasEnded } from "../domain/job";
+import { hasGossiped } from "../domain/modes";
+import { formatBytes, formatCount, plural, UNKNOWN } from "../format/number";
 import { useNow } from "../live/useNow";
-import { Unanswered } from "../ui/Unanswered";
+import { peersQuery, trafficByKindQuery } from "../queries/jobs";
+import { QueryStatus } from "../ui/QueryStatus";
+import { Stat } from "../ui/Stat";
 import { CoverageMatrix } from "./CoverageMatrix";
-import { graph, type Graph } from "./graph";
-import { HistoryChart, MEASURES, SYNC } from "./HistoryChart";
+import { PEER_METRICS, PeerMetricChart, SYNC } from "./PeerMetricChart";
 import { PeersTable } from "./PeersTable";
-import { Refusals } from "./Refusals";
-import { isOut, silent } from "./standing";
-import { traded, withServer } from "./tally";
+import { exchangeTotals, serverBytes } from "./peerStats";
+import { isGossiping, silentPeers } from "./peerStatus";
+import { RejectedMessages } from "./RejectedMessages";
 import { Topology } from "./Topology";
+import { topologyGraph, type TopologyGraph } from "./topologyGraph";
 import "../styles/peers.css";
 
-const NONE: never[] = [];
-const FIGURES = ["accuracy", "loss", "consensus", "residual", "coverage"] as const;
-/** What was measured of models comes first, and only where it was. */
-const MEASURED = ["accuracy", "loss"] as const;
-const CURVES = ["consensus", "residual", "coverage"] as const;
+const EMPTY: never[] = [];
+const METRICS = ["accuracy", "loss", "consensus", "residual", "coverage"] as const;
+/** Metrics whose charts are shown only if peers have reported them. */
+const OPTIONAL: ReadonlySet<string> = new Set(["accuracy", "loss"]);
 
 interface Props {
   job: Job;
   nodes: JobNode[];
 }
 
-/** A job's nodes as each other's peers. */
+/** Panel of a job that may gossip: topology, peer metrics, rejected messages, peers. */
 export function PeersPanel({ job, nodes }: Props) {
-  const question = useQuery(peersQuery(job.name));
-  const { data } = question;
+  const query = useQuery(peersQuery(job.name));
   const clock = useNow();
-  const now = hasEnded(job) ? null : clock;
-  if (data === undefined) return <Unanswered question={question} />;
-  return <Known job={job} nodes={nodes} view={data} now={now} />;
+  if (query.data === undefined) return <QueryStatus query={query} />;
+  return <PeersView job={job} nodes={nodes} view={query.data} now={hasEnded(job) ? null : clock} />;
 }
 
-/** The nodes of a job that its server never leaves. */
+/** Topology of a job that never gossips. */
 export function ServerPanel({ job, nodes }: Props) {
   const clock = useNow();
   const now = hasEnded(job) ? null : clock;
-  const { data: traffic = NONE } = useQuery(kindsQuery(job));
-  const served = useMemo(() => withServer(traffic), [traffic]);
-  const drawn = useGraph(nodes, NONE, served, now);
+  const graph = useGraph(job, nodes, EMPTY, now);
   if (nodes.length === 0) return null;
   return (
     <div className="panel">
-      <Topology job={job} graph={drawn} now={now} />
+      <Topology job={job} graph={graph} now={now} />
     </div>
   );
 }
 
-function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number | null }) {
-  const { data: traffic = NONE } = useQuery(kindsQuery(job));
-  const served = useMemo(() => withServer(traffic), [traffic]);
+function PeersView({ job, nodes, view, now }: Props & { view: JobPeers; now: number | null }) {
   const zoom = useZoom("zoom.peers", SYNC);
-  const drawn = useGraph(nodes, view.peers, served, now);
-  const told = view.peers.some((peer) => peer.told_at !== null);
-  const been = view.history.length > 0 || drawn.nodes.some(({ standing }) => isOut(standing));
+  const graph = useGraph(job, nodes, view.peers, now);
+  const hasHistory = view.history.length > 0 || graph.nodes.some(({ status }) => isGossiping(status));
+  const hasReports = view.peers.some((peer) => peer.reported_at !== null) && (hasHistory || hasGossiped(job));
+  const hasValues = (metric: (typeof METRICS)[number]) => view.history.some((point) => (point[metric] ?? null) !== null);
   return (
     <section className="peers" aria-label="Peers" data-testid="peers">
-      {been && (
-        <div className="toolbar">
-          <h2>Peers</h2>
-        </div>
+      {hasHistory && (
+        <>
+          <div className="toolbar">
+            <h2>Peers</h2>
+          </div>
+          <Figures view={view} graph={graph} />
+        </>
       )}
-      {been && <Figures view={view} graph={drawn} />}
       <div className="panel">
-        <Topology job={job} graph={drawn} now={now} />
+        <Topology job={job} graph={graph} now={now} />
       </div>
       {view.peers.length === 0 && !hasEnded(job) && <NoPeers />}
-      {been && (
+      {hasHistory && (
         <div className="pair">
-          {[...MEASURED.filter((what) => view.history.some((point) => (point[what] ?? null) !== null)), ...CURVES].map((what) => (
-            <div key={what} className="panel">
-              <HistoryChart what={what} history={view.history} zoom={zoom} />
+          {METRICS.filter((metric) => !OPTIONAL.has(metric) || hasValues(metric)).map((metric) => (
+            <div key={metric} className="panel">
+              <PeerMetricChart metric={metric} history={view.history} zoom={zoom} />
             </div>
           ))}
           <div className="panel">
@@ -86,42 +82,44 @@ function Known({ job, nodes, view, now }: Props & { view: JobPeers; now: number 
           </div>
         </div>
       )}
-      {told && (been || hasGossiped(job)) && <Refusals peers={view.peers} />}
-      {told && (been || hasGossiped(job)) && <PeersTable nodes={drawn.nodes} now={now} />}
+      {hasReports && <RejectedMessages peers={view.peers} />}
+      {hasReports && <PeersTable nodes={graph.nodes} now={now} />}
     </section>
   );
 }
 
-/** The same graph until somebody tells something new, or falls silent. */
-function useGraph(nodes: JobNode[], peers: Peer[], served: Map<string, number>, now: number | null): Graph {
-  const missing = silent(peers, now);
+/** Return the same graph until a peer reports something new or stops reporting. */
+function useGraph(job: Job, nodes: JobNode[], peers: Peer[], now: number | null): TopologyGraph {
+  const { data: traffic = EMPTY } = useQuery(trafficByKindQuery(job));
+  const bytes = useMemo(() => serverBytes(traffic), [traffic]);
+  const silent = silentPeers(peers, now);
   const clock = useRef(now);
   clock.current = now;
-  return useMemo(() => (void missing, graph(nodes, peers, served, clock.current)), [nodes, peers, served, missing]);
+  return useMemo(() => (void silent, topologyGraph(nodes, peers, bytes, clock.current)), [nodes, peers, bytes, silent]);
 }
 
-function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: Graph }) {
+function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: TopologyGraph }) {
   const { now, peers } = view;
-  const out = nodes.filter(({ standing }) => isOut(standing)).length;
-  const sums = peers.map(traded);
-  const sent = sums.reduce((sum, one) => sum + one.sent, 0);
-  const received = sums.reduce((sum, one) => sum + one.received, 0);
+  const gossiping = nodes.filter(({ status }) => isGossiping(status)).length;
+  const totals = peers.map(exchangeTotals);
+  const sent = totals.reduce((sum, one) => sum + one.sent, 0);
+  const received = totals.reduce((sum, one) => sum + one.received, 0);
   return (
     <dl className="panel peer-figures">
-      <Stat name="Carry on" more={out === 0 ? "all are at the server" : `of ${plural(nodes.length, "node")}`}>
-        <span className="stat-value" data-testid="peers-out">
-          {count(out)}
+      <Stat name="In gossip mode" more={gossiping === 0 ? "all in server mode" : `of ${plural(nodes.length, "node")}`}>
+        <span className="stat-value" data-testid="peers-gossiping">
+          {formatCount(gossiping)}
         </span>
       </Stat>
-      {FIGURES.map((what) => (
-        <Stat key={what} name={MEASURES[what].title} more={MEASURES[what].means}>
-          <span className="stat-value" data-testid={`peers-${what}`}>
-            {(now?.[what] ?? null) === null ? UNKNOWN : MEASURES[what].write(now?.[what])}
+      {METRICS.map((metric) => (
+        <Stat key={metric} name={PEER_METRICS[metric].title} more={PEER_METRICS[metric].meaning}>
+          <span className="stat-value" data-testid={`peers-${metric}`}>
+            {(now?.[metric] ?? null) === null ? UNKNOWN : PEER_METRICS[metric].format(now?.[metric])}
           </span>
         </Stat>
       ))}
-      <Stat name="Bytes among peers" more={`sent; ${bytes(received)} received`}>
-        <span className="stat-value">{bytes(sent)}</span>
+      <Stat name="Bytes between peers" more={`sent; ${formatBytes(received)} received`}>
+        <span className="stat-value">{formatBytes(sent)}</span>
       </Stat>
     </dl>
   );
@@ -130,7 +128,7 @@ function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: Graph }) {
 function NoPeers() {
   return (
     <p className="panel nothing">
-      No node can carry on with others yet: none has said where its peers reach it. A node does with{" "}
+      No node can gossip yet, because none has an address for peers. Start nodes with{" "}
       <code>shoal join URL --peer-listen HOST:PORT</code>
     </p>
   );

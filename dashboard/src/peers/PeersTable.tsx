@@ -1,14 +1,15 @@
 import { useMemo } from "react";
 import type { Peer } from "../api/types";
-import { pick } from "../format/metric";
-import { bytes, count, figure, percent, UNKNOWN } from "../format/number";
-import { visible } from "../format/text";
-import { ago } from "../format/time";
+import { pickMetric } from "../domain/metrics";
+import { formatBytes, formatCount, formatNumber, formatPercent, UNKNOWN } from "../format/number";
+import { escapeHidden } from "../format/text";
+import { formatAgo } from "../format/time";
 import { Icon } from "../ui/Icon";
-import type { GraphNode } from "./graph";
-import { LOOKS, type Standing } from "./standing";
-import { allowance, sight, traded, type Traded } from "./tally";
-import { Moment } from "../ui/Moment";
+import { Table, type Column } from "../ui/Table";
+import { Timestamp } from "../ui/Timestamp";
+import { countAlive, describeBudget, exchangeTotals } from "./peerStats";
+import { STATUS_STYLES, type PeerStatus } from "./peerStatus";
+import type { GraphNode } from "./topologyGraph";
 
 interface Props {
   nodes: GraphNode[];
@@ -16,121 +17,112 @@ interface Props {
   now: number | null;
 }
 
-const COLUMNS = ["Peer", "Mode", "Round", "Loss", "Accuracy", "Holds", "Sees", "Exchanges", "Sent", "Received", "Refused", "Heard"];
-const WORDY = 2;
-
-/** Each node as a peer: its mode, what its model holds, what it has sent and received, what it has refused. */
+/** Table of the nodes as peers: mode, exchanges, traffic, rejections. */
 export function PeersTable({ nodes, now }: Props) {
-  const rows = useMemo(() => nodes.map((node) => ({ ...node, sums: node.peer && traded(node.peer) })), [nodes]);
-  const most = Math.max(1, ...rows.flatMap(({ sums }) => (sums ? [sums.sent, sums.received] : [])));
+  const columns = useMemo(() => buildColumns(nodes, now), [nodes, now]);
   return (
-    <div className="panel peers-scroll" tabIndex={0} role="region" aria-label="Nodes as peers">
-      <table className="nodes-table peers-table" role="table" data-testid="peers-table">
-        <thead role="rowgroup">
-          <tr role="row">
-            {COLUMNS.map((title, index) => (
-              <th key={title} role="columnheader" scope="col" className={index < WORDY ? undefined : "num"}>
-                {title}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody role="rowgroup">
-          {rows.map(({ name, peer, standing, sums }) => (
-            <tr key={name} role="row" data-testid={`peer-row-${name}`} data-standing={standing}>
-              <th role="rowheader" scope="row" className="node-cell-name">
-                <bdi title={visible(name)}>{visible(name)}</bdi>
-                <span className="sub">{place(peer)}</span>
-              </th>
-              <Mode standing={standing} peer={peer} />
-              <Cells peer={peer} sums={sums} most={most} now={now} />
-            </tr>
-          ))}
-        </tbody>
-      </table>
+    <div className="panel">
+      <Table
+        layout="cards"
+        className="peers-table"
+        columns={columns}
+        rows={nodes}
+        rowKey={({ name }) => name}
+        rowAttributes={({ name, status }) => ({ "data-testid": `peer-row-${name}`, "data-status": status })}
+        scroll={{ className: "peers-scroll", label: "Peers, as a table" }}
+        testId="peers-table"
+      />
     </div>
   );
 }
 
-function place(peer: Peer | undefined): string {
-  if (peer === undefined) return "takes no part in gossip";
-  return peer.inbound ? "" : "calls only";
+function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>[] {
+  const totals = nodes.flatMap(({ peer }) => (peer ? [exchangeTotals(peer)] : []));
+  const max = Math.max(1, ...totals.flatMap(({ sent, received }) => [sent, received]));
+  /** Return a column that is empty for peers that have not reported. */
+  const figure = (title: string, cell: Column<Peer>["cell"], isBad: (peer: Peer) => boolean = () => false): Column<GraphNode> => {
+    const reported = ({ peer }: GraphNode) => (peer !== undefined && peer.reported_at !== null ? peer : undefined);
+    return {
+      title,
+      numeric: true,
+      cell: (node, index) => {
+        const peer = reported(node);
+        return peer === undefined ? UNKNOWN : cell(peer, index);
+      },
+      isBad: (node) => {
+        const peer = reported(node);
+        return peer !== undefined && isBad(peer);
+      },
+    };
+  };
+  const lossOf = (peer: Peer) => pickMetric("loss", peer.metrics);
+  const rejectedBy = (peer: Peer) => [...peer.refused.values()].reduce((sum, count) => sum + count, 0);
+  return [
+    {
+      title: "Peer",
+      className: "node-cell-name",
+      cell: ({ name, peer }) => (
+        <>
+          <bdi title={escapeHidden(name)}>{escapeHidden(name)}</bdi>
+          <span className="sub">{connectivity(peer)}</span>
+        </>
+      ),
+    },
+    {
+      title: "Mode",
+      className: "node-cell-state",
+      unlabelled: true,
+      cell: ({ status, peer }) => <StatusCell status={status} peer={peer} />,
+    },
+    figure("Round", ({ round }) => (round === null ? UNKNOWN : formatCount(round))),
+    figure("Loss", (peer) => formatNumber(lossOf(peer)), (peer) => !Number.isFinite(lossOf(peer) ?? 0)),
+    figure("Accuracy", ({ metrics }) => formatPercent(pickMetric("accuracy", metrics))),
+    figure("Coverage", ({ coverage }) => formatPercent(coverage, 0)),
+    figure("Alive peers", (peer) => {
+      const { alive, others } = countAlive(peer);
+      return `${formatCount(alive)} of ${formatCount(others)}`;
+    }),
+    figure("Exchanges", (peer) => formatCount(exchangeTotals(peer).exchanges)),
+    figure("Sent", (peer) => <BytesBar value={exchangeTotals(peer).sent} max={max} direction="up" />),
+    figure("Received", (peer) => <BytesBar value={exchangeTotals(peer).received} max={max} direction="down" />),
+    figure("Rejected", (peer) => formatCount(rejectedBy(peer)), (peer) => rejectedBy(peer) > 0),
+    figure("Last report", ({ reported_at }) =>
+      now === null || reported_at === null ? UNKNOWN : formatAgo(Math.max(0, Math.round((now - reported_at) / 1000))),
+    ),
+  ];
 }
 
-function Mode({ standing, peer }: { standing: Standing; peer: Peer | undefined }) {
-  const { word, icon, means } = LOOKS[standing];
-  const left = peer === undefined ? null : allowance(peer);
-  return (
-    <td role="cell" className="node-cell-state">
-      <span className={`standing ${standing}`} title={means}>
-        <Icon name={icon} />
-        {word}
-      </span>
-      {peer !== undefined && peer.state === standing && peer.state_since !== null && (
-        <span className="sub peer-since">
-          since <Moment at={peer.state_since} />, term {count(peer.term ?? 0)}
-        </span>
-      )}
-      {left !== null && <span className="sub">{left}</span>}
-    </td>
-  );
+function connectivity(peer: Peer | undefined): string {
+  if (peer === undefined) return "no gossip";
+  return peer.inbound ? "" : "outbound only";
 }
 
-interface CellsProps {
-  peer: Peer | undefined;
-  sums: Traded | undefined;
-  most: number;
-  now: number | null;
-}
-
-/** What only a peer that has told something has. */
-function Cells({ peer, sums, most, now }: CellsProps) {
-  if (peer === undefined || sums === undefined || peer.told_at === null) {
-    return COLUMNS.slice(WORDY).map((title) => (
-      <td key={title} role="cell" className="num" data-label={title}>
-        {UNKNOWN}
-      </td>
-    ));
-  }
-  const { alive, others } = sight(peer);
-  const refused = [...peer.refused.values()].reduce((sum, number) => sum + number, 0);
+function StatusCell({ status, peer }: { status: PeerStatus; peer: Peer | undefined }) {
+  const { label, icon, meaning } = STATUS_STYLES[status];
+  const budget = peer === undefined ? null : describeBudget(peer);
   return (
     <>
-      <Number title="Round">{peer.round === null ? UNKNOWN : count(peer.round)}</Number>
-      <Number title="Loss" bad={isBad(pick("loss", peer.metrics))}>
-        {figure(pick("loss", peer.metrics))}
-      </Number>
-      <Number title="Accuracy">{percent(pick("accuracy", peer.metrics))}</Number>
-      <Number title="Holds">{percent(peer.coverage, 0)}</Number>
-      <Number title="Sees">{`${count(alive)} of ${count(others)}`}</Number>
-      <Number title="Exchanges">{count(sums.exchanges)}</Number>
-      <Bytes title="Sent" value={sums.sent} most={most} way="up" />
-      <Bytes title="Received" value={sums.received} most={most} way="down" />
-      <Number title="Refused" bad={refused > 0}>
-        {count(refused)}
-      </Number>
-      <Number title="Heard">{now === null ? UNKNOWN : ago(Math.max(0, Math.round((now - peer.told_at) / 1000)))}</Number>
+      <span className={`peer-status ${status}`} title={meaning}>
+        <Icon name={icon} />
+        {label}
+      </span>
+      {peer !== undefined && peer.state === status && peer.state_since !== null && (
+        <span className="sub peer-since">
+          since <Timestamp at={peer.state_since} />, term {formatCount(peer.term ?? 0)}
+        </span>
+      )}
+      {budget !== null && <span className="sub">{budget}</span>}
     </>
   );
 }
 
-const isBad = (value: number | undefined) => value !== undefined && !isFinite(value);
-
-function Number({ title, bad, children }: { title: string; bad?: boolean; children: string }) {
+function BytesBar({ value, max, direction }: { value: number; max: number; direction: "up" | "down" }) {
   return (
-    <td role="cell" className={bad ? "num bad" : "num"} data-label={title}>
-      {children}
-    </td>
-  );
-}
-
-function Bytes({ title, value, most, way }: { title: string; value: number; most: number; way: "up" | "down" }) {
-  return (
-    <td role="cell" className="num" data-label={title}>
-      {bytes(value)}
+    <>
+      {formatBytes(value)}
       <span className="bytes-bar" aria-hidden="true">
-        <i className={way} style={{ width: `${(value / most) * 100}%` }} />
+        <i className={direction} style={{ width: `${(value / max) * 100}%` }} />
       </span>
-    </td>
+    </>
   );
 }

@@ -2,45 +2,56 @@ import { useEffect, useMemo, useState } from "react";
 import type { Job } from "../api/types";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
-import { bytes, count, plural, UNKNOWN } from "../format/number";
-import { visible } from "../format/text";
+import { formatBytes, formatCount, plural, UNKNOWN } from "../format/number";
+import { escapeHidden } from "../format/text";
 import { Icon } from "../ui/Icon";
-import { BUSY, flows, most, SERVER, type Flow, type Graph, type GraphEdge, type GraphNode, type Most } from "./graph";
-import { isOut, LOOKS, type Standing } from "./standing";
-import { traded } from "./tally";
+import { Table, type Column } from "../ui/Table";
+import { exchangeTotals } from "./peerStats";
+import { isGossiping, STATUS_STYLES, type PeerStatus } from "./peerStatus";
 import { TopologyDrawing } from "./TopologyDrawing";
+import {
+  ACTIVE_MS,
+  edgeActivity,
+  maxBytes,
+  SERVER,
+  type EdgeActivity,
+  type GraphEdge,
+  type GraphNode,
+  type MaxBytes,
+  type TopologyGraph,
+} from "./topologyGraph";
 
 interface Props {
   job: Job;
-  graph: Graph;
+  graph: TopologyGraph;
   /** This browser's clock (ms); null once the job has ended. */
   now: number | null;
 }
 
 const HEIGHT = 320;
 
-/** Who talks to whom: the server's star, or the exchanges of nodes that carry on among themselves. */
+/** Diagram of the connections: each node with the coordinator, or nodes with each other in gossip mode. */
 export function Topology({ job, graph, now }: Props) {
   const [pointed, setPointed] = useState<string | null>(null);
-  const busy = useBusy(graph.edges, now);
+  const active = useActiveEdges(graph.edges, now);
   const chosen = graph.nodes.find(({ name }) => name === pointed);
   return (
     <ChartFrame
-      title="Who talks to whom"
+      title="Topology"
       testId="topology"
       label={null}
       height={HEIGHT}
       empty={graph.nodes.length === 0 ? "No node has joined this job yet." : null}
-      readout={chosen === undefined ? summary(graph) : describe(chosen)}
+      legend={chosen === undefined ? summarize(graph) : describe(chosen)}
       plot={
         <>
           <TopologyDrawing
             graph={graph}
             mode={job.mode}
-            busy={busy}
+            active={active}
             pointed={pointed}
             onPoint={setPointed}
-            label={`Who talks to whom: ${summary(graph)}`}
+            label={`Topology: ${summarize(graph)}`}
             describe={describe}
           />
           <Legend nodes={graph.nodes} edges={graph.edges} />
@@ -50,113 +61,87 @@ export function Topology({ job, graph, now }: Props) {
       csv={() =>
         toCsv(
           ["from", "to", "bytes", "exchanges", "rtt_ms", "state"],
-          graph.edges.map((edge) => [
-            edge.from,
-            edge.to === SERVER ? "the coordinator" : edge.to,
-            edge.bytes,
-            edge.exchanges,
-            edge.rtt_ms,
-            edge.ghost ? "lost" : edge.state,
-          ]),
+          graph.edges.map((edge) => [edge.from, endOf(edge), edge.bytes, edge.exchanges, edge.rtt_ms, stateOf(edge)]),
         )
       }
     />
   );
 }
 
-/** The lines along which something has flowed a moment ago. */
-function useBusy(edges: GraphEdge[], now: number | null): ReadonlySet<string> {
-  const [known, setKnown] = useState<ReadonlyMap<string, Flow> | null>(null);
-  useEffect(() => setKnown((before) => flows(before, edges, Date.now())), [edges]);
-  const found = [...(known ?? [])].filter(([, { at }]) => now !== null && now - at < BUSY).map(([id]) => id);
+const endOf = ({ to }: GraphEdge): string => (to === SERVER ? "coordinator" : to);
+const stateOf = ({ unreachable, state }: GraphEdge): string | null => (unreachable ? "unreachable" : state);
+
+/** Return the ids of the edges whose bytes have increased a moment ago. */
+function useActiveEdges(edges: GraphEdge[], now: number | null): ReadonlySet<string> {
+  const [activity, setActivity] = useState<ReadonlyMap<string, EdgeActivity> | null>(null);
+  useEffect(() => setActivity((before) => edgeActivity(before, edges, Date.now())), [edges]);
+  const found = [...(activity ?? [])].filter(([, { at }]) => now !== null && now - at < ACTIVE_MS).map(([id]) => id);
   const joined = found.join("\n");
   return useMemo(() => new Set(joined === "" ? [] : joined.split("\n")), [joined]);
 }
 
-function summary({ nodes, edges }: Graph): string {
-  const out = nodes.filter(({ standing }) => isOut(standing)).length;
-  if (out === 0) {
-    // Only where nodes could go elsewhere is it worth saying that they are at the server.
-    const may = nodes.some(({ peer }) => peer !== undefined);
-    return `${plural(nodes.length, "node")} ${may ? "at the server" : "around the coordinator"}`;
+function summarize({ nodes, edges }: TopologyGraph): string {
+  const gossiping = nodes.filter(({ status }) => isGossiping(status)).length;
+  if (gossiping === 0) {
+    // The mode is worth mentioning only if nodes are able to gossip.
+    const canGossip = nodes.some(({ peer }) => peer !== undefined);
+    return `${plural(nodes.length, "node")}${canGossip ? " in server mode" : ""}`;
   }
   const pairs = edges.filter(({ to }) => to !== SERVER);
-  const moved = pairs.reduce((sum, edge) => sum + edge.bytes, 0);
-  return `${count(out)} of ${plural(nodes.length, "node")} among themselves · ${plural(pairs.length, "pair")} · ${bytes(moved)}`;
+  const bytes = pairs.reduce((sum, edge) => sum + edge.bytes, 0);
+  return `${formatCount(gossiping)} of ${plural(nodes.length, "node")} in gossip mode · ${plural(pairs.length, "pair")} · ${formatBytes(bytes)}`;
 }
 
-function describe({ name, standing, peer, bytes: served }: GraphNode): string {
-  const parts = [`${visible(name)}: ${LOOKS[standing].means}`];
-  if (isOut(standing) && peer !== undefined) {
-    const { exchanges, sent, received } = traded(peer);
-    parts.push(`round ${count(peer.round ?? 0)}`, plural(exchanges, "exchange"));
-    parts.push(`${bytes(sent)} sent, ${bytes(received)} received`);
+function describe({ name, status, peer, bytes }: GraphNode): string {
+  const parts = [`${escapeHidden(name)}: ${STATUS_STYLES[status].meaning}`];
+  if (isGossiping(status) && peer !== undefined) {
+    const { exchanges, sent, received } = exchangeTotals(peer);
+    parts.push(`round ${formatCount(peer.round ?? 0)}`, plural(exchanges, "exchange"));
+    parts.push(`${formatBytes(sent)} sent, ${formatBytes(received)} received`);
   } else {
-    parts.push(`${bytes(served)} to and from the coordinator`);
+    parts.push(`${formatBytes(bytes)} to and from the coordinator`);
   }
   return parts.join(" · ");
 }
 
-/** What the icons mean that are in the drawing, and what the lines mean. */
+/** Meaning of the icons in the drawing, and of the widths of the lines. */
 function Legend({ nodes, edges }: { nodes: GraphNode[]; edges: GraphEdge[] }) {
-  const standings = Object.keys(LOOKS) as Standing[];
-  const numbers = standings.map((standing): [Standing, number] => [
-    standing,
-    nodes.filter((node) => node.standing === standing).length,
+  const counts = (Object.keys(STATUS_STYLES) as PeerStatus[]).map((status): [PeerStatus, number] => [
+    status,
+    nodes.filter((node) => node.status === status).length,
   ]);
   return (
     <div className="topology-legend">
       <ul aria-label="States of the nodes">
-        {numbers
-          .filter(([, number]) => number > 0)
-          .map(([standing, number]) => (
-            <li key={standing} className={`standing ${standing}`} title={LOOKS[standing].means}>
-              <Icon name={LOOKS[standing].icon} />
-              {LOOKS[standing].word} <b>{count(number)}</b>
+        {counts
+          .filter(([, count]) => count > 0)
+          .map(([status, count]) => (
+            <li key={status} className={`peer-status ${status}`} title={STATUS_STYLES[status].meaning}>
+              <Icon name={STATUS_STYLES[status].icon} />
+              {STATUS_STYLES[status].label} <b>{formatCount(count)}</b>
             </li>
           ))}
       </ul>
-      <p className="sub">{scaleOf(most(edges))}</p>
+      <p className="sub">{describeWidths(maxBytes(edges))}</p>
     </div>
   );
 }
 
-function scaleOf({ server, peers }: Most): string {
-  const parts = [peers > 0 && `${bytes(peers)} among peers`, server > 0 && `${bytes(server)} to the server`];
-  const said = parts.filter(Boolean).join(", ");
-  return said === "" ? "" : `The wider a line, the more bytes: up to ${said}.`;
+function describeWidths({ server, peers }: MaxBytes): string {
+  const parts = [peers > 0 && `${formatBytes(peers)} between peers`, server > 0 && `${formatBytes(server)} to the server`];
+  const text = parts.filter(Boolean).join(", ");
+  return text === "" ? "" : `Line width: bytes, up to ${text}.`;
 }
 
-const COLUMNS = ["Between", "and", "Bytes", "Exchanges", "Round trip", "State"];
+const COLUMNS: Column<GraphEdge>[] = [
+  { title: "From", cell: ({ from }) => <bdi>{escapeHidden(from)}</bdi> },
+  { title: "To", cell: (edge) => <bdi>{escapeHidden(endOf(edge))}</bdi> },
+  { title: "Bytes", numeric: true, cell: ({ bytes }) => formatBytes(bytes) },
+  { title: "Exchanges", numeric: true, cell: ({ exchanges }) => (exchanges === null ? UNKNOWN : formatCount(exchanges)) },
+  { title: "Round trip", numeric: true, cell: ({ rtt_ms }) => (rtt_ms === null ? UNKNOWN : `${rtt_ms.toFixed(1)} ms`) },
+  { title: "State", cell: (edge) => stateOf(edge) ?? UNKNOWN },
+];
 
 function EdgeTable({ edges }: { edges: GraphEdge[] }) {
-  return (
-    <table className="data-table">
-      <thead>
-        <tr>
-          {COLUMNS.map((title, index) => (
-            <th key={title} scope="col" className={index > 1 && index < 5 ? "num" : undefined}>
-              {title}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {edges
-          .toSorted((a, b) => b.bytes - a.bytes)
-          .map((edge) => (
-            <tr key={edge.id}>
-              <th scope="row">
-                <bdi>{visible(edge.from)}</bdi>
-              </th>
-              <td>{edge.to === SERVER ? "the coordinator" : <bdi>{visible(edge.to)}</bdi>}</td>
-              <td className="num">{bytes(edge.bytes)}</td>
-              <td className="num">{edge.exchanges === null ? UNKNOWN : count(edge.exchanges)}</td>
-              <td className="num">{edge.rtt_ms === null ? UNKNOWN : `${edge.rtt_ms.toFixed(1)} ms`}</td>
-              <td>{edge.ghost ? "lost" : (edge.state ?? UNKNOWN)}</td>
-            </tr>
-          ))}
-      </tbody>
-    </table>
-  );
+  return <Table columns={COLUMNS} rows={edges.toSorted((a, b) => b.bytes - a.bytes)} rowKey={({ id }) => id} />;
 }

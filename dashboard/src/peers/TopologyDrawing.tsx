@@ -2,43 +2,43 @@ import { memo, useMemo, useRef, type CSSProperties, type KeyboardEvent } from "r
 import type { Job } from "../api/types";
 import { IconPath, type IconName } from "../ui/Icon";
 import { useWidth } from "../ui/useWidth";
-import { most, SERVER, width, type Graph, type GraphEdge, type GraphNode } from "./graph";
-import { bend, type Place } from "./layout";
-import { scene, type Label, type Scene } from "./scene";
-import { isGhost, LOOKS } from "./standing";
+import { curvedPath, type EllipsePoint } from "./ellipse";
+import { isUnreachable, STATUS_STYLES } from "./peerStatus";
+import { lineWidth, maxBytes, SERVER, type GraphEdge, type GraphNode, type TopologyGraph } from "./topologyGraph";
+import { layOutTopology, type Label, type TopologyLayout } from "./topologyLayout";
 
 interface Props {
-  graph: Graph;
+  graph: TopologyGraph;
   mode: Job["mode"];
-  busy: ReadonlySet<string>;
-  /** The node that is looked at; null: none. */
+  active: ReadonlySet<string>;
+  /** The node under the pointer or with the focus; null: none. */
   pointed: string | null;
   onPoint: (name: string | null) => void;
   label: string;
   describe: (node: GraphNode) => string;
 }
 
-/** The drawing, as wide as its place. */
+/** Drawing of the topology, as wide as its container. */
 export function TopologyDrawing(props: Props) {
-  const place = useRef<HTMLDivElement>(null);
-  const across = useWidth(place);
+  const container = useRef<HTMLDivElement>(null);
+  const width = useWidth(container);
   const names = props.graph.nodes.map(({ name }) => name).join("\n");
-  const laid = useMemo(() => scene(names.split("\n"), across), [names, across]);
-  return <div ref={place}>{across > 0 && <Drawing {...props} scene={laid} across={across} />}</div>;
+  const layout = useMemo(() => layOutTopology(names.split("\n"), width), [names, width]);
+  return <div ref={container}>{width > 0 && <Drawing {...props} layout={layout} width={width} />}</div>;
 }
 
 interface DrawingProps extends Props {
-  scene: Scene;
-  across: number;
+  layout: TopologyLayout;
+  width: number;
 }
 
-/** Nodes on a rim around the server; one Tab stop, arrows go from node to node. */
-function Drawing({ graph, scene, across, mode, busy, pointed, onPoint, label, describe }: DrawingProps) {
+/** Nodes on an ellipse around the server. The drawing is one tab stop; arrow keys move between nodes. */
+function Drawing({ graph, layout, width, mode, active, pointed, onPoint, label, describe }: DrawingProps) {
   const drawing = useRef<SVGSVGElement>(null);
   const names = graph.nodes.map(({ name }) => name);
   const stop = pointed !== null && names.includes(pointed) ? pointed : names[0];
   const step = (event: KeyboardEvent) => {
-    const next = after(event.key, names, stop);
+    const next = nextNode(event.key, names, stop);
     if (next === undefined) return;
     event.preventDefault();
     drawing.current?.querySelector<SVGGElement>(`[data-index="${names.indexOf(next)}"]`)?.focus();
@@ -47,24 +47,24 @@ function Drawing({ graph, scene, across, mode, busy, pointed, onPoint, label, de
     <svg
       ref={drawing}
       className="topology"
-      width={across}
-      height={scene.height}
-      viewBox={`0 0 ${across} ${scene.height}`}
+      width={width}
+      height={layout.height}
+      viewBox={`0 0 ${width} ${layout.height}`}
       role="listbox"
       aria-label={label}
       onKeyDown={step}
       onPointerLeave={() => onPoint(null)}
     >
-      <Lines graph={graph} scene={scene} busy={busy} pointed={pointed} />
-      <Server scene={scene} mode={mode} alone={graph.edges.every(({ to }) => to !== SERVER)} />
+      <Lines graph={graph} layout={layout} active={active} pointed={pointed} />
+      <Server layout={layout} mode={mode} alone={graph.edges.every(({ to }) => to !== SERVER)} />
       {graph.nodes.map((node, index) => (
         <Node
           key={node.name}
           index={index}
           node={node}
-          place={scene.places.get(node.name) as Place}
-          label={scene.labels.get(node.name) as Label}
-          scene={scene}
+          point={layout.points.get(node.name) as EllipsePoint}
+          label={layout.labels.get(node.name) as Label}
+          layout={layout}
           pointed={pointed}
           tabbed={node.name === stop}
           describe={describe}
@@ -75,7 +75,7 @@ function Drawing({ graph, scene, across, mode, busy, pointed, onPoint, label, de
   );
 }
 
-function after(key: string, names: string[], current: string | undefined): string | undefined {
+function nextNode(key: string, names: string[], current: string | undefined): string | undefined {
   const index = current === undefined ? -1 : names.indexOf(current);
   const forward = key === "ArrowRight" || key === "ArrowDown";
   if (forward || key === "ArrowLeft" || key === "ArrowUp") {
@@ -84,26 +84,26 @@ function after(key: string, names: string[], current: string | undefined): strin
   return key === "Home" ? names[0] : key === "End" ? names.at(-1) : undefined;
 }
 
-type LinesProps = Pick<DrawingProps, "graph" | "scene" | "busy" | "pointed">;
+type LinesProps = Pick<DrawingProps, "graph" | "layout" | "active" | "pointed">;
 
-const Lines = memo(function Lines({ graph, scene, busy, pointed }: LinesProps) {
-  const widest = most(graph.edges);
-  const [thin, thick] = scene.lines;
+const Lines = memo(function Lines({ graph, layout, active, pointed }: LinesProps) {
+  const max = maxBytes(graph.edges);
+  const [thin, thick] = layout.lines;
   return (
     <g aria-hidden="true" className="topology-lines" data-dense={graph.edges.length > 60 || undefined}>
       {graph.edges.map((edge) => {
         const toServer = edge.to === SERVER;
-        const full = toServer ? widest.server : widest.peers;
+        const full = toServer ? max.server : max.peers;
         const chosen = pointed === edge.from || pointed === edge.to;
         return (
           <path
             key={edge.id}
-            d={course(edge, scene)}
-            strokeWidth={width(edge.bytes, full, thin, thick).toFixed(2)}
+            d={edgePath(edge, layout)}
+            strokeWidth={lineWidth(edge.bytes, full, thin, thick).toFixed(2)}
             style={{ "--share": (edge.bytes / Math.max(1, full)).toFixed(3) } as CSSProperties}
             data-to={toServer ? "server" : "peer"}
-            data-ghost={edge.ghost || undefined}
-            data-busy={busy.has(edge.id) || undefined}
+            data-unreachable={edge.unreachable || undefined}
+            data-active={active.has(edge.id) || undefined}
             data-faded={(pointed !== null && !chosen) || undefined}
             data-chosen={chosen || undefined}
           />
@@ -113,28 +113,28 @@ const Lines = memo(function Lines({ graph, scene, busy, pointed }: LinesProps) {
   );
 });
 
-function course({ from, to }: GraphEdge, { places, oval }: Scene): string {
-  const p = places.get(from) as Place;
-  if (to === SERVER) return `M${p.x.toFixed(1)} ${p.y.toFixed(1)}L${oval.x} ${oval.y}`;
-  return bend(p, places.get(to) as Place, oval);
+function edgePath({ from, to }: GraphEdge, { points, ellipse }: TopologyLayout): string {
+  const p = points.get(from) as EllipsePoint;
+  if (to === SERVER) return `M${p.x.toFixed(1)} ${p.y.toFixed(1)}L${ellipse.x} ${ellipse.y}`;
+  return curvedPath(p, points.get(to) as EllipsePoint, ellipse);
 }
 
-const AT_THE_SERVER: Record<Job["mode"], string> = {
+const SERVER_LABELS: Record<Job["mode"], string> = {
   server: "coordinator",
-  away: "coordinator, looking on",
-  returning: "coordinator, taking back",
+  gossip: "coordinator (gossip)",
+  returning: "coordinator (returning)",
 };
 
-function Server({ scene, mode, alone }: { scene: Scene; mode: Job["mode"]; alone: boolean }) {
-  const { x, y } = scene.oval;
-  const half = 3.1 * AT_THE_SERVER[mode].length + 4; // lines pass behind the words
+function Server({ layout, mode, alone }: { layout: TopologyLayout; mode: Job["mode"]; alone: boolean }) {
+  const { x, y } = layout.ellipse;
+  const half = 3.1 * SERVER_LABELS[mode].length + 4; // lines pass behind the label
   return (
     <g aria-hidden="true" className="topology-server" data-mode={mode} data-alone={alone || undefined}>
-      <circle cx={x} cy={y} r={scene.centre} />
-      <Glyph icon="server" x={x} y={y} size={scene.centre * 1.05} />
-      <rect x={x - half} y={y + scene.centre + 3} width={2 * half} height={17} rx={5} />
-      <text x={x} y={y + scene.centre + 15} textAnchor="middle">
-        {AT_THE_SERVER[mode]}
+      <circle cx={x} cy={y} r={layout.centre} />
+      <Glyph icon="server" x={x} y={y} size={layout.centre * 1.05} />
+      <rect x={x - half} y={y + layout.centre + 3} width={2 * half} height={17} rx={5} />
+      <text x={x} y={y + layout.centre + 15} textAnchor="middle">
+        {SERVER_LABELS[mode]}
       </text>
     </g>
   );
@@ -143,25 +143,25 @@ function Server({ scene, mode, alone }: { scene: Scene; mode: Job["mode"]; alone
 interface NodeProps {
   index: number;
   node: GraphNode;
-  place: Place;
+  point: EllipsePoint;
   label: Label;
-  scene: Scene;
+  layout: TopologyLayout;
   pointed: string | null;
   tabbed: boolean;
   describe: (node: GraphNode) => string;
   onPoint: (name: string | null) => void;
 }
 
-function Node({ index, node, place, label, scene, pointed, tabbed, describe, onPoint }: NodeProps) {
-  const { name, standing } = node;
-  const turned = label.turn === 0 ? undefined : `rotate(${label.turn.toFixed(1)} ${label.x} ${label.y})`;
+function Node({ index, node, point, label, layout, pointed, tabbed, describe, onPoint }: NodeProps) {
+  const { name, status } = node;
+  const transform = label.turn === 0 ? undefined : `rotate(${label.turn.toFixed(1)} ${label.x} ${label.y})`;
   return (
     <g
       role="presentation"
-      className={`topology-node ${standing}`}
+      className={`topology-node ${status}`}
       data-testid={`topology-${name}`}
-      data-standing={standing}
-      data-ghost={isGhost(standing) || undefined}
+      data-status={status}
+      data-unreachable={isUnreachable(status) || undefined}
       data-chosen={pointed === name || undefined}
       data-faded={(pointed !== null && pointed !== name) || undefined}
       onPointerEnter={() => onPoint(name)}
@@ -175,17 +175,17 @@ function Node({ index, node, place, label, scene, pointed, tabbed, describe, onP
         onFocus={() => onPoint(name)}
         onBlur={() => onPoint(null)}
       >
-        <circle cx={place.x} cy={place.y} r={scene.radius} />
-        <Glyph icon={LOOKS[standing].icon} x={place.x} y={place.y} size={scene.radius * 1.2} />
+        <circle cx={point.x} cy={point.y} r={layout.radius} />
+        <Glyph icon={STATUS_STYLES[status].icon} x={point.x} y={point.y} size={layout.radius * 1.2} />
       </g>
       <text
         aria-hidden="true"
         x={label.x}
         y={label.y}
         textAnchor={label.anchor}
-        fontSize={scene.fontSize}
-        transform={turned}
-        dominantBaseline={turned === undefined ? undefined : "central"}
+        fontSize={layout.fontSize}
+        transform={transform}
+        dominantBaseline={transform === undefined ? undefined : "central"}
       >
         {label.text}
       </text>

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { peer } from "../test/make";
-import { coverage, LEVELS, level, paths, share } from "./coverage";
+import { peer } from "../test/factories";
+import { coverage, LEVELS, level, levelPaths, share } from "./coverage";
 
-const a = peer("a", { round: 4, seen: new Map([["a", 3], ["b", 5]]) });
-const b = peer("b", { round: 10, seen: new Map([["a", 2]]) });
+const a = peer("a", { round: 4, rounds_held: new Map([["a", 3], ["b", 5]]) });
+const b = peer("b", { round: 10, rounds_held: new Map([["a", 2]]) });
 
 test("each row tells how many rounds of each peer its model holds, its own included", () => {
   const found = coverage([a, b, peer("c", { round: null })]);
@@ -18,7 +18,7 @@ test("rows are in the order of their numbers", () => {
 test("where there are no rounds, none are missing", () => {
   const found = coverage([peer("a", { round: 0 }), peer("b", { round: 0 })]);
   expect(share(found, 0, 1)).toBeNull();
-  expect(paths(found, 10, 1).join("")).toBe("");
+  expect(levelPaths(found, 10, 1).join("")).toBe("");
 });
 
 test("only all of them have the highest level", () => {
@@ -26,7 +26,7 @@ test("only all of them have the highest level", () => {
 });
 
 test("a cell stands in its row and column", () => {
-  const drawn = paths(coverage([a, b]), 10, 1);
+  const drawn = levelPaths(coverage([a, b]), 10, 1);
   expect(drawn[LEVELS - 1]).toBe("M0 0h9v9h-9ZM10 10h9v9h-9Z");
   expect(drawn[2]).toBe("M10 0h9v9h-9ZM0 10h9v9h-9Z");
 });

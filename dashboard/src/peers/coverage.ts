@@ -1,40 +1,40 @@
-/** Whose local rounds each peer's model holds. */
+/** Update coverage: the local rounds that each peer's model contains. */
 import type { Peer } from "../api/types";
-import { byNumber } from "../format/text";
+import { naturalOrder } from "../format/text";
 
 export interface Coverage {
   names: string[];
-  /** By peer, its latest local round that anybody has told of. */
+  /** By peer, its latest known local round. */
   rounds: number[];
-  /** Row: whose model; column: whose rounds; how many of them it holds. */
+  /** Number of rounds: row: peer whose model it is, column: peer that made the rounds. */
   held: number[][];
 }
 
 export function coverage(peers: readonly Peer[]): Coverage {
-  const told = peers.filter((peer) => peer.round !== null).sort((a, b) => byNumber(a.name, b.name));
+  const told = peers.filter((peer) => peer.round !== null).sort((a, b) => naturalOrder(a.name, b.name));
   const names = told.map((peer) => peer.name);
   const held = told.map((peer) =>
-    names.map((name) => Math.max(peer.seen.get(name) ?? 0, name === peer.name ? (peer.round ?? 0) : 0)),
+    names.map((name) => Math.max(peer.rounds_held.get(name) ?? 0, name === peer.name ? (peer.round ?? 0) : 0)),
   );
   const rounds = names.map((_, column) => Math.max(0, ...held.map((row) => row[column] ?? 0)));
   return { names, rounds, held };
 }
 
-/** Of the column's rounds, the share that the row's model holds; null while there are none. */
+/** Return the share of the column's rounds in the row's model; null if there are none. */
 export function share({ rounds, held }: Coverage, row: number, column: number): number | null {
   const all = rounds[column] ?? 0;
   return all > 0 ? (held[row]?.[column] ?? 0) / all : null;
 }
 
-/** A share is drawn in one of this many strengths; the last is all of them, and only that. */
+/** Number of colours; the last is for complete coverage only. */
 export const LEVELS = 5;
 
 export function level(share: number): number {
   return share >= 1 ? LEVELS - 1 : Math.min(LEVELS - 2, Math.floor(Math.max(0, share) * (LEVELS - 1)));
 }
 
-/** The cells of each level as one path of squares, for a matrix whose cells are `size` wide with a gap of `gap`. */
-export function paths(coverage: Coverage, size: number, gap: number): string[] {
+/** Return one path of squares per level; `size`: width of a cell, including its gap. */
+export function levelPaths(coverage: Coverage, size: number, gap: number): string[] {
   const drawn = new Array<string>(LEVELS).fill("");
   const side = size - gap;
   coverage.names.forEach((_, row) => {

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { around, bend, spacing, type Oval } from "./layout";
+import { pointsOnEllipse, curvedPath, spacing, type Ellipse } from "./ellipse";
 
-const oval: Oval = { x: 300, y: 150, a: 280, b: 120 };
+const oval: Ellipse = { x: 300, y: 150, a: 280, b: 120 };
 
 test.each([3, 7, 50])("%i places are on the rim, apart alike, the first at the top", (count) => {
-  const places = around(oval, count);
+  const places = pointsOnEllipse(oval, count);
   expect(places).toHaveLength(count);
   expect(places[0]).toMatchObject({ x: 300, y: 30 });
   for (const { x, y } of places) expect(((x - 300) / 280) ** 2 + ((y - 150) / 120) ** 2).toBeCloseTo(1);
@@ -18,7 +18,7 @@ test.each([3, 7, 50])("%i places are on the rim, apart alike, the first at the t
 });
 
 test("outwards is away from the rim, not from the middle", () => {
-  const [top, right, bottom, left] = around({ ...oval, a: 100, b: 100 }, 4).map(({ out }) => out / Math.PI);
+  const [top, right, bottom, left] = pointsOnEllipse({ ...oval, a: 100, b: 100 }, 4).map(({ out }) => out / Math.PI);
   expect(top).toBeCloseTo(-0.5);
   expect(right).toBeCloseTo(0);
   expect(bottom).toBeCloseTo(0.5);
@@ -30,6 +30,6 @@ test("a circle's spacing is its perimeter in parts", () => {
 });
 
 test("a line bends towards the middle", () => {
-  const path = bend({ x: 0, y: 150, out: 0 }, { x: 300, y: 0, out: 0 }, oval);
+  const path = curvedPath({ x: 0, y: 150, out: 0 }, { x: 300, y: 0, out: 0 }, oval);
   expect(path).toBe("M0.0 150.0Q240.0 120.0 300.0 0.0");
 });

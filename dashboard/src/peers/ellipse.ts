@@ -1,14 +1,14 @@
-/** Places on an ellipse, equally far from one another along its rim, the first at the top. */
+/** Points at equal distances on an ellipse, the first at the top. */
 
-export interface Place {
+export interface EllipsePoint {
   x: number;
   y: number;
-  /** Where outwards is (radians; 0: to the right, π/2: down). */
+  /** The outward direction (radians; 0: right, π/2: down). */
   out: number;
 }
 
-export interface Oval {
-  /** The middle, and half of the width and of the height. */
+export interface Ellipse {
+  /** The centre, and the semi-axes. */
   x: number;
   y: number;
   a: number;
@@ -17,13 +17,13 @@ export interface Oval {
 
 const STEPS = 720;
 
-export function around(oval: Oval, count: number): Place[] {
+export function pointsOnEllipse(oval: Ellipse, count: number): EllipsePoint[] {
   const angles: number[] = [];
   const lengths: number[] = [];
   let length = 0;
   for (let step = 0; step <= STEPS; step += 1) {
     const angle = -Math.PI / 2 + (2 * Math.PI * step) / STEPS;
-    if (step > 0) length += rim(oval, angles[step - 1] as number, angle);
+    if (step > 0) length += chordLength(oval, angles[step - 1] as number, angle);
     angles.push(angle);
     lengths.push(length);
   }
@@ -31,29 +31,29 @@ export function around(oval: Oval, count: number): Place[] {
   return Array.from({ length: count }, (_, index) => {
     const wanted = (length * index) / count;
     while ((lengths[step] as number) < wanted - 1e-9) step += 1;
-    return at(oval, angles[step] as number);
+    return pointAt(oval, angles[step] as number);
   });
 }
 
-/** How far neighbours are apart along the rim, for so many. */
-export function spacing({ a, b }: Oval, count: number): number {
+/** Return the distance of neighbours along the ellipse. */
+export function spacing({ a, b }: Ellipse, count: number): number {
   const h = ((a - b) / (a + b)) ** 2;
-  const perimeter = Math.PI * (a + b) * (1 + (3 * h) / (10 + Math.sqrt(4 - 3 * h))); // Ramanujan's second
+  const perimeter = Math.PI * (a + b) * (1 + (3 * h) / (10 + Math.sqrt(4 - 3 * h))); // Ramanujan's second approximation
   return perimeter / Math.max(1, count);
 }
 
-function at({ x, y, a, b }: Oval, angle: number): Place {
+function pointAt({ x, y, a, b }: Ellipse, angle: number): EllipsePoint {
   const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
   return { x: x + a * cos, y: y + b * sin, out: Math.atan2(a * sin, b * cos) };
 }
 
-function rim(oval: Oval, from: number, to: number): number {
-  const [p, q] = [at(oval, from), at(oval, to)];
+function chordLength(oval: Ellipse, from: number, to: number): number {
+  const [p, q] = [pointAt(oval, from), pointAt(oval, to)];
   return Math.hypot(p.x - q.x, p.y - q.y);
 }
 
-/** A line between two places that bends towards the middle, so that it passes by what lies between them. */
-export function bend(p: Place, q: Place, oval: Oval): string {
+/** Return a path between two points that bends towards the centre, to avoid points between them. */
+export function curvedPath(p: EllipsePoint, q: EllipsePoint, oval: Ellipse): string {
   const pull = 0.6;
   const cx = (p.x + q.x) / 2 + (oval.x - (p.x + q.x) / 2) * pull;
   const cy = (p.y + q.y) / 2 + (oval.y - (p.y + q.y) / 2) * pull;

@@ -1,17 +1,17 @@
-/** Sums over a job's peers: what they have refused, what they have sent each other and the coordinator. */
+/** Sums over a job's peers. */
 import type { Peer, TrafficRow } from "../api/types";
-import { bytes } from "../format/number";
-import { duration } from "../format/time";
+import { formatBytes } from "../format/number";
+import { formatDuration } from "../format/time";
 
-export interface Refusal {
+export interface Rejection {
   code: string;
   count: number;
-  /** Who refused, the most first. */
+  /** Peers that rejected messages, and how many, in descending order. */
   by: [peer: string, count: number][];
 }
 
-/** By code, the most first. */
-export function refusals(peers: readonly Peer[]): Refusal[] {
+/** Sum up rejected messages by code, the most frequent first. */
+export function rejections(peers: readonly Peer[]): Rejection[] {
   const found = new Map<string, [string, number][]>();
   for (const { name, refused } of peers) {
     for (const [code, count] of refused) {
@@ -23,7 +23,7 @@ export function refusals(peers: readonly Peer[]): Refusal[] {
     .sort((a, b) => b.count - a.count || a.code.localeCompare(b.code));
 }
 
-/** Whom peers begin nothing with any more, and which peers: by name. */
+/** Return the peers in quarantine and the peers that have put them there, by name. */
 export function quarantined(peers: readonly Peer[]): [name: string, by: string[]][] {
   const found = new Map<string, string[]>();
   for (const { name, quarantine } of peers) {
@@ -34,15 +34,15 @@ export function quarantined(peers: readonly Peer[]): [name: string, by: string[]
 
 const total = (by: [string, number][]): number => by.reduce((sum, [, count]) => sum + count, 0);
 
-export interface Traded {
+export interface ExchangeTotals {
   exchanges: number;
   sent: number;
   received: number;
 }
 
-/** With all others, since its process began. */
-export function traded({ contacts }: Peer): Traded {
-  return [...contacts.values()].reduce<Traded>(
+/** Sum up exchanges with all other peers since the process started. */
+export function exchangeTotals({ links }: Peer): ExchangeTotals {
+  return [...links.values()].reduce<ExchangeTotals>(
     (sum, { exchanges, sent, received }) => ({
       exchanges: sum.exchanges + exchanges,
       sent: sum.sent + sent,
@@ -52,21 +52,21 @@ export function traded({ contacts }: Peer): Traded {
   );
 }
 
-/** How many bytes it may still send and receive among peers, or when it may exchange again; null: any number. */
-export function allowance({ budget }: Peer): string | null {
+/** Describe the remaining bytes, or the time until the next exchange; null: no limit. */
+export function describeBudget({ budget }: Peer): string | null {
   if (budget === null) return null;
-  if (budget.wait_s > 0) return `bytes used up, again in ${duration(budget.wait_s)}`;
-  return `${bytes(Math.max(0, budget.left))} left of ${bytes(budget.bytes_per_hour)} per hour`;
+  if (budget.wait_s > 0) return `limit reached, next exchange in ${formatDuration(budget.wait_s)}`;
+  return `${formatBytes(Math.max(0, budget.left))} left of ${formatBytes(budget.bytes_per_hour)} per hour`;
 }
 
-/** How many others it says are alive, and how many are not. */
-export function sight({ contacts }: Peer): { alive: number; others: number } {
-  const states = [...contacts.values()].map(({ state }) => state);
+/** Count the other peers that it reports as alive. */
+export function countAlive({ links }: Peer): { alive: number; others: number } {
+  const states = [...links.values()].map(({ state }) => state);
   return { alive: states.filter((state) => state === "alive").length, others: states.length };
 }
 
-/** Bytes that went between each node and the coordinator; the ledger has what nodes send each other beside them. */
-export function withServer(rows: readonly TrafficRow[]): Map<string, number> {
+/** Sum up the bytes between each node and the coordinator; rows of kind "gossip" are between peers. */
+export function serverBytes(rows: readonly TrafficRow[]): Map<string, number> {
   const found = new Map<string, number>();
   for (const { node, kind, bytes } of rows) {
     if (node && kind !== "gossip") found.set(node, (found.get(node) ?? 0) + bytes);

@@ -1,4 +1,4 @@
-/** A router for a handful of pages: the path names the page, the query string keeps every control. */
+/** The router: the path selects the page, the query string holds the state of its controls. */
 import { useCallback, useSyncExternalStore, type AnchorHTMLAttributes, type MouseEvent } from "react";
 
 const listeners = new Set<() => void>();
@@ -25,10 +25,10 @@ export function navigate(to: string): void {
 export const usePath = (): string => useSyncExternalStore(subscribe, () => location.pathname);
 
 /**
- * One control of the page, kept in the query string; the first of `allowed` is the default and is left out. `step`: a
- * choice is a step that Back undoes, as it should be where another view is shown.
+ * Return a control's value in the query string and its setter. The first of `allowed` is the default, which is left
+ * out. `step`: changes are steps in the browser's history.
  */
-export function useChoice<T extends string>(
+export function useChoiceParam<T extends string>(
   name: string,
   allowed: readonly [T, ...T[]],
   step = false,
@@ -45,32 +45,32 @@ export function useChoice<T extends string>(
   return [value, set];
 }
 
-/** A text of the page, kept in the query string; where it is empty, it is left out. */
-export function useText(name: string): [string, (value: string) => void] {
+/** Return a text in the query string and its setter. */
+export function useTextParam(name: string): [string, (value: string) => void] {
   const value = useParam(name);
   const set = useCallback((next: string) => replaceParam(name, next), [name]);
   return [value, set];
 }
 
-/** A value of the query string; empty if there is none. */
+/** Return a value of the query string; empty if there is none. */
 export function useParam(name: string): string {
   const search = useSyncExternalStore(subscribe, () => location.search);
   return new URLSearchParams(search).get(name) ?? "";
 }
 
-/** Where an address leads: the first of `patterns` that it fits, and what stands in the places of `:name`. */
-export function route<P extends string>(path: string, patterns: readonly P[]): { pattern: P; names: string[] } | null {
-  const parts = split(path);
+/** Return the first pattern that matches a path, and the values of its `:name` parts. */
+export function matchRoute<P extends string>(path: string, patterns: readonly P[]): { pattern: P; names: string[] } | null {
+  const parts = splitPath(path);
   for (const pattern of patterns) {
-    const names = fit(split(pattern), parts);
+    const names = matchPattern(splitPath(pattern), parts);
     if (names !== null) return { pattern, names };
   }
   return null;
 }
 
-const split = (path: string): string[] => path.split("/").filter((part) => part !== "");
+const splitPath = (path: string): string[] => path.split("/").filter((part) => part !== "");
 
-function fit(pattern: string[], parts: string[]): string[] | null {
+function matchPattern(pattern: string[], parts: string[]): string[] | null {
   if (pattern.length !== parts.length) return null;
   const names: string[] = [];
   for (const [index, want] of pattern.entries()) {
@@ -82,7 +82,7 @@ function fit(pattern: string[], parts: string[]): string[] | null {
     try {
       names.push(decodeURIComponent(got));
     } catch {
-      return null; // a stray % in a typed address
+      return null; // an invalid escape in a typed address
     }
   }
   return names;
@@ -90,7 +90,7 @@ function fit(pattern: string[], parts: string[]): string[] | null {
 
 export const comparePath = (jobs: string[]): string => `/compare?runs=${jobs.map(encodeURIComponent).join(",")}`;
 
-/** Puts a value into the query string, or takes it out; the address is not a step that Back undoes. */
+/** Set or remove a value of the query string, without a step in the browser's history. */
 export const replaceParam = (name: string, value: string): void => setParam(name, value, false);
 
 function setParam(name: string, value: string, step: boolean): void {
@@ -105,29 +105,28 @@ function setParam(name: string, value: string, step: boolean): void {
   notify();
 }
 
-/** Names in the query string, with commas between them; none of them holds one. */
-export function useList(name: string): string[] {
+/** Return a list of names in the query string, separated by commas. */
+export function useListParam(name: string): string[] {
   return useParam(name)
     .split(",")
     .filter((one) => one !== "");
 }
 
-export function setListed(name: string, one: string, on: boolean): void {
+export function toggleListParam(name: string, one: string, on: boolean): void {
   const listed = new URLSearchParams(location.search).get(name)?.split(",") ?? [];
   const others = listed.filter((other) => other !== "" && other !== one);
   replaceParam(name, (on ? [...others, one] : others).join(","));
 }
 
-/** Whether one is in such a list. */
-export function useListed(name: string, one: string): [boolean, (on: boolean) => void] {
-  const set = useCallback((on: boolean) => setListed(name, one, on), [name, one]);
-  return [useList(name).includes(one), set];
+/** Return whether a name is in the list, and a setter. */
+export function useListItem(name: string, one: string): [boolean, (on: boolean) => void] {
+  const set = useCallback((on: boolean) => toggleListParam(name, one, on), [name, one]);
+  return [useListParam(name).includes(one), set];
 }
 
-/** The jobs that have a tag. */
-export const taggedPath = (tag: string): string => `/?tag=${encodeURIComponent(tag)}`;
+export const tagPath = (tag: string): string => `/?tag=${encodeURIComponent(tag)}`;
 
-/** The form for a new job; `from`: filled in with what another was. */
+/** Return the address of the form for a new job; `from`: the job that is cloned. */
 export const newJobPath = (from?: string): string => (from === undefined ? "/new" : `/new?from=${encodeURIComponent(from)}`);
 
 export const nodePath = (node: string): string => `/nodes/${encodeURIComponent(node)}`;

@@ -1,18 +1,18 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { signOut } from "../api/commands";
-import { sessionQuery } from "../api/queries";
+import { sessionQuery } from "../queries/session";
 import { Dialog } from "../ui/Dialog";
 import { Icon } from "../ui/Icon";
-import { askToSignIn, endSignIn, useSignInAsked } from "./gate";
+import { openSignIn, closeSignIn, useSignInOpen } from "../api/sessionState";
 import { SignInForm } from "./SignInForm";
 
-const VIEWERS = "viewers see everything; only operators act";
+const VIEWERS = "viewers can see everything, but change nothing";
 
-/** Who is looking: the way in, or the way out. */
+/** Buttons to sign in and out. */
 export function SessionMenu() {
   const { data: role } = useQuery(sessionQuery);
-  const asked = useSignInAsked();
-  // A new page forgets what was read, and its stream is opened without the session.
+  const asked = useSignInOpen();
+  // Reloading clears the cached data, and opens the stream without the session.
   const leave = useMutation({ mutationFn: signOut, onSuccess: () => location.reload() });
   return (
     <>
@@ -31,7 +31,7 @@ export function SessionMenu() {
   );
 }
 
-/** Whoever is no operator sees everything and has no buttons; a viewer is told why, and both may become an operator. */
+/** Button to sign in; viewers see their role. */
 function SignIn({ isViewer }: { isViewer: boolean }) {
   return (
     <>
@@ -40,7 +40,7 @@ function SignIn({ isViewer }: { isViewer: boolean }) {
           Viewer<span className="visually-hidden">: {VIEWERS}</span>
         </span>
       )}
-      <button type="button" className="quiet-button" data-testid="sign-in" onClick={askToSignIn}>
+      <button type="button" className="quiet-button" data-testid="sign-in" onClick={openSignIn}>
         <Icon name="key" /> Sign in
       </button>
     </>
@@ -49,9 +49,9 @@ function SignIn({ isViewer }: { isViewer: boolean }) {
 
 function SignInDialog({ isViewer, onLeave }: { isViewer: boolean; onLeave: () => void }) {
   return (
-    <Dialog title="Sign in" onClose={endSignIn}>
+    <Dialog title="Sign in" onClose={closeSignIn}>
       <SignInForm
-        onDone={endSignIn}
+        onDone={closeSignIn}
         others={
           <>
             {isViewer && (
@@ -59,7 +59,7 @@ function SignInDialog({ isViewer, onLeave }: { isViewer: boolean; onLeave: () =>
                 Sign out as viewer
               </button>
             )}
-            <button type="button" className="button" onClick={endSignIn}>
+            <button type="button" className="button" onClick={closeSignIn}>
               Cancel
             </button>
           </>

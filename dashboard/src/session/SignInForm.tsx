@@ -1,12 +1,12 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useId, useState, type FormEvent, type ReactNode } from "react";
 import { signIn } from "../api/commands";
-import { Problem } from "../ui/Problem";
-import { setGateClosed } from "./gate";
+import { ErrorMessage } from "../ui/ErrorMessage";
+import { setSignInRequired } from "../api/sessionState";
 
 interface Props {
   onDone?: () => void;
-  /** What else may be done instead. */
+  /** Other buttons. */
   others?: ReactNode;
 }
 
@@ -17,8 +17,8 @@ export function SignInForm({ onDone, others }: Props) {
   const entry = useMutation({
     mutationFn: () => signIn(token.trim()),
     onSuccess: async () => {
-      setGateClosed(false);
-      onDone?.(); // at once: what is asked anew may take seconds, and nothing behind a dialog can be used
+      setSignInRequired(false);
+      onDone?.(); // at once, because refetching may take seconds, and the dialog blocks the page
       await client.invalidateQueries();
     },
   });
@@ -43,10 +43,9 @@ export function SignInForm({ onDone, others }: Props) {
       />
       <p className="hint">
         The operators’ token is in <code>operator.token</code> in the coordinator’s data folder;{" "}
-        <code>shoal token create --role operator</code> makes another. It is exchanged for a session of this browser and
-        not kept on the page.
+        <code>shoal token create --role operator</code> creates another. The browser stores a session, not the token.
       </p>
-      {entry.error && <Problem error={entry.error} />}
+      {entry.error && <ErrorMessage error={entry.error} />}
       <div className="dialog-actions">
         {others}
         <button type="submit" className="button primary" disabled={entry.isPending}>

@@ -1,5 +1,6 @@
-/** Short ways to the API's nouns, for tests. */
-import type { Contact, Job, JobNode, Metrics, Note, Peer, PeerNews, PeersPoint, Version } from "../api/types";
+/** Factories of API objects for tests. */
+import type { PeerLink, Job, JobNode, Metrics, JobEvent, Peer, PeerUpdate, PeersPoint, Version } from "../api/types";
+import type { EventType, LiveEvent } from "../live/events";
 
 export const version = (number: number, metrics: Metrics = {}, rest: Partial<Version> = {}): Version => ({
   number,
@@ -60,7 +61,7 @@ export const node = (name: string, rest: Partial<JobNode> = {}): JobNode => ({
   name,
   state: "idle",
   progress: null,
-  order: null,
+  task: null,
   weight: null,
   version: null,
   reports: 0,
@@ -75,14 +76,14 @@ export const node = (name: string, rest: Partial<JobNode> = {}): JobNode => ({
   up_bytes: 0,
   down_bytes: 0,
   last_seen_s: 0,
-  seen_at: 0,
+  last_seen_at: 0,
   failures: 0,
   last_error: null,
   info: {},
   ...rest,
 });
 
-export const note = (id: number, rest: Partial<Note> = {}): Note => ({
+export const note = (id: number, rest: Partial<JobEvent> = {}): JobEvent => ({
   id,
   at: "2026-11-21T08:00:00Z",
   version: 1,
@@ -97,23 +98,23 @@ export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   inbound: true,
   state: "away",
   state_since: "2026-11-21T08:00:00Z",
-  told_at: 0,
+  reported_at: 0,
   term: 2,
   round: 10,
   weight: 400,
   metrics: {},
-  seen: new Map(),
+  rounds_held: new Map(),
   coverage: null,
-  contacts: new Map(),
+  links: new Map(),
   refused: new Map(),
   quarantine: [],
   budget: null,
   ...rest,
 });
 
-export const peerNews = (name: string, rest: Partial<Peer> = {}): PeerNews => ({ ...peer(name, rest), partial: false });
+export const peerUpdate = (name: string, rest: Partial<Peer> = {}): PeerUpdate => ({ ...peer(name, rest), partial: false });
 
-export const contact = (rest: Partial<Contact> = {}): Contact => ({
+export const link = (rest: Partial<PeerLink> = {}): PeerLink => ({
   state: "alive",
   exchanges: 3,
   sent: 1000,
@@ -134,3 +135,6 @@ export const point = (second: number, rest: Partial<PeersPoint> = {}): PeersPoin
   loss: 0.5,
   ...rest,
 });
+
+export const event = <E extends EventType>(type: E, data: LiveEvent<E>["data"], job = "digits") =>
+  ({ type, job, data }) as unknown as LiveEvent<E>;

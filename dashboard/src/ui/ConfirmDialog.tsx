@@ -1,34 +1,34 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useId, useState, type FormEvent, type ReactNode } from "react";
-import { keys } from "../api/queries";
+import { queryKeys } from "../api/queryKeys";
 import type { Job } from "../api/types";
 import { Dialog } from "./Dialog";
-import { Problem } from "./Problem";
+import { ErrorMessage } from "./ErrorMessage";
 
 interface Props {
   job: Job;
   title: string;
-  /** What the button says. */
+  /** Label of the button. */
   verb: string;
-  /** Whether what will happen ends something. */
+  /** True if the action ends something. */
   danger?: boolean;
-  /** False: there is nothing to confirm yet. */
+  /** False if there is nothing to confirm. */
   possible?: boolean;
   act: (why: string) => Promise<Job>;
   onClose: () => void;
-  /** What will happen, and what there is to choose. */
+  /** Description of the effect, and its options. */
   children: ReactNode;
 }
 
-/** Before anything happens to a job: what it will be, a reason, and a way back. */
-export function Confirm({ job, title, verb, danger = false, possible = true, act, onClose, children }: Props) {
+/** Dialog that confirms an action on a job, with a reason. */
+export function ConfirmDialog({ job, title, verb, danger = false, possible = true, act, onClose, children }: Props) {
   const client = useQueryClient();
   const [why, setWhy] = useState("");
   const field = useId();
   const asked = useMutation({
     mutationFn: () => act(why.trim()),
     onSuccess: (after) => {
-      client.setQueryData(keys.job(job.name), after);
+      client.setQueryData(queryKeys.job(job.name), after);
       onClose();
     },
   });
@@ -41,7 +41,7 @@ export function Confirm({ job, title, verb, danger = false, possible = true, act
       <form className="form" onSubmit={submit}>
         {children}
         <label htmlFor={field}>
-          Reason <span className="faint">(kept with the decisions)</span>
+          Reason <span className="faint">(stored with the events)</span>
         </label>
         <input
           id={field}
@@ -52,7 +52,7 @@ export function Confirm({ job, title, verb, danger = false, possible = true, act
           value={why}
           onChange={(event) => setWhy(event.target.value)}
         />
-        {asked.error && <Problem error={asked.error} />}
+        {asked.error && <ErrorMessage error={asked.error} />}
         <div className="dialog-actions">
           <button type="button" className="button" onClick={onClose}>
             Cancel

@@ -1,10 +1,10 @@
 import { useState } from "react";
 import { Icon } from "./Icon";
 
-/** Puts a text onto the clipboard, and says so. */
-export function Copy({ text, what }: { text: string; what: string }) {
+/** Button that copies a text to the clipboard. */
+export function CopyButton({ text, what }: { text: string; what: string }) {
   const [said, setSaid] = useState("");
-  const copy = async () => setSaid((await put(text)) ? "Copied" : "Select it, and copy it by hand");
+  const copy = async () => setSaid((await writeClipboard(text)) ? "Copied" : "Copy failed: select the text instead");
   return (
     <span className="copy">
       <button type="button" className="quiet-button" aria-label={`Copy ${what}`} onClick={() => void copy()}>
@@ -17,8 +17,8 @@ export function Copy({ text, what }: { text: string; what: string }) {
   );
 }
 
-/** Over plain HTTP from another machine a browser has no clipboard for scripts. */
-async function put(text: string): Promise<boolean> {
+/** Browsers deny access to the clipboard on pages over plain HTTP, except from localhost. */
+async function writeClipboard(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;

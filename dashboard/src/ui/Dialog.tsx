@@ -6,12 +6,12 @@ interface Props {
   children: ReactNode;
 }
 
-/** A modal of the browser's own: it keeps the focus inside, closes with Escape, and gives the focus back. */
+/** Modal dialog. The browser keeps the focus inside, closes it with Escape, and restores the focus. */
 export function Dialog({ title, onClose, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
-  // Closed while it still is in the document: only so the browser gives the focus back.
-  // That is heard of after it has gone, when another may be open already: nobody is to be told.
+  // The browser restores the focus only if the dialog is closed while it is in the document.
+  // The close event arrives after the component is unmounted, when another dialog may be open: ignore it.
   const gone = useRef(false);
   useLayoutEffect(() => {
     const shown = dialog.current;

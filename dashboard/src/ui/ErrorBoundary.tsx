@@ -1,19 +1,19 @@
 import { Component, type ReactNode } from "react";
-import { Problem } from "./Problem";
+import { ErrorMessage } from "./ErrorMessage";
 
 interface Props {
   children: ReactNode;
-  /** Whether it is around a part of a page, so that the rest of the page stays. */
+  /** True if it surrounds a part of a page, so that the rest stays. */
   part?: boolean;
 }
 
 interface State {
   error: Error | null;
-  /** What has become of the last attempt to load the page again. */
+  /** State of the attempt to reload the page. */
   again: "" | "asking" | "failed";
 }
 
-/** Catches a fault of the page itself, so that it is said rather than shown as an empty screen. */
+/** Error boundary that shows an error instead of an empty page. */
 export class ErrorBoundary extends Component<Props, State> {
   override state: State = { error: null, again: "" };
 
@@ -21,7 +21,7 @@ export class ErrorBoundary extends Component<Props, State> {
     return { error: error instanceof Error ? error : new Error(String(error)) };
   }
 
-  /** Loads the page again if the coordinator answers: else the browser would show a page of its own instead. */
+  /** Reload the page if the coordinator answers; otherwise the browser would show its own error page. */
   private readonly again = async (): Promise<void> => {
     this.setState({ again: "asking" });
     try {
@@ -37,13 +37,13 @@ export class ErrorBoundary extends Component<Props, State> {
     if (error === null) return this.props.children;
     const said = (
       <>
-        <Problem error={error} />
+        <ErrorMessage error={error} />
         <p>
           <button type="button" className="button" disabled={again === "asking"} onClick={() => void this.again()}>
-            Again
+            Retry
           </button>
           <span role="status" className="sub">
-            {again === "failed" && " The coordinator still does not answer."}
+            {again === "failed" && " The coordinator does not answer."}
           </span>
         </p>
       </>
@@ -51,7 +51,7 @@ export class ErrorBoundary extends Component<Props, State> {
     if (this.props.part) return <section data-testid="part-failed">{said}</section>;
     return (
       <main id="main" className="page">
-        <h1>This page failed</h1>
+        <h1>Something went wrong</h1>
         {said}
       </main>
     );

@@ -1,4 +1,4 @@
-/** Icons of our own on a 16 × 16 grid; they stand beside a word or carry a label. */
+/** Icons on a 16 × 16 grid. They are decorative: a word or a label says the same. */
 const STROKES = {
   waiting: "M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2ZM8 4.8V8l2.2 1.6",
   running: "M5 3.2v9.6L12.6 8Z",
@@ -54,7 +54,7 @@ export function Icon({ name }: { name: IconName }) {
   );
 }
 
-/** The icon alone, 16 × 16, inside another drawing. */
+/** The path of an icon, 16 × 16, for use inside another SVG. */
 export function IconPath({ name }: { name: IconName }) {
   return <path d={STROKES[name]} className={FILLED.has(name) ? "filled" : undefined} />;
 }

@@ -1,4 +1,4 @@
-/** Six fish on their way, drawn once and repeated; the one in front is the one that any of them could be. */
+/** The logo: six fish. */
 const FISH = "M11 4C8.8 1.3 5.2 1.1 3.1 3.2L.6 1.3 1.3 4 .6 6.7 3.1 4.8C5.2 6.9 8.8 6.7 11 4Z";
 
 const SCHOOL: [x: number, y: number, opacity: number][] = [

@@ -1,7 +1,7 @@
-import { Link } from "../router";
+import { Link } from "../router/router";
 
-/** The pages that lead to all others: where, what it says, and the addresses that belong to it. */
-export const PLACES = [
+/** Main pages: address, label, and the paths that belong to them. */
+export const NAV_ITEMS = [
   { href: "/", text: "Jobs", own: /^\/(jobs(\/.*)?)?$/ },
   { href: "/nodes", text: "Nodes", own: /^\/(nodes(\/.*)?|join)$/ },
   { href: "/logs", text: "Logs", own: /^\/logs$/ },
@@ -12,7 +12,7 @@ export const PLACES = [
 export function Nav({ path }: { path: string }) {
   return (
     <nav className="places" aria-label="Pages">
-      {PLACES.map(({ href, text, own }) => (
+      {NAV_ITEMS.map(({ href, text, own }) => (
         <Link key={href} href={href} aria-current={own.test(path) ? "page" : undefined}>
           {text}
         </Link>

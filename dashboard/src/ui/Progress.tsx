@@ -2,7 +2,7 @@ interface Props {
   /** 0 to 1. */
   value: number;
   label: string;
-  /** A state's name, for the colour. */
+  /** State that determines the colour. */
   tone?: string;
 }
 

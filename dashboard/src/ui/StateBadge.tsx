@@ -3,7 +3,7 @@ import { Icon } from "./Icon";
 
 type Any = JobState | NodeState | FleetNode["state"];
 
-const WORDS: Record<Any, string> = {
+const LABELS: Record<Any, string> = {
   waiting: "Waiting",
   running: "Running",
   paused: "Paused",
@@ -18,15 +18,15 @@ const WORDS: Record<Any, string> = {
   gone: "Gone",
 };
 
-/** A state as icon and word, coloured besides. */
-export function State({ state, idle = false, testId }: { state: Any; idle?: boolean; testId?: string }) {
-  // A job that runs, though no node works for it, only waits.
+/** A state as icon and word. */
+export function StateBadge({ state, idle = false, testId }: { state: Any; idle?: boolean; testId?: string }) {
+  // A running job for which no node works is waiting for nodes.
   const stands = idle && state === "running";
   const look = stands ? "stale" : state;
   return (
     <span className={`state ${look}`} data-testid={testId} data-state={state} data-idle={stands || undefined}>
-      <Icon name={look in WORDS ? look : "warning"} />
-      {stands ? "Waiting for nodes" : (WORDS[state] ?? state)}
+      <Icon name={look in LABELS ? look : "warning"} />
+      {stands ? "Waiting for nodes" : (LABELS[state] ?? state)}
     </span>
   );
 }

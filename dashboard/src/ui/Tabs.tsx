@@ -9,7 +9,7 @@ interface Props<T extends string> {
 
 const STEP: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1 };
 
-/** A row of tabs, walked with the arrow keys; what they show has the id `tab-panel`. */
+/** Tabs, with arrow keys. The element that they control has the id `tab-panel`. */
 export function Tabs<T extends string>({ label, tabs, chosen, onChoose }: Props<T>) {
   const walk = (event: KeyboardEvent<HTMLDivElement>) => {
     const step = STEP[event.key];

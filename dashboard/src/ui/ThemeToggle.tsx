@@ -2,7 +2,7 @@ import { Icon } from "./Icon";
 import { nextPreference, setTheme, systemTheme, useTheme } from "./theme";
 
 const ICON = { system: "system", light: "sun", dark: "moon" } as const;
-const WORD = { system: "as the system", light: "light", dark: "dark" } as const;
+const WORD = { system: "system", light: "light", dark: "dark" } as const;
 
 export function ThemeToggle() {
   const theme = useTheme();

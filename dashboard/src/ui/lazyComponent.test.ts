@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { lazily, loadAll } from "./lazily";
+import { lazyComponent, preloadAll } from "./lazyComponent";
 
 const idle = () => Promise.resolve();
 const Part = () => null;
@@ -7,14 +7,14 @@ const Part = () => null;
 test("all parts are loaded once, those too that a part brings with it, and none after one that fails", async () => {
   const loaded: string[] = [];
   const load = (name: string) => async () => (loaded.push(name), Part);
-  lazily(async () => {
-    lazily(load("inner"));
+  lazyComponent(async () => {
+    lazyComponent(load("inner"));
     return load("outer")();
   });
-  await loadAll(idle);
+  await preloadAll(idle);
   expect(loaded).toEqual(["outer", "inner"]);
-  lazily(() => Promise.reject(new TypeError("Unable to preload CSS for /assets/x.css")));
-  lazily(load("late"));
-  await loadAll(idle);
+  lazyComponent(() => Promise.reject(new TypeError("Unable to preload CSS for /assets/x.css")));
+  lazyComponent(load("late"));
+  await preloadAll(idle);
   expect(loaded).toEqual(["outer", "inner"]);
 });

@@ -1,17 +1,17 @@
 /**
- * Parts of the page that are loaded when they are first shown, or before that while the browser has nothing else to do:
- * so that a part which nobody has opened yet can be opened while the coordinator does not answer.
+ * Components that are loaded when they are first shown, or before that while the browser is idle, so that they can be
+ * shown while the coordinator does not answer.
  */
 import { lazy, type ComponentType, type LazyExoticComponent } from "react";
 import { ApiError } from "../api/client";
 
 type Load = () => Promise<unknown>;
 
-/** Parts that have registered, in this order. A part that is loaded may register others. */
+/** Registered components. Loading one may register others. */
 const parts = new Set<Load>();
 
-/** Makes a component of a part; `atOnce`: it is loaded right away. */
-export function lazily<P extends object>(
+/** Return a lazy component; `atOnce`: load it immediately. */
+export function lazyComponent<P extends object>(
   load: () => Promise<ComponentType<P>>,
   atOnce = false,
 ): LazyExoticComponent<ComponentType<P>> {
@@ -24,20 +24,20 @@ export function lazily<P extends object>(
       },
     ));
   parts.add(part);
-  if (atOnce) void part().catch(() => undefined); // who shows it says so
+  if (atOnce) void part().catch(() => undefined); // the error is shown where the component is rendered
   return lazy(part);
 }
 
 const HINT = "The coordinator does not answer, or it was updated since this page was opened";
 
-/** Loads all parts one after the other, each when there is nothing else to do. Stops at the first that fails. */
-export async function loadAll(idle: () => Promise<unknown> = whenIdle, all: Iterable<Load> = parts): Promise<void> {
+/** Load all components one after the other while the browser is idle. Stops at the first failure. */
+export async function preloadAll(idle: () => Promise<unknown> = whenIdle, all: Iterable<Load> = parts): Promise<void> {
   for (const part of all) {
     await idle();
     try {
       await part();
     } catch {
-      return; // who shows it says so
+      return; // the error is shown where the component is rendered
     }
   }
 }

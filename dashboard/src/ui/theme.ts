@@ -1,4 +1,4 @@
-/** Light, dark, or whatever the system says; the document carries the result as data-theme. */
+/** The theme: light, dark, or the system's. It is applied as data-theme of the document. */
 import { useSyncExternalStore } from "react";
 import { flushSync } from "react-dom";
 
@@ -10,34 +10,34 @@ export interface Theme {
   resolved: Resolved;
 }
 
-const STORED = "shoal-theme";
+const STORAGE_KEY = "shoal-theme";
 const listeners = new Set<() => void>();
 let theme: Theme = { preference: "system", resolved: "light" };
 
 const systemDark = () => matchMedia("(prefers-color-scheme: dark)");
 
-/** Reads the stored choice and follows the system from now on. */
+/** Load the stored preference and follow the system's theme. */
 export function startTheme(): void {
   systemDark().addEventListener("change", () => setTheme(theme.preference));
-  // Paper is light. What draws on canvases has to draw anew before the page is printed.
-  window.addEventListener("beforeprint", () => flushSync(() => show({ ...theme, resolved: "light" })));
+  // Pages are printed in the light theme; canvases are redrawn before.
+  window.addEventListener("beforeprint", () => flushSync(() => applyTheme({ ...theme, resolved: "light" })));
   window.addEventListener("afterprint", () => setTheme(theme.preference));
-  setTheme(stored());
+  setTheme(loadPreference());
 }
 
 export function setTheme(preference: Preference): void {
   const resolved = preference === "system" ? (systemDark().matches ? "dark" : "light") : preference;
-  store(preference);
-  show({ preference, resolved });
+  savePreference(preference);
+  applyTheme({ preference, resolved });
 }
 
-function show(next: Theme): void {
+function applyTheme(next: Theme): void {
   theme = next;
   document.documentElement.dataset.theme = next.resolved;
   for (const listener of listeners) listener();
 }
 
-/** The next choice of a button that goes round: the first step always changes what is seen. */
+/** Return the next preference of the toggle; its first step always changes the theme. */
 export function nextPreference({ preference, resolved }: Theme, system: Resolved): Preference {
   const opposite = system === "dark" ? "light" : "dark";
   if (preference === "system") return opposite;
@@ -55,19 +55,19 @@ function subscribe(listener: () => void): () => void {
   return () => listeners.delete(listener);
 }
 
-function stored(): Preference {
+function loadPreference(): Preference {
   try {
-    const value = localStorage.getItem(STORED);
+    const value = localStorage.getItem(STORAGE_KEY);
     return value === "light" || value === "dark" ? value : "system";
   } catch {
-    return "system"; // storage may be forbidden; the choice then lasts as long as the page
+    return "system"; // storage may be blocked; the preference is then kept until the page is closed
   }
 }
 
-function store(preference: Preference): void {
+function savePreference(preference: Preference): void {
   try {
-    localStorage.setItem(STORED, preference);
+    localStorage.setItem(STORAGE_KEY, preference);
   } catch {
-    return; // see `stored`
+    return; // see `loadPreference`
   }
 }

@@ -1,7 +1,7 @@
 import { useEffect, useState, type RefObject } from "react";
 
-/** True once the element has come near the screen. */
-export function useSeen(element: RefObject<Element | null>): boolean {
+/** Return true once the element has been near the viewport. */
+export function useNearViewport(element: RefObject<Element | null>): boolean {
   const [seen, setSeen] = useState(false);
   useEffect(() => {
     const target = element.current;

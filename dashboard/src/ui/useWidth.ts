@@ -1,6 +1,6 @@
 import { useLayoutEffect, useState, type RefObject } from "react";
 
-/** The element's width in px, as it changes; 0 until it is known. */
+/** Return the element's width (px); 0 until it is measured. */
 export function useWidth(element: RefObject<Element | null>): number {
   const [width, setWidth] = useState(0);
   useLayoutEffect(() => {

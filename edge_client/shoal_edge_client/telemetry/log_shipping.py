@@ -16,70 +16,70 @@ from typing import Any
 import structlog
 
 from shoal.core.errors import Refused, ShoalError
-from shoal.runtime.log_lines import Line, Lines
-from shoal.runtime.node_link import NodeLink
+from shoal.runtime.http.node_client import NodeClient
+from shoal.runtime.observability.log_buffer import LogBuffer, LogRecord
 
 BATCH_LINES = 500
 BATCH_BYTES = 256 * 1024
 EVERY_S = 1.0
-"""How often new lines are sent."""
+"""Interval in seconds at which new lines are sent."""
 READ_S = 10.0
 """Patience for an answer."""
 PAUSE_S_MAX = 60.0
-FAREWELL_S = 1.0
-"""How long the end of the process may be held up by its last lines."""
+FINAL_SEND_S = 1.0
+"""Longest time in seconds by which the last lines delay the end of the process."""
 
 OWN = "edge_client.shipping"
 
 
-class Shipping:
-    """Ships lines from `begin` to `end`. `open_link` makes a connection for it alone; `credential`: empty until the
-    coordinator knows this node."""
+class LogShipper:
+    """A thread that ships log lines from `start` to `stop`. `open_client` opens its own client; `credential` returns
+    "" until the coordinator knows this node."""
 
-    def __init__(self, level: str, open_link: Callable[[], NodeLink], credential: Callable[[], str]) -> None:
-        self.lines = Lines(logging.getLevelName(level.upper()), without=(OWN,))
-        self._open, self._credential = open_link, credential
+    def __init__(self, level: str, open_client: Callable[[], NodeClient], credential: Callable[[], str]) -> None:
+        self.lines = LogBuffer(logging.getLevelName(level.upper()), without=(OWN,))
+        self._open, self._credential = open_client, credential
         self._boot = secrets.token_hex(8)
-        self._batch: list[Line] = []
+        self._batch: list[LogRecord] = []
         self._dropped = 0
         self._given_up = False
         self._ending = threading.Event()
-        self._link: NodeLink | None = None
+        self._client: NodeClient | None = None
         self._thread = threading.Thread(target=self._run, name="shoal-log-shipping", daemon=True)
         self._log: Any = structlog.get_logger(OWN)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Keep what is logged from now on, and ship it."""
         logging.getLogger().addHandler(self.lines)
         self._thread.start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Send what is left, if that can be done at once."""
         logging.getLogger().removeHandler(self.lines)
         self._ending.set()
-        self._thread.join(FAREWELL_S)
-        if self._link is not None:
-            self._link.abort()
+        self._thread.join(FINAL_SEND_S)
+        if self._client is not None:
+            self._client.abort()
 
     def _run(self) -> None:
-        with self._open() as link:
-            self._link, pause_s = link, EVERY_S
+        with self._open() as client:
+            self._client, pause_s = client, EVERY_S
             while not self._given_up and not self._ending.wait(pause_s):
-                pause_s = self._turn(link, pause_s)
-            while not self._given_up and self._turn(link, EVERY_S) == 0.0:
+                pause_s = self._send_batch(client, pause_s)
+            while not self._given_up and self._send_batch(client, EVERY_S) == 0.0:
                 pass
 
-    def _turn(self, link: NodeLink, pause_s: float) -> float:
+    def _send_batch(self, client: NodeClient, pause_s: float) -> float:
         """Send a batch, if there is one; how long to wait then: 0 where more is ready."""
-        link.credential = self._credential()
-        if not link.credential:
+        client.link.credential = self._credential()
+        if not client.link.credential:
             return EVERY_S
         if not self._batch:
             self._batch, self._dropped = self.lines.take(BATCH_LINES, BATCH_BYTES)
         if not self._batch and not self._dropped:
             return EVERY_S
         try:
-            wait_s = link.logs(self._boot, _told(self._batch), self._dropped, READ_S)
+            wait_s = client.logs(self._boot, _json_rows(self._batch), self._dropped, READ_S)
         except Refused as error:
             self._log.debug("the coordinator takes no log lines", why=error.message)
             if error.code == "path.unknown":  # an earlier release
@@ -94,8 +94,8 @@ class Shipping:
         return max(wait_s, 0.0 if len(self.lines) >= BATCH_LINES else EVERY_S)
 
 
-def _told(batch: list[Line]) -> list[dict[str, Any]]:
-    """Lines as they are sent."""
+def _json_rows(batch: list[LogRecord]) -> list[dict[str, Any]]:
+    """Return log records as JSON values."""
     now = time.monotonic()
     return [
         {

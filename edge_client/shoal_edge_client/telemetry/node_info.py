@@ -1,4 +1,4 @@
-"""What a node tells about itself. Nothing of this needs torch to be loaded."""
+"""A node's description of itself. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from shoal import __version__
 def info(
     device: str, tags: Sequence[str] = (), hours: Sequence[str] = (), model: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Platform, Python, torch ("" when it is not installed), device and release of shoal; tags, hours, and what the
-    learner's model looks like, if any."""
+    """Return platform, Python, torch ("" if it is not installed), device and release of shoal."""
     try:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:

@@ -1,7 +1,8 @@
-"""How this node's machine does: measured now and then, and shown at the coordinator, for people."""
+"""Periodic measurements of this node's machine, which the coordinator shows."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -12,23 +13,23 @@ import psutil
 import structlog
 
 from shoal.core.errors import ShoalError
-from shoal.runtime.node_link import NodeLink
+from shoal.runtime.http.node_client import NodeClient
 
 READ_S = 10.0
 """Patience for an answer."""
 
-FAREWELL_S = 1.0
-"""How long the end of the process may be held up by a sample on its way."""
+FINAL_SEND_S = 1.0
+"""Longest time in seconds by which a sample in transit delays the end of the process."""
 
 LOOPBACK = ("lo", "Loopback")
 
 Sample = dict[str, float | bool]
 
 
-class Probe:
-    """Measures processor, memory, GPU, network, disk and battery. `folder`: where the node keeps its state.
+class SystemProbe:
+    """Probe of processor, memory, GPU, network, disk and battery. `folder`: the node's state.
 
-    What the machine does not have, or does not tell, is left out. In a container processor and memory are the host's.
+    Unavailable values are left out. In a container, processor and memory are the host's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,7 +39,7 @@ class Probe:
         psutil.cpu_percent()  # the first answer of a process means nothing
 
     def sample(self) -> Sample:
-        """Measure once. Rates and the processor's share are those since the call before."""
+        """Measure once. Rates and processor share are those since the previous call."""
         memory = psutil.virtual_memory()
         found: Sample = {
             "cpu": min(1.0, psutil.cpu_percent() / 100),
@@ -56,7 +57,7 @@ class Probe:
         return found
 
     def _own_memory(self) -> float:
-        """That of this process and of those that it has started, such as the one that trains."""
+        """Return the memory of this process and its children."""
         total = 0
         for process in (self._process, *self._process.children(recursive=True)):
             try:
@@ -75,7 +76,7 @@ class Probe:
 
 
 def _crossed() -> tuple[int, int]:
-    """Bytes (sent, received) so far through all interfaces but loopback."""
+    """Return the bytes (sent, received) through all interfaces but loopback."""
     counters = [one for name, one in psutil.net_io_counters(pernic=True).items() if not name.startswith(LOOPBACK)]
     return sum(one.bytes_sent for one in counters), sum(one.bytes_recv for one in counters)
 
@@ -86,10 +87,11 @@ def _battery() -> Sample:
 
 
 def gpus() -> Sample:
-    """How busy NVIDIA's GPUs are, and their memory; nothing where there are none, or no `nvidia-ml-py`."""
+    """Return the load and memory of NVIDIA GPUs; empty without GPUs or without the library."""
     try:
+        ctypes.CDLL("libnvidia-ml.so.1")  # without the driver pynvml takes 3 MB, and can only fail
         import pynvml
-    except ImportError:
+    except (ImportError, OSError):
         return {}
     try:
         pynvml.nvmlInit()
@@ -108,28 +110,28 @@ def gpus() -> Sample:
 
 
 class SystemReporter:
-    """Sends a sample every so many seconds, in a thread and over a connection of its own.
+    """Sender of samples at an interval, in a thread and over its own connection.
 
-    What cannot be sent is dropped.
+    Samples that cannot be sent are dropped.
     """
 
     def __init__(
-        self, probe: Probe, every_s: float, open_link: Callable[[], NodeLink], credential: Callable[[], str]
+        self, probe: SystemProbe, every_s: float, open_client: Callable[[], NodeClient], credential: Callable[[], str]
     ) -> None:
         self._probe, self._every_s = probe, every_s
-        self._open, self._credential = open_link, credential
+        self._open, self._credential = open_client, credential
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shoal-system-metrics", daemon=True)
         self._log: Any = structlog.get_logger("edge_client.system")
 
-    def begin(self) -> None:
-        """Measure and send from now on."""
+    def start(self) -> None:
+        """Start to measure and send."""
         self._thread.start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Send nothing more."""
         self._ending.set()
-        self._thread.join(FAREWELL_S)
+        self._thread.join(FINAL_SEND_S)
 
     def _run(self) -> None:
         pause_s = min(1.0, self._every_s)  # people who look at a new node see something soon
@@ -137,14 +139,14 @@ class SystemReporter:
             pause_s = self._every_s if self._send() else min(1.0, self._every_s)
 
     def _send(self) -> bool:
-        """Whether the node was known, so that there was somebody to tell."""
+        """Send a sample; return whether the node was known."""
         credential = self._credential()
         if not credential:
             return False
-        with self._open() as link:
-            link.credential = credential
+        with self._open() as client:
+            client.link.credential = credential
             try:
-                link.system_metrics(self._probe.sample(), READ_S)
+                client.system_metrics(self._probe.sample(), READ_S)
             except ShoalError as error:
                 self._log.debug("system metrics not sent", why=error.message)
         return True

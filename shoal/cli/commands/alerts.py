@@ -1,4 +1,4 @@
-"""`shoal alerts`: what operators were told of."""
+"""`shoal alerts`: alerts, and their acknowledgement."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import Token, Url
-from shoal.cli.output import out
-from shoal.cli.text import safe, table
+from shoal.cli.terminal.options import Token, Url
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def alerts(
-    standing: Annotated[bool, typer.Option("--standing", help="only those that are not over")] = False,
+    active: Annotated[bool, typer.Option("--active", help="only alerts that have not cleared")] = False,
     acknowledge: Annotated[
-        int | None, typer.Option(metavar="ID", help="say that you know of this one", show_default=False)
+        int | None, typer.Option(metavar="ID", help="acknowledge this alert", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="the newest so many")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="number of entries, newest first")] = 20,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show alerts: nodes that were lost, quorums missed, runs that diverged or stand still, a disk that is low.
+    """List alerts: lost nodes, missed quorums, diverged or stalled jobs, a disk that is almost full.
 
-    Example: shoal alerts --standing
+    Example: shoal alerts --active
     """
-    from shoal.cli.api import connect
+    from shoal.cli.connection import connect
 
     with connect(url, token) as api:
         if acknowledge is not None:
             api.post(f"/alerts/{acknowledge}/acknowledge", {})
-        found = api.get("/alerts", standing=str(standing).lower(), limit=limit)["alerts"]
-    out.answer({"alerts": found}, alert_table(found) if found else "nobody had to be told of anything")
+        found = api.get("/alerts", active=str(active).lower(), limit=limit)["alerts"]
+    out.answer({"alerts": found}, alert_table(found) if found else "no alerts")
 
 
 def alert_table(rows: list[dict[str, Any]]) -> Table:
-    """One line for each."""
-    from shoal.core.selection import listed
+    """Return a table with one row per alert."""
+    from shoal.core.scheduling.selection import join_names
 
-    made = table("id", "raised", "kind", "job", "what", "over", "acknowledged", right=["id"], prose=["what"])
+    made = table("id", "raised", "kind", "job", "what", "cleared", "acknowledged", right=["id"], prose=["what"])
     for row in rows:
         times = [(row[name] or "–")[:19].replace("T", " ") for name in ("raised_at", "cleared_at", "seen_at")]
         kind = f"[red]{row['kind']}[/]" if row["cleared_at"] is None else row["kind"]
         made.add_row(
-            str(row["id"]), times[0], kind, safe(listed(row["jobs"] or [row["job"]])), safe(row["text"]), *times[1:]
+            str(row["id"]), times[0], kind, safe(join_names(row["jobs"] or [row["job"]])), safe(row["text"]), *times[1:]
         )
     return made

@@ -1,4 +1,4 @@
-"""`shoal algorithms`: what there is to choose from by name, and the fields of each."""
+"""`shoal algorithms`: the installed algorithms, schedules, filters, selections and mixings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.output import out
-from shoal.cli.text import table
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def algorithms(
     name: Annotated[str, typer.Argument(metavar="NAME", help="show only this one", show_default=False)] = "",
 ) -> None:
-    """List algorithms, schedules, filters, selections and ways of mixing; one of them with its fields and defaults."""
+    """List algorithms, schedules, filters, selections and mixings, or show the fields of one."""
     from shoal.core.errors import ShoalError
     from shoal.plugins import KINDS, PEER_KINDS, suggestion
 
@@ -43,7 +43,7 @@ def algorithms(
 
 
 def overview(found: list[dict[str, Any]]) -> Table:
-    """One line for each."""
+    """Return a table with one row for each."""
     made = table("kind", "name", "paper", "what it does", prose=("paper", "what it does"))
     for before, one in zip([None, *found], found, strict=False):
         kind = one["kind"] if before is None or before["kind"] != one["kind"] else ""
@@ -52,7 +52,7 @@ def overview(found: list[dict[str, Any]]) -> Table:
 
 
 def in_full(one: dict[str, Any]) -> list[RenderableType]:
-    """One with its fields."""
+    """Return one of them with its fields."""
     rows = table("field", "type", "default", "meaning", right=["default"], prose=("type", "meaning"))
     for field in one["fields"]:
         rows.add_row(field["name"], field["type"], str(field["default"]), field["about"])
@@ -62,10 +62,10 @@ def in_full(one: dict[str, Any]) -> list[RenderableType]:
 
 
 def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:
-    """One of them, as the envelope has it."""
-    from shoal.core.capability import DECLARED
+    """Return one of them as JSON values."""
+    from shoal.core.algorithm.capability import DECLARED
+    from shoal.jobs.spec import settings_of
     from shoal.plugins import field_notes
-    from shoal.spec import settings_of
 
     notes = field_notes(kind)
     fields = [
@@ -73,6 +73,7 @@ def describe(what: str, name: str, kind: type[Any]) -> dict[str, Any]:
         for field, type_, default in settings_of(kind)
     ]
     about = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
-    needs = [DECLARED[capability] for capability in sorted(kind().needs)] if what == "algorithm" else []
+    required = kind().required_capabilities if what == "algorithm" else ()
+    needs = [DECLARED[capability] for capability in sorted(required) if capability in DECLARED]
     shown = {"kind": what, "name": name, "title": getattr(kind, "title", ""), "about": about}
     return {**shown, "needs": needs, "fields": fields}

@@ -1,4 +1,4 @@
-"""`shoal jobs clone`: a job with the file of another, and perhaps a model of another."""
+"""`shoal jobs clone`: a new job from the file of another job."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.jobs import app, summary
-from shoal.cli.options import Job, Token, Url
-from shoal.cli.output import out
+from shoal.cli.commands.jobs import app, summary
+from shoal.cli.terminal.options import Changes, Job, Token, Url
+from shoal.cli.terminal.output import out
 
 if TYPE_CHECKING:
-    from shoal.cli.api import Api
+    from shoal.client.api import CoordinatorApi
 
 
 @app.command()
 def clone(
     job: Job,
     name: Annotated[
-        str | None, typer.Option(help="of the new job (default: the next that is free, JOB-2)", show_default=False)
+        str | None,
+        typer.Option(help="name of the new job (default: the first free of JOB-2, JOB-3 …)", show_default=False),
     ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
-    ] = None,
+    change: Changes = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -35,13 +33,14 @@ def clone(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Begin a job with the file of another, some values changed. It starts with a new model, unless --model says one.
+    """Submit a job with another job's file, some values changed, and a new model unless --model names one.
 
     Example: shoal jobs clone digits --set algorithm.lr=0.05 --model digits@best
     """
-    from shoal.cli.api import connect, segment
-    from shoal.cli.run import submit
-    from shoal.cli.values import changed
+    from shoal.cli.commands.run import submit
+    from shoal.cli.connection import connect
+    from shoal.cli.terminal.values import changed
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         spec = changed(api.get(f"/jobs/{segment(job)}")["spec"], change or [])
@@ -52,13 +51,14 @@ def clone(
     out.answer({"job": found}, summary(found))
 
 
-def given_model(api: Api, model: str) -> str:
-    """Upload the model that a person names: a file, or a job's version here; its digest. Raises `ShoalError`."""
+def given_model(api: CoordinatorApi, model: str) -> str:
+    """Upload a model, from a file or a version of a job, and return its digest. Raises `ShoalError`."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from shoal.cli.export import download, resolve
-    from shoal.cli.run import send_model
+    from shoal.cli.commands.export import download
+    from shoal.cli.commands.run import send_model
+    from shoal.client.model_versions import resolve_version
 
     path = Path(model)
     if path.is_file() or path.suffix == ".safetensors" or "/" in model:
@@ -66,12 +66,12 @@ def given_model(api: Api, model: str) -> str:
     job, _, version = model.partition("@")
     with TemporaryDirectory(prefix="shoal-model-") as folder:
         file = Path(folder) / f"{job}.safetensors"
-        download(api, job, resolve(api, job, version or "last"), file)
+        download(api, job, resolve_version(api, job, version or "last"), file)
         return send_model(api, file)
 
 
 def next_name(job: str, taken: set[str]) -> str:
-    """The first of JOB-2, JOB-3 … that no job has; JOB without its own number."""
+    """Return the first unused name of JOB-2, JOB-3, …"""
     import re
     from itertools import count
 

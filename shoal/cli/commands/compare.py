@@ -1,4 +1,4 @@
-"""`shoal compare`: several runs in one table, and what the other commands need of it."""
+"""`shoal compare`: a table of several runs, and its parts for other commands."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import Judged, Token, Url, spread
-from shoal.cli.output import out
-from shoal.cli.text import number, percent, seconds, size, table
+from shoal.cli.terminal.options import ComparisonOptions, Token, Url, spread
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import number, percent, seconds, size, table
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shoal.cli.api import Api
-    from shoal.compare import Comparison
-    from shoal.record import RunRecord
-    from shoal.spec import JobSpec
+    from shoal.client.api import CoordinatorApi
+    from shoal.jobs.spec import JobSpec
+    from shoal.results.compare import Comparison
+    from shoal.results.run_record import RunRecord
 
 Runs = Annotated[
     list[str], typer.Argument(metavar="RUN…", help="jobs at the coordinator, or files of runs", show_default=False)
@@ -29,8 +29,8 @@ Runs = Annotated[
 
 
 @spread
-def compare(runs: Runs, *, judged: Judged, url: Url = None, token: Token = None) -> None:
-    """Compare runs: accuracy, bytes and synchronisations, and what it cost to reach a target.
+def compare(runs: Runs, *, judged: ComparisonOptions, url: Url = None, token: Token = None) -> None:
+    """Compare runs: accuracy, bytes, synchronisations, and the cost to reach a target.
 
     Example: shoal compare digits-fedavg digits-fedsgd old/digits.json --target 0.95 --by node
 
@@ -41,8 +41,8 @@ def compare(runs: Runs, *, judged: Judged, url: Url = None, token: Token = None)
 
 
 def found(names: Sequence[str], url: str | None, token: str | None) -> dict[str, RunRecord]:
-    """The records of runs by the name that the table shows. Raises `ShoalError` for one that there is not."""
-    from shoal.cli.api import connect
+    """Return the records of runs by name. Raises `ShoalError` for an unknown run."""
+    from shoal.cli.connection import connect
 
     records: dict[str, RunRecord] = {}
     with ExitStack() as stack:
@@ -58,11 +58,11 @@ def found(names: Sequence[str], url: str | None, token: str | None) -> dict[str,
 
 
 def read(path: Path) -> RunRecord:
-    """A run from a file."""
-    from shoal.record import loaded
+    """Read a run from a file."""
+    from shoal.results.run_record import load_record
 
     try:
-        return loaded(path.read_text(encoding="utf-8"), str(path))
+        return load_record(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
         raise ShoalError(
@@ -70,22 +70,22 @@ def read(path: Path) -> RunRecord:
         ) from None
 
 
-def fetch(api: Api, job: str) -> RunRecord:
-    """A run from the coordinator."""
-    from shoal.cli.api import segment
-    from shoal.record import of_job
+def fetch(api: CoordinatorApi, job: str) -> RunRecord:
+    """Fetch a run from the coordinator."""
+    from shoal.client.api import segment
+    from shoal.results.run_record import record_of_job
 
     path = f"/jobs/{segment(job)}"
     versions = api.get(f"{path}/versions", points=0)["versions"]
-    return of_job(api.get(path), versions, api.get(f"{path}/traffic", by=["version", "node", "kind"]))
+    return record_of_job(api.get(path), versions, api.get(f"{path}/traffic", by=["version", "node", "kind"]))
 
 
 def write(record: RunRecord, path: Path) -> None:
-    """A run as a file. Raises `ShoalError`."""
-    from shoal.record import dumped
+    """Write a run to a file. Raises `ShoalError`."""
+    from shoal.results.run_record import dump_record
 
     try:
-        path.write_text(dumped(record), encoding="utf-8")
+        path.write_text(dump_record(record), encoding="utf-8")
     except OSError as error:
         raise ShoalError(
             f"{path}: {error.strerror}", code="export.failed", hint="check folder and free space"
@@ -93,17 +93,17 @@ def write(record: RunRecord, path: Path) -> None:
 
 
 def specs_under(values: Mapping[str, Any], presets: str) -> dict[str, tuple[JobSpec, dict[str, Any]]]:
-    """A job under each preset of a list with commas: what is checked, and its values as JSON. Raises `InvalidJob`."""
-    from shoal.presets import chosen, under
-    from shoal.spec import parse_job
+    """Return, per preset of a comma-separated list, the validated job and its values. Raises `InvalidJob`."""
+    from shoal.jobs.presets import apply_preset, parse_presets
+    from shoal.jobs.spec import parse_job
 
-    laid = {name: under(values, name) for name in chosen(presets.split(","))}
+    laid = {name: apply_preset(values, name) for name in parse_presets(presets.split(","))}
     return {name: (parse_job(one), one) for name, one in laid.items()}
 
 
-def answer(records: Mapping[str, RunRecord], judged: Judged) -> None:
-    """The table, or all of it for programs. Raises `InvalidJob` for runs that cannot be compared."""
-    from shoal.compare import compare as compare_runs
+def answer(records: Mapping[str, RunRecord], judged: ComparisonOptions) -> None:
+    """Print the comparison. Raises `InvalidJob` for runs that cannot be compared."""
+    from shoal.results.compare import compare as compare_runs
 
     comparison = compare_runs(records, metric=judged.metric, target=judged.target, baseline=judged.baseline)
     if len({record.origin for record in records.values()}) > 1:
@@ -117,7 +117,7 @@ def answer(records: Mapping[str, RunRecord], judged: Judged) -> None:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """One line per run, in the order in which they were named."""
+    """Return a table with one row per run."""
     shown = _shown(comparison)
     goal = shown(comparison.target)
     columns = ("final", "best", "syncs", "up", "down", f"bytes to {goal}", f"time to {goal}", "of baseline")
@@ -139,7 +139,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def node_table(comparison: Comparison) -> Table:
-    """One line per run and node, and the sum of a run's: what each sent and got, in all and until the target."""
+    """Return a table with the bytes per run and node: total, and until the target."""
     goal = _shown(comparison)(comparison.target)
     columns = ("up", "down", f"up to {goal}", f"down to {goal}", f"bytes to {goal}")
     rows = table("run", "node", *columns, right=columns)
@@ -154,7 +154,6 @@ def node_table(comparison: Comparison) -> Table:
 
 
 def _shown(comparison: Comparison) -> Callable[[float | None], str]:
-    """How values of the metric are written."""
     return percent if comparison.metric.endswith("accuracy") else number
 
 

@@ -1,4 +1,4 @@
-"""`shoal config show`: what is set, and where it comes from."""
+"""`shoal config show`: settings and their sources."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import hand_down
-from shoal.cli.output import out
-from shoal.cli.text import safe, table
+from shoal.cli.terminal.options import hand_down
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe, table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from shoal.settings import Origin
+    from shoal.configuration import Origin
 
 app = typer.Typer(help="Settings: show.")
 
 _SECRET = ("token", "password", "secret", "webhook")
 _PLAIN = ("endpoint", "region", "path_style", "sslmode")
-"""What an address may say after its question mark for all to read."""
+"""Parameters of an address that are no secrets."""
 HIDDEN = "********"
 
 
-Origins = Annotated[bool, typer.Option("--origin", help="say of each value where it comes from")]
+Origins = Annotated[bool, typer.Option("--origin", help="also show the source of each value")]
 
 
 @app.callback(invoke_without_command=True)
 def config(context: typer.Context, origin: Origins = False) -> None:
-    """Settings: show. Alone: show."""
+    """Show settings."""
     hand_down(context, origin=origin)
     if context.invoked_subcommand is None:
         show(origin)
@@ -40,7 +40,7 @@ def show(origin: Origins = False) -> None:
 
     Values come from options, SHOAL_SECTION__KEY in the environment, one TOML file, and defaults, in this order.
     """
-    from shoal.settings import config_file
+    from shoal.configuration import config_file
 
     found = every_setting()
     path = config_file(out.flags.config)
@@ -56,8 +56,8 @@ def show(origin: Origins = False) -> None:
 
 
 def sections() -> dict[str, type[BaseModel]]:
-    """The model of every section that is installed here."""
-    from shoal.settings import ClientSettings, DataSettings
+    """Return the settings models of the installed packages by section."""
+    from shoal.configuration import ClientSettings, DataSettings
     from shoal_coordinator.settings import Settings
     from shoal_edge_client.settings import EdgeSettings
 
@@ -65,14 +65,14 @@ def sections() -> dict[str, type[BaseModel]]:
 
 
 def every_setting() -> list[Origin]:
-    """All settings of all sections. Raises `ShoalError` for the first that is wrong."""
-    from shoal.settings import origins
+    """Return all settings of all sections. Raises `ShoalError` for the first invalid one."""
+    from shoal.configuration import origins
 
     return [one for name, kind in sections().items() for one in origins(kind, name, config=out.flags.config)]
 
 
 def shown(one: Origin, *, plain: bool = False) -> Any:
-    """A value as it may be seen: secrets are not."""
+    """Return a value as text, with secrets masked."""
     from pydantic import SecretStr
 
     secret = isinstance(one.value, SecretStr)
@@ -88,13 +88,12 @@ def shown(one: Origin, *, plain: bool = False) -> Any:
 
 
 def address(text: str, *, path: bool = True) -> str:
-    """An address as it may be seen: without who asks, without what it says after its question mark, but for what is
-    surely no secret, and without its path where that alone lets anybody in."""
+    """Return an address without credentials, without query parameters that may be secret, and without a secret path."""
     from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
     try:
         parts = urlsplit(text)
-        said = parse_qsl(parts.query, keep_blank_values=True)
+        fields = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return HIDDEN
     place = parts.netloc.rpartition("@")[2]
@@ -102,7 +101,7 @@ def address(text: str, *, path: bool = True) -> str:
         place = f"{HIDDEN}@{place}"
     query = "&".join(
         f"{quote(name)}={(address(value) if '://' in value else value) if name in _PLAIN else HIDDEN}"
-        for name, value in said
+        for name, value in fields
     )
     shown_path = parts.path if path or len(parts.path) < 2 else f"/{HIDDEN}"
     found = urlunsplit((parts.scheme, place, shown_path, "", ""))

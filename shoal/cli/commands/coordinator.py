@@ -1,4 +1,4 @@
-"""`shoal coordinator`: start one here."""
+"""`shoal coordinator`: a coordinator on this machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.output import log_level, out
-from shoal.cli.text import pairs, safe
+from shoal.cli.terminal.output import log_level, out
+from shoal.cli.terminal.text import pairs, safe
 from shoal.core.errors import ShoalError
 from shoal.extras import not_installed
 
@@ -36,7 +36,7 @@ def coordinator(
     ] = None,
     blobs: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="where models and updates lie (default: in that folder)", show_default=False),
+        typer.Option(metavar="URL", help="store of models and updates (default: the data folder)", show_default=False),
     ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="certificate chain (PEM), for https", show_default=False)
@@ -47,21 +47,20 @@ def coordinator(
         typer.Option("--set", metavar="KEY=VALUE", help="any other setting: see shoal config show", show_default=False),
     ] = None,
 ) -> int:
-    """Start a coordinator, and serve until Ctrl-C.
+    """Start a coordinator and serve until Ctrl-C.
 
     Example: shoal coordinator --host 0.0.0.0 --data /srv/shoal --set models_kept=100
 
-    The first start makes an operator token in DATA/operator.token. Ctrl-C ends gracefully: nothing is lost, at whatever
-    moment; a second Ctrl-C ends at once.
+    The first start creates an operator token in DATA/operator.token. Ctrl-C ends gracefully, a second one at once;
+    neither loses anything.
     """
-    from shoal.cli.values import assignments
-    from shoal_coordinator.memory import keep_big_blocks, search_seldom
+    from shoal.cli.terminal.values import assignments
+    from shoal.runtime.memory import collect_seldom
 
-    keep_big_blocks()
-    search_seldom()
+    collect_seldom()
     run = _runner()
-    from shoal.runtime import logs
-    from shoal.settings import load
+    from shoal.configuration import load
+    from shoal.runtime.observability import logs
     from shoal_coordinator.settings import Settings
 
     named = {"host": host, "port": port, "data": data, "blobs": blobs, "tls_cert": tls_cert, "tls_key": tls_key}
@@ -86,7 +85,7 @@ def coordinator(
 
 @contextmanager
 def private() -> Iterator[None]:
-    """What is made meanwhile is nobody else's: the database has nodes' small updates, and who may come in."""
+    """Make files that the block creates private to this user: the database holds updates and credentials."""
     before = os.umask(0o077)
     try:
         yield
@@ -95,16 +94,16 @@ def private() -> Iterator[None]:
 
 
 def _runner() -> Callable[[Settings, Callable[[int], None]], int]:
-    """What runs a coordinator. Raises `ShoalError` where it was not installed."""
+    """Return the function that runs a coordinator. Raises `ShoalError` when the extra is not installed."""
     try:
-        from shoal_coordinator.serve import run
+        from shoal_coordinator.main import run
     except ModuleNotFoundError as error:
         raise not_installed(error, "coordinator", "a coordinator") from None
     return run
 
 
 def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
-    """Raise for a setting that nobody knows, with the nearest one."""
+    """Raise `ShoalError` for an unknown setting, with the nearest known one."""
     unknown = [key for key in given if key not in known]
     if unknown:
         from shoal.plugins import suggestion
@@ -113,14 +112,14 @@ def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def address_of(settings: Settings) -> str:
-    """Where a person on this machine finds it."""
+    """Return the coordinator's URL on this machine."""
     host = "127.0.0.1" if settings.host in ANYWHERE else settings.host
     host = f"[{host}]" if ":" in host else host
     return f"{'https' if settings.tls_cert else 'http'}://{host}:{settings.port}"
 
 
 def announce(settings: Settings, address: str, secret: Path | None) -> None:
-    """Say where everything is, and how it is used. `secret`: where the operators' token was put, if nobody gave one."""
+    """Print addresses and next steps. `secret` is the file with the new operator's token, if one was created."""
     from shoal_dashboard import TO_BUILD, assets
 
     rows = [("address", f"{address}  [dim](dashboard and API; Ctrl-C ends)[/]")]

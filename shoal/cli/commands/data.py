@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.output import out
-from shoal.cli.text import safe, size, table
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe, size, table
 
 app = typer.Typer(help="Data sets: list, get.")
 
 
 @app.callback(invoke_without_command=True)
 def data(context: typer.Context) -> None:
-    """Data sets: list, get. Alone: list."""
+    """List and get data sets."""
     if context.invoked_subcommand is None:
         list_data()
 
@@ -24,7 +24,7 @@ def data(context: typer.Context) -> None:
 @app.command("list")
 def list_data() -> None:
     """List the data sets that shoal can fetch, and whether they are here."""
-    from shoal.learn.data import DATA_SETS
+    from shoal.learn.data.datasets import DATA_SETS
 
     cache = cache_folder()
     found = []
@@ -44,13 +44,11 @@ def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="mnist or fashion-mnist", show_default=False)],
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--from", help="folder that has the files, or one above, where there is no internet", show_default=False
-        ),
+        typer.Option("--from", help="folder with the files, or the folder above it", show_default=False),
     ] = None,
 ) -> None:
     """Fetch a data set into the cache, from the internet or a folder. Every file's SHA-256 is checked."""
-    from shoal.learn.data import get as fetch
+    from shoal.learn.data.datasets import get as fetch
 
     with out.progress(name, None) as advance:
         folder = fetch(
@@ -65,12 +63,12 @@ def get(
 
 
 def cache_folder() -> Path:
-    """The folder of data sets, as the settings say."""
-    from shoal.settings import DataSettings, load
+    """Return the folder of data sets from the settings."""
+    from shoal.configuration import DataSettings, load
 
     return load(DataSettings, "data", config=out.flags.config).cache.expanduser()
 
 
 def share_cache() -> None:
-    """Tell learners, which know only the environment, of a cache that a settings file names."""
+    """Export the cache folder of a settings file to the environment, where learners look for it."""
     os.environ["SHOAL_DATA__CACHE"] = str(cache_folder())

@@ -1,4 +1,4 @@
-"""`shoal export`: a job's model, its metrics, or all that is known of it, as files."""
+"""`shoal export`: a job's model, metrics or whole run as files."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import Job, Token, Url, spread
-from shoal.cli.output import out
-from shoal.cli.text import safe, size
+from shoal.cli.terminal.options import Job, Token, Url, spread
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe, size
 from shoal.core.errors import ShoalError
+from shoal.core.errors.phrases import counted
 
 if TYPE_CHECKING:
-    from shoal.cli.api import Api
+    from shoal.client.api import CoordinatorApi
 
 
 @dataclass(frozen=True)
-class Instead:
-    """What is written instead of a model."""
+class ExportOptions:
+    """Files to write instead of a model."""
 
     metrics: Annotated[
         Path | None,
-        typer.Option(help="write all versions' metrics to FILE.jsonl or FILE.csv instead", show_default=False),
+        typer.Option(help="write the metrics of all versions to FILE.jsonl or FILE.csv instead", show_default=False),
     ] = None
     record: Annotated[
         Path | None,
@@ -36,7 +37,24 @@ class Instead:
     ] = None
     run: Annotated[
         Path | None,
-        typer.Option(help="write all that is known of the run to FILE.jsonl instead", show_default=False),
+        typer.Option(help="write the whole run to FILE.jsonl instead", show_default=False),
+    ] = None
+
+
+@dataclass(frozen=True)
+class AdapterOptions:
+    """A folder of adapters to write instead of a model."""
+
+    peft: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="write the adapters as a PEFT folder instead", show_default=False),
+    ] = None
+    merged: Annotated[
+        bool, typer.Option("--merged", help="with --peft: write the whole model, with its adapters folded in")
+    ] = False
+    learner: Annotated[
+        str | None,
+        typer.Option(help="with --peft: your learner, which has the base: FILE.py:NAME", show_default=False),
     ] = None
 
 
@@ -45,35 +63,44 @@ def export(
     job: Job,
     *,
     version: Annotated[
-        str, typer.Option(help="a number, or best (by accuracy), last, or a label such as production")
+        str, typer.Option(help="a number, best (by accuracy), last, or a label such as production")
     ] = "last",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="the model's file (default JOB-VERSION.safetensors)", show_default=False),
+        typer.Option("--output", "-o", help="file of the model (default JOB-VERSION.safetensors)", show_default=False),
     ] = None,
-    instead: Instead,
+    instead: ExportOptions,
+    adapters: AdapterOptions,
     force: Annotated[bool, typer.Option("--force", "-f", help="overwrite the file")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Download a job's model (safetensors, its SHA-256 checked), its metrics, or all of the run.
+    """Download a job's model (safetensors, with its SHA-256 checked), its metrics, or the whole run.
 
     Example: shoal export digits --version best -o digits.safetensors
 
-    With --metrics, --record or --run only these are written, unless -o is given too.
+    With --metrics, --record, --run or --peft only these are written, unless -o is given too.
     """
-    from shoal.cli.api import connect
+    from shoal.cli.connection import connect
+    from shoal.client.model_versions import resolve_version
 
     if instead.metrics is not None and instead.metrics.suffix not in (".jsonl", ".csv"):
         text = f"{instead.metrics}: neither .jsonl nor .csv"
         raise ShoalError(text, code="usage.invalid", hint="the ending says the format")
-    others = (instead.metrics, instead.record, instead.run)
+    if adapters.peft is not None and adapters.learner is None:
+        text = "--peft needs the model of your learner"
+        raise ShoalError(text, code="usage.invalid", hint="add --learner FILE.py:NAME")
+    others = (instead.metrics, instead.record, instead.run, adapters.peft)
     for path in (output, *others):
         _vacant(path, force)
     with connect(url, token) as api:
         data, lines = _write_others(api, job, instead)
-        if others == (None, None, None) or output is not None:
-            number = resolve(api, job, version)
+        number = resolve_version(api, job, version) if adapters.peft or output or not any(others) else 0
+        if adapters.peft is not None:
+            write_adapters(api, job, number, adapters)
+            data["peft"] = {"path": adapters.peft, "version": number}
+            lines.append(f"{safe(adapters.peft)}: version {number}")
+        if output is not None or not any(others):
             path = output or Path(f"{job}-{number}.safetensors")
             _vacant(path, force)
             data["model"] = {"path": path, "version": number, **download(api, job, number, path)}
@@ -83,10 +110,10 @@ def export(
     out.answer(data, *lines)
 
 
-def _write_others(api: Api, job: str, instead: Instead) -> tuple[dict[str, Any], list[str]]:
-    """Write what is asked for beside a model; (for programs, for people)."""
-    from shoal.cli.api import segment
-    from shoal.cli.compare import fetch, write
+def _write_others(api: CoordinatorApi, job: str, instead: ExportOptions) -> tuple[dict[str, Any], list[str]]:
+    """Write the requested files besides the model; return (JSON values, lines for people)."""
+    from shoal.cli.commands.compare import fetch, write
+    from shoal.client.api import segment
 
     data: dict[str, Any] = {}
     lines = []
@@ -102,8 +129,19 @@ def _write_others(api: Api, job: str, instead: Instead) -> tuple[dict[str, Any],
         lines.append(f"{safe(instead.record)}: {len(known.versions)} versions")
     if instead.run is not None:
         data["run"] = {"path": instead.run, **save_run(api, job, instead.run)}
-        lines.append(f"{safe(instead.run)}: {size(data['run']['bytes'])}, {_told(data['run']['lines'])}")
+        lines.append(f"{safe(instead.run)}: {size(data['run']['bytes'])}, {_line_counts(data['run']['lines'])}")
     return data, lines
+
+
+def write_adapters(api: CoordinatorApi, job: str, number: int, adapters: AdapterOptions) -> None:
+    """Write a model's adapters, or the merged model, as a folder. Raises `ShoalError`."""
+    from shoal.client.model_versions import download_model
+    from shoal.learn.hf import save_adapter
+    from shoal.learn.loading import load_learner
+
+    learner = load_learner(str(adapters.learner))
+    learner.load(download_model(api, job, number))
+    save_adapter(learner, str(adapters.peft), merged=adapters.merged)
 
 
 def _vacant(path: Path | None, force: bool) -> None:
@@ -111,54 +149,21 @@ def _vacant(path: Path | None, force: bool) -> None:
         raise ShoalError(f"{path} exists", code="usage.exists", hint="choose another file, or add --force")
 
 
-def resolve(api: Api, job: str, version: str) -> int:
-    """The number that `version` (a number, best, last, a label) means. Raises `ShoalError` when there is none."""
-    from shoal.cli.api import segment
+def download(api: CoordinatorApi, job: str, number: int, path: Path) -> dict[str, Any]:
+    """Fetch a model, check its SHA-256, and write it atomically. Raises `ShoalError`."""
+    from shoal.client.model_versions import check_arrived
 
-    if version.isdecimal():
-        return int(version)
-    found = api.get(f"/jobs/{segment(job)}")
-    if version not in ("best", "last"):
-        return _labelled(found, version)
-    if found["model"] is None:
-        raise ShoalError(f"{job} has no model yet", code="job.no-model", hint=f"shoal jobs show {job}")
-    if version == "last":
-        return int(found["version"])
-    if found["best"] is None:
-        raise ShoalError(f"no version of {job} has an accuracy", code="job.no-accuracy", hint="--version last")
-    return int(found["best"]["version"])
-
-
-def _labelled(job: dict[str, Any], label: str) -> int:
-    labels: dict[str, int] = job.get("labels", {})
-    if label not in labels:
-        known = ", ".join(sorted(labels)) or "none"
-        raise ShoalError(
-            f"{label}: neither a number, best or last, nor a label of {job['name']}",
-            code="usage.invalid",
-            hint=f"labels of this job: {known}",
-        )
-    return labels[label]
-
-
-def download(api: Api, job: str, number: int, path: Path) -> dict[str, Any]:
-    """Fetch one model beside `path`, check it, and move it there whole. Raises `ShoalError`."""
     digest = hashlib.sha256()
 
     def check(expected: str) -> None:
-        if expected and digest.hexdigest() != expected:
-            raise ShoalError(
-                f"the model arrived damaged: sha256 {digest.hexdigest()}, expected {expected}",
-                code="export.damaged",
-                hint="try again; if it happens twice, look at the coordinator's disk",
-            )
+        check_arrived(digest.hexdigest(), expected)
 
     done = _fetch(api, (job, f"models/{number}"), path, f"version {number}", digest.update, check)
     return {"bytes": done, "sha256": digest.hexdigest()}
 
 
-def save_run(api: Api, job: str, path: Path) -> dict[str, Any]:
-    """Fetch a run as JSON Lines beside `path`, and move it there when its last line has come. Raises `ShoalError`."""
+def save_run(api: CoordinatorApi, job: str, path: Path) -> dict[str, Any]:
+    """Fetch a run as JSON Lines and write it atomically once its last line has arrived. Raises `ShoalError`."""
     tail, lines = b"", {}
 
     def take(piece: bytes) -> None:
@@ -173,15 +178,16 @@ def save_run(api: Api, job: str, path: Path) -> dict[str, Any]:
 
 
 def _fetch(
-    api: Api,
+    api: CoordinatorApi,
     of_job: tuple[str, str],
     path: Path,
     what: str,
     take: Callable[[bytes], None],
     check: Callable[[str], None],
 ) -> int:
-    """Fetch (job, page) beside `path`, each piece shown to `take`; move it there once `check` lets the digest pass."""
-    from shoal.cli.api import segment
+    """Fetch a page of a job into a temporary file, call `take` for each piece, and rename it if `check` accepts the
+    digest."""
+    from shoal.client.api import segment
 
     (job, page), partial, done = of_job, path.with_name(f".{path.name}.part"), 0
     try:
@@ -211,7 +217,7 @@ END_BYTES_MAX = 1000
 
 
 def _counted(tail: bytes) -> dict[str, int]:
-    """How many lines of each type the last line tells of. Raises `ShoalError` when it is not the last of a run."""
+    """Return the number of lines per type from the last line of a run. Raises `ShoalError` for another line."""
     try:
         last = json.loads(tail.rstrip().rpartition(b"\n")[2])
         if last["type"] == "end":
@@ -221,15 +227,15 @@ def _counted(tail: bytes) -> dict[str, int]:
     raise ShoalError("the run broke off on its way", code="export.damaged", hint="try again")
 
 
-def _told(lines: dict[str, int]) -> str:
-    return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in lines.items() if kind in _NAMED)
+def _line_counts(lines: dict[str, int]) -> str:
+    return ", ".join(counted(count, kind.replace("_", " ")) for kind, count in lines.items() if kind in _NAMED)
 
 
-_NAMED = ("version", "report", "note", "failure")
+_NAMED = ("version", "report", "job_event", "failure")
 
 
 def write_metrics(path: Path, rows: list[dict[str, Any]]) -> None:
-    """One line per version; in a CSV each metric is a column."""
+    """Write one line per version; a CSV file has one column per metric."""
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             if path.suffix == ".jsonl":

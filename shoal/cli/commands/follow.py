@@ -1,72 +1,47 @@
-"""Watching a job: a bar that moves with the coordinator's event stream, until the job has ended."""
+"""A progress bar that follows the event stream of a job until it ends."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.output import Advance, out
-from shoal.cli.text import NOTHING, accuracy, safe, seconds, size
-from shoal.core.errors import ShoalError
+from shoal.cli.terminal.output import ReportProgress, out
+from shoal.cli.terminal.text import NOTHING, accuracy, safe, seconds, size
+from shoal.client.followed_job import FollowedJob, time_out
 
 if TYPE_CHECKING:
-    from shoal.cli.api import Api
+    from shoal.client.api import CoordinatorApi
 
-ENDED = ("done", "stopped", "failed")
 GOING_ON = ("running", "evaluating")
 BAD = ("refusal", "warning")
-"""Kinds of notes that everybody should see. Decisions come in every round: the bar shows the latest."""
+"""Kinds of events that are always printed. Decisions come in every round: the bar shows the latest."""
 ALERTS_MAX = 20
 
 
 @dataclass
-class Seen:
-    """What is known of a job so far."""
+class JobProgress(FollowedJob):
+    """The state of a job that is shown in a terminal."""
 
-    job: dict[str, Any]
-    decision: str = ""
     alerts: set[int] = field(default_factory=set)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing more will come."""
-        return self.job["state"] in ENDED
+    def apply_event(self, topic: str, data: dict[str, Any]) -> None:
+        """Apply one event of the stream; print an alert."""
+        if topic == "alert":
+            self.print_alert(data)
+        else:
+            super().apply_event(topic, data)
 
-    def take(self, topic: str, data: dict[str, Any]) -> None:
-        """One event of the stream."""
-        if topic == "job":
-            self.job = data
-        elif topic == "version":
-            self.job["version"] = max(self.job["version"], data["number"])
-            self._measure(data)
-        elif topic == "metrics":
-            self._measure(data)
-        elif topic == "traffic":
-            self.job["up_bytes"], self.job["down_bytes"] = data["up_bytes"], data["down_bytes"]
-        elif topic == "note":
-            self.decision = data["text"] if data["kind"] == "decision" else self.decision
-        elif topic == "alert":
-            self.alert(data)
-
-    def _measure(self, data: dict[str, Any]) -> None:
-        """Keep the metrics of the newest version that has any: those of different versions are not mixed."""
-        job, number, metrics = self.job, data["number"], data.get("metrics", {})
-        if metrics and number >= (job.get("measured") or 0):
-            known = job["metrics"] if number == job.get("measured") else {}
-            job.update(metrics={**known, **metrics}, measured=number, provisional=data.get("provisional"))
-
-    def alert(self, data: dict[str, Any]) -> None:
-        """Say once what operators are told of this job, or of the coordinator as a whole: a job that waits for room on
-        its disk waits for ever otherwise, and nobody knows why."""
+    def print_alert(self, data: dict[str, Any]) -> None:
+        """Print each alert of this job, or of the coordinator, once; a job that waits for disk space would otherwise
+        wait without a reason."""
         concerned = data["jobs"] or [data["job"] or self.job["name"]]
         if self.job["name"] in concerned and data["cleared_at"] is None and data["id"] not in self.alerts:
             self.alerts.add(data["id"])
             out.warn(f"{data['kind']}: {data['text']}")
 
-    def show(self, advance: Advance) -> None:
-        """Move the bar."""
+    def update_bar(self, advance: ReportProgress) -> None:
+        """Update the bar."""
         job = self.job
         parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} syncs"]
         if job["mode"] != "server" or job["state"] not in GOING_ON or job.get("idle"):
@@ -80,7 +55,7 @@ class Seen:
 
 
 def follow(
-    api: Api,
+    api: CoordinatorApi,
     job: dict[str, Any],
     *,
     timeout_s: float | None = None,
@@ -88,44 +63,35 @@ def follow(
     enough: Callable[[dict[str, Any]], bool] = lambda _job: False,
     what: str = "ended",
 ) -> dict[str, Any]:
-    """Watch until the job has ended, or is as it is wanted (`enough`; `what` says it in words); the job as it is then.
+    """Follow a job until it ends or `enough` is true, and return it. `what` names the condition.
 
     `check` is called with the job as it is known, at least every second, and may raise. Raises `ShoalError` with the
     code `job.time-out`.
     """
-    from shoal.cli.api import segment
+    from shoal.client.api import segment
 
-    seen = Seen(job)
-    due = None if timeout_s is None else time.monotonic() + timeout_s
-    path = f"/jobs/{segment(job['name'])}"
+    seen = JobProgress(job)
+    late = time_out(job["name"], what, seconds(timeout_s))
     with out.progress(job["name"], job["versions"] or 1.0) as advance, api.events(job["name"]) as events:
-        for event in events:
+        for event in seen.follow(api, events, timeout_s, late):
             if event is not None:
-                seen.take(event.name, event.data)
-                tell(event.name, event.data)
-            seen.show(advance)
-            if event is not None and event.name == "hello":  # after a reconnection: what was missed shows here
-                seen.job = api.get(path)
-                for alert in reversed(api.get("/alerts", standing="true", limit=ALERTS_MAX)["alerts"]):
-                    seen.alert(alert)
+                print_event(event.name, event.data)
+            seen.update_bar(advance)
+            if event is not None and event.name == "hello":
+                for alert in reversed(api.get("/alerts", active="true", limit=ALERTS_MAX)["alerts"]):
+                    seen.print_alert(alert)
             if check is not None:
                 check(seen.job)
-            if seen.has_ended or enough(seen.job):
+            if enough(seen.job):
                 break
-            if due is not None and time.monotonic() > due:
-                raise ShoalError(
-                    f"{job['name']} has not {what} within {seconds(timeout_s)}",
-                    code="job.time-out",
-                    hint=f"it goes on: shoal jobs show {job['name']}",
-                )
-    return api.get(path)
+    return api.get(f"/jobs/{segment(job['name'])}")
 
 
-def tell(topic: str, data: dict[str, Any]) -> None:
-    """Print what went wrong, above the bar; with --verbose every note and every version."""
-    if topic == "note" and data["kind"] in BAD:
+def print_event(topic: str, data: dict[str, Any]) -> None:
+    """Print warnings above the bar; with --verbose also every job event and version."""
+    if topic == "job_event" and data["kind"] in BAD:
         out.warn(data["text"])
-    elif topic == "note":
+    elif topic == "job_event":
         out.detail(f"{data['kind']:<8} {data['text']}")
     elif topic == "version" and "elapsed_s" in data:  # it lacks all but the number where it was forgotten meanwhile
         good = f", {accuracy(data)}" if accuracy(data) != NOTHING else ""

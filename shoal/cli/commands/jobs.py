@@ -1,4 +1,4 @@
-"""`shoal jobs`: what runs at a coordinator, and how it is going."""
+"""`shoal jobs`: jobs at a coordinator."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shoal.cli.options import Job, Token, Url, Why, Yes, hand_down
-from shoal.cli.output import out
-from shoal.cli.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
+from shoal.cli.terminal.options import Job, Token, Url, Why, Yes, hand_down
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop, 
 
 @app.callback(invoke_without_command=True)
 def jobs(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """Jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove. Alone: list."""
+    """List and control jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove."""
     hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
         list_jobs(url=url, token=token)
@@ -27,12 +27,12 @@ def jobs(context: typer.Context, url: Url = None, token: Token = None) -> None:
 
 @app.command("list")
 def list_jobs(
-    tag: Annotated[str, typer.Option(help="only those that have it", show_default=False)] = "",
+    tag: Annotated[str, typer.Option(help="only jobs with this tag", show_default=False)] = "",
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """List all jobs, with how far they are and how good."""
-    from shoal.cli.api import connect
+    """List all jobs with their progress and metrics."""
+    from shoal.cli.connection import connect
 
     with connect(url, token) as api:
         found = [job for job in api.every("/jobs", "jobs") if tag in ("", *job.get("tags", ()))]
@@ -40,7 +40,7 @@ def list_jobs(
     rows = table(*columns, right=_NUMERIC, spare=("best", "nodes", "algorithm"))
     for job in found:
         rows.add_row(*_row(job))
-    hint = f"no job has the tag {safe(tag)}" if tag else "no jobs yet: [bold]shoal run JOB.toml[/] submits one"
+    hint = f"no job has the tag {safe(tag)}" if tag else "no jobs: [bold]shoal run JOB.toml[/] submits one"
     out.answer({"jobs": found}, rows if found else hint)
 
 
@@ -50,7 +50,7 @@ _NUMERIC = ("version", "accuracy", "best", "nodes", "up", "down")
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
     return (
         job["name"],
-        state(job["state"]) + _elsewhere(job) + _waits(job),
+        state(job["state"]) + _mode_suffix(job) + _waits(job),
         made(job),
         accuracy(job),
         percent((job["best"] or {}).get("accuracy")) + (" (1 node)" if _is_of_one(job) else ""),
@@ -66,51 +66,52 @@ def _is_of_one(job: dict[str, Any]) -> bool:
     return bool(job["best"]) and job["best"].get("nodes") == 1
 
 
-def _elsewhere(job: dict[str, Any]) -> str:
-    """Where a job is while it is not with the coordinator."""
+def _mode_suffix(job: dict[str, Any]) -> str:
+    """Return where a job is unless the coordinator runs it."""
     return "" if job["mode"] == "server" else f" [yellow]({job['mode']})[/]"
 
 
 def _waits(job: dict[str, Any]) -> str:
-    """What a job waits for that no node works for; who is not asked, `shoal jobs show` says."""
+    """Return why a job waits."""
     return f" [yellow]({safe(job['state_why'].partition(';')[0])})[/]" if job.get("idle") else ""
 
 
 @app.command("show")
 def show(
     job: Job,
-    notes: Annotated[int, typer.Option(min=0, max=1000, help="decisions and events to show, newest last")] = 10,
+    events: Annotated[int, typer.Option(min=0, max=1000, help="number of job events to show, newest last")] = 10,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show one job: progress, metrics, nodes, bytes, and what was decided last, with the reasons."""
-    from shoal.cli.api import connect, segment
+    """Show one job: progress, metrics, nodes, bytes, and the latest decisions with their reasons."""
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         path = f"/jobs/{segment(job)}"
         found = api.get(path)
         nodes = api.get(f"{path}/nodes")["nodes"]
-        said = api.get(f"{path}/notes", limit=max(notes, 1))["notes"] if notes else []
+        found_events = api.get(f"{path}/events", limit=max(events, 1))["events"] if events else []
         traffic = api.get(f"{path}/traffic", by="kind")
-    data = {"job": found, "nodes": nodes, "notes": said[-notes:] if notes else [], "traffic": traffic}
+    data = {"job": found, "nodes": nodes, "events": found_events[-events:] if events else [], "traffic": traffic}
     parts: list[Any] = [summary(found)]
     if nodes:
         parts.append(node_table(nodes))
-    if data["notes"]:
-        parts.append(note_table(data["notes"]))
+    if data["events"]:
+        parts.append(event_table(data["events"]))
     out.answer(data, *parts)
 
 
 def made(job: dict[str, Any]) -> str:
-    """How many versions there are, and of how many; where they come as they like, nobody knows that."""
+    """Return the number of versions, and the total if it is known."""
     return f"{job['version']} of {job['versions']}" if job["versions"] else str(job["version"])
 
 
-MODES = {"server": "with the coordinator", "away": "with its nodes", "returning": "on its way to the coordinator"}
+MODES = {"server": "with the coordinator", "gossip": "with its nodes", "returning": "on its way to the coordinator"}
 
 
 def summary(job: dict[str, Any]) -> Table:
-    """A job in a few lines."""
+    """Return a job in a few lines."""
     rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] not in ("", job["name"]) else ""))]
     style, waits = ("yellow", "waits: ") if job.get("idle") else ("dim", "")
     why = f" [{style}]({waits}{safe(job['state_why'])})[/]" if job["state_why"] else ""
@@ -120,9 +121,9 @@ def summary(job: dict[str, Any]) -> Table:
     if job.get("mode_since"):
         since = job["mode_since"][:19].replace("T", " ")
         rows += [("mode", f"{job['mode']}: {MODES[job['mode']]} [dim](since {since} UTC)[/]")]
-    if job.get("rebuilt"):
-        where = "from {node} at version {version}, term {term}".format(**job["rebuilt"])
-        rows += [("rebuilt", f"{safe(where)} [dim](what was before is not known here)[/]")]
+    if job.get("restored_from"):
+        where = "from {node} at version {version}, term {term}".format(**job["restored_from"])
+        rows += [("restored_from", f"{safe(where)} [dim](what was before is not known here)[/]")]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", made(job) + left)]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", _taking_part(job))]
@@ -148,13 +149,13 @@ def summary(job: dict[str, Any]) -> Table:
 
 
 def _taking_part(job: dict[str, Any]) -> str:
-    """How many nodes take part, and how many others have joined that the job's selection leaves out."""
+    """Return the number of nodes that take part, and of those that the job's selection excludes."""
     others = job.get("members", 0) - job["nodes"]
     return str(job["nodes"]) + (f" [dim]({others} more have joined and are left out)[/]" if others > 0 else "")
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
-    """A job's nodes."""
+    """Return a table of a job's nodes."""
     columns = ("node", "state", "reports", "weight", "seconds", "accuracy", "up", "down")
     rows = table(*columns, right=_NODE_NUMERIC, spare=("weight", "seconds"))
     for node in nodes:
@@ -172,7 +173,7 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
 
 
 def _apart(node: dict[str, Any]) -> str:
-    """Why a node is not with the coordinator, or not asked."""
+    """Return why a node is not asked, or not reachable for the coordinator."""
     if node.get("left_out"):
         return f" [yellow](left out: {safe(node['left_out'])})[/]"
     return " [yellow](away)[/]" if node.get("away") else ""
@@ -181,30 +182,32 @@ def _apart(node: dict[str, Any]) -> str:
 _NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")
 
 
-def note_table(notes: list[dict[str, Any]]) -> Table:
-    """What happened, oldest first."""
+def event_table(events: list[dict[str, Any]]) -> Table:
+    """Return a table of job events, oldest first."""
     rows = table("at", "version", "kind", "what", right=["version"], prose=["what"])
-    for note in notes:
-        rows.add_row(note["at"][11:19], str(note["version"]), note["kind"], safe(note["text"]))
+    for event in events:
+        rows.add_row(event["at"][11:19], str(event["version"]), event["kind"], safe(event["text"]))
     return rows
 
 
 @app.command("pause")
 def pause(job: Job, why: Why = "", url: Url = None, token: Token = None) -> None:
-    """Ask nothing new of the nodes; what they are at still counts."""
+    """Pause a job: nodes get no new tasks; their current tasks still count."""
     _act("pause", job, {"why": why}, url, token)
 
 
 @app.command("resume")
 def resume(job: Job, why: Why = "", url: Url = None, token: Token = None) -> None:
-    """Go on with a paused job."""
+    """Resume a paused job."""
     _act("resume", job, {"why": why}, url, token)
 
 
 @app.command("stop")
 def stop(
     job: Job,
-    when: Annotated[Literal["now", "round"], typer.Option(help="at once, or when the round has closed")] = "now",
+    when: Annotated[
+        Literal["now", "round"], typer.Option(help="at once, or after the current round has closed")
+    ] = "now",
     why: Why = "",
     url: Url = None,
     token: Token = None,
@@ -214,7 +217,8 @@ def stop(
 
 
 def _act(verb: str, job: str, body: dict[str, str], url: str | None, token: str | None) -> None:
-    from shoal.cli.api import connect, segment
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         found = api.post(f"/jobs/{segment(job)}/{verb}", body)
@@ -227,8 +231,9 @@ def remove(job: Job, yes: Yes = False, url: Url = None, token: Token = None) -> 
 
     Example: shoal jobs stop digits && shoal jobs remove digits --yes
     """
-    from shoal.cli.api import connect, segment
-    from shoal.cli.nodes import confirm
+    from shoal.cli.commands.nodes import confirm
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         path = f"/jobs/{segment(job)}"
@@ -255,12 +260,13 @@ def set_values(
 ) -> None:
     """Change settings of a job that runs, from its next round on: learning rate, batch size, epochs, deadline, rounds …
 
-    Example: shoal jobs set digits algorithm.lr=0.05 --why "the loss stands still"
+    Example: shoal jobs set digits algorithm.lr=0.05 --why "the loss stagnates"
 
-    What the model or its history depends on cannot be changed: clone the job for that.
+    Settings on which the model or its history depends cannot change: clone the job instead.
     """
-    from shoal.cli.api import connect, segment
-    from shoal.cli.values import assignments
+    from shoal.cli.connection import connect
+    from shoal.cli.terminal.values import assignments
+    from shoal.client.api import segment
 
     wanted = assignments(values, "KEY=VALUE")
     for key, value in wanted.items():
@@ -275,15 +281,18 @@ def set_values(
 @app.command("tag")
 def tag(
     job: Job,
-    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]...", help="to add", show_default=False)] = None,
+    tags: Annotated[
+        list[str] | None, typer.Argument(metavar="[TAG]...", help="tags to add", show_default=False)
+    ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="to take away; may be given again", show_default=False)
+        list[str] | None, typer.Option(metavar="TAG", help="tag to remove; repeatable", show_default=False)
     ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Give a job tags, or take some away. Everybody sees them: shoal jobs list --tag TAG"""
-    from shoal.cli.api import connect, segment
+    """Add or remove tags of a job. List tagged jobs by: shoal jobs list --tag TAG"""
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     path = f"/jobs/{segment(job)}"
     with connect(url, token) as api:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.data import share_cache
-from shoal.cli.options import Device, Precision, spread
-from shoal.cli.output import out
-from shoal.cli.text import pairs
-from shoal.cli.values import assignments
+from shoal.cli.commands.data import share_cache
+from shoal.cli.terminal.options import Device, Precision, spread
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import pairs
+from shoal.cli.terminal.values import assignments
 from shoal.extras import not_installed
 
 if TYPE_CHECKING:
@@ -21,54 +21,52 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What it computes with, and where; and what jobs may choose it by."""
+class MachineOptions:
+    """Device, state folder and tags of this node."""
 
     device: Device = None
     precision: Precision = None
-    train_in: Annotated[
+    trainer: Annotated[
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="thread or process (default: a process of its own, so that this one answers, if others call it)",
+            help="train in a thread or process (default: a process if other nodes call this one)",
             show_default=False,
         ),
     ] = None
     tag: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="what jobs may choose this node by; repeatable", show_default=False),
+        typer.Option(metavar="WORD", help="tag by which jobs select nodes; repeatable", show_default=False),
     ] = None
     hours: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HH:MM-HH:MM", help="ask this node at these hours alone, in UTC; repeatable", show_default=False
+            metavar="HH:MM-HH:MM", help="hours at which this node gets tasks, in UTC; repeatable", show_default=False
         ),
     ] = None
 
 
 @dataclass(frozen=True)
-class Peering:
-    """How this machine takes part when the coordinator is away."""
+class PeeringOptions:
+    """Options of this node as a peer."""
 
     peer_listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="carry jobs on with the other nodes while the coordinator is away; where they call this one, or none",
+            help="continue jobs with other nodes while the coordinator is away; address to listen on, or none",
             show_default=False,
         ),
     ] = None
     peer_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="how they reach that address", show_default=False)
+        str | None, typer.Option(metavar="URL", help="address at which other nodes reach this one", show_default=False)
     ] = None
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="only fetch what is needed to enter jobs later, without the coordinator")
+        bool, typer.Option("--prepare", help="only fetch what is needed to enter jobs later without the coordinator")
     ] = False
     peer_bytes_per_hour: Annotated[
         float | None,
-        typer.Option(
-            metavar="BYTES", min=0, help="bytes that may cross in an hour among them, in each job", show_default=False
-        ),
+        typer.Option(metavar="BYTES", min=0, help="limit of bytes per hour between peers, per job", show_default=False),
     ] = None
 
 
@@ -88,25 +86,25 @@ def join(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="passed to the learner; repeatable", show_default=False),
+        typer.Option(metavar="KEY=VALUE", help="option of the learner; repeatable", show_default=False),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="name of this node (default: the machine's)", show_default=False)
     ] = None,
-    machine: Machine,
-    state: Annotated[
+    machine: MachineOptions,
+    state_dir: Annotated[
         Path | None, typer.Option(help="folder for the credential and unsent reports", show_default=False)
     ] = None,
-    peering: Peering,
+    peering: PeeringOptions,
 ) -> int:
-    """Train on this machine's data for a coordinator, until its jobs have ended or Ctrl-C.
+    """Train on this machine's data for a coordinator until its jobs end, or Ctrl-C.
 
     Example: shoal join http://host:8080 --token sht_… --learner mine.py:learner --option part=0
 
-    Data and code stay here; models and updates travel. Ctrl-C once hands the work back and leaves, twice ends at once.
+    Data and code stay on this machine; models and updates travel. Ctrl-C leaves gracefully, a second one at once.
     """
-    from shoal.settings import load
-    from shoal_edge_client.running import run
+    from shoal.configuration import load
+    from shoal_edge_client.process import run
     from shoal_edge_client.settings import EdgeSettings
 
     secret = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105 - a dash is no secret
@@ -116,7 +114,7 @@ def join(
         "token": secret,
         "name": name,
     }
-    given |= {"state": state, "options": assignments(option, "--option") if option else None}
+    given |= {"state_dir": state_dir, "options": assignments(option, "--option") if option else None}
     given |= asdict(machine) | asdict(peering)
     given |= {"tags": given.pop("tag") or None, "hours": machine.hours or None}
     given["log_level"] = "debug" if out.flags.verbose else "warning" if out.flags.quiet else None
@@ -132,7 +130,7 @@ def join(
 
 
 def prepared(settings: EdgeSettings) -> int:
-    """Fetch papers, and say for which jobs."""
+    """Fetch the trust documents of jobs, and print the jobs."""
     try:
         from shoal_edge_client.prepare import prepare
     except ModuleNotFoundError as error:
@@ -141,9 +139,9 @@ def prepared(settings: EdgeSettings) -> int:
 
     ready = prepare(settings)
     rows = [
-        (one.job, f"from version {one.version}, until {datetime.fromtimestamp(one.until, UTC):%Y-%m-%d}")
+        (one.job, f"from version {one.version}, until {datetime.fromtimestamp(one.expires_at, UTC):%Y-%m-%d}")
         for one in ready
     ]
-    shown = pairs(rows) if rows else "no job that its nodes may carry on by themselves"
+    shown = pairs(rows) if rows else "no job with gossip.allowed"
     out.answer({"url": settings.url, "name": settings.node, "ready": [asdict(one) for one in ready]}, shown)
     return 0

@@ -1,4 +1,4 @@
-"""`shoal logs`: what nodes and the coordinator log."""
+"""`shoal logs`: logs of nodes and the coordinator."""
 
 from __future__ import annotations
 
@@ -9,47 +9,50 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shoal.cli.options import Token, Url
-from shoal.cli.output import out
-from shoal.cli.text import safe
+from shoal.cli.terminal.options import Token, Url
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe
 
 if TYPE_CHECKING:
-    from shoal.cli.api import Api
+    from shoal.client.api import CoordinatorApi
 
 EVERY_S = 1.0
-"""How often new lines are asked for."""
+"""Seconds between two requests for new lines."""
 PAGE = 1000
 COLOURS = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "bold red"}
 Level = Literal["debug", "info", "warning", "error"]
 
 
 def logs(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="of this job", show_default=False)] = None,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="only this job", show_default=False)] = None,
     node: Annotated[
-        str | None, typer.Option(help='of this node; "" for the coordinator itself', show_default=False)
+        str | None, typer.Option(help='only this node; "": the coordinator itself', show_default=False)
     ] = None,
-    level: Annotated[Level, typer.Option(help="of this level and above")] = "info",
-    limit: Annotated[int, typer.Option(min=1, max=5000, help="the newest so many")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on with what comes, until Ctrl-C")] = False,
+    level: Annotated[Level, typer.Option(help="lowest level")] = "info",
+    limit: Annotated[int, typer.Option(min=1, max=5000, help="number of lines, newest first")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="continue with new lines until Ctrl-C")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show what nodes and the coordinator log, oldest first. With --follow and --json: an envelope for each batch.
+    """Show logs of nodes and the coordinator, oldest first. With --follow and --json: one envelope per batch.
 
     Example: shoal logs digits --node clinic-a --level warning --follow
     """
-    from shoal.cli.api import connect, segment
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     wanted = {name: value for name, value in (("job", job), ("node", node), ("level", level)) if value is not None}
     with connect(url, token) as api:
         for lines in _batches(api, wanted, limit, follow=follow):
             if not lines and job is not None:
                 api.get(f"/jobs/{segment(job)}")  # says so where there is no such job
-            out.answer({"logs": lines}, "\n".join(map(_shown, lines)) if lines else "nothing was logged")
+            out.answer({"logs": lines}, "\n".join(map(_shown, lines)) if lines else "no log lines")
 
 
-def _batches(api: Api, wanted: dict[str, str], limit: int, *, follow: bool) -> Iterator[list[dict[str, Any]]]:
-    """The newest lines, whatever they are; then what comes, whenever something does."""
+def _batches(
+    api: CoordinatorApi, wanted: dict[str, str], limit: int, *, follow: bool
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the newest lines, then new lines as they arrive."""
     found = api.get("/logs", limit=limit, **wanted)["lines"]
     if not follow:
         yield found
@@ -65,11 +68,10 @@ def _batches(api: Api, wanted: dict[str, str], limit: int, *, follow: bool) -> I
 
 
 def _shown(line: dict[str, Any]) -> str:
-    """A line as people read it."""
     at, level = line["at"][11:23], line["level"]
     colour = COLOURS.get(level)
-    word = f"[{colour}]{level:<7}[/]" if colour else f"{level:<7}"
+    level_text = f"[{colour}]{level:<7}[/]" if colour else f"{level:<7}"
     about = {**({"round": line["round"]} if line["round"] is not None else {}), **line["fields"]}
     rest = " ".join(f"{safe(name)}={safe(value)}" for name, value in about.items())
     where = safe(line["node"] or "coordinator") + (f" {safe(line['job'])}" if line["job"] else "")
-    return f"[dim]{at}[/] {word} [bold]{where}[/] {safe(line['text'])}" + (f" [dim]{rest}[/]" if rest else "")
+    return f"[dim]{at}[/] {level_text} [bold]{where}[/] {safe(line['text'])}" + (f" [dim]{rest}[/]" if rest else "")

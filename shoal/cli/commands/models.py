@@ -1,4 +1,4 @@
-"""`shoal models`, `shoal promote`, `shoal demote`: a job's models, and the labels that name the one to use."""
+"""`shoal models`, `shoal promote`, `shoal demote`: models of a job and their labels."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import Job, Token, Url, Why
-from shoal.cli.output import out
-from shoal.cli.text import number, percent, safe, size, table
+from shoal.cli.terminal.options import Job, Token, Url, Why
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import number, percent, safe, size, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-Label = Annotated[str, typer.Option(help="what the version is to be called")]
+Label = Annotated[str, typer.Option(help="the label")]
 
 
 def models(
     job: Job,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="also those whose file is no longer kept")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="show so many at most")] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="also versions whose file was deleted")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="number of models")] = 20,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """List a job's models, newest first: size, hash, how good, and what they are called.
+    """List a job's models, newest first: size, hash, metrics and labels.
 
     Example: shoal models digits
     """
-    from shoal.cli.api import connect, segment
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         found = api.get(f"/jobs/{segment(job)}/models", limit=limit, kept=str(not everything).lower())
@@ -57,7 +58,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _of(row: dict[str, Any], what: str) -> Any:
-    """A metric as measured at the coordinator, or else by nodes."""
+    """Return a metric as measured at the coordinator, else by nodes."""
     return next(
         (row["metrics"][name] for where in ("held_out", "eval") if (name := f"{where}/{what}") in row["metrics"]), None
     )
@@ -65,24 +66,25 @@ def _of(row: dict[str, Any], what: str) -> Any:
 
 def promote(
     job: Job,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="a number, best, last, or a label that it has")],
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="a number, best, last, or another label")],
     *,
     label: Label = "production",
     why: Why = "",
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Call a version "production" (or something else), instead of the one that is called so now.
+    """Label a version "production" (or something else) instead of the version that has the label now.
 
     Example: shoal promote digits best --why "passed the audit"
 
-    Its model is kept for as long as it is called so: shoal export JOB --version production
+    A labelled model is kept: shoal export JOB --version production
     """
-    from shoal.cli.api import connect, segment
-    from shoal.cli.export import resolve
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
+    from shoal.client.model_versions import resolve_version
 
     with connect(url, token) as api:
-        chosen = resolve(api, job, version)
+        chosen = resolve_version(api, job, version)
         found = api.put(f"/jobs/{segment(job)}/labels/{segment(label)}", {"version": chosen, "why": why})
     out.answer({"job": found}, f"{safe(label)}: version {found['labels'][label]}")
 
@@ -95,11 +97,12 @@ def demote(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Take a label away; its model is then kept as long as any other.
+    """Remove a label; retention then treats its model like any other.
 
     Example: shoal demote digits --label candidate
     """
-    from shoal.cli.api import connect, segment
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         found = api.delete(f"/jobs/{segment(job)}/labels/{segment(label)}", why=why)

@@ -1,4 +1,4 @@
-"""`shoal nodes`: the edge clients that a coordinator knows."""
+"""`shoal nodes`: nodes at a coordinator."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import Token, Url, Yes, hand_down
-from shoal.cli.output import out
-from shoal.cli.text import safe, seconds, state, table
+from shoal.cli.terminal.options import Token, Url, Yes, hand_down
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe, seconds, state, table
 from shoal.core.errors import ShoalError
 
-app = typer.Typer(help="Edge clients that a coordinator knows: list, drain, block, activate, remove.")
+app = typer.Typer(help="Nodes at a coordinator: list, drain, block, activate, remove.")
 
 
 @app.callback(invoke_without_command=True)
 def nodes(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """Edge clients that a coordinator knows: list, drain, block, activate, remove. Alone: list."""
+    """List nodes, or drain, block, activate or remove one."""
     hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
         list_nodes(url, token)
@@ -25,8 +25,8 @@ def nodes(context: typer.Context, url: Url = None, token: Token = None) -> None:
 
 @app.command("list")
 def list_nodes(url: Url = None, token: Token = None) -> None:
-    """List all nodes, with their state and what they run on."""
-    from shoal.cli.api import connect
+    """List all nodes with state, device and software."""
+    from shoal.cli.connection import connect
 
     with connect(url, token) as api:
         found = api.every("/nodes", "nodes")
@@ -35,9 +35,9 @@ def list_nodes(url: Url = None, token: Token = None) -> None:
     for node in found:
         info = node.get("info") or {}
         heard = "–" if node["last_seen_s"] is None else seconds(node["last_seen_s"]) + " ago"
-        told = [safe(info.get(name, "")) for name in about]
+        values = [safe(info.get(name, "")) for name in about]
         held = "" if node["availability"] == "active" else f", {node['availability']}"
-        rows.add_row(node["name"], state(node["state"]) + held, ", ".join(node["jobs"]), heard, *told)
+        rows.add_row(node["name"], state(node["state"]) + held, ", ".join(node["jobs"]), heard, *values)
     hint = "no nodes yet: [bold]shoal token create[/] makes a token, [bold]shoal join[/] uses it on another machine"
     out.answer({"nodes": found}, rows if found else hint)
 
@@ -47,25 +47,26 @@ NodeName = Annotated[str, typer.Argument(metavar="NODE", help="name of the node"
 
 @app.command("drain")
 def drain(node: NodeName, url: Url = None, token: Token = None) -> None:
-    """Ask a node nothing new, in any job: it finishes what it does. For maintenance; shoal nodes activate ends it."""
+    """Give a node no new tasks; its current task finishes. For maintenance; shoal nodes activate ends it."""
     set_availability(node, "drained", url, token)
 
 
 @app.command("block")
 def block(node: NodeName, url: Url = None, token: Token = None) -> None:
-    """Withdraw what a node was asked, and ask it nothing new: what it reports does not count. It stays enrolled."""
+    """Give a node no new tasks and withdraw its current ones: its reports do not count. It stays enrolled."""
     set_availability(node, "blocked", url, token)
 
 
 @app.command("activate")
 def activate(node: NodeName, url: Url = None, token: Token = None) -> None:
-    """Let jobs ask a node again that was drained or blocked."""
+    """Give tasks again to a node that was drained or blocked."""
     set_availability(node, "active", url, token)
 
 
 def set_availability(node: str, availability: str, url: str | None, token: str | None) -> None:
-    """Tell the coordinator, and print the node as it is then."""
-    from shoal.cli.api import connect, segment
+    """Set the availability of a node, and print the node."""
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         found = api.put(f"/nodes/{segment(node)}/availability", {"availability": availability})
@@ -79,8 +80,9 @@ def remove(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Revoke a node's credential: it is sent away, and needs a new token to come back. What it reported stays."""
-    from shoal.cli.api import connect, segment
+    """Remove a node: revoke its credential. It needs a new token to come back. Its reports stay."""
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         path = f"/nodes/{segment(node)}"
@@ -91,14 +93,14 @@ def remove(
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something that can't be undone. Raises `ShoalError` where there is nobody to ask, `Abort` at a no."""
+    """Ask for confirmation. Raises `ShoalError` without a terminal, `Abort` for a no."""
     if yes:
         return
     if out.flags.json or not is_person():
-        raise ShoalError("this needs a yes, and there is nobody to ask", code="usage.confirm", hint="add --yes")
+        raise ShoalError("this needs confirmation, and stdin is no terminal", code="usage.confirm", hint="add --yes")
     typer.confirm(question, abort=True)
 
 
 def is_person() -> bool:
-    """Whether somebody sits at the other end of stdin."""
+    """Return whether stdin is a terminal."""
     return sys.stdin.isatty()

@@ -1,4 +1,4 @@
-"""`shoal peer`: a job that never had a server."""
+"""`shoal peer`: jobs without a coordinator."""
 
 from __future__ import annotations
 
@@ -9,36 +9,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.data import share_cache
-from shoal.cli.options import Device, JobFile, Precision, spread
-from shoal.cli.output import log_level, out
-from shoal.cli.peer_export import Force, ModelFile, check_vacant, export, save
-from shoal.cli.peer_status import status
-from shoal.cli.text import pairs, percent, safe, size
-from shoal.cli.values import assignments
+from shoal.cli.commands.data import share_cache
+from shoal.cli.commands.peer_export import Force, check_vacant, export, save
+from shoal.cli.commands.peer_status import status
+from shoal.cli.terminal.options import Device, JobFile, ModelOutput, Precision, spread
+from shoal.cli.terminal.output import log_level, out
+from shoal.cli.terminal.text import pairs, percent, safe, size
+from shoal.cli.terminal.values import assignments
 from shoal.core.errors import InvalidJob, ShoalError
-from shoal.core.words import counted
+from shoal.core.errors.phrases import counted
 from shoal.extras import not_installed
 
 if TYPE_CHECKING:
-    from shoal.core.gossip import Learned
-    from shoal.core.message import Metrics
-    from shoal.core.tree import Tree
-    from shoal.spec import JobSpec
-    from shoal_peer.admission import Admission
-    from shoal_peer.invite import Invited
-    from shoal_peer.status import Summary
+    from shoal.core.gossip.gossip import LocalRoundDone
+    from shoal.core.model.tree import Tree
+    from shoal.core.protocol.message import Metrics
+    from shoal.jobs.spec import JobSpec
+    from shoal.peering.roster.roster_admission import RosterAdmission
+    from shoal_peer.peer_status import PeerSummary
+    from shoal_peer.provision import InvitedNode
 
 Learner = Annotated[
-    str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
+    str | None, typer.Option(help="your model and data: FILE.py:NAME (default: the job's)", show_default=False)
 ]
 Options = Annotated[
-    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="passed to the learner", show_default=False)
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="option of the learner; repeatable", show_default=False),
+]
+
+Discover = Annotated[
+    bool, typer.Option("--discover", help="announce this peer on its network, and look for the others there")
+]
+BytesPerHour = Annotated[
+    float, typer.Option(metavar="BYTES", min=0, help="limit of bytes per hour, if lower than the job's")
+]
+MinPeers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=4096, help="start when this many peers are present (default: the job's number)", show_default=False
+    ),
 ]
 
 
 @dataclass(frozen=True)
-class Mine:
+class LearnerOptions:
     """The learner of this machine."""
 
     learner: Learner = None
@@ -48,46 +62,34 @@ class Mine:
 
 
 @dataclass(frozen=True)
-class Net:
-    """Where this peer and the others are."""
+class PeerNetOptions:
+    """Addresses of this peer and the others."""
 
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="default: the roster's port, on 127.0.0.1 if it says so, else on all addresses",
+            help="address to listen on (default: the roster's port)",
             show_default=False,
         ),
     ] = None
     join: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=URL", help="where a peer is, if not where the roster says", show_default=False),
+        typer.Option(metavar="NAME=URL", help="address of a peer, if not the roster's; repeatable", show_default=False),
     ] = None
     roster: Annotated[Path | None, typer.Option(help="a newer roster than the folder's", show_default=False)] = None
-    lan: Annotated[
-        bool, typer.Option("--lan", help="announce this peer on its network, and look for the others there")
-    ] = False
-    bytes_per_hour: Annotated[
-        float,
-        typer.Option(metavar="BYTES", min=0, help="bytes that may cross in an hour, if fewer than the job allows"),
-    ] = 0.0
-    min_peers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=4096, help="begin when so many peers are here (default: the job's number)", show_default=False
-        ),
-    ] = None
+    lan: Discover = False
+    bytes_per_hour: BytesPerHour = 0.0
+    min_peers: MinPeers = None
 
 
 @dataclass(frozen=True)
-class End:
-    """How this peer's part ends."""
+class PeerEndOptions:
+    """Options for the end of the job."""
 
-    linger: Annotated[
-        float, typer.Option(min=0, help="seconds to stay, at the end, for peers that are silent and may come back")
-    ] = 60.0
-    books: Annotated[bool, typer.Option("--books", help="keep account of what is learned, to check it")] = False
-    output: ModelFile = None
+    linger: Annotated[float, typer.Option(min=0, help="seconds to wait at the end for silent peers")] = 60.0
+    audit: Annotated[bool, typer.Option("--audit", help="record sums that show that no update was lost")] = False
+    output: ModelOutput = None
     force: Force = False
 
 
@@ -103,38 +105,38 @@ BUILT_IN = frozenset(
 JOINED = "joined.json"
 """File in the folder of a peer that joined by an invitation."""
 
-app = typer.Typer(no_args_is_help=True, help="A job that its peers run by themselves, with no server.")
+app = typer.Typer(no_args_is_help=True, help="Jobs without a coordinator, among peers.")
 app.command()(export)
 app.command()(status)
 
 
 @app.command()
-def new(
+def init(
     file: JobFile,
     *,
     peer: Annotated[
         list[str],
         typer.Option(
             metavar="NAME=URL[,EXAMPLES][,ed25519:…]",
-            help="a peer, where the others reach it, its greatest weight, and its own public key",
+            help="a peer, its address, its largest weight, and its own public key",
             show_default=False,
         ),
     ],
     folder: Annotated[
-        Path | None, typer.Option("--out", help="folder to write (default ./JOB-peers)", show_default=False)
+        Path | None, typer.Option("--folder", help="folder to write (default ./JOB-peers)", show_default=False)
     ] = None,
     learner: Learner = None,
     option: Options = None,
 ) -> None:
-    """Make what each peer of a job needs: the job, a signed charter and roster, a key.
+    """Create the folder of each peer of a job: the job file, a signed charter and roster, a key.
 
-    Example: shoal peer new digits.toml --peer a=http://10.0.0.1:9001 --peer b=http://10.0.0.2:9001
+    Example: shoal peer init digits.toml --peer a=http://10.0.0.1:9001 --peer b=http://10.0.0.2:9001
 
-    Carry FOLDER/NAME to the machine of NAME by a way that you trust, and start `shoal peer run` there. Keep
-    FOLDER/operator.pem. Called again, it admits more peers.
+    Copy FOLDER/NAME to the machine of NAME by a secure channel, and start `shoal peer run` there. Keep
+    FOLDER/operator.pem. Repeat the command to admit more peers.
     """
-    from shoal.spec import load_job
-    from shoal_peer.invite import invite
+    from shoal.jobs.spec import load_job
+    from shoal_peer.provision import invite
 
     share_cache()
     spec = load_job(file)
@@ -148,8 +150,8 @@ def new(
 
 
 def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | None) -> Tree:
-    """Return the model that a job begins with, made by the learner of its file or this one. Raises `ShoalError`."""
-    from shoal.core.capability import check_learner
+    """Return the initial model from the learner of the job file or of this machine. Raises `ShoalError`."""
+    from shoal.core.algorithm.capability import check_learner
     from shoal.learn.loading import load_learner
 
     target = learner or spec.learner
@@ -161,11 +163,11 @@ def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | No
     return made.init(spec.seed)
 
 
-def invited_of(text: str) -> Invited:
-    """A peer as a person writes it. Raises `ShoalError`."""
-    from shoal.heads import NAME
-    from shoal.runtime.address import parse
-    from shoal_peer.invite import Invited
+def invited_of(text: str) -> InvitedNode:
+    """Parse an option --peer. Raises `ShoalError`."""
+    from shoal.runtime.http.coordinator_url import parse
+    from shoal.validation.message_checks import NAME
+    from shoal_peer.provision import InvitedNode
 
     name, equals, rest = text.partition("=")
     url, *more = rest.split(",")
@@ -174,76 +176,81 @@ def invited_of(text: str) -> Invited:
     if not equals or not NAME.fullmatch(name) or len(numbers) > 1 or not all(one.isdecimal() for one in numbers):
         hint = "write NAME=URL, for example a=http://10.0.0.1:9001, and its greatest weight behind a comma"
         raise ShoalError(f"--peer {text}: this names no peer", code="usage.invalid", hint=hint)
-    return Invited(name, parse(url).url if url else "", pub, int(numbers[0]) if numbers else 0)
+    return InvitedNode(name, parse(url).url if url else "", pub, int(numbers[0]) if numbers else 0)
 
 
 @app.command()
 def key(
-    folder: Annotated[Path, typer.Argument(help="folder of this peer; made if it is not there", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="folder of this peer; created if missing", show_default=False)],
 ) -> None:
-    """Make this node's own key, and print its public half for the operator."""
-    from shoal.runtime.store import make_folder
-    from shoal.trust.keys import load_or_make
+    """Create this node's key, and print its public half for the operator."""
+    from shoal.runtime.durable_files import make_folder
+    from shoal.trust.keys import load_or_create
 
     make_folder(folder)
-    made = load_or_make(folder / "key.pem")
+    made = load_or_create(folder / "key.pem")
     out.answer({"public_key": made.pub, "peer_id": made.peer_id}, made.pub)
 
 
 @app.command()
 @spread
 def run(
-    folder: Annotated[Path, typer.Argument(help="folder of this peer, from shoal peer new", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="folder of this peer, from shoal peer init", show_default=False)],
     *,
-    mine: Mine,
-    net: Net,
-    end: End,
+    learner_options: LearnerOptions,
+    net: PeerNetOptions,
+    end: PeerEndOptions,
 ) -> int:
-    """Take part in a job without a server, until its rounds are made or Ctrl-C.
+    """Take part in a job without a server, until all peers have finished or Ctrl-C.
 
     Example: shoal peer run digits-peers/a --learner mine.py:learner --option part=0
 
-    Data and code stay here; models travel. Ctrl-C once settles what is open and leaves, twice ends at once. Started
-    again, it goes on where it was, also after a crash.
+    Data and code stay on this machine; models travel. The first Ctrl-C leaves gracefully, a second ends at once. A
+    restart continues the job, also after a crash.
     """
-    return take_part(folder, mine, net, end)
+    return take_part(folder, learner_options, net, end)
 
 
 def take_part(
-    folder: Path, mine: Mine, net: Net, end: End, admission: Admission | None = None, greeting: Sequence[str] = ()
+    folder: Path,
+    learner_options: LearnerOptions,
+    net: PeerNetOptions,
+    end: PeerEndOptions,
+    admission: RosterAdmission | None = None,
+    greeting: Sequence[str] = (),
 ) -> int:
-    """Run the peer of a folder to its end; return the exit code. With `admission` it admits newcomers; it prints
-    `greeting` as soon as it answers them."""
+    """Run the peer of a folder until it ends, and return the exit code. With `admission` it admits newcomers, and
+    prints `greeting` when it is ready to."""
     try:
-        from shoal_peer.running import run as run_peer
+        from shoal_peer.process import run as run_peer
     except ModuleNotFoundError as error:
         raise not_installed(error, "peer", "a peer") from None
-    from shoal.runtime import logs
-    from shoal_peer.folder import read_papers
-    from shoal_peer.node import Settings
+    from shoal.peering.state.peer_state import read_documents
+    from shoal.runtime.observability import logs
+    from shoal_peer.peer_process import PeerSettings
 
     check_vacant(end.output, force=end.force)
-    papers = read_papers(folder, net.roster)
-    logs.configure("peer", level=log_level(), node=papers.me.node)
+    documents = read_documents(folder, net.roster)
+    logs.configure("peer", level=log_level(), node=documents.me.node)
     share_cache()
-    settings = Settings(
+    settings = PeerSettings(
         folder,
-        learner=own_learner(folder, papers.spec.learner, mine.learner),
-        options=assignments(mine.option, "--option") if mine.option else {},
-        device=mine.device or "",
-        precision=mine.precision or "",
-        join=joined(net.join or [], {one.node for one in papers.roster.peers}),
+        learner=own_learner(folder, documents.spec.learner, learner_options.learner),
+        options=assignments(learner_options.option, "--option") if learner_options.option else {},
+        device=learner_options.device or "",
+        precision=learner_options.precision or "",
+        join=joined(net.join or [], {one.node for one in documents.roster.peers}),
         roster=net.roster,
-        books=end.books,
+        audit=end.audit,
         linger_s=end.linger,
         lan=net.lan,
         bytes_per_hour=net.bytes_per_hour,
         min_peers=net.min_peers or 0,
         admission=admission,
     )
-    host, port = where(net.listen, papers.me.urls[0] if papers.me.urls else "", everywhere=net.lan)
-    rounds = papers.spec.gossip.rounds or papers.spec.rounds
-    with out.progress(papers.spec.name, rounds or None) as advance:
+    host, port = where(net.listen, documents.me.urls[0] if documents.me.urls else "", everywhere=net.lan)
+    rounds = documents.spec.gossip.rounds or documents.spec.rounds
+    with out.progress(documents.spec.name, rounds or None) as advance:
         advance(0.0, "loading the learner")
 
         def listens(name: str, port: int) -> None:
@@ -252,13 +259,13 @@ def take_part(
             for line in greeting:
                 out.notice(line)
 
-        code, summary = run_peer(settings, host, port, Shown(advance, rounds), listens)
+        code, summary = run_peer(settings, host, port, TerminalProgress(advance, rounds), listens)
     report(summary, save(folder, end.output) if end.output is not None else None)
     return code
 
 
 def own_learner(folder: Path, of_job: str, given: str | None) -> str:
-    """Return the learner to run. A job that came over the network may name one of shoal's own, and no other code.
+    """Return the learner to run. A job that came over the network may name a learner of shoal, but no other code.
 
     Raises `InvalidJob`.
     """
@@ -270,7 +277,7 @@ def own_learner(folder: Path, of_job: str, given: str | None) -> str:
 
 
 def joined(texts: list[str], known: set[str]) -> dict[str, str]:
-    """Where peers of the roster are, of NAME=URL. Raises `ShoalError`."""
+    """Parse options NAME=URL with addresses of peers. Raises `ShoalError`."""
     found = {}
     for text in texts:
         name, equals, url = text.partition("=")
@@ -285,13 +292,13 @@ def joined(texts: list[str], known: set[str]) -> dict[str, str]:
 
 
 def announced(name: str, port: int) -> None:
-    """Say where this peer answers."""
+    """Print the address of this peer."""
     out.notice(f"{safe(name)} answers on port {port}  [dim](Ctrl-C leaves)[/]")
 
 
 def where(listen: str | None, url: str, *, everywhere: bool = False) -> tuple[str, int]:
-    """(host, port) to listen on. Raises `ShoalError`."""
-    from shoal.runtime.address import is_loopback, parse
+    """Return (host, port) to listen on. Raises `ShoalError`."""
+    from shoal.runtime.http.coordinator_url import is_loopback, parse
 
     if listen is not None:
         host, colon, port = listen.rpartition(":")
@@ -304,14 +311,14 @@ def where(listen: str | None, url: str, *, everywhere: bool = False) -> tuple[st
     return (found.host if is_loopback(found) else "0.0.0.0"), found.port  # noqa: S104 - as others are to reach it
 
 
-class Shown:
-    """How it goes, on the terminal."""
+class TerminalProgress:
+    """Progress on the terminal."""
 
     def __init__(self, advance: Any, rounds: int) -> None:
         self._advance, self._rounds, self._note = advance, rounds, ""
 
-    def round(self, effect: Learned, live: int) -> None:
-        """A local round has ended."""
+    def on_round(self, effect: LocalRoundDone, live: int) -> None:
+        """Print the end of a local round."""
         measured = [
             f"{name} {effect.metrics[name]:.4g}" for name in ("eval/accuracy", "train/loss") if name in effect.metrics
         ]
@@ -320,12 +327,12 @@ class Shown:
         self._advance(float(effect.round), text, self._note)
         out.detail(text)
 
-    def note(self, text: str) -> None:
-        """Something for people."""
+    def on_event(self, text: str) -> None:
+        """Print an event."""
         self._note = text
         out.detail(text)
 
-    def waiting(self, lines: Sequence[str]) -> None:
+    def on_waiting(self, lines: Sequence[str]) -> None:
         """Tell for whom this peer waits, and why; with no lines, that it begins."""
         if not lines:
             out.notice("enough are here: learning begins")
@@ -335,15 +342,15 @@ class Shown:
             out.notice(safe(text) if number == 0 else f"  [dim]{safe(text)}[/]")
 
 
-def report(summary: Summary, model: dict[str, Any] | None = None) -> None:
-    """What came of it. `model`: describes the file that it was written to."""
+def report(summary: PeerSummary, model: dict[str, Any] | None = None) -> None:
+    """Print the result. `model` describes the written file."""
     sent, received = (sum(summary.traffic[way].values()) for way in ("sent", "received"))
     rows = [
         ("rounds", f"{summary.rounds}{'' if summary.finished else ', not all of them'}"),
-        ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.seen.items()) or "nobody"),
+        ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.seen.items()) or "none"),
     ]
-    last = "accuracy, drawn together" if summary.one else "accuracy, when it left"
-    for name, metrics in (("accuracy, own", summary.own), (last, summary.drawn)):
+    last = "accuracy, drawn together" if summary.is_consistent else "accuracy, when it left"
+    for name, metrics in (("accuracy, own", summary.final_metrics), (last, summary.end_metrics)):
         if "eval/accuracy" in metrics:
             rows.append((name, f"{percent(metrics['eval/accuracy'])}{measured_on(metrics)}"))
     rows += [("sent", size(sent)), ("received", size(received))]
@@ -357,9 +364,9 @@ def report(summary: Summary, model: dict[str, Any] | None = None) -> None:
             "rounds": summary.rounds,
             "finished": summary.finished,
             "settled": summary.settled,
-            "one": summary.one,
-            "own": summary.own,
-            "drawn": summary.drawn,
+            "one": summary.is_consistent,
+            "own": summary.final_metrics,
+            "drawn": summary.end_metrics,
             "seen": summary.seen,
             "bytes": summary.traffic,
             "model": model,
@@ -369,6 +376,6 @@ def report(summary: Summary, model: dict[str, Any] | None = None) -> None:
 
 
 def measured_on(metrics: Metrics) -> str:
-    """How much a measurement is worth: these are this peer's examples, few perhaps, and not like everybody's."""
+    """Return the number of test examples behind a measurement."""
     count = metrics.get("eval/examples", 0.0)
     return f"  of {counted(round(count), 'example')} that this peer has held back" if count >= 1 else ""

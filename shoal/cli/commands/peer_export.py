@@ -7,15 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import out
-from shoal.cli.text import safe, size
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe, size
 from shoal.core.errors import ShoalError
-from shoal.core.words import counted
+from shoal.core.errors.phrases import counted
 
-ModelFile = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="write the final model there (safetensors)", show_default=False),
-]
 Force = Annotated[bool, typer.Option("--force", "-f", help="overwrite the file")]
 
 
@@ -24,11 +20,11 @@ def export(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="the model's file (default NAME.safetensors)", show_default=False),
+        typer.Option("--output", "-o", help="file of the model (default NAME.safetensors)", show_default=False),
     ] = None,
     force: Force = False,
 ) -> None:
-    """Write the model that a peer holds as a safetensors file, also while the peer runs.
+    """Write a peer's current model as a safetensors file, also while the peer runs.
 
     Example: shoal peer export digits-peers/a -o digits.safetensors
     """
@@ -39,7 +35,7 @@ def export(
 
 
 def check_vacant(path: Path | None, *, force: bool) -> None:
-    """Raise `ShoalError` where a file is in the way, or there is no folder for it."""
+    """Raise `ShoalError` when the file exists or its folder does not."""
     if path is None:
         return
     if path.exists() and not force:
@@ -49,7 +45,7 @@ def check_vacant(path: Path | None, *, force: bool) -> None:
 
 
 def save(folder: Path, path: Path) -> dict[str, Any]:
-    """Write the model of that peer; return what it is. Raises `ShoalError`."""
+    """Write the model of a peer and return its description. Raises `ShoalError`."""
     from shoal_peer.model_file import held_model, write_model
 
     held = held_model(folder)
@@ -58,7 +54,7 @@ def save(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def line(found: dict[str, Any]) -> str:
-    """Describe a written model."""
+    """Return a description of a written model."""
     holds = ", ".join(f"{safe(node)} {count}" for node, count in found["seen"].items()) or "none"
     rounds = counted(found["round"], "local round")
     written = f"{safe(found['path'])}: {size(found['bytes'])}, sha256 {found['sha256']}"

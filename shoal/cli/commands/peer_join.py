@@ -1,4 +1,4 @@
-"""`shoal peer start`, `join` and `invite`: a job without a server that others join by one pasted string."""
+"""`shoal peer start`, `join` and `invite`: jobs without a coordinator that others join by an invitation."""
 
 from __future__ import annotations
 
@@ -11,24 +11,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.data import share_cache
-from shoal.cli.options import JobFile, spread
-from shoal.cli.output import out
-from shoal.cli.peer import JOINED, End, Mine, Net, app, initial_model, take_part
-from shoal.cli.text import safe
+from shoal.cli.commands.data import share_cache
+from shoal.cli.commands.peer import (
+    JOINED,
+    BytesPerHour,
+    Discover,
+    LearnerOptions,
+    MinPeers,
+    PeerEndOptions,
+    PeerNetOptions,
+    app,
+    initial_model,
+    take_part,
+)
+from shoal.cli.terminal.options import JobFile, spread
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe
 from shoal.core.errors import InvalidJob, ShoalError
-from shoal.core.words import counted
+from shoal.core.errors.phrases import counted
 
 if TYPE_CHECKING:
-    from shoal_peer.admission import Admission
+    from shoal.peering.roster.roster_admission import RosterAdmission
 
 HOUR_S = 3600
 NONE = "none"
 
 
 @dataclass(frozen=True)
-class Here:
-    """Where this peer is, as `Net` has it for a peer whose roster is made by hand."""
+class NewPeerOptions:
+    """Name and address of this peer."""
 
     name: Annotated[str | None, typer.Option(help="name of this peer (default: the machine's)", show_default=False)] = (
         None
@@ -37,82 +48,80 @@ class Here:
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="where others call this peer, or none: it only calls (default: this machine's address, a free port)",
+            help="address at which others call this peer, or none (default: this machine's address, a free port)",
             show_default=False,
         ),
     ] = None
-    lan: Annotated[
-        bool, typer.Option("--lan", help="announce this peer on its network, and look for the others there")
-    ] = False
-    bytes_per_hour: Annotated[
-        float,
-        typer.Option(metavar="BYTES", min=0, help="bytes that may cross in an hour, if fewer than the job allows"),
-    ] = 0.0
-    min_peers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=4096, help="begin when so many peers are here (default: the job's number)", show_default=False
-        ),
-    ] = None
+    lan: Discover = False
+    bytes_per_hour: BytesPerHour = 0.0
+    min_peers: MinPeers = None
 
-    def net(self) -> Net:
+    def net(self) -> PeerNetOptions:
         """Return the options of `shoal peer run`: the roster names the address."""
-        return Net(lan=self.lan, bytes_per_hour=self.bytes_per_hour, min_peers=self.min_peers)
+        return PeerNetOptions(lan=self.lan, bytes_per_hour=self.bytes_per_hour, min_peers=self.min_peers)
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """How far an invitation reaches."""
+class InvitationOptions:
+    """Limits of an invitation."""
 
-    uses: Annotated[int, typer.Option(min=1, max=4096, help="newcomers that one invitation lets in")] = 10
-    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="hours until the invitation runs out")] = 24.0
-    examples: Annotated[int, typer.Option(min=0, help="greatest weight that a newcomer may claim; 0: any")] = 0
+    uses: Annotated[int, typer.Option(min=1, max=4096, help="number of peers that one invitation admits")] = 10
+    hours: Annotated[float, typer.Option(min=0.01, max=8760, help="hours until the invitation expires")] = 24.0
+    examples: Annotated[int, typer.Option(min=0, help="largest weight that a new peer may claim; 0: any")] = 0
 
 
-Out = Annotated[Path | None, typer.Option("--out", help="folder to write (default ./JOB-peers)", show_default=False)]
+Out = Annotated[Path | None, typer.Option("--folder", help="folder to write (default ./JOB-peers)", show_default=False)]
 
 
 @spread
-def start(file: JobFile, *, folder: Out = None, here: Here, mine: Mine, bounds: Bounds, end: End) -> int:
-    """Begin a job without a server, take part in it, and let others in who paste the invitation that is printed.
+def start(
+    file: JobFile,
+    *,
+    folder: Out = None,
+    here: NewPeerOptions,
+    learner_options: LearnerOptions,
+    bounds: InvitationOptions,
+    end: PeerEndOptions,
+) -> int:
+    """Start a job without a server, take part in it, and print an invitation for other peers.
 
     Example: shoal peer start digits.toml --learner mine.py:learner
 
     This machine keeps the operator's key and signs the roster, so newcomers can join while this peer runs; the
-    others carry on without it. Started again, it goes on where it was, and prints a new invitation.
+    others continue without it. A restart continues the job and prints a new invitation.
     """
-    from shoal.spec import load_job
-    from shoal_peer.admission import Admission
+    from shoal.jobs.spec import load_job
+    from shoal.peering.roster.roster_admission import RosterAdmission
 
     share_cache()
     spec = load_job(file)
     where = folder or Path(f"{spec.name}-peers")
     node = here.name or own_name()
-    found(file, where, node, here, mine)
-    admission = Admission.open(where)
+    found(file, where, node, here, learner_options)
+    admission = RosterAdmission.open(where)
     text, shown = invitation(admission, bounds, first=node)
-    return take_part(where / node, mine, here.net(), end, admission, [shown, f"  shoal peer join {text}\n"])
+    return take_part(where / node, learner_options, here.net(), end, admission, [shown, f"  shoal peer join {text}\n"])
 
 
 @spread
 def join(
-    invitation: Annotated[str, typer.Argument(help="the string that shoal peer start has printed", show_default=False)],
+    invitation: Annotated[str, typer.Argument(help="string that shoal peer start printed", show_default=False)],
     folder: Annotated[
         Path | None, typer.Argument(help="folder of this peer (default ./JOB-peer)", show_default=False)
     ] = None,
     *,
-    here: Here,
-    mine: Mine,
-    end: End,
+    here: NewPeerOptions,
+    learner_options: LearnerOptions,
+    end: PeerEndOptions,
 ) -> int:
     """Join a job without a server by an invitation, and take part in it.
 
     Example: shoal peer join shoal-join-eJw… --learner mine.py:learner
 
-    A key is made here and never leaves this machine. The same command again goes on where this peer was.
+    The peer's key never leaves this machine. Repeat the command to continue after a restart.
     """
-    from shoal_peer.invitation import read_token
-    from shoal_peer.joining import join as enter
+    from shoal.peering.roster.invitation import read_token
+    from shoal_peer.join import join as enter
 
     token = read_token(invitation)
     where = folder or Path(f"{token.job}-peer")
@@ -121,73 +130,77 @@ def join(
     if known is None or urls != known:
         enter(token, where, here.name or own_name(), urls, JOINED)
         out.notice(f"joined {safe(token.job)}, in {safe(where)}")
-    return take_part(where, mine, here.net(), end)
+    return take_part(where, learner_options, here.net(), end)
 
 
 @spread
 def invite(
     folder: Annotated[
-        Path, typer.Argument(help="folder that shoal peer start or new has made, with operator.pem", show_default=False)
+        Path, typer.Argument(help="folder of shoal peer start or init, with operator.pem", show_default=False)
     ],
     *,
     at: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="address of the peer that admits, if not the roster's", show_default=False),
+        typer.Option(
+            metavar="URL", help="address of the admitting peer, if not the roster's; repeatable", show_default=False
+        ),
     ] = None,
-    bounds: Bounds,
+    bounds: InvitationOptions,
 ) -> None:
-    """Print a new invitation. The peer that `shoal peer start` runs admits its bearers.
+    """Print a new invitation. The peer of `shoal peer start` admits its bearers.
 
     Example: shoal peer invite digits-peers --uses 1 --hours 2
     """
-    from shoal_peer.admission import Admission
+    from shoal.peering.roster.roster_admission import RosterAdmission
 
-    text, shown = invitation(Admission.open(folder), bounds, at=tuple(at or ()))
+    text, shown = invitation(RosterAdmission.open(folder), bounds, at=tuple(at or ()))
     out.answer({"invitation": text, "uses": bounds.uses, "hours": bounds.hours}, shown, f"  shoal peer join {text}")
 
 
-def found(file: Path, folder: Path, node: str, here: Here, mine: Mine) -> None:
-    """Make the operator's folder with this peer in it, or move this peer. Raises `ShoalError`."""
-    from shoal.spec import load_job
-    from shoal_peer.folder import config_sha, read_papers
-    from shoal_peer.invite import Invited, invite
+def found(file: Path, folder: Path, node: str, here: NewPeerOptions, learner_options: LearnerOptions) -> None:
+    """Create the operator's folder with this peer in it, or update its address. Raises `ShoalError`."""
+    from shoal.jobs.spec import load_job
+    from shoal.peering.state.peer_state import config_sha, read_documents
+    from shoal_peer.provision import InvitedNode, invite
 
     known = listed_urls(folder / node)
     urls = addresses(here.listen, known)
-    if known is not None and read_papers(folder / node).charter.config_sha != config_sha(file):
+    if known is not None and read_documents(folder / node).charter.config_sha != config_sha(file):
         hint = "a job that has begun is never changed: choose another folder with --out"
         raise InvalidJob(f"{file} is not the job in {folder}", code="peer.config", hint=hint)
     if urls == known:
         return
-    model = initial_model(load_job(file), mine.learner, mine.option)
-    invite(file, model, [Invited(node, urls[0] if urls else "")], folder)
+    model = initial_model(load_job(file), learner_options.learner, learner_options.option)
+    invite(file, model, [InvitedNode(node, urls[0] if urls else "")], folder)
 
 
-def invitation(admission: Admission, bounds: Bounds, *, first: str = "", at: tuple[str, ...] = ()) -> tuple[str, str]:
-    """Return a new invitation as one string, and a sentence about it. Raises `ShoalError`."""
-    from shoal.runtime.address import parse
-    from shoal_peer.entry import URLS_MAX
-    from shoal_peer.invitation import Token
+def invitation(
+    admission: RosterAdmission, bounds: InvitationOptions, *, first: str = "", at: tuple[str, ...] = ()
+) -> tuple[str, str]:
+    """Return a new invitation and a sentence about it. Raises `ShoalError`."""
+    from shoal.peering.roster.invitation import InvitationToken
+    from shoal.peering.roster.join_certificate import URLS_MAX
+    from shoal.runtime.http.coordinator_url import parse
 
     roster, _ = admission.roster()
-    mine = [peer for peer in roster.peers if peer.node == first or (admission.folder / peer.node / "key.pem").is_file()]
-    urls = tuple(parse(url).url for url in at) or tuple(url for peer in mine for url in peer.urls)
+    own = [peer for peer in roster.peers if peer.node == first or (admission.folder / peer.node / "key.pem").is_file()]
+    urls = tuple(parse(url).url for url in at) or tuple(url for peer in own for url in peer.urls)
     if not urls:
         hint = "give it: shoal peer invite FOLDER --at http://10.0.0.1:9001"
         raise ShoalError("the roster has no address of the peer that admits", code="peer.address", hint=hint)
     until = int(time.time() + bounds.hours * HOUR_S)
     sealed = admission.invitation(bounds.uses, until, bounds.examples)
-    text = Token(roster.job, urls[:URLS_MAX], admission.charter.digest, sealed).text()
+    text = InvitationToken(roster.job, urls[:URLS_MAX], admission.charter.digest, sealed).text()
     when = datetime.fromtimestamp(until).astimezone().strftime("%Y-%m-%d %H:%M")
     many = counted(bounds.uses, "machine")
     return text, f"run this on the others to let them in; it holds for {many}, until {when}; who has it can join:"
 
 
 def addresses(listen: str | None, known: tuple[str, ...] | None, *, toward: str = "") -> tuple[str, ...]:
-    """Return where others are to call this peer: nowhere, where a person says so. Raises `ShoalError`."""
-    from shoal.cli.peer import where
-    from shoal.runtime.address import parse
-    from shoal_peer.joining import free_port, own_host
+    """Return the URLs of this peer; none if it cannot be called. Raises `ShoalError`."""
+    from shoal.cli.commands.peer import where
+    from shoal.runtime.http.coordinator_url import parse
+    from shoal_peer.join import free_port, own_host
 
     if listen == NONE or (listen is None and known == ()):
         return ()
@@ -202,12 +215,12 @@ def addresses(listen: str | None, known: tuple[str, ...] | None, *, toward: str 
 
 
 def listed_urls(folder: Path) -> tuple[str, ...] | None:
-    """Return the addresses of a peer in its folder's roster; None where there is none yet. Raises `ShoalError`."""
-    from shoal_peer.folder import PAPERS, read_papers
+    """Return the URLs of a peer in the roster of its folder; None without a roster. Raises `ShoalError`."""
+    from shoal.peering.state.peer_state import DOCUMENT_FILES, read_documents
 
-    if not all((folder / name).is_file() for name in PAPERS):
+    if not all((folder / name).is_file() for name in DOCUMENT_FILES):
         return None
-    return read_papers(folder).me.urls
+    return read_documents(folder).me.urls
 
 
 def own_name() -> str:

@@ -1,4 +1,4 @@
-"""`shoal peer status`: one node's own view of a job, where there is no coordinator to ask."""
+"""`shoal peer status`: one node's view of its jobs, from the node itself."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.output import out
-from shoal.cli.text import number, pairs, safe, seconds, size, state, table
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import number, pairs, safe, seconds, size, state, table
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shoal_peer.overview import Overview
+    from shoal.peering.http.node_overview import NodeOverview
 
 PATIENCE_S = 10.0
 
 
 def status(
     where: Annotated[
-        str, typer.Argument(metavar="NODE", help="address of a node, or the folder of a peer here", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NODE", help="address of a node, or folder of a peer on this machine", show_default=False
+        ),
     ],
     job: Annotated[str | None, typer.Option(help="only this job", show_default=False)] = None,
 ) -> None:
-    """Show how a node does in its jobs, by asking the node itself: no coordinator is needed.
+    """Show a node's state in its jobs, by asking the node itself; no coordinator is needed.
 
     Example: shoal peer status http://10.0.0.1:9001
     """
@@ -36,13 +39,13 @@ def status(
 
 def address_of(folder: Path) -> str:
     """Return the address of a peer on this machine. Raises `ShoalError`."""
-    from shoal.runtime.address import parse
-    from shoal_peer.folder import read_papers
+    from shoal.peering.state.peer_state import read_documents
+    from shoal.runtime.http.coordinator_url import parse
 
     running = folder / "state" / "address"
     if running.is_file():
         return running.read_text(encoding="utf-8").strip()
-    me = read_papers(folder).me
+    me = read_documents(folder).me
     if not me.urls:
         hint = "give its address: shoal peer status http://127.0.0.1:PORT"
         raise ShoalError(f"the roster has no address of {me.node}", code="peer.address", hint=hint)
@@ -51,8 +54,8 @@ def address_of(folder: Path) -> str:
 
 def asked(url: str, job: str | None = None) -> list[dict[str, Any]]:
     """Return the status of a node in each of its jobs, or in one. Raises `ShoalError`."""
-    from shoal.cli.api import segment
-    from shoal.runtime.http import Link
+    from shoal.client.api import segment
+    from shoal.runtime.http.client import Link
 
     with Link(url, read_s=PATIENCE_S) as link:
         jobs = [job] if job else list(link.json("GET", "/p2p", own=True)["jobs"])
@@ -60,8 +63,8 @@ def asked(url: str, job: str | None = None) -> list[dict[str, Any]]:
 
 
 def shown(found: list[dict[str, Any]]) -> list[RenderableType]:
-    """Return what people read of it."""
-    from shoal_peer.overview import overview
+    """Return the rows of a status for people."""
+    from shoal.peering.http.node_overview import overview
 
     parts: list[RenderableType] = []
     for one in map(overview, found):
@@ -70,7 +73,7 @@ def shown(found: list[dict[str, Any]]) -> list[RenderableType]:
     return parts or ["this node takes part in no job at the moment"]
 
 
-def _head(one: Overview) -> list[tuple[str, Any]]:
+def _head(one: NodeOverview) -> list[tuple[str, Any]]:
     of = f" of {one.rounds}" if one.rounds else ""
     rows: list[tuple[str, Any]] = [
         ("job", safe(one.job)),
@@ -81,7 +84,7 @@ def _head(one: Overview) -> list[tuple[str, Any]]:
     return [*rows, ("measured", ", ".join(measured))] if measured else rows
 
 
-def _table(one: Overview) -> RenderableType:
+def _table(one: NodeOverview) -> RenderableType:
     columns = ("peer", "state", "exchanges", "last exchange", "sent", "received", "problem")
     made = table(*columns, right=columns[2:6], prose=["problem"])
     for row in one.peers:

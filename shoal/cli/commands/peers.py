@@ -1,4 +1,4 @@
-"""`shoal peers`: a job's nodes as each other's peers."""
+"""`shoal peers`: a job's nodes in their role as peers."""
 
 from __future__ import annotations
 
@@ -8,37 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import Job, Token, Url
-from shoal.cli.output import out
-from shoal.cli.text import number, percent, safe, seconds, size, state, table
+from shoal.cli.terminal.options import Job, Token, Url
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import number, percent, safe, seconds, size, state, table
 from shoal.core.errors import Unreachable
+from shoal.core.errors.phrases import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shoal.cli.api import Api
+    from shoal.client.api import CoordinatorApi
 
 
 def peers(
     job: Job,
-    watch: Annotated[bool, typer.Option("--watch", help="print the table anew as things change, until Ctrl-C")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="print the table again on each change, until Ctrl-C")] = False,
     via: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="a node's address: show its own view, without a coordinator",
+            help="a node's address: show its own view; the coordinator is not asked",
             show_default=False,
         ),
     ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show how a job's nodes do as each other's peers, while they carry it on without the coordinator.
+    """Show the nodes of a job as peers, while they continue it without the coordinator.
 
     Example: shoal peers digits --watch
     """
-    from shoal.cli import peer_status
-    from shoal.cli.api import connect, segment
+    from shoal.cli.commands import peer_status
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     if via is not None:
         seen = peer_status.asked(via, job)
@@ -47,14 +49,14 @@ def peers(
     with or_by_a_node(job), connect(url, token) as api:
         path = f"/jobs/{segment(job)}/peers"
         if watch and not out.flags.json:
-            _watch(api, job, path)
+            _follow_status(api, job, path)
         found = api.get(path)
     out.answer({"peers": found}, shown(found))
 
 
 @contextmanager
 def or_by_a_node(job: str) -> Iterator[None]:
-    """Where the coordinator cannot be reached, name the way to ask a node."""
+    """Add a hint to ask a node when the coordinator is unreachable."""
     try:
         yield
     except Unreachable as error:
@@ -62,9 +64,9 @@ def or_by_a_node(job: str) -> Iterator[None]:
         raise
 
 
-def _watch(api: Api, job: str, path: str) -> None:
-    """The table, anew whenever a peer has told something or the stream was interrupted, until the job has ended."""
-    from shoal.cli.follow import ENDED
+def _follow_status(api: CoordinatorApi, job: str, path: str) -> None:
+    """Print the table whenever a peer's status changes or the stream reconnects, until the job ends."""
+    from shoal.client.followed_job import ENDED
 
     with api.events(job) as events:
         for event in events:
@@ -77,7 +79,7 @@ def _watch(api: Api, job: str, path: str) -> None:
 
 
 def shown(found: dict[str, Any]) -> RenderableType:
-    """All of it as people read it."""
+    """Return the table and the summary."""
     from rich.console import Group
 
     if not found["peers"]:
@@ -86,16 +88,16 @@ def shown(found: dict[str, Any]) -> RenderableType:
 
 
 def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
-    """One line for each peer."""
-    metered = any(row["budget"] is not None for row in rows)
+    """Return a table with one row per peer."""
+    budgeted = any(row["budget"] is not None for row in rows)
     columns = ["peer", "state", "term", "round", "weight", "holds", "sees", "exchanges", "sent", "received", "refused"]
-    columns += ["budget"] if metered else []
+    columns += ["budget"] if budgeted else []
     carries = any(_carried(row) for row in rows)
     columns += ["carried"] if carries else []
     made = table(*columns, right=columns[2:], prose=["sees", "refused"], spare=("weight", "term", "received"))
     for row in rows:
         edges = row["peers"].values()
-        told = row["state"] is not None
+        known = row["state"] is not None
         made.add_row(
             row["name"] + ("" if row["inbound"] else " [dim](calls only)[/]"),
             _state(row),
@@ -103,19 +105,19 @@ def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
             number(row["round"]),
             number(row["weight"]),
             percent(row["coverage"]),
-            _liveness(row["peers"]) if told else "–",
-            str(sum(edge["exchanges"] for edge in edges)) if told else "–",
-            size(sum(edge["sent"] for edge in edges)) if told else "–",
-            size(sum(edge["received"] for edge in edges)) if told else "–",
+            _liveness(row["peers"]) if known else "–",
+            str(sum(edge["exchanges"] for edge in edges)) if known else "–",
+            size(sum(edge["sent"] for edge in edges)) if known else "–",
+            size(sum(edge["received"] for edge in edges)) if known else "–",
             _refused(row),
-            *((budget(row["budget"]),) if metered else ()),
+            *((budget(row["budget"]),) if budgeted else ()),
             *((size(_carried(row)),) if carries else ()),
         )
     return made
 
 
 def budget(found: dict[str, Any] | None) -> str:
-    """How many bytes a peer may still send and receive, and when it may exchange again."""
+    """Return the bytes left to a peer, and when its next exchange is possible."""
     if found is None:
         return "–"
     if found["wait_s"] > 0:
@@ -124,16 +126,16 @@ def budget(found: dict[str, Any] | None) -> str:
 
 
 LATE_S = 15.0
-"""A peer's word is told every 5 s."""
+"""Age in seconds from which a peer's status is shown as late; peers report theirs every 5 s."""
 
 
 def _carried(row: dict[str, Any]) -> int:
-    """Bytes that a peer has passed on to the coordinator for others, and back."""
+    """Return the bytes that a peer has relayed to and from the coordinator."""
     return sum(edge.get("carried", 0) for edge in row["peers"].values())
 
 
 def _refused(row: dict[str, Any]) -> str:
-    """What a peer has refused, by code, and with whom it begins nothing because of it."""
+    """Return refused messages by code, and the peers that are avoided because of them."""
     parts = [f"{safe(code)} {count}" for code, count in sorted(row["refused"].items())]
     parts += [f"[yellow]{safe(name)} in quarantine[/]" for name in row.get("quarantine", [])]
     return ", ".join(parts)
@@ -149,15 +151,15 @@ def _state(row: dict[str, Any]) -> str:
 
 
 def _liveness(edges: dict[str, dict[str, Any]]) -> str:
-    """How many others live, as it sees them; and those that do not, by name."""
+    """Return how many peers are alive, and the names of the others."""
     ill = [f"{safe(name)} {edge['state']}" for name, edge in sorted(edges.items()) if edge["state"] != "alive"]
     return ", ".join([f"{len(edges) - len(ill)} alive", *ill])
 
 
 def _sentence(now: dict[str, Any] | None) -> str:
     if now is None:
-        return "[dim]nobody carries the job on without the coordinator[/]"
-    parts = [f"{now['peers']} carry on"]
+        return "[dim]no peers: the coordinator runs this job[/]"
+    parts = [f"{counted(now['peers'], 'peer')} in mode gossip"]
     if now["consensus"] is not None:
         parts.append(f"models are {percent(now['consensus'])} from their mean")
     if now["coverage"] is not None:

@@ -1,4 +1,4 @@
-"""`shoal rebuild`: a coordinator that has lost its disk goes on from what nodes have kept."""
+"""`shoal restore`: jobs of a coordinator that has lost its disk, from the checkpoints that nodes keep."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.nodes import confirm
-from shoal.cli.options import Token, Url, Yes
-from shoal.cli.output import out
-from shoal.cli.text import safe, table
+from shoal.cli.commands.nodes import confirm
+from shoal.cli.terminal.options import Token, Url, Yes
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import safe, table
 
 if TYPE_CHECKING:
-    from shoal.checkpoint import Choice, Offer, Rejected
-    from shoal.cli.api import Api
-    from shoal.runtime.offers import NodeOffers
-    from shoal.trust.keys import Key
+    from shoal.client.api import CoordinatorApi
+    from shoal.recovery.checkpoint import CheckpointOffer, RecoveryChoice, RejectedOffer
+    from shoal.runtime.http.checkpoint_offers import NodeOffers
+    from shoal.trust.keys import SigningKey
 
 PIECE_BYTES = 1024 * 1024
 
 
-def rebuild(
+def restore(
     sources: Annotated[
         list[str],
         typer.Option(
             "--from",
             metavar="FOLDER_OR_URL",
-            help="a node's state folder, or the address where other nodes call it; repeatable",
+            help="a node's state folder, or its address as a peer; repeatable",
             show_default=False,
         ),
     ],
@@ -38,70 +38,73 @@ def rebuild(
         typer.Option(help="the coordinator's key (default: coordinator.pem in its data folder here)"),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="only look: what is there, and what does not count")
+        bool, typer.Option("--dry-run", help="list what was found and what was rejected; change nothing")
     ] = False,
     yes: Yes = False,
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Begin jobs again at a coordinator with an empty disk, from what nodes have kept of them.
+    """Restore jobs at a coordinator that has lost its disk, from the checkpoints that nodes keep.
 
-    It needs its key of old: put coordinator.pem into the new data folder, and start it. Of all that nodes have, the
-    newest version that this key has signed is taken; what it has not signed is refused by name. Nodes come back by
-    themselves, by their own keys.
+    First put the old coordinator.pem into the new data folder and start the coordinator. The newest version that this
+    key has signed is taken; checkpoints without a valid signature are refused. Nodes re-enrol with their own keys.
     """
-    from shoal.checkpoint import choose
-    from shoal.cli.api import connect
+    from shoal.cli.connection import connect
     from shoal.core.errors import ShoalError
+    from shoal.recovery.checkpoint import choose
     from shoal.trust.keys import load_key
 
     own = load_key(key or _own_key())
     with ExitStack() as stack:
-        places = _Places(stack, own)
-        offers = [offer for source in sources for offer in places.look(source)]
+        places = _CheckpointSources(stack, own)
+        offers = [offer for source in sources for offer in places.offers(source)]
         choices, rejected = choose(offers, own.pub)
         rejected = [*places.failed, *rejected]
         if not choices:
             _show([], rejected)
-            text = f"nothing that this key has signed is in {', '.join(sources)}"
-            raise ShoalError(text, code="restore.nothing", hint="name more nodes; is it the coordinator's key of old?")
+            text = f"no checkpoint signed by this key in {', '.join(sources)}"
+            raise ShoalError(
+                text,
+                code="restore.nothing",
+                hint="name more nodes, or check that this is the key of the lost coordinator",
+            )
         rows = [_row(choice) for choice in choices]
         if dry_run:
             out.answer({"jobs": rows, "refused": rejected}, *_shown(rows, rejected))
             return 0
         with connect(url, token) as api:
             _show(rows, rejected)
-            confirm(f"Begin {len(rows)} of these at {api.url}?", yes)
+            confirm(f"Restore {len(rows)} of these at {api.url}?", yes)
             there = {str(job["name"]) for job in api.every("/jobs", "jobs")}
             rows = [row | _begin(api, places, choice, there) for choice, row in zip(choices, rows, strict=True)]
-    failed = sum(not row["rebuilt"] for row in rows)
+    failed = sum(not row["restored"] for row in rows)
     out.answer({"jobs": rows, "refused": rejected}, *(_sentence(row) for row in rows))
     return 1 if failed else 0
 
 
 def _own_key() -> Path:
+    from shoal.configuration import load
     from shoal.core.errors import ShoalError
-    from shoal.settings import load
-    from shoal_coordinator.papers import KEY_FILE
+    from shoal_coordinator.peers.trust_documents import KEY_FILE
     from shoal_coordinator.settings import Settings
 
     path = load(Settings, "coordinator", config=out.flags.config).data / KEY_FILE
     if not path.exists():
         hint = "give --key DATA/coordinator.pem, from the coordinator's data folder"
-        raise ShoalError(f"there is no key at {path}", code="usage.missing", hint=hint)
+        raise ShoalError(f"no key at {path}", code="usage.missing", hint=hint)
     return path
 
 
-class _Places:
-    """Where to look: folders here, and nodes that answer."""
+class _CheckpointSources:
+    """Sources of checkpoints: folders of this machine, and nodes."""
 
-    def __init__(self, stack: ExitStack, key: Key) -> None:
+    def __init__(self, stack: ExitStack, key: SigningKey) -> None:
         self._stack, self._key = stack, key
         self._nodes: dict[str, NodeOffers] = {}
-        self.failed: list[Rejected] = []
+        self.failed: list[RejectedOffer] = []
 
-    def look(self, source: str) -> list[Offer]:
-        """What is offered there; what cannot be had is noted."""
+    def offers(self, source: str) -> list[CheckpointOffer]:
+        """Return the offers of a source; failures go to `failed`."""
         from shoal.core.errors import ShoalError
 
         try:
@@ -111,18 +114,18 @@ class _Places:
             return []
 
     def _fail(self, source: str, job: str, error: Any) -> None:
-        from shoal.checkpoint import Rejected
+        from shoal.recovery.checkpoint import RejectedOffer
 
-        self.failed.append(Rejected(source, "", job, "checkpoint", error.code, error.message))
+        self.failed.append(RejectedOffer(source, "", job, "checkpoint", error.code, error.message))
 
-    def _read(self, source: str) -> list[Offer]:
-        from shoal_edge_client.peering.offers import offers_in
+    def _read(self, source: str) -> list[CheckpointOffer]:
+        from shoal_edge_client.peering.recovery.local_checkpoints import offers_in
 
         return offers_in(Path(source).expanduser())
 
-    def _called(self, source: str) -> list[Offer]:
-        from shoal.runtime.http import Link
-        from shoal.runtime.offers import NodeOffers
+    def _called(self, source: str) -> list[CheckpointOffer]:
+        from shoal.runtime.http.checkpoint_offers import NodeOffers
+        from shoal.runtime.http.client import Link
 
         link = self._stack.enter_context(Link(source))
         node = self._nodes[link.address.url] = NodeOffers(link, self._key)
@@ -135,10 +138,10 @@ class _Places:
         return found
 
     @contextmanager
-    def model(self, offer: Offer, digest: str) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """(length, pieces) of a model that an offer names. Raises `ShoalError` where it cannot be had."""
+    def model(self, offer: CheckpointOffer, digest: str) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Yield (bytes, pieces) of an offer's model. Raises `ShoalError` when it is not available."""
         from shoal.core.errors import StorageFailed
-        from shoal_edge_client.peering.offers import model_in
+        from shoal_edge_client.peering.recovery.local_checkpoints import model_in
 
         node = self._nodes.get(offer.source)
         if node is not None:
@@ -152,43 +155,40 @@ class _Places:
         yield len(source), (source[place : place + PIECE_BYTES] for place in places)
 
 
-def _begin(api: Api, places: _Places, choice: Choice, there: set[str]) -> dict[str, Any]:
-    """Give a job to the coordinator, with the model of the first node that has it whole; what came of it."""
+def _begin(api: CoordinatorApi, sources: _CheckpointSources, choice: RecoveryChoice, there: set[str]) -> dict[str, Any]:
+    """Submit a job with the first complete model, and return the columns that this adds to its row."""
     if choice.job in there:
-        return {"why": "the coordinator has a job of that name", "code": "job.exists"}
-    from shoal.cli.api import segment
+        return {"why": "the coordinator already has a job with this name", "code": "job.exists"}
+    from shoal.client.api import segment
     from shoal.core.errors import ShoalError
 
     digest, why = choice.manifest.model_sha256, ""
     for offer in choice.holders:
         try:
-            with places.model(offer, digest) as (nbytes, pieces):
-                api.upload(f"/bodies/{segment(digest)}", nbytes, pieces)
+            with sources.model(offer, digest) as (nbytes, pieces):
+                api.upload(f"/blobs/{segment(digest)}", nbytes, pieces)
         except ShoalError as error:
             why = f"{offer.node or offer.source}: {error.message}"
             out.warn(why)
             continue
-        told = {"spec": dict(choice.spec), "start_model": digest, "goes_on": choice.goes_on(offer.node)}
+        body = {"spec": dict(choice.spec), "start_model": digest, "restore": choice.restore_request(offer.node)}
         try:
-            found = api.post("/jobs", told)
+            found = api.post("/jobs", body)
         except ShoalError as error:
             return {"why": error.message, "code": error.code}
-        return {"rebuilt": True, "node": offer.node, "term": found["rebuilt"]["term"]}
+        return {"restored": True, "node": offer.node, "term": found["restored_from"]["term"]}
     return {"why": why, "code": "restore.model"}
 
 
-# What is shown
-
-
-def _row(choice: Choice) -> dict[str, Any]:
+def _row(choice: RecoveryChoice) -> dict[str, Any]:
     manifest = choice.manifest
     holders = [offer.node or offer.source for offer in choice.holders]
     row: dict[str, Any] = {"job": choice.job, "version": manifest.version, "signed_in_term": manifest.term}
     row |= {"term_seen": choice.term, "model_sha256": manifest.model_sha256}
-    return row | {"held_by": holders, "peers": list(choice.peers), "created_at": choice.created_at, "rebuilt": False}
+    return row | {"held_by": holders, "peers": list(choice.peers), "created_at": choice.created_at, "restored": False}
 
 
-def _shown(rows: list[dict[str, Any]], rejected: list[Rejected]) -> list[Any]:
+def _shown(rows: list[dict[str, Any]], rejected: list[RejectedOffer]) -> list[Any]:
     shown: list[Any] = []
     if rows:
         found = table("job", "version", "term", "model", "held by", "peers", prose=["held by", "peers"])
@@ -205,14 +205,13 @@ def _shown(rows: list[dict[str, Any]], rejected: list[Rejected]) -> list[Any]:
     return shown
 
 
-def _show(rows: list[dict[str, Any]], rejected: list[Rejected]) -> None:
+def _show(rows: list[dict[str, Any]], rejected: list[RejectedOffer]) -> None:
     for part in _shown(rows, rejected):
         out.notice(part)
 
 
 def _sentence(row: dict[str, Any]) -> str:
-    if not row["rebuilt"]:
-        return f"{safe(row['job'])} was not begun: {safe(row['why'])}"
+    if not row["restored"]:
+        return f"{safe(row['job'])} was not restored: {safe(row['why'])}"
     whose = safe(row["node"]) if row["node"] else "a node"
-    text = f"{safe(row['job'])} goes on from what {whose} had kept, at version {row['version']}, term {row['term']}"
-    return f"{text}; its nodes come back by themselves"
+    return f"{safe(row['job'])} is restored from {whose}, at version {row['version']}, term {row['term']}"

@@ -1,4 +1,4 @@
-"""`shoal run`: submit a job, and watch it."""
+"""`shoal run`: submit a job and watch it."""
 
 from __future__ import annotations
 
@@ -9,71 +9,76 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.jobs import node_table, summary
-from shoal.cli.options import JobFile, Judged, Presets, Token, Url, spread
-from shoal.cli.output import Advance, out
-from shoal.cli.signals import Interrupted
-from shoal.cli.text import size
+from shoal.cli.commands.jobs import node_table, summary
+from shoal.cli.process.signals import Interrupted
+from shoal.cli.terminal.options import Changes, ComparisonOptions, JobFile, Presets, Token, Url, spread
+from shoal.cli.terminal.output import ReportProgress, out
+from shoal.cli.terminal.text import size
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.cli.api import Api
-
-START_MODEL_S = 600.0
-"""So long a coordinator may take to begin a job whose initial model, of gigabytes perhaps, goes to a store far away."""
+    from shoal.client.api import CoordinatorApi
 
 
 @dataclass(frozen=True)
-class Watching:
-    """Whether and how long a job is followed."""
+class FollowOptions:
+    """Options for watching a job."""
 
-    watch: Annotated[bool, typer.Option("--watch/--detach", help="follow it to its end, or return at once")] = True
+    watch: Annotated[bool, typer.Option("--watch/--detach", help="follow the job to its end, or return at once")] = True
     timeout_s: Annotated[
         float | None,
-        typer.Option(min=0, help="seconds to watch; then exit with 4, the job goes on", show_default=False),
+        typer.Option(min=0, help="seconds to watch; then exit with 4, while the job continues", show_default=False),
     ] = None
-    hold: Annotated[bool, typer.Option("--hold", help="submit it paused, and return; shoal jobs resume starts it")] = (
-        False
-    )
+    paused: Annotated[
+        bool, typer.Option("--paused", help="submit the job paused and return; shoal jobs resume starts it")
+    ] = False
 
 
 @dataclass(frozen=True)
-class Several(Judged):
-    """The same job under several presets, and how they are compared."""
+class PresetOptions(ComparisonOptions):
+    """Options for a comparison of presets."""
 
     compare: Presets = None
-    together: Annotated[bool, typer.Option("--together", help="with --compare: all at the same time")] = False
+    together: Annotated[bool, typer.Option("--together", help="with --compare: all jobs at the same time")] = False
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """The model to start from."""
+
+    model: Annotated[
+        Path | None, typer.Option(help="model to start from: safetensors, or a PEFT folder", show_default=False)
+    ] = None
+    learner: Annotated[
+        str | None,
+        typer.Option(help="with a PEFT folder: your learner, which has the base: FILE.py:NAME", show_default=False),
+    ] = None
 
 
 @spread
 def run(
     file: JobFile,
     *,
-    watching: Watching,
-    model: Annotated[Path | None, typer.Option(help="model to start from (safetensors)", show_default=False)] = None,
-    name: Annotated[
-        str | None, typer.Option(help="run it under another name than the file's", show_default=False)
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
-    ] = None,
-    several: Several,
+    watching: FollowOptions,
+    begin: StartOptions,
+    name: Annotated[str | None, typer.Option(help="name of the job (default: the file's)", show_default=False)] = None,
+    change: Changes = None,
+    several: PresetOptions,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Submit a job to a coordinator and watch it: rounds, accuracy, bytes, decisions.
+    """Submit a job to a coordinator and watch its rounds, accuracy, bytes and decisions.
 
     Example: shoal run digits.toml --set algorithm.lr=0.05 --name digits-slow
 
-    Ends with 1 if the job failed or was stopped. Ctrl-C stops watching; the job goes on.
+    Exit code 1 if the job failed or was stopped. Ctrl-C stops watching; the job continues.
 
-    With --compare a job is made for each of the presets, NAME-PRESET, with the same seed; the next begins when the one
+    With --compare one job per preset, NAME-PRESET, is submitted with the same seed; the next starts when the one
     before has ended, unless --together is given.
     """
-    from shoal.cli.api import connect
-    from shoal.cli.compare import specs_under
-    from shoal.cli.values import job_of
+    from shoal.cli.commands.compare import specs_under
+    from shoal.cli.connection import connect
+    from shoal.cli.terminal.values import job_of
 
     spec, values = job_of(file, change or [], name)
     jobs = {} if several.compare is None else specs_under(values, several.compare)
@@ -81,15 +86,15 @@ def run(
         raise ShoalError(
             "--compare waits for each job before it makes the next", code="usage.invalid", hint="add --together"
         )
-    if jobs and watching.hold:
-        raise ShoalError("--compare runs what it makes", code="usage.invalid", hint="leave out --hold")
+    if jobs and watching.paused:
+        raise ShoalError("--compare runs what it makes", code="usage.invalid", hint="leave out --paused")
     with connect(url, token) as api:
-        start = {} if model is None else {"start_model": send_model(api, model)}
+        start = {} if begin.model is None else {"start_model": send_start(api, begin.model, begin.learner)}
         if jobs:
             run_all(api, [{"spec": one, **start} for _, one in jobs.values()], watching, several)
             return
-        job = submit(api, {"spec": values, **start, **({"hold": True} if watching.hold else {})})
-        if watching.hold:
+        job = submit(api, {"spec": values, **start, **({"paused": True} if watching.paused else {})})
+        if watching.paused:
             out.answer({"job": job}, f"shoal jobs resume {spec.name}")
             return
         if not watching.watch:
@@ -100,18 +105,17 @@ def run(
     report(job, nodes)
 
 
-def submit(api: Api, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a job, and say where it can be seen."""
-    patience_s = START_MODEL_S if "start_model" in wanted else None
-    job = api.post("/jobs", dict(wanted), read_s=patience_s)
+def submit(api: CoordinatorApi, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Create a job and print its address."""
+    job = api.create_job(dict(wanted))
     name = wanted["spec"]["name"]
     out.notice(f"{name} is submitted: {api.url}/jobs/{name}")
     return job
 
 
-def watched(api: Api, job: dict[str, Any], watching: Watching) -> dict[str, Any]:
-    """Follow a job to its end."""
-    from shoal.cli.follow import follow
+def watched(api: CoordinatorApi, job: dict[str, Any], watching: FollowOptions) -> dict[str, Any]:
+    """Follow a job until it ends."""
+    from shoal.cli.commands.follow import follow
 
     name = job["name"]
     try:
@@ -120,9 +124,10 @@ def watched(api: Api, job: dict[str, Any], watching: Watching) -> dict[str, Any]
         raise Interrupted(f"{name} goes on: shoal jobs show {name}; to end it: shoal jobs stop {name}") from None
 
 
-def run_all(api: Api, wanted: list[dict[str, Any]], watching: Watching, several: Several) -> None:
-    """Several jobs, and their comparison. Raises `ShoalError` when one didn't come to a good end."""
-    from shoal.cli.compare import answer, fetch
+def run_all(api: CoordinatorApi, wanted: list[dict[str, Any]], watching: FollowOptions, several: PresetOptions) -> None:
+    """Run several jobs and compare them. Raises `ShoalError` when one does not end as done."""
+    from shoal.cli.commands.compare import answer, fetch
+    from shoal.client.followed_job import unfinished
 
     names = [one["spec"]["name"] for one in wanted]
     begun = [submit(api, one) for one in wanted] if several.together else []
@@ -132,33 +137,45 @@ def run_all(api: Api, wanted: list[dict[str, Any]], watching: Watching, several:
     for place, one in enumerate(wanted):
         job = watched(api, begun[place] if several.together else submit(api, one), watching)
         if job["state"] != "done":
-            raise ShoalError(
-                f"{job['name']} is {job['state']}: {job['state_why']}",
-                code=f"job.{job['state']}",
-                hint=f"shoal compare {' '.join(names)} compares what there is",
-            )
+            raise unfinished(job, f"shoal compare {' '.join(names)} compares what there is")
     answer({name: fetch(api, name) for name in names}, several)
 
 
 def report(job: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
-    """The final tables. Raises `ShoalError` when the job didn't come to a good end."""
+    """Print the final tables. Raises `ShoalError` when the job did not end as done."""
+    from shoal.client.followed_job import unfinished
+
     if job["state"] == "done":
         out.answer({"job": job, "nodes": nodes}, summary(job), node_table(nodes))
         return
     if not out.flags.json:
         out.answer({}, summary(job), node_table(nodes))
-    raise ShoalError(
-        f"{job['name']} is {job['state']}: {job['state_why']}",
-        code=f"job.{job['state']}",
-        hint=f"shoal jobs show {job['name']} --notes 50",
-    )
+    raise unfinished(job)
 
 
-def send_model(api: Api, path: Path) -> str:
-    """Upload an initial model; its digest."""
+def send_start(api: CoordinatorApi, path: Path, learner: str | None) -> str:
+    """Upload an initial model, from a file or a PEFT folder, and return its digest."""
+    if not path.is_dir():
+        return send_model(api, path)
+    from tempfile import TemporaryDirectory
+
+    from shoal.learn.hf import load_adapter
+    from shoal.learn.loading import load_learner
+    from shoal.model_file import save_model
+
+    if learner is None:
+        text = f"{path} is a folder of adapters, which need the model of your learner"
+        raise ShoalError(text, code="usage.invalid", hint="add --learner FILE.py:NAME")
+    with TemporaryDirectory(prefix="shoal-model-") as folder:
+        start = load_adapter(load_learner(learner), path)
+        return send_model(api, save_model(start, Path(folder) / f"{path.name}.safetensors"))
+
+
+def send_model(api: CoordinatorApi, path: Path) -> str:
+    """Upload an initial model and return its digest."""
     from shoal.model_file import opened
 
-    def counted(pieces: Iterator[bytes], advance: Advance) -> Iterator[bytes]:
+    def counted(pieces: Iterator[bytes], advance: ReportProgress) -> Iterator[bytes]:
         done = 0
         for piece in pieces:
             yield piece
@@ -166,5 +183,5 @@ def send_model(api: Api, path: Path) -> str:
             advance(done, f"{size(done)}")
 
     with opened(path) as model, out.progress(path.name, model.nbytes) as advance:
-        api.upload(f"/bodies/{model.digest}", model.nbytes, counted(model.pieces(), advance))
+        api.upload(f"/blobs/{model.digest}", model.nbytes, counted(model.pieces(), advance))
         return model.digest

@@ -1,94 +1,105 @@
-"""`shoal simulate`: a whole job in this process, on a virtual clock."""
+"""`shoal simulate`: a job in this process, on a virtual clock."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from shoal.cli.options import JobFile, Judged, Presets, spread
-from shoal.cli.output import out
-from shoal.cli.text import number, pairs, percent, safe, seconds, size, table
+from shoal.cli.terminal.options import Changes, ComparisonOptions, JobFile, ModelOutput, Presets, spread
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import number, pairs, percent, safe, seconds, size, table
 from shoal.core.errors import InvalidJob, ShoalError
-from shoal.core.selection import listed
-from shoal.core.words import counted
+from shoal.core.errors.phrases import counted
+from shoal.core.scheduling.selection import join_names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shoal.core.learner import Learner
-    from shoal.result import Result
-    from shoal.sim.faults import Faults
-    from shoal.spec import JobSpec
+    from shoal.core.algorithm.learner import Learner
+    from shoal.jobs.spec import JobSpec
+    from shoal.results.result import Fidelity, Result
+    from shoal.sim.network.faults import Faults
 
 NODES = 4
+LEARNERS_KEPT = 100
+"""Nodes up to which all learners are made before the job starts. Those of more nodes, or in several processes, are made
+for each task anew, so that memory holds a few of them."""
 ROWS_MAX = 12
 FAULTS_S = 1e9
 """Virtual seconds that faults go on when nothing is said: as long as any job."""
 
 
 @dataclass(frozen=True)
-class Here:
-    """Who takes part, and under which conditions."""
+class SimulationOptions:
+    """Options for nodes, faults, processes and threads."""
 
     learner: Annotated[
-        str | None, typer.Option(help="your model and data: FILE.py:NAME; else the job's", show_default=False)
+        str | None, typer.Option(help="your model and data: FILE.py:NAME (default: the job's)", show_default=False)
     ] = None
     nodes: Annotated[
         int | None,
-        typer.Option(min=1, help="how many nodes (default: min_nodes of the job's schedule, or 4)", show_default=False),
+        typer.Option(
+            min=1, help="number of nodes (default: min_nodes of the job's schedule, or 4)", show_default=False
+        ),
     ] = None
     fault: Annotated[
         list[str] | None,
         typer.Option(
             "--faults",
             metavar="KEY=VALUE",
-            help="what goes wrong: loss, duplicate, delay_s, hub_crashes, node_crashes, keep, until_s",
+            help="faults: loss, duplicate, delay_s, hub_crashes, node_crashes, keep, until_s",
             show_default=False,
         ),
     ] = None
-    seed: Annotated[int | None, typer.Option(min=0, help="of the faults (default: the job's)", show_default=False)] = (
-        None
-    )
-    threads: Annotated[int, typer.Option(min=1, help="threads to compute with; small models are quickest with 1")] = 1
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="seed of the faults (default: the job's)", show_default=False)
+    ] = None
+    workers: Annotated[
+        int,
+        typer.Option(min=1, help="processes that train: the same result, but each takes seconds to start"),
+    ] = 1
+    fidelity: Annotated[
+        str | None,
+        typer.Option(
+            help="lean or wire, with journal, disks and processes (default: lean without faults)", show_default=False
+        ),
+    ] = None
+    threads: Annotated[int, typer.Option(min=1, help="threads of each process; 1 is fastest for small models")] = 1
 
 
 @spread
 def simulate(
     file: JobFile,
     *,
-    here: Here,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="another value, e.g. algorithm.lr=0.05", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="write the final model there (safetensors)", show_default=False),
-    ] = None,
+    here: SimulationOptions,
+    change: Changes = None,
+    output: ModelOutput = None,
     record: Annotated[
         Path | None,
-        typer.Option(help="write the run there, for shoal compare (JSON)", show_default=False),
+        typer.Option(help="write the run to this file, for shoal compare (JSON)", show_default=False),
     ] = None,
     compare: Presets = None,
-    judged: Judged,
+    judged: ComparisonOptions,
 ) -> None:
-    """Run a job without a network: the real coordinator, clients and learners, on a virtual clock.
+    """Simulate a job in this process: coordinator, clients and learners on a virtual clock.
 
     Example: shoal simulate digits.toml --nodes 10 --faults loss=0.1 --faults hub_crashes=2
 
-    The job's learner is made once per node, with the options part=0, 1, … and parts=NODES, each if it takes it. With
-    --compare the job is run under each of the presets, one after the other, with the same seed.
+    The learner is created once per node (once per task with more than 100 nodes or with --workers), with the options
+    part=0, 1, … and parts=NODES if it accepts them. With --compare the job is run under each of the presets, one after
+    the other, with the same seed.
     """
-    from shoal.cli.compare import specs_under
-    from shoal.cli.data import share_cache
-    from shoal.cli.values import job_of
+    from shoal.cli.commands.compare import specs_under
+    from shoal.cli.commands.data import share_cache
+    from shoal.cli.terminal.values import job_of
 
     spec, values = job_of(file, change or [])
     faults_of(here.fault)  # what is wrong with them is said before anything is loaded
@@ -110,31 +121,42 @@ def simulate(
     report(result, time.monotonic() - started)
 
 
-def run(spec: JobSpec, here: Here) -> Result:
-    """One job from its beginning to its end, with fresh learners and a bar."""
+def run(spec: JobSpec, here: SimulationOptions) -> Result:
+    """Run one job with new learners and a progress bar."""
     from shoal.simulation import simulate as run_job
 
     count = here.nodes or int(spec.schedule.get("min_nodes", 0)) or NODES
-    learners = load(here.learner or spec.learner, spec.options, count)
+    kept = here.workers == 1 and count <= LEARNERS_KEPT
+    learners = load(here.learner or spec.learner, spec.options, count, kept=kept)
     with out.progress(spec.name, 1.0) as advance:
 
-        def tell(share: float, text: str) -> None:
+        def show_progress(share: float, text: str) -> None:
             advance(share, f"{share:.0%}", text)
 
         return run_job(
-            spec, learners, faults=faults_of(here.fault), seed=here.seed, progress=tell, held_out=judge_of(spec)
+            spec,
+            learners,
+            nodes=count if callable(learners) else 0,
+            workers=here.workers,
+            faults=faults_of(here.fault),
+            fidelity=cast("Fidelity | None", here.fidelity),
+            seed=here.seed,
+            progress=show_progress,
+            held_out=held_out_learner(spec),
         )
 
 
-def compared(specs: Mapping[str, JobSpec], here: Here, record: Path | None, judged: Judged) -> None:
-    """The same job under several presets, one after the other, and the table."""
-    from shoal.cli.compare import answer
-    from shoal.record import of_simulation
+def compared(
+    specs: Mapping[str, JobSpec], here: SimulationOptions, record: Path | None, judged: ComparisonOptions
+) -> None:
+    """Run a job under several presets and print the comparison."""
+    from shoal.cli.commands.compare import answer
+    from shoal.results.run_record import record_of_simulation
 
     records = {}
     for preset, spec in specs.items():
         result = run(spec, here)
-        records[preset] = of_simulation(spec, result)
+        records[preset] = record_of_simulation(spec, result)
         if record is not None:
             keep(spec, result, record.with_stem(f"{record.stem}-{preset}"))
     answer(records, judged)
@@ -142,17 +164,17 @@ def compared(specs: Mapping[str, JobSpec], here: Here, record: Path | None, judg
 
 def keep(spec: JobSpec, result: Result, path: Path) -> None:
     """Write the record of a run."""
-    from shoal.cli.compare import write
-    from shoal.record import of_simulation
+    from shoal.cli.commands.compare import write
+    from shoal.results.run_record import record_of_simulation
 
-    write(of_simulation(spec, result), path)
+    write(record_of_simulation(spec, result), path)
 
 
 def faults_of(given: Sequence[str] | None) -> Faults | None:
-    """What `--faults` says. Raises `ShoalError` for a fault that nobody knows."""
-    from shoal.cli.values import assignments
+    """Parse options --faults. Raises `ShoalError` for an unknown fault."""
+    from shoal.cli.terminal.values import assignments
     from shoal.plugins import suggestion
-    from shoal.sim.faults import Faults
+    from shoal.sim.network.faults import Faults
 
     if not given:
         return None
@@ -166,9 +188,11 @@ def faults_of(given: Sequence[str] | None) -> Faults | None:
     return Faults(**{"until_s": FAULTS_S, **values})
 
 
-def load(target: str, options: Mapping[str, Any], nodes: int) -> list[Learner]:
-    """The learner, once per node. Raises `InvalidJob` or `LearnerFailed`."""
-    from shoal.learn.loading import accepted, load_learner
+def load(
+    target: str, options: Mapping[str, Any], nodes: int, *, kept: bool
+) -> list[Learner] | Callable[[int], Learner]:
+    """Return one learner per node, or what makes them. Raises `InvalidJob` or `LearnerFailed`."""
+    from shoal.learn.loading import accepted
 
     if not target:
         hint = 'say --learner FILE.py:NAME, or write learner = "FILE.py:NAME" into the job file'
@@ -182,19 +206,29 @@ def load(target: str, options: Mapping[str, Any], nodes: int) -> list[Learner]:
         )
     if "part" not in taken and nodes > 1:
         out.warn(f"{target} takes no option part: every node has the same data")
+
+    given = ({"parts": nodes} if "parts" in taken else {}) | dict(options)
+    make = partial(part_learner, target, given, "part" in taken)
+    if not kept:
+        return make
     found: list[Learner] = []
     with out.progress("loading", nodes) as advance:
         for part in range(nodes):
             advance(part, f"{part} of {nodes} learners")
-            numbers = {"part": part, "parts": nodes}
-            given = {name: number for name, number in numbers.items() if name in taken}
-            found.append(unpaced(load_learner(target, {**given, **options})))
+            found.append(make(part))
     return found
 
 
+def part_learner(target: str, options: Mapping[str, Any], takes_part: bool, part: int) -> Learner:
+    """Return a node's learner, in whichever process."""
+    from shoal.learn.loading import load_learner
+
+    return unpaced(load_learner(target, {"part": part, **options} if takes_part else options))
+
+
 def unpaced(learner: Learner) -> Learner:
-    """A learner that does not wait for its data: here time is virtual."""
-    if "shoal.learn.torch_learner" in sys.modules:  # else it is none of them, and torch need not be there
+    """Return a learner whose stream does not wait: time is virtual here."""
+    if "shoal.learn.training.torch_learner" in sys.modules:  # else it is none of them, and torch need not be there
         from shoal.learn import TorchLearner
 
         if isinstance(learner, TorchLearner):
@@ -202,15 +236,15 @@ def unpaced(learner: Learner) -> Learner:
     return learner
 
 
-def judge_of(spec: JobSpec) -> Learner | None:
-    """The learner with data that no node has, where the job names one."""
+def held_out_learner(spec: JobSpec) -> Learner | None:
+    """Return the learner for held-out data, if the job names one."""
     from shoal.learn.loading import load_learner
 
     return None if spec.held_out is None else load_learner(spec.held_out.learner, spec.held_out.options)
 
 
 def report(result: Result, took_s: float) -> None:
-    """Tables, or all of it for programs."""
+    """Print the result."""
     up, down = sum(result.up_bytes.values()), sum(result.down_bytes.values())
     data: dict[str, Any] = {
         "job": result.name,
@@ -220,6 +254,8 @@ def report(result: Result, took_s: float) -> None:
         "up_bytes": up,
         "down_bytes": down,
         "uncounted": result.uncounted,
+        "fidelity": result.fidelity,
+        "training": result.training,
         "virtual_s": result.versions[-1].closed if result.versions else 0.0,
         "wall_s": took_s,
     }
@@ -229,14 +265,16 @@ def report(result: Result, took_s: float) -> None:
     ]
     if result.uncounted:
         nodes = counted(len(result.uncounted), "node")
-        rows += [("never counted", f"[yellow]{nodes}: {safe(listed(result.uncounted))}[/]")]
+        rows += [("never counted", f"[yellow]{nodes}: {safe(join_names(result.uncounted))}[/]")]
     rows += [("bytes", f"{size(up)} up, {size(down)} down (frames and bodies, without HTTP)")]
+    if result.training:
+        rows += [("training", safe(result.training))]
     rows += [("time", f"{seconds(took_s)} here, {seconds(data['virtual_s'])} of the simulated clock")]
     out.answer(data, round_table(result), pairs(rows))
 
 
 def round_table(result: Result) -> Table:
-    """Some versions, evenly over the job, the last one among them."""
+    """Return a table of versions, evenly spaced, with the last one."""
     columns, cells = result.table(ROWS_MAX)
     rows = table(*columns, right=columns)
     for row in cells:

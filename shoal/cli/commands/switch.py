@@ -1,4 +1,4 @@
-"""`shoal switch`: a running job goes to its nodes, or comes back to the coordinator."""
+"""`shoal switch`: hand a running job to its nodes, or call it back."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from shoal.cli.jobs import summary
-from shoal.cli.options import Job, Token, Url, Why, spread
-from shoal.cli.output import out
-
-REACHED = {"gossip": "away", "server": "server"}
-"""The mode that a job is in when it is where it was sent."""
+from shoal.cli.commands.jobs import summary
+from shoal.cli.terminal.options import Job, Token, Url, Why, spread
+from shoal.cli.terminal.output import out
 
 To = Annotated[
     Literal["gossip", "server"],
-    typer.Argument(metavar="WHERE", help="gossip: the nodes carry on by themselves; server: they hand it back"),
+    typer.Argument(metavar="MODE", help="gossip: nodes continue as peers; server: they hand the job back"),
 ]
 
 
 @dataclass(frozen=True)
-class Word:
-    """An operator's word that goes past the coordinator."""
+class SignedSwitchOptions:
+    """Options for a command that bypasses the coordinator."""
 
     via: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="a node's address as a peer: no coordinator is asked", show_default=False),
+        typer.Option(
+            metavar="URL", help="a node's address as a peer; the coordinator is not asked", show_default=False
+        ),
     ] = None
     key: Annotated[
         Path | None, typer.Option(help="with --via: the coordinator's key, DATA/coordinator.pem", show_default=False)
@@ -41,53 +40,50 @@ def switch(
     job: Job,
     to: To,
     *,
-    word: Word,
+    signed: SignedSwitchOptions,
     why: Why = "",
-    wait: Annotated[bool, typer.Option("--wait", help="wait until the job is there")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until the job is in that mode")] = False,
     timeout_s: Annotated[
         float | None,
-        typer.Option(min=0.0, help="seconds to wait; then exit with 4, while the switch goes on", show_default=False),
+        typer.Option(min=0.0, help="seconds to wait; then exit with 4, while the switch continues", show_default=False),
     ] = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Let the nodes carry a running job on without the coordinator, or have them hand it back.
+    """Switch a running job to mode gossip (its nodes continue as peers) or back to mode server.
 
-    Nothing is lost: what nodes learn meanwhile becomes the next version when the job comes back. The job file must
-    allow it, with allowed = true in its table gossip.
+    The job file must permit it: allowed = true in the table gossip. On the way back, the models of the nodes become the
+    next version.
 
-    With --via, a word signed with the coordinator's key is brought to any node that misses its coordinator, and goes
-    from there to the others: nobody waits for votes.
+    --via sends a switch signed with the coordinator's key to any node that misses the coordinator. That node tells the
+    others, and they do not wait for a quorum.
     """
-    from shoal.cli.api import connect, segment
-    from shoal.cli.follow import follow
-    from shoal.core.errors import ShoalError
+    from shoal.cli.commands.follow import follow
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
+    from shoal.client.followed_job import unfinished
 
-    if word.via is not None:
-        sent = send_away(job, to, why, word)
+    if signed.via is not None:
+        sent = send_switch(job, to, why, signed)
         out.answer(
-            {"sent": sent}, f"{word.via} carries {job} on from version {sent['base_version']}, and tells the others"
+            {"sent": sent},
+            f"{signed.via} continues {job} from version {sent['base_version']} and informs the other nodes",
         )
         return
-    wanted = REACHED[to]
     with or_by_a_node(job, to), connect(url, token) as api:
         found = api.post(f"/jobs/{segment(job)}/switch", {"to": to, "why": why})
-        if wait and found["mode"] != wanted:
+        if wait and found["mode"] != to:
             found = follow(
-                api, found, timeout_s=timeout_s, enough=lambda seen: seen["mode"] == wanted, what=f"switched to {to}"
+                api, found, timeout_s=timeout_s, enough=lambda seen: seen["mode"] == to, what=f"switched to {to}"
             )
-            if found["mode"] != wanted:
-                raise ShoalError(
-                    f"{job} is {found['state']}: {found['state_why']}",
-                    code=f"job.{found['state']}",
-                    hint=f"shoal jobs show {job} --notes 50",
-                )
+            if found["mode"] != to:
+                raise unfinished(found)
     out.answer({"job": found}, summary(found))
 
 
 @contextmanager
 def or_by_a_node(job: str, to: str) -> Iterator[None]:
-    """Where the coordinator cannot be reached, say how its nodes can be sent away all the same."""
+    """Add a hint to use --via when the coordinator is unreachable."""
     from shoal.core.errors import Unreachable
 
     try:
@@ -98,23 +94,23 @@ def or_by_a_node(job: str, to: str) -> Iterator[None]:
         raise
 
 
-def send_away(job: str, to: str, why: str, word: Word) -> dict[str, Any]:
-    """Sign an operator's word, and bring it to a peer; what was signed. Raises `ShoalError`."""
+def send_switch(job: str, to: str, why: str, signed: SignedSwitchOptions) -> dict[str, Any]:
+    """Sign a switch to gossip, send it to a peer, and return it. Raises `ShoalError`."""
     from dataclasses import asdict
 
-    from shoal.cli.api import segment
+    from shoal.client.api import segment
     from shoal.core.errors import ShoalError
-    from shoal.runtime.http import Link
+    from shoal.runtime.http.client import Link
+    from shoal.trust.documents import ModeRecord, charter_of, sign_document
     from shoal.trust.keys import load_key
-    from shoal.trust.papers import ModeRecord, charter_of, seal
 
-    via, key = word.via, word.key
+    via, key = signed.via, signed.key
     if via is None or key is None:
         hint = "give --key DATA/coordinator.pem, from the coordinator's data folder"
-        raise ShoalError("a word that nobody has signed moves no job", code="usage.missing", hint=hint)
+        raise ShoalError("--via needs the key that signs the switch", code="usage.missing", hint=hint)
     if to == "server":
-        hint = "start the coordinator: its nodes hand the job back by themselves"
-        raise ShoalError("a job comes back when its coordinator does", code="mode.server", hint=hint)
+        hint = "start the coordinator: its nodes then hand the job back"
+        raise ShoalError("nodes hand a job back only to a running coordinator", code="mode.server", hint=hint)
     signer = load_key(key)
     path = f"/p2p/{segment(job)}"
     with Link(via) as link:
@@ -126,6 +122,6 @@ def send_away(job: str, to: str, why: str, word: Word) -> dict[str, Any]:
         base = status.get("base") or {"version": 0, "sha256": "0" * 64}
         role: Any = "operator" if signer.pub == charter.operator_pub else "coordinator"
         record = ModeRecord(job, status["term"] + 1, 0, "gossip", base["version"], base["sha256"], why[:200], role)
-        with link.exchange("POST", f"{path}/mode", content=seal(record, signer, charter), own=True) as answer:
+        with link.exchange("POST", f"{path}/mode", content=sign_document(record, signer, charter), own=True) as answer:
             answer.read(0)
     return asdict(record)

@@ -1,4 +1,4 @@
-"""`shoal token`: who may come in."""
+"""`shoal token`: tokens for nodes and people."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from shoal.cli.options import Token, Url, hand_down
-from shoal.cli.output import out
-from shoal.cli.text import pairs, safe, table
+from shoal.cli.terminal.options import Token, Url, hand_down
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import pairs, safe, table
 
 USES_MAX = 100_000  # as the API has it
 ID_LETTERS = 12
@@ -19,7 +19,7 @@ app = typer.Typer(help="Tokens for nodes and people: create, list, revoke.")
 
 @app.callback()
 def tokens(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """Tokens for nodes and people: create, list, revoke."""
+    """Create, list and revoke tokens for nodes and people."""
     hand_down(context, url=url, token=token)
 
 
@@ -27,10 +27,10 @@ def tokens(context: typer.Context, url: Url = None, token: Token = None) -> None
 def create(
     role: Annotated[
         Literal["node", "operator", "viewer"],
-        typer.Option(help="node: joins once; operator: may do all; viewer: may look"),
+        typer.Option(help="node: enrols nodes; operator: may do everything; viewer: may read"),
     ] = "node",
     name: Annotated[str, typer.Option(help="only a node of this name may use it", show_default=False)] = "",
-    uses: Annotated[int, typer.Option(min=1, max=USES_MAX, help="how many nodes may join with it")] = 1,
+    uses: Annotated[int, typer.Option(min=1, max=USES_MAX, help="number of nodes that it enrols")] = 1,
     ttl_s: Annotated[
         float | None,
         typer.Option(
@@ -40,9 +40,9 @@ def create(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Make a token, and say how it is used. It is shown this once."""
-    from shoal.cli.api import connect
-    from shoal.runtime.address import is_loopback, parse
+    """Create a token, and print it once with the command that uses it."""
+    from shoal.cli.connection import connect
+    from shoal.runtime.http.coordinator_url import is_loopback, parse
 
     wanted = {"role": role, "uses": uses, "ttl_s": ttl_s, "name": name or None}
     with connect(url, token) as api:
@@ -56,11 +56,11 @@ def create(
     }[role]
     rows = [("token", made["token"]), ("expires", made["expires_at"] or "never"), ("use", use)]
     if role == "node" and is_loopback(parse(address)):
-        rows.append(("", f"[dim]{elsewhere(parse(address).host, bool(made.get('loopback')))}[/]"))
+        rows.append(("", f"[dim]{remote_address_hint(parse(address).host, bool(made.get('loopback')))}[/]"))
     out.answer({**made, "role": role, "use": use}, pairs(rows))
 
 
-def elsewhere(host: str, is_closed: bool) -> str:
+def remote_address_hint(host: str, is_closed: bool) -> str:
     """Return how nodes on other machines reach a coordinator that is called by its loopback address here."""
     if is_closed:
         return "from another machine: not yet, the coordinator listens on this one alone; start it with --host 0.0.0.0"
@@ -69,8 +69,8 @@ def elsewhere(host: str, is_closed: bool) -> str:
 
 @app.command("list")
 def list_tokens(url: Url = None, token: Token = None) -> None:
-    """List the tokens that have not expired, by their first letters. None is shown in full again."""
-    from shoal.cli.api import connect
+    """List the tokens that have not expired, by their first characters."""
+    from shoal.cli.connection import connect
 
     with connect(url, token) as api:
         found = api.get("/tokens")["tokens"]
@@ -89,16 +89,20 @@ def list_tokens(url: Url = None, token: Token = None) -> None:
 @app.command("revoke")
 def revoke(
     which: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="its first 12 letters, as listed; or all of it", show_default=False)
+        str,
+        typer.Argument(
+            metavar="TOKEN", help="its first 12 characters, as listed, or the whole token", show_default=False
+        ),
     ],
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Revoke a token, and end the browser sessions opened with it. Nodes that have joined with it stay.
+    """Revoke a token and end its browser sessions. Nodes that enrolled with it stay.
 
     Example: shoal token revoke sht_7SpQetou
     """
-    from shoal.cli.api import connect, segment
+    from shoal.cli.connection import connect
+    from shoal.client.api import segment
 
     with connect(url, token) as api:
         api.delete(f"/tokens/{segment(which[:ID_LETTERS])}")

@@ -1,4 +1,4 @@
-"""`shoal demo`: a coordinator, edge clients and a job on real data, all on this machine."""
+"""`shoal demo`: a coordinator, edge clients and a job on real data, on this machine."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.demo_parts import (
+from shoal.cli.commands.jobs import node_table
+from shoal.cli.demos.plumbing import (
     PORT,
     READY_S,
     RUN_S,
-    Asked,
-    Plan,
+    DemoOptions,
+    DemoPlan,
     check,
     check_done,
+    connected,
     free_port,
     free_ports,
-    let_in,
-    opened,
+    send_tokens,
     spec,
     start,
 )
-from shoal.cli.jobs import node_table
-from shoal.cli.options import Device, spread
-from shoal.cli.output import out
-from shoal.cli.text import number, pairs, percent, seconds, size
+from shoal.cli.terminal.options import Device, spread
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import number, pairs, percent, seconds, size
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.cli.api import Api
-    from shoal.cli.processes import Child, Household
+    from shoal.cli.process.processes import DemoProcess, ProcessGroup
+    from shoal.client.api import CoordinatorApi
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -39,27 +39,27 @@ BARS = " ▁▂▃▄▅▆▇█"
 @spread
 def demo(
     *,
-    asked: Asked,
+    asked: DemoOptions,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="port of the dashboard; 0, or if taken: any free one")
+        int, typer.Option(min=0, max=65535, help="port of the dashboard; 0, or if in use: any free one")
     ] = PORT,
     browser: Annotated[bool, typer.Option("--open", help="open the dashboard in a browser")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="leave everything running afterwards, until Ctrl-C")] = False,
     device: Device = None,
 ) -> None:
-    """Train on handwritten digits with a coordinator and four edge clients on this machine, live in the browser.
+    """Train on handwritten digits with a coordinator, four edge clients and the dashboard on this machine.
 
-    Every client has its own digits, of its own mix (non-IID), and sends none of them. Everything is cleaned up.
+    Each client has its own digits in its own mix (non-IID) and sends none of them. Everything is removed at the end.
 
-    With --drift the clients learn from streams and speak only when their models have drifted apart; half-way the labels
-    are permuted, and one sees synchronisations rise and fall again.
+    With --drift the clients learn from streams and report only when their models diverge; half-way the labels
+    are permuted: synchronisations rise, and fall again.
 
-    With --gossip there is no coordinator, and no dashboard: five peers learn, and mix their models two by two.
+    With --gossip there is neither coordinator nor dashboard: five peers train and mix their models in pairs.
 
-    With --failover the coordinator is killed after a third of the rounds; the clients miss it, carry on as peers, and
+    With --failover the coordinator is killed after a third of the rounds; the clients miss it, continue as peers, and
     hand the job back when it is there again.
     """
-    from shoal.cli.processes import household
+    from shoal.cli.process.processes import process_group
 
     started = time.monotonic()
     if asked.gossip and not asked.failover:
@@ -67,47 +67,47 @@ def demo(
         return
     check(asked, asked.clients)
     peer_ports = free_ports(asked.clients) if asked.failover else ()
-    plan = Plan(asked, free_port(port), keep, device or "auto", peer_ports)
+    plan = DemoPlan(asked, free_port(port), keep, device or "auto", peer_ports)
     if plan.port != port and port:
         out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
-    with household("shoal-demo-") as house:
-        nodes = start(house, plan)
-        with opened(house, plan) as api:
+    with process_group("shoal-demo-") as processes:
+        nodes = start(processes, plan)
+        with connected(processes, plan) as api:
             out.notice(f"[bold]dashboard[/]  {plan.page}")
             if browser:
                 webbrowser.open(plan.page)
-            let_in(api, house, plan, nodes)
+            send_tokens(api, processes, plan, nodes)
             if asked.failover:
-                from shoal.cli.demo_failover import failover
+                from shoal.cli.demos.failover import failover
 
-                failover(api, house, plan, started)
+                failover(api, processes, plan, started)
             else:
-                job = train(api, house, plan, nodes)
+                job = train(api, processes, plan, nodes)
                 answer(api, plan, job, time.monotonic() - started)
             if keep:
-                linger(house, plan)
+                wait_for_interrupt(processes, plan)
 
 
-def without_server(asked: Asked, device: str) -> None:
-    """`--gossip`: one peer more than clients, as there is no coordinator."""
-    from shoal.cli import demo_gossip
+def without_server(asked: DemoOptions, device: str) -> None:
+    """Run `--gossip`, with one peer more than clients because there is no coordinator."""
+    from shoal.cli.demos import gossip
 
     if asked.drift:
         raise ShoalError("--drift needs a server, --gossip has none", code="usage.invalid", hint="choose one of them")
     count = asked.clients + 1
     check(asked, count)
-    demo_gossip.demo(demo_gossip.Company(asked.rounds, asked.split, asked.seed, device, free_ports(count)))
+    gossip.demo(gossip.DemoPeers(asked.rounds, asked.split, asked.seed, device, free_ports(count)))
 
 
-def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[str, Any]:
-    """Submit the job, watch it to its end."""
-    from shoal.cli.follow import follow
+def train(api: CoordinatorApi, processes: ProcessGroup, plan: DemoPlan, nodes: list[DemoProcess]) -> dict[str, Any]:
+    """Submit the job and follow it until it ends."""
+    from shoal.cli.commands.follow import follow
 
     job = api.post("/jobs", {"spec": spec(plan)})  # loads torch there, for the held-out digits, while the clients enrol
     due = time.monotonic() + READY_S
 
     def check(seen: dict[str, Any]) -> None:
-        house.check()
+        processes.check()
         if time.monotonic() > due and not seen["nodes"] and seen["state"] == "waiting":
             text = f"no client has joined within {seconds(READY_S)}; the end of one's log:\n{nodes[0].tail()}"
             raise ShoalError(text, code="demo.time-out", hint="shoal doctor looks for what could be wrong")
@@ -117,8 +117,8 @@ def train(api: Api, house: Household, plan: Plan, nodes: list[Child]) -> dict[st
     return job
 
 
-def answer(api: Api, plan: Plan, job: dict[str, Any], took_s: float) -> None:
-    """What came of it."""
+def answer(api: CoordinatorApi, plan: DemoPlan, job: dict[str, Any], took_s: float) -> None:
+    """Print the result."""
     nodes = api.get(f"/jobs/{plan.job}/nodes")["nodes"]
     versions = api.get(f"/jobs/{plan.job}/versions", points=0)["versions"]
     own, held_out = job["metrics"].get("eval/accuracy"), job["metrics"].get("held_out/accuracy")
@@ -135,7 +135,7 @@ def answer(api: Api, plan: Plan, job: dict[str, Any], took_s: float) -> None:
         "wall_s": took_s,
         "parameters": job["model"]["parameters"] if job["model"] else None,
     }
-    told = [
+    summary = [
         ("accuracy", f"[bold]{percent(held_out)}[/]  on digits that no client has"),
         ("", f"[bold]{percent(own)}[/]  on the clients' own held-back digits (loss {number(data['loss'], 3)})"),
         ("rounds", f"{job['version']} with {len(nodes)} clients, in {seconds(training_s)}"),
@@ -144,27 +144,36 @@ def answer(api: Api, plan: Plan, job: dict[str, Any], took_s: float) -> None:
         ("wall time", seconds(took_s) + " from start to end"),
     ]
     if plan.asked.drift:
-        data["synchronisations"] = per_part(versions, spec(plan)["algorithm"]["checks"])
-        told[:3] = [
+        data["synchronisations"] = versions_per_part(versions, checks_of(plan))
+        summary[:3] = [
             (
                 "accuracy",
                 f"[bold]{percent(own)}[/]  on the clients' own held-back digits (loss {number(data['loss'], 3)})",
             ),
             ("synchronised", f"{job['version']} times with {len(nodes)} clients, in {seconds(training_s)}"),
-            ("instead of", f"{size(often(plan, job, len(nodes)))} for the models alone, averaged at every check"),
+            (
+                "instead of",
+                f"{size(every_check_bytes(plan, job, len(nodes)))} for the models alone, averaged at every check",
+            ),
             ("over the data", f"{bars(data['synchronisations'])}  [dim]labels were permuted half-way[/]"),
         ]
-    rows = pairs(told)
+    rows = pairs(summary)
     out.answer(data, node_table(nodes), rows)
 
 
-def often(plan: Plan, job: dict[str, Any], nodes: int) -> int:
-    """Bytes of the models, both ways, if all were averaged at every check."""
-    return int(spec(plan)["algorithm"]["checks"] * nodes * 2 * job["model"]["bytes"])
+def checks_of(plan: DemoPlan) -> int:
+    """Return the number of checks that each client makes."""
+    algorithm = spec(plan)["algorithm"]
+    return int(algorithm["local_steps"]) // int(algorithm["steps"])
 
 
-def per_part(versions: list[dict[str, Any]], checks: int, parts: int = 12) -> list[int]:
-    """How many versions were made in each part of the streams, which are `checks` long.
+def every_check_bytes(plan: DemoPlan, job: dict[str, Any], nodes: int) -> int:
+    """Return the bytes of the models, both ways, if all were averaged at every check."""
+    return int(checks_of(plan) * nodes * 2 * job["model"]["bytes"])
+
+
+def versions_per_part(versions: list[dict[str, Any]], checks: int, parts: int = 12) -> list[int]:
+    """Return the number of versions in each part of the streams, which are `checks` long.
 
     The reports of which a version is made are on the one before it, and say where their nodes were.
     """
@@ -176,18 +185,18 @@ def per_part(versions: list[dict[str, Any]], checks: int, parts: int = 12) -> li
 
 
 def bars(counts: list[int]) -> str:
-    """A row of bars."""
+    """Return a row of bars."""
     most = max([1, *counts])
     return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)
 
 
-def linger(house: Household, plan: Plan) -> None:
-    """Stay until Ctrl-C."""
-    secret = house.folder / "data" / "operator.token"
+def wait_for_interrupt(processes: ProcessGroup, plan: DemoPlan) -> None:
+    """Wait for Ctrl-C."""
+    secret = processes.folder / "data" / "operator.token"
     try:
         out.notice(f"still running: {plan.page}  [dim](Ctrl-C ends it; operator token: {secret})[/]")
         while True:
-            house.check()
+            processes.check()
             time.sleep(0.5)
     except KeyboardInterrupt:
         out.notice("stopping")

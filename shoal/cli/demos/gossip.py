@@ -1,4 +1,4 @@
-"""`shoal demo --gossip`: peers and a job on real data, all on this machine, and no server."""
+"""`shoal demo --gossip`: peers and a job on real data, without a coordinator."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.demo_parts import RUN_S
-from shoal.cli.output import out
-from shoal.cli.text import number, pairs, percent, safe, seconds, size, table
-from shoal.core.errors import ShoalError, Unreachable
+from shoal.cli.demos.plumbing import HOST, RUN_S, peer_status
+from shoal.cli.terminal.output import out
+from shoal.cli.terminal.text import number, pairs, percent, safe, seconds, size, table
+from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shoal.cli.processes import Child, Household
+    from shoal.cli.process.processes import DemoProcess, ProcessGroup
 
-HOST = "127.0.0.1"
-LOOK_S = 0.5
+POLL_S = 0.5
 LEARNER = "shoal.learn.digits:compared"
 JOB = """
 name = "digits"
@@ -44,8 +43,8 @@ min_peers = {peers}
 
 
 @dataclass(frozen=True)
-class Company:
-    """Who takes part, and in what. `ports`: one for each peer."""
+class DemoPeers:
+    """The peers and their job, with one port per peer."""
 
     rounds: int
     split: str
@@ -55,69 +54,57 @@ class Company:
 
     @property
     def names(self) -> list[str]:
-        """The peers."""
+        """The names of the peers."""
         return [f"peer-{number}" for number in range(1, len(self.ports) + 1)]
 
 
-def demo(company: Company) -> None:
-    """Run it from start to end. Raises `ShoalError`; whatever happens, nothing is left behind."""
-    from shoal.cli.processes import household
+def demo(peers: DemoPeers) -> None:
+    """Run the demo and clean up. Raises `ShoalError`."""
+    from shoal.cli.process.processes import process_group
 
     started = time.monotonic()
-    with household("shoal-demo-") as house:
-        folder = invited(house.folder, company)
-        for part, (name, port) in enumerate(zip(company.names, company.ports, strict=True)):
+    with process_group("shoal-demo-") as processes:
+        folder = create_peers(processes.folder, peers)
+        for part, (name, port) in enumerate(zip(peers.names, peers.ports, strict=True)):
             arguments = ["--json", "peer", "run", str(folder / name), f"--option=part={part}"]
-            arguments += ["--listen", f"{HOST}:{port}", "--device", company.device]
-            house.start(name, arguments, imports="shoal_peer.running")
-        watched(house, company)
-        answer([final(child) for child in house.children], time.monotonic() - started)
+            arguments += ["--listen", f"{HOST}:{port}", "--device", peers.device]
+            processes.start(name, arguments, imports="shoal_peer.process")
+        await_peers(processes, peers)
+        answer([read_result(child) for child in processes.children], time.monotonic() - started)
 
 
-def invited(root: Path, company: Company) -> Path:
-    """What `shoal peer new` makes: a folder for each peer."""
+def create_peers(root: Path, peers: DemoPeers) -> Path:
+    """Create a folder per peer, as `shoal peer init` does."""
     from shoal.learn.loading import load_learner
-    from shoal_peer.invite import Invited, invite
+    from shoal_peer.provision import InvitedNode, invite
 
-    asked = {"rounds": company.rounds, "seed": company.seed, "split": company.split, "peers": len(company.ports)}
+    asked = {"rounds": peers.rounds, "seed": peers.seed, "split": peers.split, "peers": len(peers.ports)}
     job = root / "digits.toml"
     job.write_text(JOB.format(learner=LEARNER, **asked), encoding="utf-8")
-    options = {"parts": len(company.ports), "split": company.split, "seed": company.seed}
-    model = load_learner(LEARNER, options).init(company.seed)
-    urls = [f"http://{HOST}:{port}" for port in company.ports]
-    invite(job, model, [Invited(name, url) for name, url in zip(company.names, urls, strict=True)], root / "peers")
+    options = {"parts": len(peers.ports), "split": peers.split, "seed": peers.seed}
+    model = load_learner(LEARNER, options).init(peers.seed)
+    urls = [f"http://{HOST}:{port}" for port in peers.ports]
+    invite(job, model, [InvitedNode(name, url) for name, url in zip(peers.names, urls, strict=True)], root / "peers")
     return root / "peers"
 
 
-def watched(house: Household, company: Company) -> None:
-    """Show how it goes until all peers have ended by themselves."""
+def await_peers(processes: ProcessGroup, peers: DemoPeers) -> None:
+    """Show progress until all peers have ended."""
     end, last = time.monotonic() + RUN_S, dict[str, dict[str, Any]]()
-    with out.progress("digits", float(company.rounds * len(company.ports))) as advance:
-        while not house.all_ended():
+    with out.progress("digits", float(peers.rounds * len(peers.ports))) as advance:
+        while not processes.all_ended():
             if time.monotonic() > end:
-                tail = house.children[0].tail()
+                tail = processes.children[0].tail()
                 raise ShoalError(f"not over after {seconds(RUN_S)}; the end of a log:\n{tail}", code="demo.time-out")
-            for name, port in zip(company.names, company.ports, strict=True):
-                last[name] = status(port) or last.get(name, {})
+            for name, port in zip(peers.names, peers.ports, strict=True):
+                last[name] = peer_status("digits", port) or last.get(name, {})
             rounds = [int(one.get("round", 0)) for one in last.values()]
-            advance(float(sum(rounds)), said(list(last.values()), company.rounds))
-            time.sleep(LOOK_S)
+            advance(float(sum(rounds)), progress_text(list(last.values()), peers.rounds))
+            time.sleep(POLL_S)
 
 
-def status(port: int) -> dict[str, Any]:
-    """What a peer says of itself; nothing while it does not answer."""
-    from shoal.runtime.http import Link
-
-    try:
-        with Link(f"http://{HOST}:{port}", read_s=5.0) as link:
-            found: dict[str, Any] = link.json("GET", "/p2p/digits/status")
-    except Unreachable:
-        return {}
-    return found
-
-
-def said(peers: list[dict[str, Any]], rounds: int) -> str:
-    """How far they are, in a line."""
+def progress_text(peers: list[dict[str, Any]], rounds: int) -> str:
+    """Return the progress as one line."""
     made = [one.get("round", 0) for one in peers]
     sent = sum(sum(one["bytes"]["sent"].values()) for one in peers if one)
     if min(made, default=0) < rounds:
@@ -127,8 +114,8 @@ def said(peers: list[dict[str, Any]], rounds: int) -> str:
     return f"{len(peers)} peers, {step}, {size(sent)} sent"
 
 
-def final(child: Child) -> dict[str, Any]:
-    """What a peer has said at its end. Raises `ShoalError`."""
+def read_result(child: DemoProcess) -> dict[str, Any]:
+    """Return the result of a peer from its log. Raises `ShoalError`."""
     for line in reversed(child.log.read_text(encoding="utf-8", errors="replace").splitlines()):
         if line.startswith("{") and '"status"' in line:
             found: dict[str, Any] = json.loads(line)
@@ -137,7 +124,7 @@ def final(child: Child) -> dict[str, Any]:
 
 
 def answer(peers: list[dict[str, Any]], took_s: float) -> None:
-    """What came of it, for each peer."""
+    """Print the result of each peer."""
     rows = []
     for one in peers:
         sent, received = (sum(one["bytes"][way].values()) for way in ("sent", "received"))
@@ -149,18 +136,18 @@ def answer(peers: list[dict[str, Any]], took_s: float) -> None:
             "sent_bytes": sent,
             "received_bytes": received,
         })  # fmt: skip
-    drawn = [row["accuracy"] for row in rows if row["accuracy"] is not None]
-    least = min(drawn, default=None)
-    told = [
+    final_accuracies = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+    least = min(final_accuracies, default=None)
+    summary = [
         ("accuracy", f"[bold]{percent(least)}[/] at least, on digits that no peer has"),
         ("server", "none"),
         ("wall time", seconds(took_s) + " from start to end"),
     ]
-    out.answer({"peers": rows, "accuracy": least, "wall_s": took_s}, peer_table(rows), pairs(told))
+    out.answer({"peers": rows, "accuracy": least, "wall_s": took_s}, peer_table(rows), pairs(summary))
 
 
 def peer_table(rows: list[dict[str, Any]]) -> Table:
-    """A peer in each row."""
+    """Return a table with one row per peer."""
     numeric = ("rounds", "own model", "drawn together", "sent", "received")
     shown = table("peer", *numeric, right=numeric)
     for row in rows:

@@ -1,4 +1,4 @@
-"""`python -m shoal.cli.tethered ARGS`: `shoal ARGS`, but never longer than the process that started it.
+"""`python -m shoal.cli.process.child_of_parent ARGS`: `shoal ARGS` that ends with its parent process.
 
 Without this, `kill -9` of the demo would leave its coordinator and clients behind for ever. SHOAL_DEMO_PARENT is the
 process to end with: by the time that a child could ask, its parent may be gone. SHOAL_DEMO_IMPORTS names modules to
@@ -19,8 +19,8 @@ GRACE_S = 5.0
 PARENT, IMPORTS = "SHOAL_DEMO_PARENT", "SHOAL_DEMO_IMPORTS"
 
 
-def watch(parent: int) -> None:
-    """End this process soon after its parent has: gracefully, then at once."""
+def end_with_parent(parent: int) -> None:
+    """End this process when its parent has ended: gracefully, then at once."""
     while os.getppid() == parent:
         time.sleep(LOOK_S)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -29,9 +29,9 @@ def watch(parent: int) -> None:
 
 
 def main() -> None:
-    """Tie this process to its parent, then be `shoal`."""
+    """Tie this process to its parent, then run `shoal`."""
     parent = int(os.environ.get(PARENT) or os.getppid())
-    threading.Thread(target=watch, args=(parent,), name="tether", daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(parent,), name="tether", daemon=True).start()
     for module in os.environ.get(IMPORTS, "").split():
         with suppress(ImportError):  # the command itself says what is missing
             importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""The processes of a demo: started together, watched, and never left behind."""
+"""The processes of a demo."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.cli import signals
-from shoal.cli.output import out
-from shoal.cli.tethered import IMPORTS, PARENT
+from shoal.cli.process import signals
+from shoal.cli.process.child_of_parent import IMPORTS, PARENT
+from shoal.cli.terminal.output import out
 from shoal.core.errors import ShoalError
 
 TAIL_LINES = 15
@@ -28,25 +28,25 @@ THREADS = (
 
 
 @dataclass
-class Child:
-    """One process and what it wrote."""
+class DemoProcess:
+    """A process with its log."""
 
     name: str
     process: subprocess.Popen[str]
     log: Path
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-TAIL_LINES:])
 
 
-class Household:
-    """All processes of a demo, and their folder. Use `household`."""
+class ProcessGroup:
+    """The processes of a demo and their folder. Use `process_group`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.children: list[Child] = []
+        self.children: list[DemoProcess] = []
         # Neither a person's settings nor a shoal.toml in their folder may steer what this starts.
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_")}
         self._environment |= dict.fromkeys(THREADS, "1")  # more would only get into each other's way
@@ -54,12 +54,12 @@ class Household:
         self._environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         (folder / "empty.toml").touch()
 
-    def start(self, name: str, arguments: Sequence[str], imports: str = "", **environment: str) -> Child:
+    def start(self, name: str, arguments: Sequence[str], imports: str = "", **environment: str) -> DemoProcess:
         """Start `shoal ARGUMENTS` in the background, its output in a log."""
         log = self.folder / f"{name}.log"
         with log.open("a", encoding="utf-8") as written, signals.held():  # started and not known, it would be left
             process = subprocess.Popen(
-                [sys.executable, "-m", "shoal.cli.tethered", *arguments],
+                [sys.executable, "-m", "shoal.cli.process.child_of_parent", *arguments],
                 cwd=self.folder,
                 env={**self._environment, PARENT: str(os.getpid()), IMPORTS: imports, **environment},
                 stdin=subprocess.PIPE,
@@ -68,13 +68,13 @@ class Household:
                 text=True,
                 start_new_session=True,  # a Ctrl-C at the terminal is for this process
             )
-            child = Child(name, process, log)
+            child = DemoProcess(name, process, log)
             self.children.append(child)
         out.detail(f"{name}: process {process.pid}, log {log}")
         return child
 
     def kill_one(self, name: str) -> None:
-        """End one process at once, as a power cut would; nobody is told."""
+        """Kill one process with SIGKILL."""
         child = next(one for one in self.children if one.name == name)
         with signals.held():
             self.children.remove(child)
@@ -86,7 +86,7 @@ class Household:
         self._check(self._codes(), ())
 
     def all_ended(self) -> bool:
-        """Whether all have come to a good end. Raises `ShoalError` with the log of one that has come to another."""
+        """Return whether all processes have exited with 0. Raises `ShoalError` with the log of one that failed."""
         codes = self._codes()
         self._check(codes, (0,))
         return None not in codes
@@ -105,7 +105,7 @@ class Household:
                 )
 
     def kill(self) -> None:
-        """End all processes at once: nothing of theirs is to be kept."""
+        """Kill all processes."""
         for child in self.children:
             if child.process.stdin is not None:
                 with suppress(OSError):  # a token that was never read
@@ -115,7 +115,7 @@ class Household:
             child.process.wait()
 
     def clear(self) -> None:
-        """Leave nothing: no process, no folder."""
+        """Kill all processes and remove the folder."""
         try:
             self.kill()
         finally:
@@ -123,13 +123,13 @@ class Household:
 
 
 @contextmanager
-def household(prefix: str) -> Iterator[Household]:
-    """A temporary folder and processes in it. Whatever happens, at whatever instant, both are gone afterwards."""
+def process_group(prefix: str) -> Iterator[ProcessGroup]:
+    """Yield a temporary folder for processes. At exit, all processes end and the folder is removed."""
     with signals.listening():
         with signals.held():
-            house = Household(Path(tempfile.mkdtemp(prefix=prefix)))
-            signals.at_end(house.clear)
+            processes = ProcessGroup(Path(tempfile.mkdtemp(prefix=prefix)))
+            signals.at_end(processes.clear)
         try:
-            yield house
+            yield processes
         finally:
-            signals.done(house.clear)
+            signals.done(processes.clear)

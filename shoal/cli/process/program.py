@@ -1,10 +1,10 @@
-"""How every command starts and ends: flags that may stand anywhere, errors in plain words, exit codes.
+"""Start and end of every command: flags that may stand anywhere, errors in plain words, exit codes.
 
 0   ok
-1   the job or the server: it failed, was stopped, or refused what was asked
+1   the job or the server: it failed, was stopped, or refused the request
 2   usage: a wrong option, an unknown name in a file of yours
-3   no connection, or no credential that is good enough
-4   time-out: what was waited for has not happened
+3   no connection, or no sufficient credential
+4   time-out
 130 Ctrl-C
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 import typer
 
 from shoal.cli.lazy import LazyGroup
-from shoal.cli.output import Flags, out
-from shoal.cli.signals import INTERRUPTED
+from shoal.cli.process.signals import INTERRUPTED
+from shoal.cli.terminal.output import Flags, out
 from shoal.core.errors import InvalidJob, NotAllowed, ShoalError, Unreachable
 from shoal.extras import extra_of, not_installed
 
@@ -28,7 +28,7 @@ _SWITCHES = {"--json", "--quiet", "-q", "--verbose", "-v"}
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    """The same arguments, with those that every command has in front, where the parser wants them."""
+    """Return the arguments with the common flags moved to the front, where the parser expects them."""
     front, rest = [], list(arguments)
     end = rest.index("--") if "--" in rest else len(rest)
     kept: list[str] = []
@@ -47,7 +47,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def exit_code(error: ShoalError) -> int:
-    """What a program is told about an error."""
+    """Return the exit code for an error."""
     if error.code.endswith("time-out"):
         return TIMEOUT
     if error.code.startswith("port."):  # nobody was to be reached: a port of this machine is taken
@@ -63,7 +63,7 @@ class Program(LazyGroup):
     """The root of the command line."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; typer makes an exit code of what interrupts it, and keeps nothing of what that says."""
+        """Run a command. typer turns interrupts into an exit code without a message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as end:
@@ -79,7 +79,7 @@ class Program(LazyGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run, and exit with the code (return it when not standalone)."""
+        """Run the command and exit, or return the code when not standalone."""
         arguments = flags_first(sys.argv[1:] if args is None else args)
         # Until the parser has run: an error in the arguments must come out in the right form already.
         out.begin(Flags(json="--json" in arguments, verbose="--verbose" in arguments or "-v" in arguments))
@@ -120,7 +120,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """Say what is wrong with the arguments."""
+    """Print a usage error."""
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":  # it has shown the help already

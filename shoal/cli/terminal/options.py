@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options of several commands."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Url = Annotated[
 ]
 Token = Annotated[
     str | None,
-    typer.Option(help="operator token; better kept out of sight in SHOAL_CLIENT__TOKEN_FILE", show_default=False),
+    typer.Option(help="token of an operator or viewer; better in SHOAL_CLIENT__TOKEN_FILE", show_default=False),
 ]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="name of the job", show_default=False)]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="job file", show_default=False)]
-Why = Annotated[str, typer.Option(help="reason, kept with the job and shown to everybody", show_default=False)]
+Why = Annotated[str, typer.Option(help="reason, recorded in the job's events", show_default=False)]
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:I or mps (default: the learner's own choice)", show_default=False)
 ]
@@ -29,42 +29,53 @@ Precision = Annotated[
     str | None,
     typer.Option(help="float32, or bf16 / fp16 for mixed precision (default: the learner's)", show_default=False),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="don't ask")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="override a value of the job file, e.g. algorithm.lr=0.05",
+        show_default=False,
+    ),
+]
+ModelOutput = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="write the final model to this file (safetensors)", show_default=False),
+]
 Presets = Annotated[
     str | None,
     typer.Option(
-        metavar="PRESET,PRESET", help="run it under each of these protocols, and compare them", show_default=False
+        metavar="PRESET,PRESET", help="run the job under each of these presets, and compare", show_default=False
     ),
 ]
 
 
 def hand_down(context: typer.Context, **given: Any) -> None:
-    """What was said to a group, `shoal jobs --url U show JOB`, holds for its command unless that says it itself."""
-    said = {name: value for name, value in given.items() if value is not None}
+    """Pass options of a group (`shoal jobs --url U show JOB`) to its command, unless the command sets them."""
+    values = {name: value for name, value in given.items() if value is not None}
     if context.invoked_subcommand is not None:
-        context.default_map = {context.invoked_subcommand: said}
+        context.default_map = {context.invoked_subcommand: values}
 
 
 @dataclass(frozen=True)
-class Judged:
-    """How runs are compared."""
+class ComparisonOptions:
+    """Options of a comparison."""
 
     metric: Annotated[
         str,
-        typer.Option(help="what is compared (default: the first of held_out/accuracy, eval/accuracy that all have)"),
+        typer.Option(help="metric to compare (default: the first of held_out/accuracy, eval/accuracy that all have)"),
     ] = ""
     target: Annotated[
         float | None,
-        typer.Option(help="value whose price is asked (default: 0.98 of the worst run's best)", show_default=False),
+        typer.Option(help="value of the metric to reach (default: 0.98 of the worst run's best)", show_default=False),
     ] = None
-    baseline: Annotated[str, typer.Option(help="run that the others are measured by (default: with most bytes)")] = ""
-    by: Annotated[
-        Literal["run", "node"], typer.Option(help="node: also what each node sent and got until the target")
-    ] = "run"
+    baseline: Annotated[str, typer.Option(help="run whose bytes others are compared with (default: the largest)")] = ""
+    by: Annotated[Literal["run", "node"], typer.Option(help="node: also list the bytes of each node")] = "run"
 
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with each parameter that is a dataclass replaced by its fields: one option for each."""
+    """Return the command with each dataclass parameter replaced by one option per field."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {
         name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)

@@ -1,4 +1,4 @@
-"""What commands say, and where.
+"""Output of commands.
 
     result      stdout      tables for people; with --json one envelope and nothing else
     notice      stdout      with --json stderr; not with --quiet
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shoal.cli.text import safe
+from shoal.cli.terminal.text import safe
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -30,12 +30,12 @@ SCHEMA_VERSION = 1
 PIPED_COLUMNS = 160
 """Width of tables that no terminal limits, so that a pipe gets whole lines."""
 LINE_S = 30.0
-"""How often a container's log is told how far it is."""
+"""Interval in seconds of progress lines in a log."""
 
 
 @dataclass(frozen=True)
 class Flags:
-    """The options that every command has."""
+    """The flags of every command."""
 
     json: bool = False
     quiet: bool = False
@@ -44,19 +44,19 @@ class Flags:
 
 
 class Output:
-    """All that a run of `shoal` prints goes through the one instance, `out`."""
+    """The output of a command, through the instance `out`."""
 
     def __init__(self) -> None:
         self.begin(Flags())
 
     def begin(self, flags: Flags) -> None:
-        """Start over, with these flags."""
+        """Reset, with these flags."""
         self.flags = flags
         self.has_answered = False
         self._consoles: dict[str, Console] = {}
 
     def console(self, stream: str) -> Console:
-        """The console on "stdout" or "stderr"."""
+        """Return the console for "stdout" or "stderr"."""
         if stream not in self._consoles:
             from rich.console import Console
 
@@ -67,12 +67,12 @@ class Output:
         return self._consoles[stream]
 
     def notice(self, text: RenderableType) -> None:
-        """Say something while the command runs."""
+        """Print a message while the command runs."""
         if not self.flags.quiet:
             self._show("stderr" if self.flags.json else "stdout", text)
 
     def _show(self, stream: str, part: RenderableType, before: str = "") -> None:
-        """Print what people read; where no terminal shows it, without the blanks that fill a table's lines up."""
+        """Print text or a table, without trailing blanks outside a terminal."""
         console = self.console(stream)
         with nullcontext() if console.is_terminal else console.capture() as captured:
             console.print(before, end="")
@@ -82,7 +82,7 @@ class Output:
             console.out(text, end="", highlight=False)
 
     def interrupted(self, what_stays: str) -> None:
-        """Ctrl-C: say what goes on all the same; else, on a terminal, that this is the end, in the place of its ^C."""
+        """Print what continues after Ctrl-C."""
         if what_stays:
             self.notice(safe(what_stays))
         elif self.console("stderr").is_terminal and not self.flags.quiet:
@@ -93,16 +93,16 @@ class Output:
             self.console("stderr").print("interrupted")
 
     def detail(self, text: str) -> None:
-        """Say something that only --verbose wants to hear."""
+        """Print a message with --verbose only."""
         if self.flags.verbose:
             self.console("stderr").print(safe(text), style="dim", soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Say that something is not as it should be, though the command goes on."""
+        """Print a warning."""
         self.console("stderr").print(f"[yellow]warning:[/] {safe(text)}", soft_wrap=True)
 
     def answer(self, data: Mapping[str, Any], *shown: RenderableType) -> None:
-        """The command's result: `data` for programs, `shown` for people."""
+        """Print the command's result: `data` with --json, else `shown`."""
         self.has_answered = True
         if self.flags.json:
             _envelope("ok", data=data)
@@ -112,7 +112,7 @@ class Output:
             self._show("stdout", part, "\n" if after_table or (number and not isinstance(part, str)) else "")
 
     def error(self, message: str, code: str, hint: str = "", usage: str = "") -> None:
-        """The command has failed."""
+        """Print an error."""
         self.has_answered = True
         if self.flags.json:
             _envelope("error", error={"code": code, "message": message, "hint": hint})
@@ -125,9 +125,8 @@ class Output:
             console.print(f"[bold]hint:[/] {safe(hint)}", soft_wrap=True)
 
     @contextmanager
-    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
-        """A bar on stderr while the block runs, moved by calling what is yielded; a line now and then where that is no
-        terminal."""
+    def progress(self, what: str, total: float | None) -> Iterator[ReportProgress]:
+        """Yield a function that moves a bar on stderr; outside a terminal it prints a line now and then."""
         console = self.console("stderr")
         if self.flags.quiet:
             yield lambda done, text="", below="": None
@@ -159,14 +158,14 @@ class Output:
             yield advance
 
 
-class Advance(Protocol):
-    """How far it is, what there is to say about it (with markup), and a second line (without)."""
+class ReportProgress(Protocol):
+    """A progress function: position, status text (with markup), and an optional second line (without)."""
 
     def __call__(self, done: float, text: str = "", below: str = "") -> None: ...
 
 
 class Lines:
-    """Progress for a log: a line when `LINE_S` have passed since the last one, and none for what is soon done."""
+    """Progress for logs: one line at most every `LINE_S` seconds."""
 
     def __init__(self, what: str, total: float | None, say: Callable[[str], None]) -> None:
         self._what, self._total, self._say = what, total, say
@@ -187,7 +186,7 @@ def _envelope(status: str, **content: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """JSON values of anything that a command answers with."""
+    """Return the result of a command as JSON values."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if is_dataclass(value) and not isinstance(value, type):
@@ -205,5 +204,5 @@ out = Output()
 
 
 def log_level() -> str:
-    """What the log of a long-running process should hold."""
+    """Return the log level for long-running commands."""
     return "debug" if out.flags.verbose else "warning" if out.flags.quiet else "info"

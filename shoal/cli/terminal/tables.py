@@ -1,6 +1,6 @@
-"""Tables that keep their lines whole: where the terminal is too narrow, they leave out columns, or stand on their side.
+"""Tables that fit the terminal: too wide, they leave out columns or transpose.
 
-This module imports rich, so it is imported when a table is made (`shoal.cli.text.table`).
+This module imports rich, so it is imported when a table is made (`shoal.cli.terminal.text.table`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PROSE_MIN = 20
 
 
 class FittingTable(Table):
-    """A table whose cells stay on one line, but for the columns of `prose`.
+    """A table whose cells stay on one line, except in columns of `prose`.
 
-    Where that is too wide, it leaves out columns of `spare`, the last first. If that is not enough, a table that
-    `turns` has a column for each of its rows. What still doesn't fit is folded.
+    If the table is too wide, it leaves out columns of `spare`, the last first. If that is not enough, a table that
+    `turns` has a column for each of its rows. Other long cells are folded.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class FittingTable(Table):
             self.add_column(name, justify="right" if name in numeric else "left")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        """The first of its forms that fits; if none does, the last, folded."""
+        """Yield the first form that fits, or the last one, folded."""
         forms = list(self._forms())
         fitting = (form for form in forms if self._width(form, console) <= options.max_width)
         form = next(fitting, None)
@@ -58,7 +58,7 @@ class FittingTable(Table):
             yield self._turned()
 
     def _without(self, gone: Sequence[str]) -> Table:
-        """The same rows, but for these columns."""
+        """Return the table without some columns."""
         form, kept = _empty(), [column for column in self.columns if column.header not in gone]
         for column in kept:
             whole = column.header not in self._prose
@@ -68,7 +68,7 @@ class FittingTable(Table):
         return form
 
     def _turned(self) -> Table:
-        """What was a row is a column, under what stood in its first cell."""
+        """Return the table transposed."""
         form, (first, *others) = _empty(), self.columns
         form.add_column(first.header, no_wrap=True)
         for name in first.cells:
@@ -78,7 +78,7 @@ class FittingTable(Table):
         return form
 
     def _width(self, form: Table, console: Console) -> int:
-        """Characters that a line of it takes."""
+        """Return the width of a line in characters."""
         widths = []
         for column in form.columns:
             natural = max(console.measure(cell).maximum for cell in (column.header, *column.cells))

@@ -1,11 +1,11 @@
-"""Numbers and tables as people read them."""
+"""Numbers, texts and tables for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.words import NOTHING, number, percent, seconds, size
+from shoal.core.errors.phrases import NOTHING, number, percent, seconds, size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,22 +31,21 @@ STATE_STYLES = {
 
 
 def safe(text: object) -> str:
-    """Text from elsewhere: nothing in it is a style, nothing in it commands the terminal."""
+    """Return foreign text without markup and control characters."""
     from rich.markup import escape
 
     return escape("".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in str(text)))
 
 
 def accuracy(measured: Mapping[str, Any]) -> str:
-    """The accuracy of a job's or version's `metrics`: on held-out data where it is known; with how many nodes have
-    measured it, while others that were asked have not."""
+    """Return the accuracy in `metrics`: on held-out data if known, else with the number of nodes that measured it."""
     metrics, part = measured["metrics"], measured.get("provisional")
     share = percent(metrics.get("held_out/accuracy", metrics.get("eval/accuracy")))
     return f"{share} ({part['reported']} of {part['asked']} nodes)" if part else share
 
 
 def state(name: str) -> str:
-    """A state in its colour."""
+    """Return a state in its colour."""
     style = STATE_STYLES.get(name)
     return f"[{style}]{name}[/]" if style else name
 
@@ -58,14 +57,14 @@ def table(
     spare: Sequence[str] = (),
     turns: bool = False,
 ) -> Table:
-    """An empty table; columns of numbers are aligned to the `right`. For the rest see `FittingTable`."""
-    from shoal.cli.tables import FittingTable
+    """Return an empty table; columns of numbers are aligned to the `right`. See `FittingTable`."""
+    from shoal.cli.terminal.tables import FittingTable
 
     return FittingTable(columns, right=right, prose=prose, spare=spare, turns=turns)
 
 
 def pairs(rows: Sequence[tuple[str, Any]]) -> Table:
-    """Names and values, one pair a line."""
+    """Return names and values as a table, one pair per line."""
     from rich.table import Table
 
     made = Table(box=None, show_header=False, pad_edge=False)

@@ -1,4 +1,4 @@
-"""`KEY=VALUE` on the command line, and job files with some keys changed by it."""
+"""`KEY=VALUE` on the command line, and job files with changed keys."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.spec import JobSpec
+    from shoal.jobs.spec import JobSpec
 
 
 def assignments(texts: Iterable[str], option: str) -> dict[str, Any]:
-    """The values of `KEY=VALUE` options, in TOML's notation; what isn't TOML is a string as it stands."""
+    """Return the values of `KEY=VALUE` options in TOML's notation; a value that is not TOML is a string."""
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -27,7 +27,7 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, Any]:
 
 
 def literal(text: str) -> Any:
-    """A TOML value, or the text itself."""
+    """Return a TOML value, or the text itself."""
     try:
         tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -36,8 +36,8 @@ def literal(text: str) -> Any:
 
 
 def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> tuple[JobSpec, dict[str, Any]]:
-    """A checked job file, some keys (`algorithm.lr=0.05`) set anew, and its values as JSON. Raises `InvalidJob`."""
-    from shoal.spec import load_job, parse_job
+    """Return a validated job file with changed keys (`algorithm.lr=0.05`), and its JSON values. Raises `InvalidJob`."""
+    from shoal.jobs.spec import load_job, parse_job
 
     load_job(path)  # what is wrong with the file itself is said with its path
     values = changed(tomllib.loads(path.read_text(encoding="utf-8")), changes)
@@ -47,7 +47,7 @@ def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> 
 
 
 def changed(values: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
-    """The values of a job with some keys set anew."""
+    """Return a job's values with changed keys."""
     for key, value in assignments(changes, "--set").items():
         *tables, last = key.split(".")
         table = values

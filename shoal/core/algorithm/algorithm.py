@@ -1,13 +1,13 @@
-"""What is computed. The base class is federated averaging; a subclass overrides what differs.
+"""Algorithms. The base class is federated averaging; a subclass overrides what differs.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learning of Deep Networks from Decentralized
 Data", AISTATS 2017, Algorithm 1. In displacements d_k = w_k - w_t:
 
-    w_{t+1} = w_t + sum_k n_k d_k / sum_k n_k      over the nodes k that reported
+w_{t+1} = w_t + sum_k n_k d_k / sum_k n_k      over the nodes k that reported
 
 An algorithm is a frozen dataclass: its fields are its configuration, its form in the dashboard and its row in the docs.
-It holds no state. What must last lives in *slots* (named trees and numbers, checkpointed by the hub) or in a node's
-private *memory* (slots too, committed only when the node's report was acknowledged).
+It holds no state. Durable state lives in *slots* (named trees and numbers, stored by the hub) or in a node's private
+*memory* (slots too, committed only when the node's report was acknowledged).
 """
 
 from __future__ import annotations
@@ -16,44 +16,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from shoal.core.capability import Capability, check_learner
+from shoal.core.algorithm.capability import Capability, check_learner
+from shoal.core.algorithm.learner import Learner, Tick, TrainConfig, no_tick
 from shoal.core.errors import InvalidPayload
-from shoal.core.learner import Budget, Learner, Tick, no_tick
-from shoal.core.message import Kind, Metrics, OrderId, Status
-from shoal.core.metric import EVAL_WEIGHT, PROBE
-from shoal.core.parts import Divides, Part
-from shoal.core.sums import Totals
-from shoal.core.tree import Layout, Slots, Tree, sub
+from shoal.core.errors.ranges import check_ranges
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Layout, Slots, Tree, sub
+from shoal.core.model.vector_parts import Part, ShardScope
+from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily, TaskId, TaskStatus
+from shoal.core.protocol.metrics import EVAL_WEIGHT, PROBE
 
 
 @dataclass(frozen=True)
-class Task:
-    """An order with its body opened."""
+class LocalTask:
+    """A task with its body opened."""
 
-    order: OrderId
+    id: TaskId
     kind: Kind
     version: int
     seed: int
     slots: Slots
     tick: Tick = no_tick
-    base: Slots = field(default_factory=dict)
-    """What both ends hold, where the order names one."""
+    reference: Slots = field(default_factory=dict)
+    """The reference model's slots, if the task names one."""
     numbers: Metrics = field(default_factory=dict)
-    """What the schedule lets the node know."""
+    """Numbers from the schedule."""
     check: int = 0
-    """How often this task came to `Going` already."""
+    """Number of times that this task came to `Continue`."""
     carry: Slots | None = None
-    """What the last `Going` left; None at the first time."""
-    recalled: bool = False
-    """Whether the hub wants the report now."""
+    """The slots of the last `Continue`; None at the first time."""
+    is_recalled: bool = False
+    """True if the hub wants the report now."""
 
 
 @dataclass(frozen=True)
-class Going:
+class Continue:
     """Nothing to report yet: do the next piece. `told` (None: nothing) and `state` go to the hub as a status."""
 
     carry: Slots
-    told: Metrics | None = None
+    values: Metrics | None = None
     state: bytes = b""
 
 
@@ -67,12 +68,12 @@ class Update:
     slots: Slots
     norm: float
     sent: Slots = field(default_factory=dict)
-    """What the node was sent with the order, where the algorithm asks for it (`Algorithm.rebuilds`)."""
+    """Slots that the node was sent with the task, if the algorithm asks for them (`Algorithm.needs_sent_model`)."""
 
 
 @dataclass(frozen=True)
-class Local:
-    """What one node made of a task: its update, and its private memory afterwards (unchanged when None)."""
+class LocalResult:
+    """A node's result of a task: its update, and its private memory afterwards (None: unchanged)."""
 
     weight: float
     slots: Slots = field(default_factory=dict)
@@ -81,7 +82,7 @@ class Local:
 
 
 def tree_slot(slots: Slots, name: str) -> Tree:
-    """The tree in that slot. Raises `InvalidPayload` when the slot is missing or holds a number."""
+    """Return the tree in that slot. Raises `InvalidPayload` if the slot is missing or holds a number."""
     value = slots.get(name)
     if not isinstance(value, Tree):
         raise InvalidPayload(f"slot {name!r} should hold a tree", code="payload.slots")
@@ -90,36 +91,42 @@ def tree_slot(slots: Slots, name: str) -> Tree:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Federated averaging (FedAvg). Fields: what a node does with an order."""
+    """Federated averaging (FedAvg). Fields: what a node does with a task."""
 
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
-    based: ClassVar[bool] = False
-    """Whether it can work against a base that stays for several versions; schedules that set one need that."""
-    estimates: ClassVar[bool] = False
-    """Whether nodes tell what `estimate` needs, and wait for a schedule that looks at it."""
-    gossips: ClassVar[bool] = True
-    """Whether nodes can carry on without the hub: it keeps nothing but the model; see `stateful`."""
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous", "asynchronous")
+    """Schedules that it works with. "synchronous" alone: `step` cannot use reports on older versions."""
+    continual: ClassVar[bool] = False
+    """True if nodes train on after a check, relative to a reference that stays for several versions."""
+    supports_gossip: ClassVar[bool] = True
+    """True if nodes can train on without the hub, because by default it keeps no slot but the model."""
 
-    synchronous: ClassVar[bool] = False
-    """Whether all reports of a version must be about that version, because `step` makes no sense of older ones."""
+    shardable: ClassVar[ShardScope] = ""
+    """Kind of split over shards (`shoal.core.algorithm.sharding`): "weights": `step` handles each weight by
+    itself; "sums": it also needs sums over the whole model, for which `step_part` asks; "": it cannot.
+    """
 
-    divides: ClassVar[Divides] = ""
-    """How the model can be split over shards (`shoal.core.shards`): "weights": `step` makes each weight of what is
-    known of that weight alone; "sums": of sums over the whole model too, which `step_part` asks for; "": it cannot."""
-
-    rebuilds: ClassVar[bool] = False
-    """Whether `fold` needs what the node was sent (`Update.sent`), to rebuild a model from its difference to that."""
+    needs_sent_model: ClassVar[bool] = False
+    """True if `fold` needs what the node was sent (`Update.sent`), to rebuild a model from its difference to that."""
 
     changeable: ClassVar[tuple[str, ...]] = ("epochs", "batch_size", "lr")
-    """Fields that an operator may change while a job runs: those that every order reads anew."""
+    """Fields that an operator may change while a job runs: those that every task reads anew."""
 
-    alike: ClassVar[bool] = False
-    """Whether every report counts alike, whatever its node holds; else by its weight."""
+    unweighted: ClassVar[bool] = False
+    """True if every report counts alike; otherwise by its weight."""
+
+    exact_updates: ClassVar[bool] = False
+    """True if updates are no displacements, and must arrive as they are: filters are refused, norms not compared."""
+
+    trains_plainly: ClassVar[bool] = False
+    """True if a `local` of its own trains as this class does: from the model that was sent, by `train_config`, without
+    corrections. A simulation may then train many nodes at once."""
 
     @property
-    def needs(self) -> frozenset[Capability]:
-        """Return what a learner must be able to do beyond its six methods; `shoal.core.capability` refuses others."""
+    def required_capabilities(self) -> frozenset[Capability]:
+        """Return what a learner must be able to do beyond its six methods; `shoal.core.algorithm.capability` refuses
+        others."""
         return frozenset()
 
     epochs: float = 1.0
@@ -129,56 +136,57 @@ class Algorithm:
     lr: float = 0.1
     """The local learning rate."""
 
-    @property
-    def stateful(self) -> str:
-        """Return the setting that makes the hub keep more than the model, where `gossips` is true without it."""
-        return ""
+    def __post_init__(self) -> None:
+        """Check the fields' ranges. Raises `InvalidJob`."""
+        check_ranges(self, "job.algorithm")
 
     def init(self, model: Tree) -> Slots:
-        """The hub's slots for an initial model."""
+        """Return the hub's slots for an initial model."""
         return {"model": model}
 
-    def order(self, slots: Slots, node: str, kind: Kind) -> Slots:
-        """The slots that a node is sent with an order of that kind."""
+    def task_slots(self, slots: Slots, node: str, kind: Kind) -> Slots:
+        """Return the slots that a node is sent with a task of that kind."""
         return {"model": slots["model"]}
 
-    def reply(self, slots: Slots) -> dict[str, Layout | None]:
-        """The slots of an update and their layouts (None: a number): a payload is checked against it unread."""
+    def update_layout(self, slots: Slots) -> dict[str, Layout | None]:
+        """Return the slots of an update and their layouts (None: a number); a payload is checked against them
+        unread."""
         return {"model": tree_slot(slots, "model").layout}
 
-    def budget(self, task: Task) -> Budget:
-        """How much a node trains for a task."""
-        return Budget(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+    def train_config(self, task: LocalTask) -> TrainConfig:
+        """Return how much a node trains for a task."""
+        return TrainConfig(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
-        """The node's part: evaluate what was sent, train on it, report the displacement."""
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
+        """Run the node's part: evaluate the received model, train on it, return the displacement."""
         base = tree_slot(task.slots, "model")
         learner.load(base)
         metrics = learner.evaluate()
-        trained = learner.train(self.budget(task), tick=task.tick)
-        return Local(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
+        trained = learner.train(self.train_config(task), tick=task.tick)
+        return LocalResult(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
 
-    def trained(self, metrics: Metrics) -> float | None:
-        """The share of all that it should train that a node has trained, as its last report tells; None: no saying."""
+    def training_progress(self, metrics: Metrics) -> float | None:
+        """Return the trained share of all training, from a node's last report; None if it is unknown."""
         return None
 
-    def estimate(self, statuses: Sequence[Status]) -> float | None:
-        """What a schedule may compare with its threshold, from the latest status of every node; None: nothing."""
+    def estimate_variance(self, statuses: Sequence[TaskStatus]) -> float | None:
+        """Return the estimate that a schedule compares with its threshold, from the latest status of every node; None
+        if there is none."""
         return None
 
-    def discount(self, staleness: int) -> float:
-        """The factor on the weight of a report that is `staleness` versions old."""
+    def staleness_weight(self, staleness: int) -> float:
+        """Return the factor on the weight of a report that is `staleness` versions old."""
         return 1.0
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Take one report into the round's totals."""
-        totals.add(update.slots, update.weight * discount if self.weighs else discount, update.norm)
+        totals.add(update.slots, update.weight * discount if self.uses_weights else discount, update.norm)
         return totals
 
     @property
-    def weighs(self) -> bool:
-        """Whether what a report counts depends on the weight that its node claims."""
-        return not self.alike
+    def uses_weights(self) -> bool:
+        """Return True if a report's effect depends on the weight that its node claims."""
+        return not self.unweighted
 
     def reweigh(self, totals: Totals, update: Update, weight: float, discount: float) -> Totals:
         """Let an update that was folded count with that weight in place of its own. (For a `fold` that adds in
@@ -189,16 +197,17 @@ class Algorithm:
         return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """The next version's slots. Uses the totals up."""
+        """Compute the next version's slots. Uses the totals up."""
         return {**slots, "model": totals.mean_onto("model", tree_slot(slots, "model"))}
 
     def step_part(self, slots: Slots, totals: Totals) -> Part[Slots]:
-        """`step` on a part of the model: yields what the part adds to sums over all of it (`shoal.core.parts`)."""
+        """Run `step` on a part of the model: yields the part's share of sums over all of it
+        (`shoal.core.model.vector_parts`)."""
         yield from ()
         return self.step(slots, totals)
 
 
-def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -> Local | Going:
+def run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
     """Do a task of any kind, or its next piece: the node's part, the same in every world.
 
     Raises `InvalidJob` where the learner lacks what the algorithm needs.
@@ -206,13 +215,13 @@ def perform(algorithm: Algorithm, learner: Learner, task: Task, memory: Slots) -
     if task.kind != "evaluate":
         check_learner(algorithm, learner)
     if task.kind == "init":
-        return Local(0.0, {"model": learner.init(task.seed)})
+        return LocalResult(0.0, {"model": learner.init(task.seed)})
     if task.kind == "evaluate":
         learner.load(tree_slot(task.slots, "model"))
         if task.numbers.get(PROBE):
-            budget = Budget(batch_size=algorithm.batch_size, seed=task.seed)
+            budget = TrainConfig(batch_size=algorithm.batch_size, seed=task.seed)
             trained, _ = learner.gradient(budget, tick=task.tick)
-            return Local(trained.weight, {}, trained.metrics)
+            return LocalResult(trained.weight, {}, trained.metrics)
         metrics = learner.evaluate()
-        return Local(max(0.0, metrics.get(EVAL_WEIGHT, 0.0)), {}, metrics)
+        return LocalResult(max(0.0, metrics.get(EVAL_WEIGHT, 0.0)), {}, metrics)
     return algorithm.local(learner, task, memory)

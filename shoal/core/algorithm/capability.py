@@ -1,36 +1,45 @@
-"""What an algorithm needs of a learner beyond its six methods, and the refusal of a learner that lacks it.
+"""Capabilities that an algorithm needs of a learner beyond its six methods, and the refusal of a learner without
+them.
 
-A learner declares a capability by an attribute; one that it does not declare it does not have. Nothing else could tell:
-a `train` that takes `correct` and ignores it gives a model, only not that of the algorithm.
+A learner declares a capability by an attribute. Only a declaration can tell: a `train` that takes `correct` and ignores
+it gives a model, but not that of the algorithm.
 
-    corrections     applies_corrections = True      `train` passes every gradient through `correct`
-    teaching        def teach(teacher, weight)      see `shoal.core.learner.Teachable`
+corrections     applies_corrections = True      `train` passes every gradient through `correct`
+teaching        def teach(teacher, weight)      see `shoal.core.algorithm.learner.Teachable`
+trees           def sketch, def histogram       see `shoal.core.algorithm.learner.GrowsTrees`
+gradients       gives_gradients = False         `gradient` cannot be computed; every other learner has the capability
+
+A learner of trees has no weights that other algorithms could average, so these refuse it.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal, Protocol
 
+from shoal.core.algorithm.learner import Correct, GrowsTrees, Learner, Teachable, Tick, TrainConfig, Trained
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Budget, Correct, Learner, Teachable, Tick, Trained
-from shoal.core.tree import Tree
+from shoal.core.model.tree import Tree
 
-Capability = Literal["corrections", "teaching"]
+Capability = Literal["corrections", "teaching", "trees", "gradients"]
 
 
-class Demanding(Protocol):
-    """What is read of an algorithm."""
+class CapabilityUser(Protocol):
+    """The needed fields of an algorithm."""
 
     name: ClassVar[str]
 
     @property
-    def needs(self) -> frozenset[Capability]: ...
+    def required_capabilities(self) -> frozenset[Capability]: ...
 
 
 CODE = "learner.capability"
 
-DECLARED: dict[Capability, str] = {"corrections": "applies_corrections = True", "teaching": "a method teach"}
-"""How a learner declares each."""
+DECLARED: dict[Capability, str] = {
+    "corrections": "applies_corrections = True",
+    "teaching": "a method teach",
+    "trees": "methods sketch and histogram",
+}
+"""Declaration of each capability that a learner does not have by its six methods."""
 
 _LACKS: dict[Capability, tuple[str, str]] = {
     "corrections": (
@@ -41,33 +50,46 @@ _LACKS: dict[Capability, tuple[str, str]] = {
         "lets models teach each other, and {learner} has no method teach",
         "give it a method teach(teacher, weight), or use TorchLearner",
     ),
+    "trees": (
+        "grows decision trees, and {learner} has no methods sketch and histogram",
+        "use shoal.learn.trees.TreesLearner",
+    ),
+    "gradients": (
+        "steps along the gradient over all data of a node, and {learner} declares that it gives none",
+        "use TorchLearner",
+    ),
 }
 
 
-def has(learner: Learner, capability: Capability) -> bool:
+def has_capability(learner: Learner, capability: Capability) -> bool:
     """Return whether the learner declares the capability."""
-    if capability == "teaching":
-        return isinstance(learner, Teachable)
+    if capability in (protocols := {"teaching": Teachable, "trees": GrowsTrees}):
+        return isinstance(learner, protocols[capability])
+    if capability == "gradients":
+        return getattr(learner, "gives_gradients", True) is not False
     return getattr(learner, "applies_corrections", False) is True
 
 
-def misfit(algorithm: Demanding, learner: Learner) -> InvalidJob | None:
+def capability_error(algorithm: CapabilityUser, learner: Learner) -> InvalidJob | None:
     """Return why the learner cannot do the algorithm's work, and what to do; None: it can."""
-    for capability in sorted(algorithm.needs):
-        if not has(learner, capability):
+    for capability in sorted(algorithm.required_capabilities):
+        if not has_capability(learner, capability):
             why, hint = _LACKS[capability]
             text = f"{algorithm.name} {why.format(learner=type(learner).__name__)}"
             return InvalidJob(text, code=CODE, hint=f"{hint}; or choose another algorithm, for example fedavg")
+    if isinstance(learner, GrowsTrees) and "trees" not in algorithm.required_capabilities:
+        text = f"{algorithm.name} trains weights, and {type(learner).__name__} grows decision trees"
+        return InvalidJob(text, code=CODE, hint="choose the algorithm boosted_trees")
     return None
 
 
-def check_learner(algorithm: Demanding, learner: Learner) -> None:
+def check_learner(algorithm: CapabilityUser, learner: Learner) -> None:
     """Raise `InvalidJob` where the learner lacks what the algorithm needs."""
-    if (error := misfit(algorithm, learner)) is not None:
+    if (error := capability_error(algorithm, learner)) is not None:
         raise error
 
 
-def train_corrected(learner: Learner, budget: Budget, correct: Correct, tick: Tick) -> Trained:
+def train_corrected(learner: Learner, budget: TrainConfig, correct: Correct, tick: Tick) -> Trained:
     """Train with corrected gradients. Raise `LearnerFailed` where the learner has corrected none of them."""
     corrected = 0
 

@@ -1,11 +1,10 @@
-"""What nodes do that train on without an end, until somebody asks or they have something to say.
+"""Continual training: nodes train without end, until the hub asks or they have something to report.
 
-Dynamic, periodic and functional dynamic averaging differ in when a node speaks (`speaks`) and in what it tells while it
-does not (`going`). The training is the same, and stands here because algorithms do not know each other: each node goes
-through its own endless sequence of mini-batches, b of them between two checks, and remembers in its private memory
-which one that is and where it is. The sequence's seed is that of the first order that counts, which follows from the
-job's seed and the node's name: nodes with equal data train on different batches, and so do jobs with other seeds.
-Against a base the report is relative to that, else (in rounds) to the model of the order.
+Dynamic, periodic and functional dynamic averaging differ in when a node reports (`speaks`) and in what it sends
+meanwhile (`going`). The training is the same: each node goes through its own endless sequence of mini-batches, b of
+them between two checks, and keeps its position in private memory. The sequence's seed is that of the first task that
+counts, which follows from the job's seed and the node's name: nodes with equal data train on different batches, and so
+do jobs with other seeds. A report is relative to the reference, else (in rounds) to the model of the task.
 """
 
 from __future__ import annotations
@@ -13,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, inf
+from math import ceil
 from typing import ClassVar
 
-from shoal.core.algorithm import Algorithm, Going, Local, Task, tree_slot
-from shoal.core.anchor import SYNC
+from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.learner import CountsExamples, Learner, Tick, TrainConfig, Trained
+from shoal.core.algorithm.reference_model import SYNC
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.learner import Budget, Counted, Learner, Tick, Trained
-from shoal.core.message import Metrics
-from shoal.core.metric import FINISHED, PIECES
-from shoal.core.tree import Slots, Tree, dot, sub
+from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt
+from shoal.core.model.tree import Slots, Tree, dot, sub
+from shoal.core.protocol.message import Metrics, ScheduleFamily
+from shoal.core.protocol.metrics import FINISHED, PIECES
 
 EXACT = 2**53 - 1
 """Whole numbers up to this are exact as a slot's number, which is a float."""
@@ -32,77 +32,76 @@ EXACT = 2**53 - 1
 class Continual(Algorithm):
     """b mini-batches, a check, and on."""
 
-    based: ClassVar[bool] = True
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous", "asynchronous", "continual")
+    continual: ClassVar[bool] = True
 
     changeable: ClassVar[tuple[str, ...]] = ("lr",)
 
-    steps: int = 10
+    steps: PositiveInt = 10
     """b: mini-batches between two checks."""
-    batch_size: int = 10
+    batch_size: PositiveInt = 10
     """B: examples per mini-batch."""
     lr: float = 0.1
     """The local learning rate."""
-    checks: int = 0
-    """Checks after which a node has trained enough; 0: see `epochs`."""
-    epochs: float = 0.0
-    """Or passes over its own data after which it has; 0 both: go on until the job is stopped."""
+    local_steps: NonNegativeInt = 0
+    """Mini-batches that each node trains on, rounded up to a multiple of `steps`; 0: see `epochs`."""
+    epochs: NonNegativeFloat = 0.0
+    """Passes over its own data that each node makes instead; 0 both: nodes train until the job is stopped."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch_size < 1:
-            raise InvalidJob(f"{self.name}: steps and batch_size must be at least 1", code="job.algorithm")
-        if self.checks < 0 or not 0 <= self.epochs < inf:
-            raise InvalidJob(f"{self.name}: checks and epochs must not be negative")
-        if self.checks and self.epochs:
-            raise InvalidJob(f"{self.name}: checks and epochs both say when a node has trained enough: give one")
+        super().__post_init__()
+        if self.local_steps and self.epochs:
+            raise InvalidJob(f"{self.name}: local_steps and epochs both limit the training: give one")
 
-    def trained(self, metrics: Metrics) -> float | None:
-        """Checks made, or passes, of those wanted, if that is said."""
+    def training_progress(self, metrics: Metrics) -> float | None:
+        """Return the fraction of `local_steps` or `epochs` that is done; None where neither is set."""
         if self.epochs:
             return min(1.0, metrics.get("train/epochs", 0.0) / self.epochs)
-        return min(1.0, metrics.get("train/checks", 0.0) / self.checks) if self.checks else None
+        made = metrics.get("train/checks", 0.0) * self.steps
+        return min(1.0, made / self.local_steps) if self.local_steps else None
 
     # What differs
 
-    def speaks(self, task: Task, mine: Carry) -> bool:
-        """Whether a node reports at this check, though nobody has asked."""
+    def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
+        """Return True if a node reports at this check without having been asked."""
         return True
 
-    def going(self, task: Task, mine: Carry) -> Going:
-        """What a node tells that goes on; nothing, if it need not."""
-        return Going(mine.slots())
+    def make_status(self, task: LocalTask, mine: ContinualState) -> Continue:
+        """Return the status of a node that goes on; an empty one if it need not send any."""
+        return Continue(mine.slots())
 
-    def begin(self, task: Task, mine: Carry, memory: Slots) -> None:
-        """Put into `mine.own` what this order needs beyond that; called before its first piece."""
+    def start_task(self, task: LocalTask, mine: ContinualState, memory: Slots) -> None:
+        """Put into `mine.own` what this task needs beyond that; called before its first piece."""
 
-    def remembered(self, task: Task, mine: Carry) -> Slots:
-        """What private memory shall hold beyond where the node is."""
+    def extra_memory(self, task: LocalTask, mine: ContinualState) -> Slots:
+        """Return what private memory holds beyond the node's position."""
         return {}
 
     # What is the same
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local | Going:
-        """One piece: b mini-batches and a check, unless the coordinator wants to hear now."""
-        mine = Carry.of(task, memory)
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
+        """Do one piece: b mini-batches and a check, unless the coordinator wants the report now."""
+        mine = ContinualState.resume(task, memory)
         mine.whole = self._whole(learner)
         if task.carry is None and task.numbers.get(SYNC, 1.0) and not self._trained_enough(mine):
-            mine.begin_span()
-        if mine.pieces and (task.recalled or self._trained_enough(mine)):
-            return self.report(task, mine)
+            mine.start_span()
+        if mine.pieces and (task.is_recalled or self._trained_enough(mine)):
+            return self.make_report(task, mine)
         if not mine.pieces:
-            self.begin(task, mine, memory)
+            self.start_task(task, mine, memory)
             learner.load(mine.model)
             mine.metrics = learner.evaluate()
         if not self._trained_enough(mine):
-            self.train(learner, task, mine)
-        if self._trained_enough(mine) or self.speaks(task, mine):
-            return self.report(task, mine)
-        return self.going(task, mine)
+            self.train_piece(learner, task, mine)
+        if self._trained_enough(mine) or self.should_report(task, mine):
+            return self.make_report(task, mine)
+        return self.make_status(task, mine)
 
-    def train(self, learner: Learner, task: Task, mine: Carry) -> None:
-        """b mini-batches on from where this node is."""
+    def train_piece(self, learner: Learner, task: LocalTask, mine: ContinualState) -> None:
+        """Train b mini-batches from this node's position on."""
         if mine.pieces:
             learner.load(mine.model)
-        budget = Budget(
+        budget = TrainConfig(
             steps=self.steps,
             batch_size=self.batch_size,
             lr=self.lr,
@@ -110,60 +109,65 @@ class Continual(Algorithm):
             position=int(mine.position),
             sequence=int(mine.sequence),
         )
-        mine.add(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, learner.model())
-        mine.gap = _squared(mine.displacement)
+        mine.add_piece(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, learner.model())
+        mine.divergence = _squared(mine.update)
 
-    def report(self, task: Task, mine: Carry) -> Local:
-        """w_i - r, its weight, and how far this node is."""
-        metrics = mine.told() | {"train/gap": mine.gap, "train/checks": mine.position / self.steps, PIECES: mine.pieces}
+    def make_report(self, task: LocalTask, mine: ContinualState) -> LocalResult:
+        """Return w_i - r, its weight, and this node's position."""
+        metrics = mine.report_metrics() | {
+            "train/gap": mine.divergence,
+            "train/checks": mine.position / self.steps,
+            PIECES: mine.pieces,
+        }
         if self.epochs:
             metrics["train/epochs"] = self.epochs * mine.position / mine.whole
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
-        memory = mine.memory() | self.remembered(task, mine)
+        memory = mine.memory() | self.extra_memory(task, mine)
         # Whoever trains no more goes on to weigh what it used to: the mean of all must not be that of a few.
         weight = max(mine.seen, mine.longest) if self._trained_enough(mine) else mine.seen
-        return Local(max(weight, 1.0), {"model": mine.displacement}, metrics, memory)
+        return LocalResult(max(weight, 1.0), {"model": mine.update}, metrics, memory)
 
-    def _overall(self, tick: Tick, mine: Carry) -> Tick:
-        """Progress is told as the share of all that this node should train, if that is known."""
+    def _overall(self, tick: Tick, mine: ContinualState) -> Tick:
+        """Report progress as the share of all that this node should train, if that is known."""
         whole, position = mine.whole, mine.position
         return (lambda fraction: tick((position + fraction * self.steps) / whole)) if whole else tick
 
-    def _trained_enough(self, mine: Carry) -> bool:
+    def _trained_enough(self, mine: ContinualState) -> bool:
         return 0 < mine.whole <= mine.position
 
     def _whole(self, learner: Learner) -> int:
-        """Mini-batches that are enough, up to a check; 0: there is no end."""
+        """Return the number of mini-batches that are enough, up to a check; 0 for no end."""
         if not self.epochs:
-            return self.checks * self.steps
+            return ceil(self.local_steps / self.steps) * self.steps
         return ceil(self.epochs * self._examples(learner) / self.batch_size / self.steps) * self.steps
 
     def _examples(self, learner: Learner) -> int:
-        """How many examples one pass has."""
-        count = learner.examples if isinstance(learner, Counted) else None
+        """Return the number of examples in one pass."""
+        count = learner.examples if isinstance(learner, CountsExamples) else None
         if not count:
             raise LearnerFailed(
                 f"{self.name}: with epochs a node must know how many examples it has, and these data do not tell",
                 code="learner.data",
-                hint="say checks in the job's [algorithm] instead of epochs",
+                hint="set local_steps in the job's [algorithm] instead of epochs",
             )
         return count
 
 
-class Carry:
-    """Where a node is: between two pieces as the task's carry, between two orders as its private memory.
+class ContinualState:
+    """A node's position: between two pieces as the task's carry, between two tasks as its private memory.
 
-    seen: examples since the base was set; longest: the most that these were for any base before; position: mini-batches
-    since the job began; sequence: the seed of the order in which these come, 0 before there is one. The rest is of this
-    order: model, pieces, loss (summed over mini-batches), batches, gap; `own` is the algorithm's own business.
+    seen: examples since the reference was set; longest: the most that these were for any earlier reference; position:
+    mini-batches since the job began; sequence: the seed of their order, 0 before there is one. The rest is of this
+    task:
+    model, pieces, loss (summed over mini-batches), batches, gap; `own` belongs to the algorithm.
     """
 
     LASTING = ("seen", "longest", "position", "sequence", "batches", "loss")
 
     def __init__(self, model: Tree, reference: Tree) -> None:
         self.model, self.reference = model, reference
-        self.pieces = self.gap = 0.0
+        self.pieces = self.divergence = 0.0
         self.seen = self.longest = self.position = self.sequence = self.batches = self.loss = 0.0
         self.whole = 0
         """Mini-batches that are enough; 0: there is no end. Not handed over: the learner knows it."""
@@ -171,12 +175,12 @@ class Carry:
         self.own: Slots = {}
 
     @classmethod
-    def of(cls, task: Task, memory: Slots) -> Carry:
-        """Go on from the last piece, or begin an order from what memory says."""
+    def resume(cls, task: LocalTask, memory: Slots) -> ContinualState:
+        """Go on from the last piece, or begin a task from what memory says."""
         slots = task.carry if task.carry is not None else task.slots
-        mine = cls(tree_slot(slots, "model"), tree_slot(task.base or task.slots, "model"))
+        mine = cls(tree_slot(slots, "model"), tree_slot(task.reference or task.slots, "model"))
         source = task.carry if task.carry is not None else memory
-        for name in (*cls.LASTING, "pieces", "gap"):
+        for name in (*cls.LASTING, "pieces", "divergence"):
             setattr(mine, name, number_slot(source, name))
         mine.sequence = mine.sequence or float(task.seed % EXACT + 1)
         mine.metrics = {n[1:]: v for n, v in slots.items() if n.startswith("=") and not isinstance(v, Tree)}
@@ -184,47 +188,47 @@ class Carry:
         return mine
 
     @cached_property
-    def displacement(self) -> Tree:
+    def update(self) -> Tree:
         """w_i - r, computed once for each model."""
         return sub(self.model, self.reference)
 
-    def begin_span(self) -> None:
-        """There is a new base."""
+    def start_span(self) -> None:
+        """Begin to count for a new reference."""
         self.longest, self.seen = max(self.longest, self.seen), 0.0
 
-    def add(self, trained: Trained, steps: int, model: Tree) -> None:
-        """Another piece has been trained."""
+    def add_piece(self, trained: Trained, steps: int, model: Tree) -> None:
+        """Add another trained piece."""
         loss = trained.metrics.get("train/loss", 0.0)
         self.model, self.pieces = model, self.pieces + 1
-        self.__dict__.pop("displacement", None)
+        self.__dict__.pop("update", None)
         self.seen, self.position = self.seen + trained.weight, self.position + steps
         self.batches, self.loss = self.batches + steps, self.loss + loss * steps
         self.metrics["train/loss"] = loss
 
     def slots(self) -> Slots:
-        """For the next piece."""
-        numbers = {name: float(getattr(self, name)) for name in (*self.LASTING, "pieces", "gap")}
+        """Return the slots for the next piece."""
+        numbers = {name: float(getattr(self, name)) for name in (*self.LASTING, "pieces", "divergence")}
         told = {f"={name}": value for name, value in self.metrics.items()}
         return {"model": self.model, **numbers, **told, **{f"~{name}": value for name, value in self.own.items()}}
 
     def memory(self) -> Slots:
-        """For the next order."""
+        """Return the slots for the next task."""
         return {name: float(getattr(self, name)) for name in self.LASTING}
 
-    def told(self) -> Metrics:
-        """What people see: the loss of the last piece, and the sum of all so far (Kamp's cumulative loss)."""
+    def report_metrics(self) -> Metrics:
+        """Return metrics for people: the loss of the last piece, and the sum of all so far (Kamp's cumulative loss)."""
         return self.metrics | {"train/loss_total": self.loss, "train/batches": self.batches}
 
 
 def number_slot(slots: Mapping[str, Tree | float], name: str) -> float:
-    """The number in that slot; 0 where there is none."""
+    """Return the number in that slot; 0 if there is none."""
     value = slots.get(name, 0.0)
     assert not isinstance(value, Tree)
     return value
 
 
 def _squared(displacement: Tree) -> float:
-    """||w - r||^2. Raises `LearnerFailed` when it is no number."""
+    """Return ||w - r||^2. Raises `LearnerFailed` if it is not a number."""
     gap = dot(displacement, displacement)
     if not gap < float("inf"):
         raise LearnerFailed("the model diverged: its distance to the reference is not finite", hint="lower lr")

@@ -1,8 +1,8 @@
-"""What happens to trees on their way: a list of filters, applied in order by the sender and backwards by the receiver.
+"""Filters: transformations of trees on their way, applied in order by the sender and backwards by the receiver.
 
-A filter never changes what an algorithm sees of a body's form: it turns one layout into another, known to both ends
-from the job alone, so that a filtered body is checked byte for byte like any other, before anything is made of it.
-A body that comes with a base (`Order.base`) is filtered as a difference to it: what both ends hold is not sent.
+A filter does not change an algorithm's view of a blob: it turns one layout into another, known to both ends from the
+job alone, so a filtered blob is checked byte for byte like any other before it is used. A blob with a reference
+(`Task.base`) is filtered as a difference to it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from shoal.core.errors import InvalidJob, InvalidPayload, message_of
-from shoal.core.floats import row, with_row
-from shoal.core.tree import Layout, Slots, Tree, add, same_layout, sub
+from shoal.core.errors.ranges import check_ranges
+from shoal.core.model.flat_view import row, with_row
+from shoal.core.model.tree import Layout, Slots, Tree, add, same_layout, sub
 
 Stage = Literal["", "choice", "precision"]
-"""What a filter does: it chooses among numbers, or it rounds them. The empty one fits anywhere."""
+"""Kind of filter: it chooses among numbers, or it rounds them. The empty one fits anywhere."""
 
 UNSENT = "unsent."
 """Begins the slots of a node's private memory that hold what filters have left out of its updates."""
@@ -32,28 +33,32 @@ class Filter:
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
     stage: ClassVar[Stage] = ""
-    """Where in a list it belongs."""
-    feedback: ClassVar[bool] = False
-    """Whether what it leaves out must be sent later: without that it would never arrive."""
+    """Place in a list."""
+    error_feedback: ClassVar[bool] = False
+    """True if what it leaves out must be sent later: without that it would never arrive."""
 
-    differences: ClassVar[bool] = False
-    """Whether models, too, go as differences: to the version before, for nodes that hold it."""
+    sends_differences: ClassVar[bool] = False
+    """True if models, too, are sent as differences: to the version before, for nodes that hold it."""
+
+    def __post_init__(self) -> None:
+        """Check the fields' ranges. Raises `InvalidJob`."""
+        check_ranges(self)
 
     @property
-    def whole(self) -> bool:
-        """Whether a model can be used as it comes out, and not only a small change of one: see `for_models`."""
+    def suits_models(self) -> bool:
+        """True if whole models may pass through it, and not only small changes of a model: see `model_filters`."""
         return False
 
     def layout(self, layout: Layout) -> Layout:
-        """The layout of what is sent for a tree of that layout."""
+        """Return the layout of what is sent for a tree of that layout."""
         return layout
 
     def encode(self, tree: Tree, seed: int) -> Tree:
-        """What is sent for a tree. `seed` is the only source of randomness."""
+        """Encode a tree. `seed` is the only source of randomness."""
         return tree
 
     def decode(self, tree: Tree, layout: Layout) -> Tree:
-        """The tree of that layout, as near to the sent one as the filter allows. Raises `InvalidPayload`."""
+        """Decode to a tree of that layout, as near to the original as the filter allows. Raises `InvalidPayload`."""
         return tree
 
 
@@ -61,7 +66,7 @@ Filters = Sequence[Filter]
 
 
 STAGES: tuple[Stage, ...] = ("choice", "precision")
-"""In which order they come, each at most once: what is rounded first leaves nothing to choose by."""
+"""Order of stages, each at most once: rounding first would leave nothing to choose by."""
 
 
 def check_filters(filters: Filters) -> None:
@@ -85,31 +90,31 @@ def check_filters(filters: Filters) -> None:
         raise InvalidJob(f"filters: {names} cannot undo what they do: {message_of(error)}", code="job.filter") from None
 
 
-def for_models(filters: Filters) -> tuple[Filter, ...]:
-    """Those of a list that peers put the models through which they show each other.
+def model_filters(filters: Filters) -> tuple[Filter, ...]:
+    """Return the filters that peers apply to the models which they show each other.
 
-    Two peers of a mean hold no base that a difference could be to, so whole models go: what rounds each number a little
-    may, what leaves numbers out may not.
+    Two peers share no reference, so whole models are sent: filters that round each number a little may be used, filters
+    that leave numbers out may not.
     """
-    return tuple(one for one in filters if one.whole)
+    return tuple(one for one in filters if one.suits_models)
 
 
 def packed_layout(filters: Filters, layout: Layout) -> Layout:
-    """The layout that a tree has on the wire."""
+    """Return the layout of a tree on the wire."""
     for one in filters:
         layout = one.layout(layout)
     return layout
 
 
 def pack_tree(filters: Filters, tree: Tree, seed: int) -> Tree:
-    """A tree as it is sent."""
+    """Encode a tree by all filters."""
     for one in filters:
         tree = one.encode(tree, seed)
     return tree
 
 
 def unpack_tree(filters: Filters, tree: Tree, layout: Layout) -> Tree:
-    """A tree as it is received. `layout` is the one before packing. Raises `InvalidPayload` for one of another form."""
+    """Decode a tree. `layout` is the one before packing. Raises `InvalidPayload` for another form."""
     layouts = [layout]
     for one in filters:
         layouts.append(one.layout(layouts[-1]))
@@ -120,18 +125,18 @@ def unpack_tree(filters: Filters, tree: Tree, layout: Layout) -> Tree:
 
 
 def pack(filters: Filters, slots: Slots, seed: int) -> Slots:
-    """All trees of an update as they are sent; numbers stay."""
+    """Encode all trees of an update; numbers stay."""
     return {n: pack_tree(filters, value, seed) if isinstance(value, Tree) else value for n, value in slots.items()}
 
 
-def pack_all(filters: Filters, slots: Slots, memory: Slots, seed: int) -> tuple[Slots, Slots]:
-    """(an update as it is sent with what was left out of the ones before, what is left out now).
+def pack_with_feedback(filters: Filters, slots: Slots, memory: Slots, seed: int) -> tuple[Slots, Slots]:
+    """Return (the encoded update with what was left out of earlier ones, what is left out now).
 
     Error feedback (Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018, Algorithm 1): with the memory
     m and the update g, s = pack(m + g) is sent, and m becomes m + g - unpack(s). Both are of one node and of the same
     form; a memory of another form belongs to another model, and is dropped.
     """
-    if not any(one.feedback for one in filters):
+    if not any(one.error_feedback for one in filters):
         return pack(filters, slots, seed), {}
     sent, left = dict(slots), dict[str, Tree | float]()
     for name, tree in slots.items():
@@ -149,13 +154,13 @@ def _pack_one(filters: Filters, tree: Tree, unsent: Tree | float | None, seed: i
     return sent, Tree.of({"floats": wanted - row(unpack_tree(filters, sent, tree.layout))})
 
 
-def packed(filters: Filters, layouts: dict[str, Layout | None]) -> dict[str, Layout | None]:
-    """The layouts of `pack`."""
+def packed_layouts(filters: Filters, layouts: dict[str, Layout | None]) -> dict[str, Layout | None]:
+    """Return the layouts of `pack`."""
     return {n: packed_layout(filters, one) if one is not None else None for n, one in layouts.items()}
 
 
 def unpack(filters: Filters, slots: Slots, layouts: dict[str, Layout | None]) -> Slots:
-    """The slots of `pack` as they were. Raises `InvalidPayload` unless they have exactly these slots."""
+    """Decode the slots of `pack`. Raises `InvalidPayload` unless they have exactly these slots."""
     if slots.keys() != layouts.keys():
         raise InvalidPayload(f"slots {sorted(slots)} instead of {sorted(layouts)}", code="payload.slots")
     found: Slots = {}
@@ -167,20 +172,21 @@ def unpack(filters: Filters, slots: Slots, layouts: dict[str, Layout | None]) ->
     return found
 
 
-def pack_onto(filters: Filters, model: Tree, base: Tree, seed: int) -> tuple[Tree, Tree]:
-    """(what is sent of a model to those who hold `base`, the model that they will have).
+def pack_difference(filters: Filters, model: Tree, base: Tree, seed: int) -> tuple[Tree, Tree]:
+    """Return (the encoded difference for holders of `base`, the model that they will have).
 
     Filters that need a memory are left out: what they keep back could only come with the next update, but here the
-    next difference may be to another base.
+    next difference may be to another reference.
     """
     sent = pack_tree(_onto(filters), sub(model, base), seed)
-    return sent, unpack_onto(filters, sent, base)
+    return sent, unpack_difference(filters, sent, base)
 
 
-def unpack_onto(filters: Filters, sent: Tree, base: Tree) -> Tree:
-    """The model of `pack_onto`: the same bits on every machine, for it takes one rounded sum per number."""
+def unpack_difference(filters: Filters, sent: Tree, base: Tree) -> Tree:
+    """Return the model of `pack_onto`, with the same bits on every machine, because it takes one rounded sum per
+    number."""
     return add(base, unpack_tree(_onto(filters), sent, base.layout))
 
 
 def _onto(filters: Filters) -> Filters:
-    return [one for one in filters if not one.feedback]
+    return [one for one in filters if not one.error_feedback]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from shoal.core.message import Metrics
-from shoal.core.tree import Tree
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import Metrics
 
 Correct = Callable[[Tree, Tree], Tree]
 """`(weights, gradient) -> gradient`: applied at every local step (FedProx, SCAFFOLD, ADMM)."""
@@ -20,16 +20,16 @@ ExtraLoss = Callable[[Any, Any], Any]
 """`(batch, output) -> loss` added to the user's loss at every local step (distillation)."""
 
 Tick = Callable[[float], None]
-"""Called often with the fraction done, 0 to 1. Raises `Cancelled` when nobody wants the result any more."""
+"""Called often with the fraction done, 0 to 1. Raises `Cancelled` when the result is no longer wanted."""
 
 
 def no_tick(fraction: float) -> None:
-    """For work that nobody watches."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How much to train. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0: all at once."""
+class TrainConfig:
+    """Amount of training. `steps` > 0 counts mini-batches and overrules `epochs`; `batch_size` 0: all at once."""
 
     epochs: float = 1.0
     steps: int = 0
@@ -40,7 +40,7 @@ class Budget:
     """Index, in the node's own endless sequence of mini-batches, of the first one to train on; -1: no sequence, a fresh
     shuffle by `seed`. With a position, `Trained.weight` is the number of examples trained on in this call."""
     sequence: int = 0
-    """Which such sequence: the seed of the order of its examples. It stays as the position moves on."""
+    """Seed of the order of examples in the sequence. It stays as the position moves on."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Trained:
 
 
 @runtime_checkable
-class Counted(Protocol):
+class CountsExamples(Protocol):
     """A learner that knows how many examples it trains on. Optional: only training for so many passes needs it."""
 
     @property
     def examples(self) -> int | None:
-        """How many there are; None where only walking through them tells."""
+        """The number of examples; None if only a pass over the data can tell."""
         ...
 
 
@@ -66,7 +66,25 @@ class Teachable(Protocol):
     """A learner that another model can teach. Optional: only distillation needs it."""
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
-        """`weight` times the cross entropy of its output with the teacher's, which does not change meanwhile."""
+        """Return `weight` times the cross entropy of the output with the teacher's, which stays fixed."""
+        ...
+
+
+@runtime_checkable
+class GrowsTrees(Protocol):
+    """A learner whose model is an ensemble of decision trees (`shoal.core.boosting`). Algorithms that average weights
+    refuse it, and those of boosted trees refuse others."""
+
+    def sketch(self) -> tuple[Trained, Tree]:
+        """Return the quantile sketch of the private data."""
+        ...
+
+    def load(self, model: Tree) -> None:
+        """Take this ensemble."""
+        ...
+
+    def histogram(self, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+        """Return the sums of gradients and Hessians that the loaded ensemble needs next, and "train/loss"."""
         ...
 
 
@@ -74,11 +92,11 @@ class Learner(Protocol):
     """Weights, and the private data that they are trained on.
 
     A learner whose `train` passes every gradient through `correct` declares `applies_corrections = True`; fedprox,
-    scaffold and admm refuse others (`shoal.core.capability`).
+    scaffold and admm refuse others (`shoal.core.algorithm.capability`).
     """
 
     def init(self, seed: int) -> Tree:
-        """Fresh initial weights, the same for the same seed on every node; afterwards they are loaded."""
+        """Make and load fresh weights, the same for the same seed on every node, and return them."""
         ...
 
     def load(self, model: Tree) -> None:
@@ -86,12 +104,12 @@ class Learner(Protocol):
         ...
 
     def model(self) -> Tree:
-        """A copy of the present weights."""
+        """Return a copy of the present weights."""
         ...
 
     def train(
         self,
-        budget: Budget,
+        budget: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
@@ -100,8 +118,9 @@ class Learner(Protocol):
         """Train on the private data from the present weights."""
         ...
 
-    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
-        """The mean gradient over all private data (or `steps` batches) at the present weights, which do not move."""
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+        """Return the mean gradient over all private data (or `steps` batches) at the present weights, which do not
+        move."""
         ...
 
     def evaluate(self) -> Metrics:

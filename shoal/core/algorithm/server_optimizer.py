@@ -19,8 +19,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.algorithm import tree_slot
-from shoal.core.tree import BLOCK_ELEMENTS, DTYPES, FLOATS, Layout, Leaf, Slots, Tree, from_float, to_float, zeros
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.model.tree import BLOCK_ELEMENTS, DTYPES, FLOATS, Layout, Leaf, Slots, Tree, from_float, to_float, zeros
 
 Wide = npt.NDArray[np.float64]
 
@@ -28,18 +28,18 @@ STATISTICS = ("running_mean", "running_var")
 """Tensors whose names end so are BatchNorm's."""
 
 
-class Rule(Protocol):
-    """What one step does to one block of numbers."""
+class UpdateRule(Protocol):
+    """One step on one block of numbers."""
 
     moments: ClassVar[tuple[str, ...]]
     """The names of the slots that it keeps."""
 
-    def first(self, moment: str) -> float:
-        """A moment of every weight before the first step."""
+    def initial_moment(self, moment: str) -> float:
+        """Return a moment's initial value."""
         ...
 
-    def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
-        """By how much the weights move for a mean displacement `d`, and the moments after it."""
+    def compute_step(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
+        """Return the change of the weights for a mean displacement `d`, and the moments after it."""
         ...
 
 
@@ -52,12 +52,12 @@ class Momentum:
     rate: float = 1.0
     beta: float = 0.9
 
-    def first(self, moment: str) -> float:
+    def initial_moment(self, moment: str) -> float:
         """Return 0."""
         return 0.0
 
-    def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
-        """By how much, and m."""
+    def compute_step(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
+        """Return the change, and m."""
         m = self.beta * moments[0] + d
         return self.rate * m, m
 
@@ -74,18 +74,18 @@ class Adam:
     tau: float = 1e-3
     initial: float = 0.0
 
-    def first(self, moment: str) -> float:
+    def initial_moment(self, moment: str) -> float:
         """Return v's, and 0 for m."""
         return self.initial if moment == "v" else 0.0
 
-    def move(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
-        """By how much, m and v."""
+    def compute_step(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
+        """Return the change, m and v."""
         m, v = moments
-        m, v = self.beta1 * m + (1 - self.beta1) * d, self.second(v, d * d)
+        m, v = self.beta1 * m + (1 - self.beta1) * d, self.next_second_moment(v, d * d)
         return self.rate * m / (np.sqrt(v) + self.tau), m, v
 
-    def second(self, v: Wide, squared: Wide) -> Wide:
-        """The next v."""
+    def next_second_moment(self, v: Wide, squared: Wide) -> Wide:
+        """Return the next v."""
         return self.beta2 * v + (1 - self.beta2) * squared
 
 
@@ -93,8 +93,8 @@ class Adam:
 class Yogi(Adam):
     """v = v - (1 - beta2) d^2 sign(v - d^2): where d^2 is suddenly small, v goes down slowly."""
 
-    def second(self, v: Wide, squared: Wide) -> Wide:
-        """The next v."""
+    def next_second_moment(self, v: Wide, squared: Wide) -> Wide:
+        """Return the next v."""
         return v - (1 - self.beta2) * squared * np.sign(v - squared)
 
 
@@ -102,25 +102,25 @@ class Yogi(Adam):
 class Adagrad(Adam):
     """v = v + d^2. It has no beta2."""
 
-    def second(self, v: Wide, squared: Wide) -> Wide:
-        """The next v."""
+    def next_second_moment(self, v: Wide, squared: Wide) -> Wide:
+        """Return the next v."""
         return v + squared
 
 
-def slots_for(rule: Rule, model: Tree) -> Slots:
-    """The hub's slots for an initial model: it, and the moments before the first step."""
+def optimizer_slots(rule: UpdateRule, model: Tree) -> Slots:
+    """Return the hub's slots for an initial model: the model, and the moments before the first step."""
     stepped = [leaf for leaf in model.layout.leaves if leaf.dtype in FLOATS and not leaf.name.endswith(STATISTICS)]
-    layout = Layout.of((leaf.name, "F32", leaf.shape) for leaf in stepped)
-    return {"model": model, **{name: _filled(layout, rule.first(name)) for name in rule.moments}}
+    layout = Layout.of(((leaf.name, "F32", leaf.shape) for leaf in stepped), model.layout.base_model)
+    return {"model": model, **{name: _filled(layout, rule.initial_moment(name)) for name in rule.moments}}
 
 
 def _filled(layout: Layout, value: float) -> Tree:
-    """A tree of float32 that all have this value."""
+    """Return a tree of float32 that all have this value."""
     return Tree(layout, np.full(layout.elements, value, "<f4").view(np.uint8)) if value else zeros(layout)
 
 
-def advance(rule: Rule, slots: Slots, averaged: Tree) -> Slots:
-    """The next version's slots, where the nodes began with the model in `slots` and their mean is `averaged`."""
+def take_step(rule: UpdateRule, slots: Slots, averaged: Tree) -> Slots:
+    """Compute the next version's slots from the model in `slots` and the nodes' mean, `averaged`."""
     model, old = tree_slot(slots, "model"), [tree_slot(slots, name) for name in rule.moments]
     layout = old[0].layout
     moved, kept = np.array(averaged.buffer), [np.empty(layout.nbytes, np.uint8) for _ in old]
@@ -129,7 +129,7 @@ def advance(rule: Rule, slots: Slots, averaged: Tree) -> Slots:
         for place, here in zip(_pieces(own), _pieces(leaf), strict=True):
             before = to_float(model.block(place.start, place.stop), own.dtype)
             d = to_float(averaged.block(place.start, place.stop), own.dtype) - before
-            by, *now = rule.move(d, *(to_float(tree.block(here.start, here.stop), "F32") for tree in old))
+            by, *now = rule.compute_step(d, *(to_float(tree.block(here.start, here.stop), "F32") for tree in old))
             from_float(before + by, own.dtype, moved[place])
             for moment, value in zip(kept, now, strict=True):
                 from_float(value, "F32", moment[here])
@@ -138,7 +138,7 @@ def advance(rule: Rule, slots: Slots, averaged: Tree) -> Slots:
 
 
 def _pieces(leaf: Leaf) -> Iterator[slice]:
-    """Where a tensor's bytes are, in blocks of a size that suits a core."""
+    """Yield the places of a tensor's bytes, in blocks that fit a cache."""
     step = BLOCK_ELEMENTS * DTYPES[leaf.dtype].itemsize
     for start in range(leaf.start, leaf.stop, step):
         yield slice(start, min(start + step, leaf.stop))

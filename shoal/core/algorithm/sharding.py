@@ -4,9 +4,9 @@ Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su: "Scaling Distri
 Parameter Server", OSDI 2014; Dean et al.: "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, where each
 shard applies updates, and keeps Adagrad's state, of its part alone. A method can be split so if what becomes of a
 weight depends on that weight, on its own sums and moments, and on numbers that all shards know: it says so by
-`Algorithm.divides`, and then k shards come to the same bits as one. Of a method that needs norms or products over the
-model, shards tell what they add to each (`shoal.core.parts`); they come to the same but for the order in which those
-numbers are added.
+`Algorithm.shardable`, and then k shards come to the same bits as one. Of a method that needs norms or products over the
+model, shards tell what they add to each (`shoal.core.model.vector_parts`); they come to the same but for the order
+in which those numbers are added.
 
     part i of a tensor type with n numbers: from floor(i n / k) to floor((i + 1) n / k), in the order of the body
 
@@ -16,16 +16,15 @@ numbers are added.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
-from shoal.core.algorithm import Algorithm
-from shoal.core.parts import Each, Part, together
-from shoal.core.sums import SumKind, Totals
-from shoal.core.tree import DTYPES, Bytes, Layout, Sliceable, Slots, Tree
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.model.aggregation import SumKind, Totals, exact
+from shoal.core.model.tree import DTYPES, Bytes, Layout, Sliceable, Slots, Tree
+from shoal.core.model.vector_parts import Each, Part, together
 
 T = TypeVar("T")
 Spans = dict[str, tuple[int, int]]
@@ -34,8 +33,8 @@ Spans = dict[str, tuple[int, int]]
 SHARDS_MAX = 256
 
 
-def split(layout: Layout, count: int) -> tuple[Spans, ...]:
-    """What each of so many parts holds: of each type of number nearly the same amount."""
+def split_layout(layout: Layout, count: int) -> tuple[Spans, ...]:
+    """Return the spans of each part: of each type of number nearly the same amount."""
     parts: tuple[Spans, ...] = tuple({} for _ in range(count))
     for segment in layout.segments:
         total = (segment.stop - segment.start) // segment.itemsize
@@ -50,7 +49,7 @@ def split(layout: Layout, count: int) -> tuple[Spans, ...]:
     return parts
 
 
-class Pieces:
+class ByteRanges:
     """Ranges of some bytes, one after the other; read when they are asked for."""
 
     def __init__(self, data: Sliceable, ranges: Sequence[tuple[int, int]]) -> None:
@@ -75,7 +74,7 @@ class Pieces:
 
 
 def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that touch made one."""
+    """Merge ranges that touch."""
     found: list[tuple[int, int]] = []
     for start, stop in ranges:
         if found and found[-1][1] == start:
@@ -89,9 +88,9 @@ def _bytes(raw: Any) -> Bytes:
     return raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, np.uint8)
 
 
-def cut(tree: Tree, spans: Spans) -> Tree:
-    """The part of a tree that these spans name, a view of it. A tensor that is cut has as many dimensions as before, of
-    which the last alone is longer than 1."""
+def cut_tree(tree: Tree, spans: Spans) -> Tree:
+    """Return the part of a tree that these spans name, as a view. A tensor that is cut has as many dimensions as
+    before, of which the last alone is longer than 1."""
     ranges, entries = [], []
     for leaf in tree.layout.leaves:
         if leaf.name in spans:
@@ -100,11 +99,11 @@ def cut(tree: Tree, spans: Spans) -> Tree:
             ranges.append((leaf.start + first * size, leaf.start + last * size))
             shape = leaf.shape if last - first == leaf.elements else (*(1,) * (len(leaf.shape) - 1), last - first)
             entries.append((leaf.name, leaf.dtype, shape))
-    return Tree(Layout.placed(entries), Pieces(tree.data, ranges))
+    return Tree(Layout.placed(entries), ByteRanges(tree.data, ranges))
 
 
-def joined(layout: Layout, parts: Sequence[Tree], spans: Sequence[Spans]) -> Tree:
-    """The tree of that layout whose parts these are."""
+def join_parts(layout: Layout, parts: Sequence[Tree], spans: Sequence[Spans]) -> Tree:
+    """Join parts into the tree of that layout."""
     buffer = np.empty(layout.nbytes, np.uint8)
     for part, held in zip(parts, spans, strict=True):
         for leaf in part.layout.leaves:
@@ -126,23 +125,23 @@ class Shard:
         self.totals.add(part, weight, norm)
 
     def step(self, algorithm: Algorithm, part: Slots) -> Part[Slots]:
-        """Its part of the next version, from its part of the last. Uses its sums up."""
+        """Compute its part of the next version from its part of the last. Uses its sums up."""
         return algorithm.step_part(part, self.totals)
 
 
-class Sharded(Totals):
-    """What a round has gathered, kept by k shards: the hub's side of them. Takes the place of `Totals`."""
+class ShardedTotals(Totals):
+    """A round's totals on k shards: the hub's side of them. Takes the place of `Totals`."""
 
     def __init__(self, kind: SumKind, layout: Layout, count: int, each: Each = map) -> None:
         super().__init__(kind)
-        self._each, self._layout, self._spans = each, layout, split(layout, count)
+        self._each, self._layout, self._spans = each, layout, split_layout(layout, count)
         self.shards = [Shard(kind) for _ in self._spans]
 
     def add(self, slots: Slots, weight: float, norm: float) -> None:
         """Add `weight * slots`, each shard its part. Either all of it is added or, when it is refused, nothing: shards
         refuse alike, by the bound and the numbers, which are the same for all."""
         self._do(lambda index: self.shards[index].add(self._cut(slots, index), weight, norm))
-        self.weight += Fraction(weight)
+        self.weight += exact(weight)
         self.count += 1
 
     def _cut(self, slots: Slots, index: int) -> Slots:
@@ -150,7 +149,7 @@ class Sharded(Totals):
         for name, value in slots.items():
             known = not isinstance(value, Tree) or value.layout.index.keys() <= self._layout.index.keys()
             assert known, f"{name} has other tensors than the model"
-        return {name: cut(value, spans) if isinstance(value, Tree) else value for name, value in slots.items()}
+        return {name: cut_tree(value, spans) if isinstance(value, Tree) else value for name, value in slots.items()}
 
     def _do(self, do: Callable[[int], T]) -> list[T]:
         return list(self._each(do, range(len(self.shards))))
@@ -160,21 +159,21 @@ class Sharded(Totals):
         for shard in self.shards:
             shard.totals.drop(*names)
 
-    def gap(self, name: str) -> float:
-        """The squared Euclidean norm of the weighted mean of a tree slot; 0 of none. Changes nothing."""
-        return sum(shard.totals.gap(name) for shard in self.shards)
+    def squared_mean_norm(self, name: str) -> float:
+        """Return the squared Euclidean norm of the weighted mean of a tree slot; 0 if it is empty. Changes nothing."""
+        return sum(shard.totals.squared_mean_norm(name) for shard in self.shards)
 
     def mean_onto(self, name: str, base: Tree, rate: float = 1.0) -> Tree:
-        """`base + rate * mean` of a tree slot. Uses the sums up."""
+        """Return `base + rate * mean` of a tree slot. Uses the sums up."""
 
         def one(index: int) -> Tree:
-            return self.shards[index].totals.mean_onto(name, cut(base, self._spans[index]), rate)
+            return self.shards[index].totals.mean_onto(name, cut_tree(base, self._spans[index]), rate)
 
-        return joined(base.layout, self._do(one), self._spans)
+        return join_parts(base.layout, self._do(one), self._spans)
 
     def step(self, algorithm: Algorithm, slots: Slots) -> Slots:
-        """The next version's slots: each shard steps its part of each tree; of numbers all must say the same. A tree
-        that the last version had none of has the model's tensors."""
+        """Compute the next version's slots: each shard steps its part of each tree; numbers must agree. A tree that the
+        last version did not have has the model's tensors."""
         for shard in self.shards:
             shard.totals.members = self.members
         steps = [shard.step(algorithm, self._cut(slots, index)) for index, shard in enumerate(self.shards)]
@@ -188,5 +187,5 @@ class Sharded(Totals):
             else:
                 old = slots.get(name)
                 layout = old.layout if isinstance(old, Tree) else self._layout
-                found[name] = joined(layout, [value for value in values if isinstance(value, Tree)], self._spans)
+                found[name] = join_parts(layout, [value for value in values if isinstance(value, Tree)], self._spans)
         return found

@@ -1,19 +1,19 @@
-"""Which of several coordinators over one database answers: the one that holds the lease. The others pass on to it.
+"""The leader lease: of several coordinators over one database one leads, and the others forward to it.
 
-              the lease has ended, or was this one's own in an earlier life
+              the lease has expired, or was this one's own in an earlier process
     standby ────────────────────────────────────────────────────────────────► taking ───► owner
        ▲                                                                        │           │
-       └──────────────────── another was faster; it could not begin ◄───────────┘           │
-       └──────────────────── another has the lease: an epoch later ◄────────────────────────┘
+       └──────────────── another was faster; the state was not restored ◄───────┘           │
+       └──────────────── another has taken the lease: a later term ◄────────────────────────┘
 
-The lease is a row of the database: who, in which epoch, until when by the database's clock. Each owner's epoch is one
-higher, and the database takes no write of an earlier one. That makes writing safe. Answering is made safe by time: an
-owner answers only for as long as nobody else can have the lease, counted on its own clock from *before* it asked for
-the last renewal. So one that was stopped, and goes on, says nothing out of a memory that has grown old, even before it
-learns that another has taken its place. Clocks are never compared; they only have to run equally fast.
+The lease is a row of the database: its holder, its term, and its end by the database's clock. Each new leader's term is
+one higher, and the database rejects writes of earlier terms: that makes writing safe. Time makes answering safe: a
+leader answers only while no other can hold the lease, counted on its own clock from *before* it asked for the last
+renewal. So a process that was stopped and continues gives no outdated answers, even before it learns of its successor.
+Clocks are never compared; they only have to run equally fast.
 
-`next` says what there is to do, and its outcome is told by `looked`, `missed`, `took`, `refused`, `dropped`; `renewed`
-and `fenced` may come at any time. `way` says who answers.
+`next` returns the next action; its outcome is passed to `looked`, `missed`, `took`, `refused` or `dropped`. `renewed`
+and `fenced` may be called at any time. `way` returns the leader.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from shoal.core.errors import InvalidJob
 Phase = Literal["standby", "taking", "owner", "dropping"]
 
 SLOWER = 0.95
-"""A clock may be so much slower than the database's: an owner counts on that much of its lease."""
+"""Lower bound on this clock's speed relative to the database's: a leader counts on this part of its lease."""
 
 
 @dataclass(frozen=True)
-class Lease:
-    """The row as it was read: `left_s` by the database's clock; `address`, `secret`: of an owner that answers."""
+class LeaseRow:
+    """The row as it was read: `left_s` by the database's clock; `address`, `secret`: of a leader that answers."""
 
-    epoch: int
+    term: int
     holder: str
     left_s: float
     address: str = ""
@@ -41,67 +41,67 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Here:
-    """This one answers, in that epoch."""
+class LocalLeader:
+    """This coordinator leads, in this term."""
 
-    epoch: int
+    term: int
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """The owner answers, at that address; what is passed on is signed with the secret of its epoch."""
+class RemoteLeader:
+    """Another coordinator leads, at that address; forwarded requests are signed with its term's secret."""
 
-    epoch: int
+    term: int
     address: str
     secret: str
 
 
 @dataclass(frozen=True)
-class Nobody:
-    """Nobody answers now; ask again after that time."""
+class NoLeader:
+    """No coordinator leads now; retry after that time."""
 
     retry_s: float
 
 
 @dataclass(frozen=True)
-class Look:
-    """Read the row."""
+class ReadLease:
+    """An action: read the row."""
 
 
 @dataclass(frozen=True)
-class Take:
-    """Take the lease, and begin to own."""
+class TakeLease:
+    """An action: take the lease and restore all state."""
 
 
 @dataclass(frozen=True)
-class Drop:
-    """Another owns the database: forget everything."""
+class StepDown:
+    """An action: drop all state, because another coordinator leads."""
 
 
-class Hold:
-    """A lease as its holder counts on it. Times are its own clock's, in seconds; `lease_s`: how long it lasts."""
+class HeldLease:
+    """A lease as its holder counts on it. Times are seconds of its own clock; `lease_s`: duration from a renewal."""
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._until = float("-inf")
 
     def renewed(self, begun: float) -> None:
-        """The database has renewed it, by a question that was asked at `begun`."""
+        """Record a renewal that was requested at `begun`."""
         self._until = max(self._until, begun + SLOWER * self._lease_s)
 
     def fenced(self) -> None:
-        """It is of another epoch now, or was let go."""
+        """Record that it has another term now, or was released."""
         self._until = float("-inf")
 
     def holds(self, now: float) -> bool:
-        """Whether nobody else can have it yet."""
+        """Return whether no other coordinator can hold it yet."""
         return now < self._until
 
 
-class Tenure:
-    """One coordinator's part in it. `me`: its name, the same in all its lives. Times are its own clock's, in seconds.
+class LeaderLease:
+    """One coordinator's part in it. `me`: its name, the same in all its processes. Times are seconds of its clock.
 
-    `lease_s`: how long a lease lasts from its renewal. `look_s`: how often a standby reads the row.
+    `lease_s`: duration of a lease from its renewal. `look_s`: interval at which a follower reads the row.
     """
 
     def __init__(self, me: str, lease_s: float, look_s: float) -> None:
@@ -109,97 +109,97 @@ class Tenure:
             raise InvalidJob("a lease must last longer than the time between two looks at it")
         self.me, self.lease_s, self.look_s = me, lease_s, look_s
         self.phase: Phase = "standby"
-        self.epoch = 0
-        """This one's own, while it is the owner."""
+        self.term = 0
+        """This one's own term, while it leads."""
         self.takeovers = 0
-        self._hold = Hold(lease_s)
-        self._seen: Lease | None = None
+        self._hold = HeldLease(lease_s)
+        self._seen: LeaseRow | None = None
         self._seen_until = float("-inf")
         self._due = float("-inf")
 
-    # What there is to do
+    # Actions
 
-    def next(self, now: float) -> Look | Take | Drop | float:
-        """What to do now; or a time until which there is nothing to do."""
+    def next(self, now: float) -> ReadLease | TakeLease | StepDown | float:
+        """Return the next action, or the time until which there is none."""
         if self.phase == "dropping":
-            return Drop()
+            return StepDown()
         if self.phase != "standby":
             return now + self.look_s
         if self._due > now:
             return self._due
         if self._seen is not None and self._may_take(self._seen):
             self.phase = "taking"
-            return Take()
-        return Look()
+            return TakeLease()
+        return ReadLease()
 
-    def _may_take(self, seen: Lease) -> bool:
+    def _may_take(self, seen: LeaseRow) -> bool:
         return seen.left_s <= 0 or seen.holder in ("", self.me)
 
     def shun(self, now: float) -> None:
-        """The owner is not to be reached: nothing is passed on before the next look."""
+        """Forget an unreachable leader until the row is read again."""
         self._seen_until = min(self._seen_until, now)
 
-    # What came of it
+    # Outcomes
 
-    def looked(self, begun: float, now: float, seen: Lease) -> None:
-        """The row was read, by a question that was asked at `begun`."""
+    def looked(self, begun: float, now: float, seen: LeaseRow) -> None:
+        """Record the row, read by a query that began at `begun`."""
         known = self._seen
-        if self.phase != "standby" or (known is not None and seen.epoch < known.epoch):
+        if self.phase != "standby" or (known is not None and seen.term < known.term):
             return
         self._seen, self._seen_until = seen, begun + seen.left_s
         if not self._may_take(seen):
             self._due = now + min(self.look_s, max(seen.left_s, 0.0))
 
     def missed(self, now: float) -> None:
-        """The database did not answer."""
+        """Record that the database did not answer."""
         self._due = now + self.look_s
 
-    def took(self, epoch: int) -> None:
-        """The lease is this one's, and all that it owns is restored. (`renewed` has said since when.)"""
+    def took(self, term: int) -> None:
+        """Record that the lease is taken and all state is restored. `renewed` was called with its start."""
         if self.phase == "taking":
-            self.phase, self.epoch, self.takeovers = "owner", epoch, self.takeovers + 1
+            self.phase, self.term, self.takeovers = "owner", term, self.takeovers + 1
 
     def refused(self, now: float) -> None:
-        """Another was faster, or what it owns could not be restored: let the others have a turn."""
+        """Record that another was faster, or that the state could not be restored."""
         if self.phase in ("taking", "dropping"):
             self._stand_by(now + self.look_s)
 
     def renewed(self, begun: float) -> None:
-        """The database has renewed this one's lease, by a question that was asked at `begun`."""
+        """Record a renewal that was requested at `begun`."""
         self._hold.renewed(begun)
 
     def fenced(self) -> None:
-        """The database has refused a write: its lease is of another epoch."""
+        """Record that the database has rejected a write: the lease has another term."""
         if self.phase in ("taking", "owner"):
             self.phase = "dropping"
         self._hold.fenced()
 
     def dropped(self, now: float) -> None:
-        """Everything is forgotten."""
+        """Record that all state is dropped."""
         self._stand_by(now)
 
     def _stand_by(self, due: float) -> None:
-        self.phase, self.epoch, self._due = "standby", 0, due
+        self.phase, self.term, self._due = "standby", 0, due
         self._seen = None
         self._hold.fenced()
 
-    # Who answers
+    # The leader
 
     def holds(self, now: float) -> bool:
-        """Whether nobody else can have the lease yet."""
+        """Return whether no other coordinator can hold the lease yet."""
         return self._hold.holds(now)
 
-    def way(self, now: float) -> Here | Elsewhere | Nobody:
-        """Who answers a request."""
+    def way(self, now: float) -> LocalLeader | RemoteLeader | NoLeader:
+        """Return the leader."""
         if self.phase == "owner":
-            return Here(self.epoch) if self.holds(now) else Nobody(self.look_s)
+            return LocalLeader(self.term) if self.holds(now) else NoLeader(self.look_s)
         seen = self._seen
         known = self.phase == "standby" and seen is not None and now < self._seen_until
         if known and seen is not None and seen.address and seen.holder != self.me:
-            return Elsewhere(seen.epoch, seen.address, seen.secret)
-        return Nobody(self.look_s)
+            return RemoteLeader(seen.term, seen.address, seen.secret)
+        return NoLeader(self.look_s)
 
     @property
-    def seen(self) -> Lease | None:
-        """The row as it was read last, without its secret."""
+    def seen(self) -> LeaseRow | None:
+        """The row as it was last read, without its secret."""
         return replace(self._seen, secret="") if self._seen is not None else None

@@ -80,6 +80,6 @@ class StorageFailed(ShoalError):
 
 
 class Cancelled(ShoalError):
-    """The order was superseded while its work ran."""
+    """The task was superseded while its work ran."""
 
     default_code = "work.cancelled"

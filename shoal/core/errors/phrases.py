@@ -9,12 +9,12 @@ NOTHING = "–"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and what it counts: 1 node, 4 nodes."""
+    """Format a number and a noun: 1 node, 4 nodes."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def size(nbytes: float | None) -> str:
-    """Bytes in the unit that leaves few digits: 19.3 kB."""
+    """Format bytes in the unit that leaves few digits: 19.3 kB."""
     if nbytes is None:
         return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
@@ -25,7 +25,7 @@ def size(nbytes: float | None) -> str:
 
 
 def seconds(duration: float | None) -> str:
-    """A duration: 0.12 s, 14 s, 3 min 20 s, 2 h 05 min."""
+    """Format a duration: 0.12 s, 14 s, 3 min 20 s, 2 h 05 min."""
     if duration is None:
         return NOTHING
     if duration < 9.95:
@@ -39,7 +39,7 @@ def seconds(duration: float | None) -> str:
 
 
 def number(value: float | str | None, digits: int = 4) -> str:
-    """A metric; a missing one is a dash, and the API's "NaN" stays."""
+    """Format a metric; a missing one is a dash, and the API's "NaN" stays."""
     if value is None:
         return NOTHING
     if isinstance(value, str) or not math.isfinite(value):
@@ -48,7 +48,7 @@ def number(value: float | str | None, digits: int = 4) -> str:
 
 
 def percent(share: float | str | None) -> str:
-    """A share as a percentage: 95.3 %."""
+    """Format a share as a percentage: 95.3 %."""
     if share is None:
         return NOTHING
     if isinstance(share, str) or not math.isfinite(share):

@@ -1,17 +1,17 @@
-"""Models on their way between two peers, as their shells see them."""
+"""Models in transit between two peers, as their shells see them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.core.peer_message import ExchangeId, MixingMessage, Offer, Part, PeerMessage
+from shoal.core.protocol.peer_message import ExchangeId, MixingMessage, ModelOffer, PeerMessage, RingChunk
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """An event: a model that belongs to a message of `id` is on its way and has moved; `nbytes` of it have crossed.
+    """An event: `nbytes` of the model of message `id` have crossed so far.
 
-    `leaving`: to that peer; else it comes from there. The message itself is heard when all of it has come.
+    `leaving`: to that peer; else from there. The message itself arrives when all of it has crossed.
     """
 
     node: str
@@ -21,7 +21,7 @@ class Transfer:
 
 
 def transfer_id(message: PeerMessage) -> ExchangeId | None:
-    """By which a message that may carry a model is known, see `ExchangeId`; None: it never carries one."""
-    if isinstance(message, Offer | Part):
-        return (message.node, message.round, message.step if isinstance(message, Part) else 0)
+    """Return the id under which a message's model travels, see `ExchangeId`; None: it never carries one."""
+    if isinstance(message, ModelOffer | RingChunk):
+        return (message.node, message.round, message.step if isinstance(message, RingChunk) else 0)
     return message.id if isinstance(message, MixingMessage) else None

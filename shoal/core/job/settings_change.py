@@ -1,7 +1,7 @@
-"""What operators may change in a job that runs, and how: values that every version reads anew.
+"""Settings that operators may change in a running job: values that every version reads anew.
 
-Keys are those of the job file: "rounds", "algorithm.lr", "schedule.deadline_s". Which of an algorithm's or a schedule's
-fields may change is declared by its class (`changeable`). Values are numbers; a field of whole numbers stays one.
+Keys are those of the job file: "rounds", "algorithm.lr", "schedule.deadline_s". An algorithm's or a schedule's class
+declares its changeable fields (`changeable`). Values are numbers; an integer field stays one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.errors import InvalidJob
-from shoal.core.message import Metrics
-from shoal.core.plan import Plan
-from shoal.core.schedule import Schedule
+from shoal.core.job.job_plan import JobPlan, JobState
+from shoal.core.protocol.message import Metrics
+from shoal.core.scheduling.schedule import Schedule
 
 T = TypeVar("T", Algorithm, Schedule)
 
 ROUNDS = "rounds"
 ALGORITHM, SCHEDULE = "algorithm.", "schedule."
 
-Configuration = tuple[Plan, Algorithm, Schedule]
+Configuration = tuple[JobPlan, Algorithm, Schedule]
 
 
 def changeable(algorithm: Algorithm, schedule: Schedule) -> list[str]:
@@ -30,7 +30,7 @@ def changeable(algorithm: Algorithm, schedule: Schedule) -> list[str]:
     return [ROUNDS, *of_algorithm, *(SCHEDULE + name for name in schedule.changeable)]
 
 
-def current(configuration: Configuration, key: str) -> float:
+def current_value(configuration: Configuration, key: str) -> float:
     """Return what a changeable key is now."""
     plan, algorithm, schedule = configuration
     if key == ROUNDS:
@@ -39,7 +39,7 @@ def current(configuration: Configuration, key: str) -> float:
     return float(getattr(part, key.partition(".")[2]))
 
 
-def configured(configuration: Configuration, values: Mapping[str, float]) -> Configuration:
+def apply_changes(configuration: Configuration, values: Mapping[str, float]) -> Configuration:
     """Return the same with these values. Raises `InvalidJob` for a key that may not change, or a value that is none."""
     plan, algorithm, schedule = configuration
     for key in values:
@@ -50,17 +50,17 @@ def configured(configuration: Configuration, values: Mapping[str, float]) -> Con
     return plan, _with(algorithm, ALGORITHM, values), _with(schedule, SCHEDULE, values)
 
 
-def sent(values: Mapping[str, float]) -> Metrics:
-    """Return what nodes are told of changed values, among the numbers of an order."""
+def node_settings(values: Mapping[str, float]) -> Metrics:
+    """Return what nodes are told of changed values, among the numbers of a task."""
     return {key: value for key, value in values.items() if key.startswith(ALGORITHM)}
 
 
-def adjusted(algorithm: Algorithm, numbers: Mapping[str, float]) -> Algorithm:
-    """Return the algorithm as an order with these numbers wants it. Raises `InvalidJob` for what may not change."""
-    told = sent(numbers)
+def apply_node_settings(algorithm: Algorithm, numbers: Mapping[str, float]) -> Algorithm:
+    """Return the algorithm as a task with these numbers wants it. Raises `InvalidJob` for what may not change."""
+    told = node_settings(numbers) if numbers else {}
     for key in told:
         if key.removeprefix(ALGORITHM) not in algorithm.changeable:
-            raise InvalidJob(f"the order changes {key}, which {algorithm.name} does not allow", code="job.fixed")
+            raise InvalidJob(f"the task changes {key}, which {algorithm.name} does not allow", code="job.fixed")
     return _with(algorithm, ALGORITHM, told) if told else algorithm
 
 
@@ -77,3 +77,41 @@ def _whole(key: str, value: float) -> int:
     if value != value // 1 or not 0 <= value < 2**53:
         raise InvalidJob(f"{key} is {value:g}, but it must be a whole number, not below 0")
     return int(value)
+
+
+class JobSettings:
+    """A job's plan, algorithm and schedule, with the changes that operators made."""
+
+    def __init__(self, plan: JobPlan, algorithm: Algorithm, schedule: Schedule) -> None:
+        self.plan, self.algorithm, self.schedule = plan, algorithm, schedule
+        self._submitted = plan, algorithm, schedule
+        self.changed: Metrics = {}
+        """Values in force that differ from the job file, by key."""
+        self.pending: Metrics = {}
+        """Changed values that apply from the next version on."""
+
+    @property
+    def uses_reference(self) -> bool:
+        """True if tasks name a model that their receivers hold."""
+        return self.schedule.relative_to_reference or self.plan.sends_differences
+
+    def adopt_changes(self) -> None:
+        """Put the pending changes into force."""
+        self.restore_changes(self.changed | self.pending, {})
+
+    def restore_changes(self, changed: Metrics, pending: Metrics) -> None:
+        self.changed, self.pending = changed, pending
+        self.plan, self.algorithm, self.schedule = apply_changes(self._submitted, changed)
+
+    def describe_change(self, values: Mapping[str, float], progress: JobState) -> str:
+        """Return what a change does, for people. Raises `InvalidJob` for one that is not possible, or not now."""
+        if progress.phase not in ("waiting", "running") or progress.mode != "server":
+            raise InvalidJob(f"the job is {'with its nodes' if progress.phase == 'running' else progress.phase}")
+        known = self.changed | self.pending
+        before = apply_changes(self._submitted, known)
+        after = apply_changes(self._submitted, known | dict(values))
+        if after[0].versions <= progress.version:
+            raise InvalidJob(f"there are {progress.version} versions already")
+        return ", ".join(
+            f"{key} {current_value(before, key):g} → {current_value(after, key):g}" for key in sorted(values)
+        )

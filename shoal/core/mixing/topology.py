@@ -1,12 +1,12 @@
-"""Who listens to whom, and how much: graphs over the names of peers, and mixing weights on them.
+"""Graphs over the names of peers, and mixing weights on them.
 
-A graph maps each node to those whose models it takes in. All but `one_peer` are symmetric. They depend on nothing but
-the sorted names (and a seed, or the number of the round), so peers that believe in the same names draw the same graph.
+A graph maps each node to those whose models it takes in. All but `one_peer` are symmetric. They depend only on the
+sorted names (and a seed, or the number of the round), so peers that know the same names draw the same graph.
 
-Mixing takes a weighted mean, x_i <- sum_j W_ij x_j, and comes to one value when the graph is connected and W_ii > 0.
-Where to is decided by W alone: to sum_i p_i x_i for the row p with p W = p and sum_i p_i = 1 (the stationary
-distribution), so to the plain mean when the columns of W sum to 1 as the rows do. How fast: each round shortens the
-distance from there by the factor 1 - spectral_gap(W) in the long run (Xiao, Boyd 2004, section 2).
+Mixing takes a weighted mean, x_i <- sum_j W_ij x_j, and converges when the graph is connected and W_ii > 0. The limit
+is sum_i p_i x_i for the row p with p W = p and sum_i p_i = 1 (the stationary distribution), so the plain mean when the
+columns of W sum to 1 as the rows do. Each round shortens the distance to it by the factor 1 - spectral_gap(W) in the
+long run (Xiao, Boyd 2004, section 2).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from shoal.core.errors import InvalidJob
 
 Graph = dict[str, frozenset[str]]
-"""To whom each node listens."""
+"""Maps each node to the nodes whose models it takes in."""
 
 Matrix = npt.NDArray[np.float64]
 """`float64[n, n]`; rows and columns in the order of the sorted names."""
@@ -32,19 +32,19 @@ DRAWS_MAX = 10_000
 
 
 def complete(nodes: tuple[str, ...]) -> Graph:
-    """Everybody listens to everybody."""
+    """Return the graph in which each node listens to all others."""
     _check_names(nodes)
     return {node: frozenset(nodes) - {node} for node in nodes}
 
 
 def ring(nodes: tuple[str, ...]) -> Graph:
-    """A circle in the order of the names."""
+    """Return a circle in the order of the names."""
     _check_names(nodes)
     return {node: _others(node, nodes[at - 1], nodes[(at + 1) % len(nodes)]) for at, node in enumerate(nodes)}
 
 
 def torus(nodes: tuple[str, ...]) -> Graph:
-    """Rows and columns, as nearly square as the number allows, each closed to a circle.
+    """Return rows and columns, as nearly square as possible, each closed to a circle.
 
     Raises `InvalidJob` for a number of nodes that is no product of two whole numbers above 1.
     """
@@ -68,16 +68,16 @@ def torus(nodes: tuple[str, ...]) -> Graph:
 
 
 def rows_of(count: int) -> int:
-    """How many rows the most nearly square grid of so many nodes has; 1 when the number is prime."""
+    """Return the rows of the most nearly square grid of `count` nodes; 1 when the number is prime."""
     return next((rows for rows in range(isqrt(count), 0, -1) if count % rows == 0), 1)
 
 
 def regular(nodes: tuple[str, ...], degree: int, seed: int) -> Graph:
-    """A connected graph in which everybody has `degree` neighbours, drawn almost evenly from all such.
+    """Return a connected graph in which each node has `degree` neighbours, drawn almost uniformly.
 
     Steger, Wormald: "Generating Random Regular Graphs Quickly", Combinatorics, Probability and Computing 8 (1999):
-    Algorithm 2, drawn again until the graph is connected. Of a dense graph the complement is drawn.
-    Raises `InvalidJob` when there is no such graph.
+    Algorithm 2, repeated until the graph is connected. Of a dense graph the complement is drawn. Raises `InvalidJob`
+    when there is no such graph.
     """
     _check_names(nodes)
     count, rng = len(nodes), Random(seed)
@@ -124,7 +124,8 @@ def _paired(count: int, degree: int, rng: Random) -> list[set[int]] | None:
 
 
 def one_peer(nodes: tuple[str, ...], round_: int) -> Graph:
-    """Everybody listens to the one that stands 1, 2, 4, … places further round the circle, by round. Not symmetric.
+    """Return the directed graph in which each node listens to the one 1, 2, 4, … places further round the circle, by
+    round.
 
     Ying, Yuan, Chen, Hu, Pan, Yin: "Exponential Graph is Provably Efficient for Decentralized Deep Training", NeurIPS
     2021, section 4. With W_ij = 1/2 along these links the mean of n = 2^k nodes is reached exactly in k rounds.
@@ -150,12 +151,12 @@ def _check_names(nodes: tuple[str, ...]) -> None:
 
 
 def listeners(graph: Graph, node: str) -> frozenset[str]:
-    """Those who listen to that node."""
+    """Return the nodes that listen to that node."""
     return frozenset(other for other, heard in graph.items() if node in heard)
 
 
 def connected(graph: Graph) -> bool:
-    """Whether there is a way from the first node to all others."""
+    """Return whether all nodes can be reached from the first."""
     reached = open_ends = {min(graph)}
     while open_ends:
         open_ends = {other for node in open_ends for other in graph[node]} - reached
@@ -164,7 +165,7 @@ def connected(graph: Graph) -> bool:
 
 
 def metropolis(degree: int, other_degree: int, ratio: float = 1.0) -> float:
-    """The weight W_ij that a node of one degree gives to a neighbour of another, whose target is `ratio` times its own.
+    """Return the weight W_ij of a node for a neighbour whose target is `ratio` times its own.
 
     Xiao, Boyd, Lall: "A Scheme for Robust Distributed Sensor Fusion Based on Average Consensus", IPSN 2005: the
     Metropolis weights W_ij = 1 / (1 + max(d_i, d_j)); Xiao, Boyd: "Fast Linear Iterations for Distributed Averaging",
@@ -181,7 +182,8 @@ def metropolis(degree: int, other_degree: int, ratio: float = 1.0) -> float:
 
 
 def matrix(graph: Graph, weights: Mapping[str, float] | None = None) -> Matrix:
-    """The matrix W of Metropolis weights on a symmetric graph; `weights`: the target distribution, None: even.
+    """Return the matrix W of Metropolis weights on a symmetric graph; `weights`: the target distribution, None:
+    uniform.
 
     Raises `InvalidJob` for weights that are not all finite and positive, or a graph that is not symmetric.
     """
@@ -206,7 +208,7 @@ def matrix(graph: Graph, weights: Mapping[str, float] | None = None) -> Matrix:
 
 
 def halves(graph: Graph) -> Matrix:
-    """The matrix of `one_peer`: half of oneself, half of the one that is listened to."""
+    """Return the matrix of `one_peer`: half of itself, half of the node that it listens to."""
     nodes = sorted(graph)
     mixing = np.zeros((len(nodes), len(nodes)))
     for row, node in enumerate(nodes):
@@ -217,6 +219,6 @@ def halves(graph: Graph) -> Matrix:
 
 
 def spectral_gap(mixing: Matrix) -> float:
-    """1 - |lambda_2|, the second largest magnitude among the eigenvalues; 1 for a single node."""
+    """Return 1 - |lambda_2|, the second largest magnitude among the eigenvalues; 1 for a single node."""
     sizes = np.sort(np.abs(np.linalg.eigvals(mixing)))
     return float(1.0 - sizes[-2]) if len(sizes) > 1 else 1.0

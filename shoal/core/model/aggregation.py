@@ -13,12 +13,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from shoal.core.errors import Refused
-from shoal.core.tree import BLOCK_ELEMENTS, DTYPES, Layout, Segment, Slots, Tree, from_float, same_layout, to_float
+from shoal.core.model.stack import Stack, StackRow
+from shoal.core.model.tree import (
+    BLOCK_ELEMENTS,
+    DTYPES,
+    Layout,
+    Segment,
+    Slots,
+    Tree,
+    from_float,
+    same_layout,
+    to_float,
+)
 
 SumKind = Literal["float64", "fixed"]
 
@@ -32,18 +43,25 @@ FLOAT_LIMIT = 2.0**1000
 """The same for double precision, where a sum must not become infinite."""
 
 
+Exact = Fraction | int
+
+
+def exact(value: float) -> Exact:
+    """Return a number without rounding: a whole one as an integer, which is much faster to add."""
+    return int(value) if float(value).is_integer() else Fraction(value)
+
+
 class TreeSum:
     """`sum_i w_i * t_i` of trees with one layout; whole numbers: the greatest value."""
 
     def __init__(self, layout: Layout, kind: SumKind = "float64") -> None:
         self.layout, self.kind = layout, kind
-        self.weight = Fraction(0)
+        self.weight: Exact = 0
         self._bound = 0.0  # of any |sum|
-        self._cells = np.zeros(layout.elements * 8, np.uint8)
+        self._cells = np.empty(layout.elements * 8, np.uint8)
+        self._is_empty = True  # the first tree is written, which costs half of zeros and an addition
         self._scratch = np.empty(min(BLOCK_ELEMENTS, layout.elements), np.float64)
-        for segment in layout.segments:
-            if not segment.is_float:
-                self._view(segment, "<i8").fill(np.iinfo(np.int64).min)
+        self._rows: tuple[Stack, list[float]] | None = None  # whose weighted sum is to be added
 
     def _view(self, block: Segment, kind: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         count = (block.stop - block.start) // block.itemsize
@@ -56,10 +74,28 @@ class TreeSum:
         """
         self.check(tree, weight, norm)
         self._bound += abs(weight) * norm
-        for segment in self.layout.segments:
-            for block in segment.blocks():
-                self._add_block(block, tree.block(block.start, block.stop), weight)
-        self.weight += Fraction(weight)
+        if isinstance(tree.known, StackRow) and self.kind == "float64":
+            self._note_row(tree.known, weight)
+        else:
+            for segment in self.layout.segments:
+                for block in segment.blocks():
+                    self._add_block(block, tree.block(block.start, block.stop), weight)
+            self._is_empty = False
+        self.weight += exact(weight)
+
+    def _note_row(self, row: StackRow, weight: float) -> None:
+        """Note the weight of a row, to add all rows of its stack at once."""
+        if self._rows is None or self._rows[0] is not row.stack:
+            self._add_rows()
+            self._rows = row.stack, [0.0] * len(row.stack.values)
+        self._rows[1][row.index] += weight
+
+    def _add_rows(self) -> None:
+        if self._rows is not None:
+            stack, weights = self._rows
+            (segment,) = self.layout.segments  # as in every layout of a stack
+            self._merge(segment, "<f8", stack.weighted_sum(weights), np.add)
+            self._is_empty, self._rows = False, None
 
     def check(self, tree: Tree, weight: float, norm: float) -> None:
         """Raise what `add` would raise, and change nothing."""
@@ -74,21 +110,29 @@ class TreeSum:
 
     def _add_block(self, block: Segment, data: np.ndarray[tuple[int], np.dtype[np.uint8]], weight: float) -> None:
         if not block.is_float:
-            cells = self._view(block, "<i8")
-            np.maximum(cells, data.view(DTYPES[block.dtype]).astype(np.int64), out=cells)
+            self._merge(block, "<i8", data.view(DTYPES[block.dtype]).astype(np.int64), np.maximum)
             return
         wide = self._scratch[: data.size // block.itemsize]
-        wide[:] = to_float(data, block.dtype)
+        np.copyto(wide, data.view("<f4") if block.dtype == "F32" else to_float(data, block.dtype))
         wide *= weight
         if self.kind == "fixed":
             wide *= 1.0 / FIXED_STEP
             np.rint(wide, out=wide)
-            self._view(block, "<i8")[:] += wide.astype(np.int64)
+            self._merge(block, "<i8", wide.astype(np.int64), np.add)
         else:
-            self._view(block, "<f8")[:] += wide
+            self._merge(block, "<f8", wide, np.add)
+
+    def _merge(self, block: Segment, kind: str, new: np.ndarray[Any, Any], how: np.ufunc) -> None:
+        """Combine a block's cells with new values by `how`; the first values replace what the memory held."""
+        cells = self._view(block, kind)
+        if self._is_empty:
+            cells[:] = new
+        else:
+            how(cells, new, out=cells)
 
     def gap(self) -> float:
-        """The squared Euclidean norm of the mean of the floats. Changes nothing."""
+        """Return the squared Euclidean norm of the mean of the floats. Changes nothing."""
+        self._add_rows()
         total = 0.0
         for segment in self.layout.segments:
             for block in segment.blocks() if segment.is_float else ():
@@ -97,10 +141,11 @@ class TreeSum:
         return total * (FIXED_STEP if self.kind == "fixed" else 1.0) ** 2 / float(self.weight) ** 2
 
     def mean_onto(self, base: Tree | None = None, rate: float = 1.0) -> Tree:
-        """`base + rate * sum / weight` (base None: zero), made in the sum's own memory, which this uses up.
+        """Return `base + rate * sum / weight` (base None: zero), made in the sum's own memory, which this uses up.
 
         Safe in place: an element's result is at most as wide as its eight-byte cell and stands no later.
         """
+        self._add_rows()
         factor = rate / float(self.weight) * (FIXED_STEP if self.kind == "fixed" else 1.0)
         with np.errstate(
             over="ignore", invalid="ignore"
@@ -121,8 +166,8 @@ class TreeSum:
                 np.maximum(whole, old.view(DTYPES[block.dtype]).astype(np.int64), out=whole)
             place.view(DTYPES[block.dtype])[:] = whole.astype(DTYPES[block.dtype])
             return
-        wide = self._view(block, "<i8" if self.kind == "fixed" else "<f8").astype(np.float64)
-        wide *= factor
+        wide = self._scratch[: (block.stop - block.start) // block.itemsize]
+        np.multiply(self._view(block, "<i8" if self.kind == "fixed" else "<f8"), factor, out=wide)
         if old is not None:
             wide += to_float(old, block.dtype)
         from_float(wide, block.dtype, place)
@@ -130,14 +175,14 @@ class TreeSum:
 
 @dataclass
 class Totals:
-    """What a round has gathered: the weighted sum of each slot, and the weight, exact in any order."""
+    """A round's totals: the weighted sum of each slot, and the weight, exact in any order."""
 
     kind: SumKind = "float64"
-    weight: Fraction = Fraction(0)
+    weight: Exact = 0
     count: int = 0
     """Of reports."""
     trees: dict[str, TreeSum] = field(default_factory=dict)
-    numbers: dict[str, Fraction] = field(default_factory=dict)
+    numbers: dict[str, Exact] = field(default_factory=dict)
     members: frozenset[str] | None = None
     """The job's nodes when the version closes, present or lost, without those that left; None: not known."""
 
@@ -161,22 +206,22 @@ class Totals:
             if isinstance(value, Tree):
                 sums[name].add(value, weight, norm)
             else:
-                self.numbers[name] = self.numbers.get(name, Fraction(0)) + Fraction(weight) * Fraction(value)
-        self.weight += Fraction(weight)
+                self.numbers[name] = self.numbers.get(name, 0) + exact(weight) * exact(value)
+        self.weight += exact(weight)
         self.count += 1
 
-    def gap(self, name: str) -> float:
-        """The squared Euclidean norm of the weighted mean of a tree slot; 0 of none. Changes nothing."""
+    def squared_mean_norm(self, name: str) -> float:
+        """Return the squared Euclidean norm of the weighted mean of a tree slot; 0 if it is empty. Changes nothing."""
         return self.trees[name].gap() if name in self.trees else 0.0
 
     def mean(self, name: str) -> Tree:
-        """The weighted mean of a tree slot; uses the sum up."""
+        """Return the weighted mean of a tree slot; uses the sum up."""
         return self.trees.pop(name).mean_onto()
 
     def mean_onto(self, name: str, base: Tree, rate: float = 1.0) -> Tree:
-        """`base + rate * mean`, in the sum's own memory, which this uses up."""
+        """Return `base + rate * mean`, in the sum's own memory, which this uses up."""
         return self.trees.pop(name).mean_onto(base, rate)
 
     def mean_number(self, name: str) -> float:
-        """The weighted mean of a number slot."""
+        """Return the weighted mean of a number slot."""
         return float(self.numbers[name] / self.weight)

@@ -1,6 +1,6 @@
 """All floats of a tree as one row of float32, and its whole numbers beside them: what filters work on.
 
-The order is that of the layout. Whole numbers of a model (a counter) have no nearness, so filters send them as they
+The task is that of the layout. Whole numbers of a model (a counter) have no nearness, so filters send them as they
 are, under the name of their tensor with "=" before it.
 """
 
@@ -9,23 +9,23 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.tree import FLOATS, Bytes, Layout, Leaf, Segment, Tree, from_float, to_float
+from shoal.core.model.tree import FLOATS, Bytes, Layout, Leaf, Segment, Tree, from_float, to_float
 
 Floats = npt.NDArray[np.float32]
 
 
 def count_floats(layout: Layout) -> int:
-    """How many floats a tree of that layout holds."""
+    """Return the number of floats in a tree of that layout."""
     return sum(leaf.elements for leaf in layout.leaves if leaf.dtype in FLOATS)
 
 
 def whole_entries(layout: Layout) -> list[tuple[str, str, tuple[int, ...]]]:
-    """The tensors of whole numbers as entries of a packed layout."""
+    """Return the integer tensors as entries of a packed layout."""
     return [(f"={leaf.name}", leaf.dtype, leaf.shape) for leaf in layout.leaves if leaf.dtype not in FLOATS]
 
 
 def part(tree: Tree, name: str) -> Bytes:
-    """The bytes of one tensor."""
+    """Return the bytes of one tensor."""
     leaf = tree.layout.index[name]
     return tree.block(leaf.start, leaf.stop)
 
@@ -40,14 +40,14 @@ def gather(tree: Tree, out: Floats) -> None:
 
 
 def row(tree: Tree) -> Floats:
-    """All floats of a tree: shape (count,)."""
+    """Return all floats of a tree: shape (count,)."""
     out = np.empty(count_floats(tree.layout), np.float32)
     gather(tree, out)
     return out
 
 
 def with_row(tree: Tree, values: Floats) -> Tree:
-    """The tree with other floats."""
+    """Return the tree with other floats."""
     out = np.array(tree.buffer)
     scatter(values, tree.layout, out)
     return Tree(tree.layout, out)
@@ -75,7 +75,7 @@ def take_whole(packed: Tree, layout: Layout, out: Bytes) -> None:
 
 
 def _segments(layout: Layout) -> list[tuple[Segment, int]]:
-    """Each run of floats, and how many floats come before it."""
+    """Return each run of floats, and the number of floats before it."""
     found, place = [], 0
     for segment in layout.segments:
         if segment.is_float:
@@ -85,5 +85,5 @@ def _segments(layout: Layout) -> list[tuple[Segment, int]]:
 
 
 def _whole(layout: Layout, packed: Layout) -> list[tuple[Leaf, Leaf]]:
-    """Each tensor of whole numbers: its place in a tree, and in the packed form."""
+    """Return each integer tensor's place in a tree, and in the packed form."""
     return [(leaf, packed.index[f"={leaf.name}"]) for leaf in layout.leaves if leaf.dtype not in FLOATS]

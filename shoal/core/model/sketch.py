@@ -6,8 +6,8 @@ Cormode and Garofalakis (VLDB 2005). Entry j of a vector u is added, with a sign
     row_r[h_r(j)] += s_r(j) * u_j          E ||row_r||^2 = ||u||^2,   Var ||row_r||^2 <= 2 ||u||^4 / buckets
 
 A sketch is linear: the mean of sketches is the sketch of the mean, where all were made with the same *draw* of the
-hashes. What the error promises holds over draws, not over vectors: with hashes that stay, one direction in which models
-move again and again may be overestimated for as long as a job lasts. So nodes draw anew with each reference.
+hashes. The error bound holds over draws, not over vectors: with fixed hashes, a direction in which models move
+repeatedly may be overestimated throughout a job. So nodes draw anew with each reference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.tree import Tree, to_float
+from shoal.core.model.tree import Tree, to_float
 
 Sketch = npt.NDArray[np.float32]
 """`float32[ROWS, BUCKETS]`."""
@@ -31,20 +31,21 @@ ERROR: float = (2 / BUCKETS) ** 0.5
 """The relative standard deviation of a row's squared norm, at most."""
 
 EPSILON: float = 1.5 * ERROR
-"""What `squared_norm` overestimates by, at most, in 995 of 1,000 draws: a row is 1.5 deviations above the norm in 67,
-and the median is when three of five rows are. (Measured with the mean of ten nodes: in 995 of 1,000.)"""
+"""The greatest relative overestimate of `squared_norm` in 995 of 1,000 draws: a row is 1.5 deviations above the norm
+in 67, and the median is when three of five rows are. (Measured with the mean of ten nodes: in 995 of 1,000.)
+"""
 
 _GAMMA = 0x9E3779B97F4A7C15
 _HALF = np.uint64(32)
 
 
 def sketch(tree: Tree, draw: int) -> Sketch:
-    """The sketch of a tree's floats, numbered in the order of its layout, with the hashes of that draw."""
+    """Return the sketch of a tree's floats, numbered in the order of its layout, with the hashes of that draw."""
     return _rows(tree, [1 + row + ROWS * draw for row in range(ROWS)], BUCKETS).astype(np.float32)
 
 
 def projections(tree: Tree, draw: int, count: int) -> npt.NDArray[np.float64]:
-    """`float64[count]`: one row of so many buckets, exact in double precision: for sums that must come out even."""
+    """Return `float64[count]`: one row of this many buckets, exact in double precision, for sums that must be exact."""
     (row,) = _rows(tree, [draw], count)
     return np.asarray(row, np.float64)
 
@@ -64,13 +65,13 @@ def _rows(tree: Tree, draws: Sequence[int], count: int) -> npt.NDArray[np.float6
 
 
 def squared_norm(of: Sketch) -> float:
-    """The estimate of ||u||^2: the median over the rows."""
+    """Estimate ||u||^2: the median over the rows."""
     wide = of.astype(np.float64)
     return float(np.median((wide * wide).sum(axis=1)))
 
 
 def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A hash of 64 bits each (the finaliser of SplitMix64; Steele, Lea, Flood, OOPSLA 2014)."""
+    """Hash to 64 bits each (the finaliser of SplitMix64; Steele, Lea, Flood, OOPSLA 2014)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

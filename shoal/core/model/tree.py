@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.words import counted
+from shoal.core.model.model_form import RANKS, ModelForm, base_name, is_adapter
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -48,6 +49,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
 }
 RANK = {name: rank for rank, name in enumerate(DTYPES)}
+DIGEST = re.compile("[0-9a-f]{64}")
+"""SHA-256 in hexadecimal."""
+METADATA, BASE_MODEL = "__metadata__", "base_model"
+"""Keys in the header of a safetensors file."""
 FLOATS = frozenset({"F64", "F32", "BF16", "F16"})
 _NAME_OF = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}
 
@@ -97,7 +102,7 @@ class Segment(NamedTuple):
         return self.dtype in FLOATS
 
     def blocks(self) -> Iterator[Segment]:
-        """The segment cut into pieces of at most `BLOCK_ELEMENTS` elements."""
+        """Yield the segment in pieces of at most `BLOCK_ELEMENTS` elements."""
         step = BLOCK_ELEMENTS * self.itemsize
         for start in range(self.start, self.stop, step):
             first = self.first + (start - self.start) // self.itemsize
@@ -105,64 +110,36 @@ class Segment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModelForm:
-    """What a model looks like whatever its numbers: equal for two models exactly when their layouts are."""
-
-    digest: str
-    """SHA-256 of the names, types and shapes of its tensors."""
-    tensors: int
-    elements: int
-
-    def beside(self, other: ModelForm) -> str:
-        """Return how this differs from another: "2 tensors, not 7"."""
-        if self.tensors != other.tensors:
-            return f"{counted(self.tensors, 'tensor')}, not {other.tensors}"
-        if self.elements != other.elements:
-            return f"{self.elements:,} parameters, not {other.elements:,}"
-        return "tensors of other names, types or shapes"
-
-
-def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Return each tensor of `Layout.shown` that another has not, or differently: "bias is F32[2], not F32[3]"."""
-    found = []
-    for name in sorted({*one, *other}):
-        if name not in one:
-            found.append(f"{name} is missing")
-        elif name not in other:
-            found.append(f"{name} is one too many")
-        elif one[name] != other[name]:
-            found.append(f"{name} is {one[name]}, not {other[name]}")
-    return found
-
-
-@dataclass(frozen=True)
 class Layout:
-    """Names, types, shapes and places of a tree's tensors. Build it with `Layout.of`."""
+    """Names, types, shapes and places of a tree's tensors. Build it with `Layout.of`.
+
+    `base_model` is the SHA-256 of the tensors that complete the model and are not exchanged, as a safetensors file of
+    them; empty if there are none. Trees of different base models cannot be combined.
+    """
 
     leaves: tuple[Leaf, ...]
+    base_model: str = ""
 
     @classmethod
-    def of(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
-        """The layout of `(name, dtype, shape)` entries, given in any order; dtype as in safetensors ("F32")."""
+    def of(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]], base_model: str = "") -> Layout:
+        """Return the layout of `(name, dtype, shape)` entries, given in any order; dtype as in safetensors ("F32")."""
         ordered = sorted(entries, key=lambda entry: (RANK[entry[1]], entry[0]))
-        return cls.placed(ordered)
+        return cls.placed(ordered, base_model)
 
     @classmethod
-    def placed(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
-        """The layout of entries that are in their order already."""
+    def placed(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]], base_model: str = "") -> Layout:
+        """Return the layout of entries that are in their order already."""
         leaves, start, first = [], 0, 0
         for name, dtype, shape in entries:
-            if name == "__metadata__":
-                raise InvalidPayload(
-                    "no tensor may be called __metadata__: safetensors files keep that name for theirs"
-                )
+            if name == METADATA:
+                raise InvalidPayload(f"no tensor may be called {METADATA}: safetensors files keep that name for theirs")
             count = 1
             for size in shape:
                 count *= size
             stop = start + count * DTYPES[dtype].itemsize
             leaves.append(Leaf(name, dtype, tuple(shape), start, stop, first))
             start, first = stop, first + count
-        return cls(tuple(leaves))
+        return cls(tuple(leaves), base_model)
 
     @cached_property
     def nbytes(self) -> int:
@@ -171,7 +148,7 @@ class Layout:
 
     @cached_property
     def elements(self) -> int:
-        """How many numbers a tree of this layout holds."""
+        """The number of elements in a tree of this layout."""
         return sum(leaf.elements for leaf in self.leaves)
 
     @cached_property
@@ -189,8 +166,8 @@ class Layout:
 
     @cached_property
     def form(self) -> ModelForm:
-        """What a model of this layout looks like, in short."""
-        return ModelForm(hashlib.sha256(self.header).hexdigest(), len(self.leaves), self.elements)
+        """Return the form of a model of this layout."""
+        return ModelForm(hashlib.sha256(self.header).hexdigest(), len(self.leaves), self.elements, self.base_model)
 
     @cached_property
     def shown(self) -> dict[str, str]:
@@ -199,8 +176,10 @@ class Layout:
 
     @cached_property
     def header(self) -> bytes:
-        """The canonical safetensors header: eight bytes of length, JSON, spaces up to a multiple of eight."""
-        entries = {
+        """The canonical safetensors header: eight bytes of length, JSON, spaces up to a multiple of eight. The base
+        model is its only metadata."""
+        entries: dict[str, Any] = {METADATA: {BASE_MODEL: self.base_model}} if self.base_model else {}
+        entries |= {
             leaf.name: {"dtype": leaf.dtype, "shape": list(leaf.shape), "data_offsets": [leaf.start, leaf.stop]}
             for leaf in self.leaves
         }
@@ -209,23 +188,39 @@ class Layout:
         return len(text).to_bytes(8, "little") + text
 
 
+class KnownResults(Protocol):
+    """Results for one tree that are computed for many at once."""
+
+    def minus(self, base: Tree) -> Tree:
+        """Return `sub(tree, base)`."""
+        ...
+
+    @property
+    def norm(self) -> float: ...
+
+    def pickled(self) -> tuple[Callable[..., Tree], tuple[Any, ...]]:
+        """Return a function and its arguments, to make the tree with its results in another process."""
+        ...
+
+
 class Tree(Mapping[str, Array]):
     """A layout and the bytes that fill it. Treated as immutable: operations return new trees."""
 
-    __slots__ = ("data", "layout")
+    __slots__ = ("data", "known", "layout")
 
-    def __init__(self, layout: Layout, data: Sliceable) -> None:
+    def __init__(self, layout: Layout, data: Sliceable, known: KnownResults | None = None) -> None:
         if len(data) != layout.nbytes:
             raise InvalidPayload(f"{len(data)} bytes cannot fill a layout of {layout.nbytes}")
-        self.layout, self.data = layout, data
+        self.layout, self.data, self.known = layout, data, known
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Array], dtypes: Mapping[str, str] | None = None) -> Tree:
-        """A tree of named arrays; `dtypes` names those that numpy cannot tell (BF16, given as uint16 bits or as float32
-        values, which are rounded)."""
+    def of(cls, arrays: Mapping[str, Array], dtypes: Mapping[str, str] | None = None, base_model: str = "") -> Tree:
+        """Build a tree from named arrays; `dtypes` names those that numpy cannot tell (BF16, given as uint16 bits or as
+        float32 values, which are rounded). `base_model` as in `Layout`."""
         named = {name: np.asarray(array) for name, array in arrays.items()}
         given = dtypes or {}
-        layout = Layout.of((name, given.get(name) or dtype_name(array), array.shape) for name, array in named.items())
+        entries = ((name, given.get(name) or dtype_name(array), array.shape) for name, array in named.items())
+        layout = Layout.of(entries, base_model)
         buffer = np.empty(layout.nbytes, np.uint8)
         for leaf in layout.leaves:
             values, place = named[leaf.name], buffer[leaf.start : leaf.stop]
@@ -235,6 +230,10 @@ class Tree(Mapping[str, Array]):
             values = values.astype(DTYPES[leaf.dtype], casting="equiv", copy=False)  # little-endian
             place[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         return cls(layout, buffer)
+
+    def __reduce__(self) -> tuple[Callable[..., Tree], tuple[Any, ...]]:
+        """Return what is copied to another process: the buffer, or the results that trees have in common."""
+        return (Tree, (self.layout, self.buffer)) if self.known is None else self.known.pickled()
 
     def __getitem__(self, name: str) -> Array:
         """Return the values of that tensor, in its shape, read-only: a view where the data and numpy allow one.
@@ -265,7 +264,7 @@ class Tree(Mapping[str, Array]):
         return f"Tree({len(self)} tensors, {self.layout.nbytes} bytes)"
 
     def block(self, start: int, stop: int) -> Bytes:
-        """Bytes `[start, stop)` of the buffer."""
+        """Return the bytes `[start, stop)` of the buffer."""
         raw = self.data[start:stop]
         return raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, np.uint8)
 
@@ -276,11 +275,11 @@ class Tree(Mapping[str, Array]):
 
 
 Slots = dict[str, Tree | float]
-"""What an algorithm keeps or sends: named trees and numbers, for example {"model": tree, "c": tree, "step": 3.0}."""
+"""State of an algorithm, kept or sent: named trees and numbers, for example {"model": tree, "c": tree, "step": 3.0}."""
 
 
 def dtype_name(array: Array) -> str:
-    """The safetensors name of an array's type. Raises `InvalidPayload` for one that shoal does not carry."""
+    """Return the safetensors name of an array's type. Raises `InvalidPayload` for one that shoal does not carry."""
     name = _NAME_OF.get(array.dtype.newbyteorder("<") if array.dtype.itemsize > 1 else array.dtype)
     if name is None:
         raise InvalidPayload(
@@ -290,7 +289,7 @@ def dtype_name(array: Array) -> str:
 
 
 def to_float(block: Bytes, dtype: str, wide: npt.DTypeLike = np.float64) -> Array:
-    """A block of any float type, widened."""
+    """Convert a block of any float type to a wider one."""
     if dtype == "BF16":
         return (block.view("<u2").astype(np.uint32) << 16).view(np.float32).astype(wide, copy=False)
     return block.view(DTYPES[dtype]).astype(wide, copy=False)
@@ -316,12 +315,19 @@ def same_layout(a: Layout, b: Layout) -> None:
                 f"{left.name} is {left.dtype}{list(left.shape)} in one tree, "
                 f"{right.name} is {right.dtype}{list(right.shape)} in the other",
                 code="payload.layout",
+                hint=RANKS if left.name == right.name and is_adapter(left.name) else "",
             )
-    raise InvalidPayload(f"one tree has {len(a.leaves)} tensors, the other {len(b.leaves)}", code="payload.layout")
+    if len(a.leaves) != len(b.leaves):
+        raise InvalidPayload(f"one tree has {len(a.leaves)} tensors, the other {len(b.leaves)}", code="payload.layout")
+    raise InvalidPayload(
+        f"one tree belongs to {base_name(a.base_model)}, the other to {base_name(b.base_model)}",
+        code="payload.base-model",
+        hint="start every node with the same base model",
+    )
 
 
 def combine(a: Tree, b: Tree, alpha: float, beta: float) -> Tree:
-    """`alpha * a + beta * b` on floats, computed in float64; the greater value on whole numbers."""
+    """Compute `alpha * a + beta * b` on floats, in float64; the greater value on integers."""
     same_layout(a.layout, b.layout)
     out = np.empty(a.layout.nbytes, np.uint8)
     for segment in a.layout.segments:
@@ -341,20 +347,26 @@ def combine(a: Tree, b: Tree, alpha: float, beta: float) -> Tree:
 
 
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
-    """`a + scale * b`; whole numbers: the greater of the two."""
+    """Compute `a + scale * b`; integers: the greater of the two."""
     return combine(a, b, 1.0, scale)
 
 
 def sub(a: Tree, b: Tree) -> Tree:
-    """The displacement `a - b` of floats; whole numbers keep the value of `a`."""
+    """Compute the displacement `a - b` of floats; integers keep the value of `a`."""
     same_layout(a.layout, b.layout)
+    if a.known is not None:
+        return a.known.minus(b)
     out = np.empty(a.layout.nbytes, np.uint8)
     for segment in a.layout.segments:
         for block in segment.blocks():
             left, place = a.block(block.start, block.stop), out[block.start : block.stop]
             if segment.is_float:
+                right = b.block(block.start, block.stop)
                 with np.errstate(over="ignore", invalid="ignore"):
-                    wide = to_float(left, block.dtype) - to_float(b.block(block.start, block.stop), block.dtype)
+                    if block.dtype == "F32":  # the same bits as by float64, which is more than twice as precise
+                        np.subtract(left.view("<f4"), right.view("<f4"), out=place.view("<f4"))
+                        continue
+                    wide = to_float(left, block.dtype) - to_float(right, block.dtype)
                     from_float(wide, block.dtype, place)
             else:
                 place[:] = left
@@ -362,13 +374,13 @@ def sub(a: Tree, b: Tree) -> Tree:
 
 
 def towards(x: Tree, a: Tree, b: Tree, share: float) -> Tree:
-    """`x + share * (b - a)` on floats, rounded once; on whole numbers the greater of `x` and `b`."""
+    """Compute `x + share * (b - a)` on floats, rounded once; on integers the greater of `x` and `b`."""
     return _moved(x, a, b, share, None, None)
 
 
 def towards_owing(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None) -> tuple[Tree, Tree]:
-    """`towards`, and what rounding has kept back of it, to be given with the next step: then all steps together are off
-    by one rounding (compensated summation; Kahan, Comm. ACM 8 (1965), p. 40). Of what is not finite nothing is owed."""
+    """Compute `towards`, and the rounding error, to be added to the next step: then all steps together are off by one
+    rounding (compensated summation; Kahan, Comm. ACM 8 (1965), p. 40). The error of a value that is not finite is 0."""
     left = np.zeros(x.layout.nbytes, np.uint8)
     return _moved(x, a, b, share, owed, left), Tree(x.layout, left)
 
@@ -400,17 +412,18 @@ def _moved(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None, left: Byt
 
 
 def scale(a: Tree, factor: float) -> Tree:
-    """`factor * a` on floats; whole numbers stay."""
+    """Compute `factor * a` on floats; integers stay."""
     return combine(a, a, factor, 0.0)
 
 
 def zeros(layout: Layout) -> Tree:
-    """All zero: neutral in `add` for floats and for whole numbers that are not negative."""
+    """Return zeros: neutral in `add` for floats and for non-negative integers."""
     return Tree(layout, np.zeros(layout.nbytes, np.uint8))
 
 
 def dot(a: Tree, b: Tree) -> float:
-    """The inner product of the float tensors. Infinite or NaN exactly when a value is, or when a block overflows."""
+    """Compute the inner product of the float tensors. Infinite or NaN exactly if a value is, or if a block
+    overflows."""
     same_layout(a.layout, b.layout)
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -425,12 +438,13 @@ def dot(a: Tree, b: Tree) -> float:
 
 
 def norm(a: Tree) -> float:
-    """The Euclidean norm of the float tensors; not finite when a value is not, so it proves finiteness in one pass."""
-    return float(np.sqrt(dot(a, a)))
+    """Compute the Euclidean norm of the float tensors; not finite if a value is not, so it proves finiteness in one
+    pass."""
+    return float(np.sqrt(dot(a, a))) if a.known is None else a.known.norm
 
 
 def first_not_finite(a: Tree) -> tuple[str, int] | None:
-    """The name and flat index of the first NaN or infinity, to name the culprit; None when all are finite."""
+    """Return the name and flat index of the first NaN or infinity, to name the culprit; None if all are finite."""
     for leaf in a.layout.leaves:
         if leaf.dtype in FLOATS and leaf.elements:
             values = to_float(a.block(leaf.start, leaf.stop), leaf.dtype, np.float32 if leaf.dtype != "F64" else float)
@@ -441,7 +455,7 @@ def first_not_finite(a: Tree) -> tuple[str, int] | None:
 
 
 def first_not_boolean(a: Tree) -> tuple[str, int] | None:
-    """The name and flat index of the first BOOL that is neither 0 nor 1; None when all are."""
+    """Return the name and flat index of the first BOOL that is neither 0 nor 1; None if all are."""
     for leaf in a.layout.leaves:
         for start in range(leaf.start, leaf.stop, BLOCK_ELEMENTS) if leaf.dtype == "BOOL" else ():
             block = a.block(start, min(start + BLOCK_ELEMENTS, leaf.stop))
@@ -451,7 +465,7 @@ def first_not_boolean(a: Tree) -> tuple[str, int] | None:
 
 
 def digest(a: Tree) -> str:
-    """SHA-256, in hexadecimal, of the safetensors file that holds this tree."""
+    """Return the SHA-256, in hexadecimal, of the safetensors file that holds this tree."""
     sha = hashlib.sha256(a.layout.header)
     edges = [*range(0, a.layout.nbytes, 1 << 20), a.layout.nbytes]
     for start, stop in pairwise(edges):

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Sums = Mapping[str, float]
 Part = Generator[Sums, Sums, T]
 
-Divides = Literal["", "weights", "sums"]
+ShardScope = Literal["", "weights", "sums"]
 
 Each = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 """`each(do, numbers)`: what `do` makes of each number, in that order: `map`, or a thread pool's."""
@@ -32,12 +32,12 @@ class _Done(Generic[T]):
 
 
 def whole(part: Part[T]) -> T:
-    """What comes of a part that is the whole."""
+    """Return the result of a part that is the whole."""
     return together([part])[0]
 
 
 def together(parts: Sequence[Part[T]], each: Each = map) -> list[T]:
-    """What comes of each part. Sums are made in the order of the parts."""
+    """Return the result of each part. Sums are made in the order of the parts."""
     sums: Sums | None = None
     while True:
         told = list(each(lambda index: _go_on(parts[index], sums), range(len(parts))))  # noqa: B023
@@ -52,7 +52,7 @@ def together(parts: Sequence[Part[T]], each: Each = map) -> list[T]:
 
 
 def _go_on(part: Part[T], sums: Sums | None) -> Sums | _Done[T]:
-    """Up to its next sum, or its end."""
+    """Run to its next sum, or its end."""
     try:
         return next(part) if sums is None else part.send(sums)
     except StopIteration as end:

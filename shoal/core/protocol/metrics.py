@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, isfinite, nan
 
-from shoal.core.message import Metrics
+from shoal.core.protocol.message import Metrics
 
 EVAL_WEIGHT = "eval/examples"
 EVAL_NODES = "eval/nodes"
-"""How many nodes measured the "eval/…" of a version: those of one node say little about the others."""
+"""Number of nodes that measured the "eval/…" of a version: those of one node say little about the others."""
 EVAL_ASKED = "eval/asked"
-"""How many nodes were at work when the mean over each node's last report was taken: fewer `EVAL_NODES` is a part."""
+"""Number of nodes at work when the mean over each node's last report was taken: fewer `EVAL_NODES` is a part."""
 ACCURACY, LOSS = "eval/accuracy", "eval/loss"
 
 TRAIN_LOSS = "train/loss"
 """The mean over the steps of the training."""
 
 PROBE = "probe"
-"""Among an order's numbers: a node that measures is to tell the loss of its training data, for a choice among nodes."""
+"""Among a task's numbers: a node that measures is to tell the loss of its training data, for a choice among nodes."""
 
 PIECES = "train/pieces"
-"""How many checks a node has made since its order came."""
+"""Number of checks that a node has made since its task came."""
 
 FINISHED = "train/finished"
 """1 in a report of a node that has trained as much as it should."""
@@ -54,7 +54,7 @@ class Means:
             self._sums[name] = (total + share * value, of + share)
 
     def values(self) -> Metrics:
-        """The means so far, and the examples and nodes that "eval/…" rests on."""
+        """Return the means so far, and the examples and nodes on which "eval/…" rests."""
         means = {name: total / of for name, (total, of) in sorted(self._sums.items()) if of}
         rests = {EVAL_WEIGHT: self._examples, EVAL_NODES: float(len(self._nodes))}
         return means | {name: count for name, count in rests.items() if count}
@@ -79,7 +79,7 @@ class LatestMeans:
         self._sums: dict[str, tuple[int, int, int]] = {}
         """By name: the weighted sum and the sum of weights, in parts, and how many values are not finite."""
 
-    def take(self, node: str, metrics: Metrics) -> None:
+    def put(self, node: str, metrics: Metrics) -> None:
         """Replace what the node reported before; a report without "eval/…" leaves that as it was."""
         said = {name: value for name, value in metrics.items() if name.startswith("eval/")}
         if said and 0 < said.get(EVAL_WEIGHT, 1.0) < HUGE:
@@ -127,7 +127,7 @@ class LatestMeans:
         """Return the means that had that state."""
         made = cls()
         for node, said in state.items():
-            made.take(node, {name: nan if value is None else value for name, value in said.items()})
+            made.put(node, {name: nan if value is None else value for name, value in said.items()})
         return made
 
 

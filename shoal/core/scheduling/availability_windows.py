@@ -1,4 +1,4 @@
-"""Daily hours, such as "22:00-06:00": when somebody may be asked. All are in UTC, for nodes live in many places."""
+"""Daily availability windows, such as "22:00-06:00", in UTC, because nodes live in many time zones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ DAY_S = 86400.0
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]|24):([0-5]\d)")
 
 
-def span(text: str) -> tuple[float, float]:
-    """(from, to) in seconds of the day; `to` is not after `from` where midnight lies between. Raises `InvalidJob`."""
+def parse_hours(text: str) -> tuple[float, float]:
+    """Return (from, to) in seconds of the day; `to` is not after `from` across midnight. Raises `InvalidJob`."""
     found = HOURS.fullmatch(text)
     if found is None:
         raise InvalidJob(f"{text[:40]!r} are no hours", code="job.hours", hint='write "22:00-06:00", in UTC')
@@ -25,13 +25,13 @@ def span(text: str) -> tuple[float, float]:
 
 
 def is_open(hours: Iterable[str], wall: float) -> bool:
-    """Whether a time (seconds since 1970, UTC) lies in one of them; none at all: always."""
-    spans = [span(text) for text in hours]
+    """Return True if a time (seconds since 1970, UTC) lies in one of them, or if there are none."""
+    spans = [parse_hours(text) for text in hours]
     time = wall % DAY_S
     return not spans or any(a <= time < b if a < b else time >= a or time < b for a, b in spans)
 
 
 def next_opening(hours: Iterable[str], wall: float) -> float:
-    """When one of them begins next, after that time."""
+    """Return the next opening after that time."""
     time = wall % DAY_S
-    return wall + min(((start - time) % DAY_S or DAY_S) for start, _ in map(span, hours))
+    return wall + min(((start - time) % DAY_S or DAY_S) for start, _ in map(parse_hours, hours))

@@ -1,14 +1,15 @@
-"""How many nodes are spread over time: how long each is asked to stay away before it comes again ("pace steering";
-Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019, section 2.3).
+"""Pace steering: how many nodes are spread over time, by asking each to stay away before it comes again.
 
-    rate    arrivals a second that are taken on; less, down to a tenth, as the load goes from BUSY to 1
-    window  nodes / rate, at most WINDOW_S_MAX: seconds over which all of them are to come once; below WINDOW_S_MIN: 0
-    pause   uniform(0, window) + max(0, window - held)
+Bonawitz et al., "Towards Federated Learning at Scale", MLSys 2019, section 2.3.
 
-`held` is how long the answer was held back: a node that waited in an open poll was no burden. The pause's width is
-the window whatever went before, so nodes that come all at once, as after an outage, come `rate` a second the next time;
-no turn of waiting and pausing is shorter than a window, so that two turns never add up to more. Few nodes are not
-paused at all: they hear of orders at once.
+rate    accepted arrivals per second; less, down to a tenth, as the load goes from BUSY to 1
+window  nodes / rate, at most WINDOW_S_MAX: seconds over which all of them come once; below WINDOW_S_MIN: 0
+pause   uniform(0, window) + max(0, window - held)
+
+`held` is how long the answer was held back: a node that waited in an open poll was no burden. The pause's width is the
+window whatever went before, so nodes that come all at once, as after an outage, come `rate` a second the next time; no
+turn of waiting and pausing is shorter than a window, so two turns never add up to more. Few nodes are not paused at
+all: they hear of tasks at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BUSY = 0.7
 """The load from which on fewer arrivals are taken on."""
 
 SHARE_MIN = 0.1
-"""What is still taken on at full load."""
+"""Accepted share of arrivals at full load."""
 
 WINDOW_S_MIN = 1.0
 WINDOW_S_MAX = 150.0
@@ -28,21 +29,21 @@ WINDOW_S_MAX = 150.0
 
 
 @dataclass(frozen=True)
-class Burden:
-    """What a coordinator has to bear at this moment."""
+class LoadEstimate:
+    """Present load of a coordinator."""
 
     nodes: int
     """That come again and again."""
     load: float
-    """How much of what it can do it does, 0 to 1."""
-    arrivals_per_s: float
-    """What it is willing to take on."""
+    """Used share of its capacity, 0 to 1."""
+    checkins_per_s_max: float
+    """Check-ins per second that it accepts."""
 
     @property
     def rate(self) -> float:
         """Arrivals a second that it wants now."""
         spare = (1.0 - min(max(self.load, BUSY), 1.0)) / (1.0 - BUSY)
-        return self.arrivals_per_s * max(spare, SHARE_MIN)
+        return self.checkins_per_s_max * max(spare, SHARE_MIN)
 
     @property
     def window_s(self) -> float:
@@ -56,6 +57,6 @@ class Burden:
         return 2.0 * self.window_s
 
     def pause_s(self, held_s: float, rng: Random) -> float:
-        """How long a node is to stay away whose request was answered after so long."""
+        """Return the seconds for which a node stays away whose request was answered after this time."""
         window = self.window_s
         return rng.uniform(0.0, window) + max(0.0, window - held_s) if window else 0.0

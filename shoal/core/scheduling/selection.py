@@ -1,8 +1,8 @@
-"""Who takes part: which nodes may be asked, and which of them are, when a schedule wants fewer than there are.
+"""Selections: which nodes may be asked, and which are, when a schedule wants fewer than there are.
 
 The base class draws uniformly, as McMahan et al. 2017 do. A subclass overrides `pick`; the fields here hold for every
-way of choosing. All is pure: randomness and the time are arguments, so that a journal that is fed again chooses the
-same nodes again. Whatever is chosen comes with a reason.
+selection. All is pure: randomness and the time are arguments, so a replayed journal selects the same nodes again. Every
+selection has a reason.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from random import Random
 from typing import Any, ClassVar
 
 from shoal.core.errors import InvalidJob, Refused
-from shoal.core.hours import is_open, next_opening, span
-from shoal.core.message import About
-from shoal.core.tree import ModelForm
+from shoal.core.errors.ranges import check_ranges
+from shoal.core.model.model_form import ModelForm
+from shoal.core.model.tree import DIGEST
+from shoal.core.protocol.message import NodeInfo
+from shoal.core.scheduling.availability_windows import is_open, next_opening, parse_hours
 
 TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """A node's tag, and a node's name."""
 
-DIGEST = re.compile("[0-9a-f]{64}")
 COUNT_MAX = 2**53
 
 TAGS_MAX = 32
@@ -39,13 +40,13 @@ class Candidate:
     node: str
     tags: tuple[str, ...] = ()
     hours: tuple[str, ...] = ()
-    """When it may be asked, such as "22:00-06:00" (UTC); none: at any time."""
+    """Availability windows, such as "22:00-06:00" (UTC); none: at any time."""
     examples: float | None = None
     """The weight of its last update; None: it has sent none yet."""
     loss: float | None = None
     """Its mean loss on its own data when it trained last; None as above, or where its learner measures none."""
-    held: str = ""
-    """Why an operator lets nobody ask it; empty: it may be asked."""
+    drain_reason: str = ""
+    """Reason why an operator has drained it; empty: it may be asked."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,24 @@ class Picked:
 
 @dataclass(frozen=True)
 class Selection:
-    """Who may be asked; and a uniform draw from them."""
+    """Uniform selection from the nodes that may be asked."""
 
     name: ClassVar[str] = "uniform"
     title: ClassVar[str] = "Uniform draw (McMahan et al. 2017)"
-    chooses: ClassVar[bool] = False
-    """Whether it goes by what nodes have reported, so that it needs a schedule that draws anew for each version."""
+    uses_reports: ClassVar[bool] = False
+    """True if it uses reports, so that it needs a schedule that draws anew for each version."""
 
     nodes: tuple[str, ...] = ()
     """Only these nodes take part; none named: all."""
     tags: tuple[str, ...] = ()
     """Only nodes that carry all these tags take part."""
     hours: tuple[str, ...] = ()
-    """When nodes are asked, daily and in UTC: "22:00-06:00" for all, "phone 22:00-06:00" for nodes of that tag."""
+    """Daily windows in UTC in which nodes are asked: "22:00-06:00" for all, "phone 22:00-06:00" for nodes
+    of that tag.
+    """
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         for what, names in (("nodes", self.nodes), ("tags", self.tags)):
             for name in names:
                 if not TAG.fullmatch(name):
@@ -88,43 +92,44 @@ class Selection:
             if tag and not TAG.fullmatch(tag):
                 raise InvalidJob(f"{self.name}: hours: {tag[:70]!r} is no tag", hint='write "phone 22:00-06:00"')
             try:
-                span(hours)
+                parse_hours(hours)
             except InvalidJob as error:
                 raise InvalidJob(f"{self.name}: hours: {error.message}", hint=error.hint) from None
 
     @property
-    def pool(self) -> int:
-        """How many nodes it chooses from at most; 0: from all."""
+    def candidate_count(self) -> int:
+        """The greatest number of nodes from which it chooses; 0: all."""
         return 0
 
     @property
     def restricts(self) -> bool:
-        """Whether it may bar anybody; if not, it isn't asked about each node at every event."""
+        """Return True if it may exclude a node; if not, it is not asked about each node at every event."""
         return bool(self.nodes or self.tags or self.hours)
 
-    def excludes(self, one: Candidate) -> str:
-        """Why a node takes no part in the job, whatever the time; "": it does. By an operator's word, its name and its
-        tags alone."""
-        if one.held:
-            return one.held
+    def describe_exclusion(self, one: Candidate) -> str:
+        """Return why a node takes no part in the job, whatever the time; "" if it does. Depends on an operator's
+        decision, its name and its tags alone."""
+        if one.drain_reason:
+            return one.drain_reason
         if self.nodes and one.node not in self.nodes:
             return "not named by the job"
         missing = [tag for tag in self.tags if tag not in one.tags]
         return f"without the tag {missing[0]}" if missing else ""
 
-    def closed(self, one: Candidate, wall: float) -> str:
-        """Why a node is not asked at this time (seconds since 1970); "": it may be. By its tags and hours alone."""
+    def describe_closed(self, one: Candidate, wall: float) -> str:
+        """Return why a node is not asked at this time (seconds since 1970); "" if it may be. Depends on its tags and
+        hours alone."""
         for spans in self._spans(one):
             if not is_open(spans, wall):
                 return f"only {', '.join(spans)} UTC"
         return ""
 
-    def opens(self, one: Candidate, wall: float) -> float:
-        """The next time after this at which a node that is `closed` may be asked, or at which to look again."""
+    def next_opening(self, one: Candidate, wall: float) -> float:
+        """Return the next time after this at which a `closed` node may be asked, or at which to look again."""
         return min(next_opening(spans, wall) for spans in self._spans(one) if not is_open(spans, wall))
 
     def _spans(self, one: Candidate) -> list[tuple[str, ...]]:
-        """Hours that must all be open: the node's own, the job's, and those of each of its tags."""
+        """Return the hours that must all be open: the node's own, the job's, and those of each of its tags."""
         told: dict[str, list[str]] = {}
         for text in self.hours:
             tag, _, hours = text.rpartition(" ")
@@ -133,22 +138,22 @@ class Selection:
         return [tuple(spans) for spans in (one.hours, *told.values()) if spans]
 
     @property
-    def measures(self) -> bool:
-        """Whether its candidates are to measure the newest model before it picks; the schedule must know how."""
+    def needs_probe(self) -> bool:
+        """Return True if its candidates measure the newest model before it picks; the schedule must support that."""
         return False
 
-    def candidates_of(self, candidates: Sequence[Candidate], count: int, rng: Random) -> tuple[str, ...]:
-        """If it measures: which of these are to, before so many of them are picked."""
+    def draw_candidates(self, candidates: Sequence[Candidate], count: int, rng: Random) -> tuple[str, ...]:
+        """Return the candidates that measure the model before this many of them are picked."""
         return ()
 
     def pick(self, candidates: Sequence[Candidate], count: int, rng: Random) -> Picked:
-        """So many of them; all if there are no more. `candidates` are sorted by name."""
+        """Pick this many; all if there are no more. `candidates` are sorted by name."""
         if count >= len(candidates):
             return Picked(tuple(sorted(one.node for one in candidates)))
         return Picked(tuple(sorted(rng.sample([one.node for one in candidates], count))), "drawn at random")
 
 
-def check(about: About) -> None:
+def check_node_info(about: NodeInfo) -> None:
     """Raise `Refused` for tags or hours that are none, or too many."""
     if len(about.tags) > TAGS_MAX or len(about.hours) > HOURS_MAX:
         raise Refused(f"a node has at most {TAGS_MAX} tags and {HOURS_MAX} hours", code="node.about")
@@ -157,47 +162,51 @@ def check(about: About) -> None:
             raise Refused(f"{tag[:70]!r} is no tag", code="node.about", hint="use a-z, 0-9, '.', '_', '-'")
     for hours in about.hours:
         try:
-            span(hours)
+            parse_hours(hours)
         except InvalidJob as error:
             raise Refused(error.message, code="node.about", hint=error.hint) from None
 
 
-def of_info(info: Mapping[str, Any]) -> About:
-    """What a node says of itself at its hello, `tags` and `hours` among it. Raises `Refused`."""
+def parse_node_info(info: Mapping[str, Any]) -> NodeInfo:
+    """Parse a node's information from its hello, including `tags` and `hours`. Raises `Refused`."""
     found: dict[str, tuple[str, ...]] = {}
     for name in ("tags", "hours"):
         words = info.get(name, [])
         if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
             raise Refused(f"{name} are a list of words", code="node.about")
         found[name] = tuple(dict.fromkeys(words))
-    about = About(found["tags"], found["hours"], model=form_of(info.get("model")))
-    check(about)
+    about = NodeInfo(found["tags"], found["hours"], model=parse_model_form(info.get("model")))
+    check_node_info(about)
     return about
 
 
-def form_of(said: Any) -> ModelForm | None:
-    """What a node says of its model, `{"digest": …, "tensors": …, "elements": …}`. Raises `Refused`."""
+def parse_model_form(said: Any) -> ModelForm | None:
+    """Parse a node's model form, `{"digest": …, "tensors": …, "elements": …, "base_model": …}`, the last of which may
+    be missing. Raises `Refused`."""
     if said is None:
         return None
     known = said if isinstance(said, dict) else {}
     digest, tensors, elements = (known.get(name) for name in ("digest", "tensors", "elements"))
     named = isinstance(digest, str) and DIGEST.fullmatch(digest) is not None
     counts = [count for count in (tensors, elements) if type(count) is int and 0 <= count < COUNT_MAX]
-    if not named or len(counts) < 2:
-        raise Refused("model has a digest, and numbers of tensors and elements", code="node.about")
-    return ModelForm(str(digest), *counts)
+    base_model = known.get("base_model", "")
+    is_based = base_model == "" or (isinstance(base_model, str) and DIGEST.fullmatch(base_model) is not None)
+    if not named or len(counts) < 2 or not is_based:
+        text = "model has a digest, numbers of tensors and elements, and perhaps its base model's digest"
+        raise Refused(text, code="node.about")
+    return ModelForm(str(digest), counts[0], counts[1], base_model)
 
 
-def draw(candidates: Sequence[Candidate], count: int, rng: Random) -> list[Candidate]:
-    """So many, without replacement, each in proportion to its examples (Efraimidis, Spirakis 2006: the least of
-    exponential waiting times with those rates). Who has told none yet counts as the mean of the others."""
+def draw_by_examples(candidates: Sequence[Candidate], count: int, rng: Random) -> list[Candidate]:
+    """Draw this many without replacement, each in proportion to its examples (Efraimidis, Spirakis 2006: the least of
+    exponential waiting times with those rates). A node that has told none yet counts as the mean of the others."""
     known = [one.examples for one in candidates if one.examples]
     usual = sum(known) / len(known) if known else 1.0
     waits = {one.node: rng.expovariate((one.examples or usual) / usual) for one in candidates}
     return sorted(candidates, key=lambda one: (waits[one.node], one.node))[:count]
 
 
-def listed(words: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+def join_names(words: Sequence[str]) -> str:
+    """Return the first few, and the number of the rest."""
     more = len(words) - NAMED_MAX
     return ", ".join(words[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InvalidJob, InvalidPayload, StorageFailed, Unreachable
-from shoal.core.words import counted
-from shoal.learn.idx import CHUNK_BYTES, array_of, file_chunks, unpacked
+from shoal.core.errors.phrases import counted
+from shoal.learn.data.idx import CHUNK_BYTES, array_of, file_chunks, unpacked
 
 Progress = Callable[[str, int, int], None]
 """`(file, bytes so far, bytes in all or 0)`, called while a file is fetched."""
@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 TIMEOUT_S = 30.0
 
 
-class Part(NamedTuple):
+class DataFile(NamedTuple):
     """One unpacked file: its name, length and SHA-256."""
 
     name: str
@@ -46,7 +46,7 @@ class DataSet:
 
     title: str
     licence: str
-    parts: tuple[Part, Part, Part, Part]
+    parts: tuple[DataFile, DataFile, DataFile, DataFile]
     sources: tuple[str, ...]
 
 
@@ -59,13 +59,13 @@ class Images(NamedTuple):
     test_y: npt.NDArray[np.uint8]
 
 
-def _parts(*sums: str) -> tuple[Part, Part, Part, Part]:
+def _parts(*sums: str) -> tuple[DataFile, DataFile, DataFile, DataFile]:
     train_x, train_y, test_x, test_y = sums
     return (
-        Part("train-images-idx3-ubyte", 47_040_016, train_x),
-        Part("train-labels-idx1-ubyte", 60_008, train_y),
-        Part("t10k-images-idx3-ubyte", 7_840_016, test_x),
-        Part("t10k-labels-idx1-ubyte", 10_008, test_y),
+        DataFile("train-images-idx3-ubyte", 47_040_016, train_x),
+        DataFile("train-labels-idx1-ubyte", 60_008, train_y),
+        DataFile("t10k-images-idx3-ubyte", 7_840_016, test_x),
+        DataFile("t10k-labels-idx1-ubyte", 10_008, test_y),
     )
 
 
@@ -105,11 +105,11 @@ SYSTEM_FOLDERS = (Path("/usr/share/datasets"),)
 
 
 def no_progress(file: str, done: int, total: int) -> None:
-    """For fetching that nobody watches."""
+    """Ignore progress."""
 
 
 def cache_folder() -> Path:
-    """Where data sets are kept: SHOAL_DATA__CACHE, else the user's cache folder, in "shoal/data"."""
+    """Return the folder of data sets: SHOAL_DATA__CACHE, else "shoal/data" in the user's cache folder."""
     if chosen := os.environ.get("SHOAL_DATA__CACHE"):
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
@@ -117,7 +117,7 @@ def cache_folder() -> Path:
 
 
 def data_set(name: str) -> DataSet:
-    """The data set of that name. Raises `InvalidJob` for one that shoal does not know."""
+    """Return the data set of a name. Raises `InvalidJob` for an unknown one."""
     if name not in DATA_SETS:
         raise InvalidJob(
             f"no data set is called {name!r}", code="data.unknown", hint=f"there are {' and '.join(DATA_SETS)}"
@@ -132,12 +132,11 @@ def get(
     cache: Path | None = None,
     progress: Progress = no_progress,
 ) -> Path:
-    """Put a data set into the cache, unpacked and checked, and return its folder. What is there and right stays.
+    """Put a data set into the cache, unpacked and checked, and return its folder. Valid files stay.
 
     Taken from the folder `source`, or one right below it; without one, from a folder of the operating system or else
-    from the internet.
-    Raises `InvalidPayload` for files that are not the data set's, `InvalidJob` where `source` lacks one,
-    `Unreachable` when no address answers, `StorageFailed` when the cache cannot be written.
+    from the internet. Raises `InvalidPayload` for files that are not the data set's, `InvalidJob` where `source` lacks
+    one, `Unreachable` when no address answers, `StorageFailed` when the cache cannot be written.
     """
     wanted = data_set(name)
     folder = (cache or cache_folder()) / name
@@ -148,7 +147,7 @@ def get(
 
 
 def load(name: str, folder: Path | None = None) -> Images:
-    """A data set from the cache, or from a folder of IDX files (plain or .gz), checked each time; fetches nothing.
+    """Return a data set from the cache or a folder of IDX files (plain or .gz), checked each time. Fetches nothing.
 
     The arrays are read-only. Raises `InvalidJob` where it is not there, `InvalidPayload` where a file is damaged.
     """
@@ -163,27 +162,27 @@ def load(name: str, folder: Path | None = None) -> Images:
 
 @lru_cache(maxsize=2)
 def _load(name: str, folder: Path) -> Images:
-    """One copy for all learners of a process."""
+    """Return the data set, cached for all learners of a process."""
     arrays = [array_of(_from_folder(folder, part, no_progress), part.name) for part in data_set(name).parts]
     return Images(*arrays)
 
 
-def _is_whole(path: Path, part: Part) -> bool:
+def _is_whole(path: Path, part: DataFile) -> bool:
     try:
         return path.stat().st_size == part.nbytes and hashlib.sha256(path.read_bytes()).hexdigest() == part.sha256
     except OSError:  # not there, or not to be read: then it has to be written anew, which tells what is the matter
         return False
 
 
-def _found(folder: Path, part: Part) -> Path | None:
-    """The part's file in a folder: plain, or gzipped."""
+def _found(folder: Path, part: DataFile) -> Path | None:
+    """Return the part's file in a folder, plain or gzipped."""
     for path in (folder / part.name, folder / f"{part.name}.gz"):
         if path.is_file():
             return path
     return None
 
 
-def _fetched(name: str, part: Part, source: Path | None, progress: Progress) -> bytes:
+def _fetched(name: str, part: DataFile, source: Path | None, progress: Progress) -> bytes:
     if source is not None:
         return _from_folder(_with(part, source.expanduser(), name), part, progress)
     for system in SYSTEM_FOLDERS:
@@ -192,8 +191,8 @@ def _fetched(name: str, part: Part, source: Path | None, progress: Progress) -> 
     return _from_internet(name, part, progress)
 
 
-def _with(part: Part, folder: Path, name: str) -> Path:
-    """The folder that has the part: this one, the one of the set's name in it, or another one in it."""
+def _with(part: DataFile, folder: Path, name: str) -> Path:
+    """Return the folder with the part: this one, the subfolder named like the set, or another subfolder."""
     try:
         below = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
@@ -205,14 +204,14 @@ def _with(part: Part, folder: Path, name: str) -> Path:
     raise _lacks(looked, part)
 
 
-def _lacks(place: str, part: Part) -> InvalidJob:
+def _lacks(place: str, part: DataFile) -> InvalidJob:
     return InvalidJob(f"{place}: no {part.name}, nor {part.name}.gz", code="data.missing", hint=_NAME_IT)
 
 
 _NAME_IT = "name the folder that holds the files themselves, or the one above it"
 
 
-def _from_folder(folder: Path, part: Part, progress: Progress) -> bytes:
+def _from_folder(folder: Path, part: DataFile, progress: Progress) -> bytes:
     path = _found(folder, part)
     if path is None:
         raise _lacks(str(folder), part)
@@ -230,7 +229,7 @@ def _from_folder(folder: Path, part: Part, progress: Progress) -> bytes:
     return _checked(content, part, str(path))
 
 
-def _from_internet(name: str, part: Part, progress: Progress) -> bytes:
+def _from_internet(name: str, part: DataFile, progress: Progress) -> bytes:
     failures = []
     for source in DATA_SETS[name].sources:
         url = f"{source}{part.name}.gz"
@@ -247,8 +246,8 @@ def _from_internet(name: str, part: Part, progress: Progress) -> bytes:
     )
 
 
-def _download(url: str, part: Part, progress: Progress) -> Iterator[bytes]:
-    """The answer's body in pieces, never more than the file can have."""
+def _download(url: str, part: DataFile, progress: Progress) -> Iterator[bytes]:
+    """Yield the response in pieces, at most as many bytes as the file can have."""
     request = urllib.request.Request(url, headers={"User-Agent": "shoal"})  # noqa: S310 - from the table above
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
         done, total = 0, int(answer.headers.get("Content-Length") or 0)
@@ -258,20 +257,20 @@ def _download(url: str, part: Part, progress: Progress) -> Iterator[bytes]:
             yield chunk
 
 
-def _checked(content: bytes, part: Part, origin: str) -> bytes:
+def _checked(content: bytes, part: DataFile, origin: str) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != part.sha256:
         raise InvalidPayload(
             f"{origin} is not the known {part.name}: its {len(content)} bytes have the SHA-256 {found}, "
             f"those of the known file {part.sha256}",
             code="data.checksum",
-            hint="the file is damaged or another one; get the data set anew",
+            hint="the file is damaged or another one; download the data set again",
         )
     return content
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically."""
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def array_of(raw: bytes, name: str) -> npt.NDArray[np.uint8]:
-    """The array in an IDX file's content, `uint8[d1, d2, …]`. Raises `InvalidPayload` naming what is wrong."""
+    """Return the array of an IDX file, `uint8[d1, d2, …]`. Raises `InvalidPayload` with the reason."""
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":
         raise _broken(name, "does not start as an IDX file of bytes does")
     dimensions = raw[3]
@@ -34,7 +34,7 @@ def array_of(raw: bytes, name: str) -> npt.NDArray[np.uint8]:
 
 
 def unpacked(chunks: Iterable[bytes], name: str, bytes_max: int) -> bytes:
-    """The content of a file given in pieces, gunzipped where it is gzipped.
+    """Return the content of a file given in pieces, decompressed if it is gzipped.
 
     Raises `InvalidPayload` as soon as it is longer than `bytes_max`, and for a damaged or truncated gzip file.
     """
@@ -66,7 +66,7 @@ def _gunzipped(chunks: Iterator[bytes], name: str, bytes_max: int) -> Iterator[b
 
 
 def file_chunks(path: Path, tick: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """A file in pieces; `tick` hears how many bytes each has."""
+    """Yield a file in pieces, and pass the bytes of each to `tick`."""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             tick(len(chunk))
@@ -74,4 +74,4 @@ def file_chunks(path: Path, tick: Callable[[int], None] = lambda _: None) -> Ite
 
 
 def _broken(name: str, what: str) -> InvalidPayload:
-    return InvalidPayload(f"{name} {what}", code="data.broken", hint="get the file anew")
+    return InvalidPayload(f"{name} {what}", code="data.broken", hint="download the file again")

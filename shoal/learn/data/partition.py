@@ -1,4 +1,4 @@
-"""How examples are divided over nodes: one sorted index array per part, every example in exactly one of them.
+"""Partitions of examples over nodes: one sorted index array per part, with every example in exactly one of them.
 
     iid         a random permutation, cut into equal pieces
     dirichlet   per class, the parts' shares are drawn from Dir(alpha); small alpha: few classes per part
@@ -27,13 +27,13 @@ FORMS = "iid, dirichlet:ALPHA or shards:PER_PART"
 
 
 def iid(examples: int, parts: int, seed: int = 0) -> list[Indices]:
-    """Equal random pieces; sizes differ by at most one."""
+    """Return random parts whose sizes differ by at most one."""
     _check(examples, parts)
     return _sorted(np.array_split(np.random.default_rng(seed).permutation(examples), parts))
 
 
 def dirichlet(labels: Labels, parts: int, alpha: float, seed: int = 0, *, least: int = 1) -> list[Indices]:
-    """Shares of each class from a symmetric Dirichlet distribution; every part gets at least `least` examples."""
+    """Return parts with symmetric Dirichlet class fractions, each with at least `least` examples."""
     classes = np.asarray(labels)
     _check(len(classes), parts * least)
     if not alpha > 0:
@@ -49,32 +49,32 @@ def dirichlet(labels: Labels, parts: int, alpha: float, seed: int = 0, *, least:
 
 
 def shards(labels: Labels, parts: int, per_part: int = 2, seed: int = 0) -> list[Indices]:
-    """The pathological split: examples sorted by class, cut into shards, `per_part` dealt to each part."""
+    """Return the pathological split: examples sorted by class, cut into shards, `per_part` dealt to each part."""
     classes = np.asarray(labels)
     if per_part < 1:
         raise InvalidJob(f"{per_part} shards per part; at least 1 is needed")
     _check(len(classes), parts * per_part)
     pieces = np.array_split(np.argsort(classes, kind="stable"), parts * per_part)
-    deal = np.random.default_rng(seed).permutation(len(pieces)).reshape(parts, per_part)
-    return _sorted([np.concatenate([pieces[shard] for shard in hand]) for hand in deal])
+    dealt = np.random.default_rng(seed).permutation(len(pieces)).reshape(parts, per_part)
+    return _sorted([np.concatenate([pieces[shard] for shard in part_shards]) for part_shards in dealt])
 
 
 def by_group(groups: Labels, parts: int | None = None) -> list[Indices]:
-    """One part per group; with `parts`, groups are dealt, the largest first, each to the part that has least."""
+    """Return one part per group; with `parts`, deal groups, largest first, each to the smallest part."""
     names, inverse, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     count = len(names) if parts is None else parts
     _check(len(names), count, "groups")
-    hands: list[list[int]] = [[] for _ in range(count)]
+    assigned: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count
     for group in np.argsort(-counts, kind="stable"):
         part = int(group) if parts is None else loads.index(min(loads))
-        hands[part].append(int(group))
+        assigned[part].append(int(group))
         loads[part] += int(counts[group])
-    return [np.flatnonzero(np.isin(inverse, hand)) for hand in hands]
+    return [np.flatnonzero(np.isin(inverse, part_shards)) for part_shards in assigned]
 
 
 def divided(form: str, labels: Labels, parts: int, seed: int = 0) -> list[Indices]:
-    """The split that a text names: "iid", "dirichlet:0.5", "shards:2". Raises `InvalidJob` for any other."""
+    """Return the partition that a text names: "iid", "dirichlet:0.5" or "shards:2". Raises `InvalidJob`."""
     kind, _, given = form.partition(":")
     try:
         match kind:
@@ -90,7 +90,7 @@ def divided(form: str, labels: Labels, parts: int, seed: int = 0) -> list[Indice
 
 
 def chosen(divisions: Sequence[Indices], part: int) -> Indices:
-    """The part of that number. Raises `InvalidJob` when there is none."""
+    """Return the part of a number. Raises `InvalidJob` when there is none."""
     if not 0 <= part < len(divisions):
         raise InvalidJob(
             f"there is no part {part} of {len(divisions)}", hint=f"parts are numbered 0 to {len(divisions) - 1}"
@@ -98,11 +98,12 @@ def chosen(divisions: Sequence[Indices], part: int) -> Indices:
     return divisions[part]
 
 
-def held_back(indices: Indices, share: float, seed: int = 0) -> tuple[Indices, Indices]:
-    """(to train on, to test on): a random share is held back; of two examples or more, at least one."""
-    if not 0 <= share < 1:
-        raise InvalidJob(f"the test share is {share}, and must be at least 0 and less than 1")
-    count = min(len(indices) - 1, max(1, round(share * len(indices)))) if share else 0
+def held_back(indices: Indices, fraction: float, seed: int = 0) -> tuple[Indices, Indices]:
+    """Return (training indices, test indices), with a random `fraction` for testing; of two examples or more, at least
+    one."""
+    if not 0 <= fraction < 1:
+        raise InvalidJob(f"the test fraction is {fraction}, and must be at least 0 and less than 1")
+    count = min(len(indices) - 1, max(1, round(fraction * len(indices)))) if fraction else 0
     order = np.random.default_rng(seed).permutation(indices)
     return np.sort(order[count:]), np.sort(order[:count])
 
@@ -116,10 +117,10 @@ def _topped_up(parts: list[Indices], least: int, rng: np.random.Generator) -> li
     """Move random examples from the largest part to those with fewer than `least`."""
     for place in range(len(parts)):
         while len(parts[place]) < least:
-            giver = max(range(len(parts)), key=lambda i: len(parts[i]))
-            taken = int(rng.integers(len(parts[giver])))
-            parts[place] = np.append(parts[place], parts[giver][taken])
-            parts[giver] = np.delete(parts[giver], taken)
+            largest = max(range(len(parts)), key=lambda i: len(parts[i]))
+            taken = int(rng.integers(len(parts[largest])))
+            parts[place] = np.append(parts[place], parts[largest][taken])
+            parts[largest] = np.delete(parts[largest], taken)
     return _sorted(parts)
 
 

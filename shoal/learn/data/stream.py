@@ -1,5 +1,5 @@
-"""Data that come as a stream, and that may drift: batch number t is a pure function of the stream, the seed of the
-node's sequence, and t.
+"""Data as a stream that may drift. Batch number t is a pure function of the stream, the seed of the node's sequence,
+and t.
 
     stream = Stream((x, y), drifts=(Permute(at=500), Rotate(at=800, degrees=30)))
     learner = TorchLearner(model, stream, (x_test, y_test))
@@ -29,8 +29,9 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.learn.batches import Data, Feed, Options, Source, Tensors, Waiting, endless
-from shoal.learn.seeds import generator_of, seed_of
+from shoal.learn.data.batches import BatchOptions, Data, SourceFactory, TensorSource, endless
+from shoal.learn.data.passes import BatchSource, Waiting, seed_of
+from shoal.learn.seeds import generator_of
 
 WAIT_S = 0.2
 """Longest sleep between two calls of `waiting`."""
@@ -46,7 +47,7 @@ Parts = tuple[Tensor, ...]
 # ------------------------------------------------------------------------------------------------------------- drifts
 @dataclass(frozen=True)
 class Drift(ABC):
-    """A change that begins with mini-batch `at`."""
+    """A change of the data from mini-batch `at` on."""
 
     at: int
 
@@ -56,27 +57,27 @@ class Drift(ABC):
 
     @abstractmethod
     def check(self, parts: Parts) -> None:
-        """Raises `InvalidJob` for data that it cannot change."""
+        """Raise `InvalidJob` for data that cannot drift so."""
 
     @abstractmethod
     def apply(self, parts: Parts) -> Parts:
-        """The examples as they are from `at` on."""
+        """Return the examples as they are from `at` on."""
 
 
 @dataclass(frozen=True)
 class Permute(Drift):
-    """Classes change places: what was a 3 is called a 7. With the same `seed` it is the same on every node."""
+    """A permutation of class labels. With the same `seed` it is the same on every node."""
 
-    share: float = 1.0
+    fraction: float = 1.0
     """Of the classes, those that change places; at least two do."""
     seed: int = 0
     classes: int = 10
-    """How many classes there are, over all nodes."""
+    """Number of classes over all nodes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.share <= 1 or self.classes < 2 or self.seed < 0:
-            raise _invalid(f"cannot permute a share of {self.share} of {self.classes} classes by seed {self.seed}")
+        if not 0 < self.fraction <= 1 or self.classes < 2 or self.seed < 0:
+            raise _invalid(f"cannot permute a share of {self.fraction} of {self.classes} classes by seed {self.seed}")
 
     def check(self, parts: Parts) -> None:
         _check_labels(parts[-1])
@@ -86,13 +87,13 @@ class Permute(Drift):
             )
 
     def apply(self, parts: Parts) -> Parts:
-        renamed = permutation(self.classes, self.share, self.seed).to(parts[-1])
+        renamed = permutation(self.classes, self.fraction, self.seed).to(parts[-1])
         return (*parts[:-1], renamed[parts[-1].long()])
 
 
 @dataclass(frozen=True)
 class Rotate(Drift):
-    """Images are turned counter-clockwise: `[n, h, w]`, `[n, channels, h, w]` or, where square, `[n, h * w]`."""
+    """A counter-clockwise rotation of images `[n, h, w]`, `[n, channels, h, w]` or, if square, `[n, h * w]`."""
 
     degrees: float = 90.0
 
@@ -113,7 +114,7 @@ class Rotate(Drift):
 
 @dataclass(frozen=True)
 class NewClasses(Drift):
-    """Classes of which there is no example before `at`. They are named as in the data, before any permutation."""
+    """Classes without examples before `at`, named as in the data, before any permutation."""
 
     classes: tuple[int, ...] = ()
 
@@ -131,7 +132,7 @@ class NewClasses(Drift):
 
 @lru_cache(maxsize=16)
 def permutation(classes: int, share: float, seed: int) -> Tensor:
-    """`int64[classes]`: the new name of each. Those that take part pass theirs round in one cycle, so all change."""
+    """Return the new label of each class, `int64[classes]`. The permuted classes form one cycle, so that all change."""
     rng = np.random.default_rng(seed)
     moving = rng.permutation(classes)[: max(2, round(share * classes))]
     names = np.arange(classes)
@@ -140,7 +141,7 @@ def permutation(classes: int, share: float, seed: int) -> Tensor:
 
 
 def rotated(images: Tensor, degrees: float) -> Tensor:
-    """Images turned about their centre, counter-clockwise; what comes in from outside repeats the edge."""
+    """Return images rotated counter-clockwise about their centre; pixels from outside repeat the edge."""
     if images.ndim == 2:
         side = math.isqrt(images.shape[1])
         shaped = images.reshape(len(images), 1, side, side)
@@ -157,8 +158,8 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------------------- stream
 @dataclass(frozen=True)
-class Stream(Feed):
-    """A stream made of a finite data set. Give it to `TorchLearner` as training data."""
+class Stream(SourceFactory):
+    """A stream of a finite data set, for `TorchLearner` as training data."""
 
     data: Data
     """Tensors or arrays `(x, …, y)`, or a `TensorDataset`."""
@@ -174,7 +175,7 @@ class Stream(Feed):
         if self.seed < 0 or not 0 <= self.per_second < math.inf:
             raise _invalid(f"a stream of {self.per_second} batches per second with seed {self.seed}")
 
-    def source(self, options: Options) -> StreamSource:
+    def source(self, options: BatchOptions) -> StreamSource:
         return StreamSource(self, options)
 
     def alongside(self, test: Data) -> Stream:
@@ -182,7 +183,7 @@ class Stream(Feed):
 
 
 class Era(NamedTuple):
-    """Mini-batches `start` to `stop` - 1, made of the examples with these indices, `int64[n]`."""
+    """Mini-batches `start` to `stop` - 1, from the examples with these indices, `int64[n]`."""
 
     number: int
     start: int
@@ -190,20 +191,20 @@ class Era(NamedTuple):
     eligible: Tensor
 
 
-class StreamSource(Source):
+class StreamSource(BatchSource):
     """A stream's batches on the device."""
 
-    def __init__(self, stream: Stream, options: Options) -> None:
+    def __init__(self, stream: Stream, options: BatchOptions) -> None:
         data = stream.data.tensors if isinstance(stream.data, TensorDataset) else stream.data
         if not isinstance(data, tuple) or not all(isinstance(part, Tensor | np.ndarray) for part in data):
             raise _invalid(f"a stream cannot be made of {type(data).__name__}", "give tensors or arrays (x, y)")
-        self._stream, self._options, self._base = stream, options, Tensors(data, options)
+        self._stream, self._options, self._base = stream, options, TensorSource(data, options)
         self._drifts = sorted(stream.drifts, key=lambda drift: drift.at)
         for drift in self._drifts:
             drift.check(self._base.tensors)
         self._eras = eras(self._drifts, self._base.tensors[-1])
         self._pace = Pace(stream.per_second if options.paced else 0.0)
-        self._shown: tuple[int, Tensors] | None = None
+        self._shown: tuple[int, TensorSource] | None = None
 
     @property
     def examples(self) -> int:
@@ -229,17 +230,17 @@ class StreamSource(Source):
                 yield self._drifted(self._base.take(chosen), number)
                 number += 1
 
-    def as_of(self, position: int) -> Tensors:
+    def as_of(self, position: int) -> TensorSource:
         position = max(0, position)
         begun = sum(drift.at <= position for drift in self._drifts)
         if self._shown is None or self._shown[0] != begun:
             era = next(era for era in self._eras if position < era.stop)
             parts = self._drifted(self._base.take(era.eligible), position) if begun or len(self._eras) > 1 else None
-            self._shown = begun, self._base if parts is None else Tensors(parts, self._options)
+            self._shown = begun, self._base if parts is None else TensorSource(parts, self._options)
         return self._shown[1]
 
     def _chosen(self, era: Era, batch_size: int, number: int, seed: int) -> Iterator[Tensor]:
-        """The indices of batch `number` and the later ones, as if the era had no end."""
+        """Yield the indices of batch `number` and later ones, as if the era had no end."""
         examples, own = len(era.eligible), self._stream.seed
         if not examples:
             raise LearnerFailed(
@@ -262,7 +263,7 @@ class StreamSource(Source):
 
 
 def eras(drifts: list[Drift], labels: Tensor) -> list[Era]:
-    """When which examples take part: a new era begins, and with it a new pass, where classes appear."""
+    """Return the eras of a stream: where new classes appear, an era begins, and with it a new pass."""
     coming = [drift for drift in drifts if isinstance(drift, NewClasses) and drift.at > 0]
     starts = sorted({0, *(drift.at for drift in coming)})
     found = []
@@ -276,13 +277,13 @@ def eras(drifts: list[Drift], labels: Tensor) -> list[Era]:
 
 
 def drawn(examples: int, size: int, number: int, seed: int) -> Iterator[Tensor]:
-    """Indices of batch `number` and all later ones, each drawn with replacement by a seed of its own."""
+    """Yield indices of batch `number` and all later ones, drawn with replacement, each with its own seed."""
     for at in count(number):
         yield torch.randint(examples, (size,), generator=generator_of(seed_of(seed, at)))
 
 
 class Pace:
-    """When batches come: so many per second, counted from the first that is asked for, which has just come."""
+    """The rate of batches per second, counted from the first request."""
 
     def __init__(
         self,
@@ -294,7 +295,7 @@ class Pace:
         self._began: float | None = None
 
     def wait(self, number: int, waiting: Waiting) -> None:
-        """Return when batch `number` has come. What came while nobody asked is there at once."""
+        """Return when batch `number` is due; overdue batches are available at once."""
         if not self._per_second:
             return
         due = number / self._per_second
@@ -307,7 +308,7 @@ class Pace:
 
 # -------------------------------------------------------------------------------------------------------------- texts
 def streamed(data: Data, drift: str = "", per_second: float = 0.0, seed: int = 0) -> Data:
-    """The data as a stream with the drifts that a text names; as they are where nothing is said.
+    """Return the data as a stream with the drifts that a text names; unchanged for an empty text.
 
     `drift`: permute@BATCH, permute:SHARE@BATCH, rotate:DEGREES@BATCH, new:CLASS+CLASS@BATCH; several with commas
     between. Raises `InvalidJob` for any other.
@@ -318,7 +319,7 @@ def streamed(data: Data, drift: str = "", per_second: float = 0.0, seed: int = 0
 
 
 def drifts_of(text: str) -> tuple[Drift, ...]:
-    """The drifts that a text names. Permutations differ from each other, and are the same on every node."""
+    """Return the drifts that a text names. Permutations differ from each other, and are the same on every node."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     return tuple(_drift_of(word, place) for place, word in enumerate(words))
 
@@ -329,7 +330,7 @@ def _drift_of(word: str, place: int) -> Drift:
     try:
         match kind:
             case "permute":
-                return Permute(int(at), share=float(value or 1), seed=place)
+                return Permute(int(at), fraction=float(value or 1), seed=place)
             case "rotate":
                 return Rotate(int(at), degrees=float(value))
             case "new":

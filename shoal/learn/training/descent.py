@@ -1,4 +1,4 @@
-"""One local step: gradients of a loss, corrected where an algorithm asks for it, and a move of the parameters.
+"""One local step: gradients of a loss, corrected for algorithms that need it, and a move of the parameters.
 
 Plain SGD moves the parameters directly, which saves a fifth of the time of a small model's step and computes the very
 same numbers; every other optimizer is the user's.
@@ -13,20 +13,47 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from shoal.core.learner import Correct
-from shoal.learn.weights import Weights, pack, unpack
+from shoal.core.algorithm.learner import Correct
+from shoal.learn.training.weights import Weights, pack, unpack
 
 OptimizerOf = Callable[[Iterable[Any], float], Optimizer]
 """`(parameters, lr) -> optimizer`."""
 
 
 def gradients_of(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    """The gradient for each parameter; None for one that the loss does not depend on."""
+    """Return the gradient of each parameter; None where the loss does not depend on it."""
     return torch.autograd.grad(loss, parameters, allow_unused=True)
 
 
+def descend(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: float) -> None:
+    """Move parameters against their gradients, where they have one."""
+    moving = [(p, gradient) for p, gradient in zip(parameters, gradients, strict=True) if gradient is not None]
+    with torch.no_grad():
+        torch._foreach_add_([p for p, _ in moving], [gradient for _, gradient in moving], alpha=-lr)
+
+
+def corrected(weights: Weights, gradients: Iterable[Tensor | None], correct: Correct) -> tuple[Tensor, ...]:
+    """Return the corrected gradients of all trained parameters. Those that stay on this node are not corrected."""
+    dense = {
+        name: torch.zeros_like(p)
+        if gradient is None
+        else gradient.to_dense().clone(memory_format=torch.contiguous_format)
+        for (name, p), gradient in zip(weights.trainable().items(), gradients, strict=True)
+    }
+    travelling = {name: gradient for name, gradient in dense.items() if name in weights.layout.index}
+    unpack(correct(weights.save(), pack(weights.layout, travelling)), travelling)
+    return tuple(dense.values())
+
+
+def correct_in_place(weights: Weights, correct: Correct) -> None:
+    """Correct the gradients that the trained parameters hold."""
+    parameters = list(weights.trainable().values())
+    for p, gradient in zip(parameters, corrected(weights, [p.grad for p in parameters], correct), strict=True):
+        p.grad = gradient
+
+
 class Descent:
-    """Moves a module's trainable parameters. `optimizer` None is plain SGD; `scaler` guards small fp16 gradients."""
+    """An optimizer of a module's trainable parameters. `optimizer` None is plain SGD; `scaler` scales fp16 losses."""
 
     def __init__(
         self,
@@ -41,7 +68,7 @@ class Descent:
         self.trained = weights.trainable()
 
     def step(self, loss: Tensor) -> None:
-        """One step down the gradient of a scalar loss."""
+        """Make one step along the gradient of a scalar loss."""
         if self.optimizer is None:
             self._plain(loss)
         else:
@@ -51,10 +78,8 @@ class Descent:
         parameters = list(self.trained.values())
         gradients = gradients_of(loss, parameters)
         if self.correct is not None:
-            gradients = self._corrected(gradients, self.correct)
-        moving = [(p, gradient) for p, gradient in zip(parameters, gradients, strict=True) if gradient is not None]
-        with torch.no_grad():
-            torch._foreach_add_([p for p, _ in moving], [g for _, g in moving], alpha=-self.lr)
+            gradients = corrected(self.weights, gradients, self.correct)
+        descend(parameters, gradients, self.lr)
 
     def _optimized(self, loss: Tensor, optimizer: Optimizer) -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -62,38 +87,23 @@ class Descent:
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
         if self.correct is not None:
-            gradients = self._corrected([p.grad for p in self.trained.values()], self.correct)
-            for p, gradient in zip(self.trained.values(), gradients, strict=True):
-                p.grad = gradient
+            correct_in_place(self.weights, self.correct)
         if self.scaler is None:
             optimizer.step()
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
 
-    def _corrected(self, gradients: Iterable[Tensor | None], correct: Correct) -> tuple[Tensor, ...]:
-        """The gradients as `correct` wants them. Parameters that stay with this node are not its business."""
-        dense = {
-            name: torch.zeros_like(p)
-            if gradient is None
-            else gradient.to_dense().clone(memory_format=torch.contiguous_format)
-            for (name, p), gradient in zip(self.trained.items(), gradients, strict=True)
-        }
-        layout = self.weights.layout
-        travelling = {name: gradient for name, gradient in dense.items() if name in layout.index}
-        unpack(correct(self.weights.save(), pack(layout, travelling)), travelling)
-        return tuple(dense.values())
-
 
 class KeptOptimizer:
-    """An optimizer that outlives one order. Each order sets its learning rate; groups keep their proportions."""
+    """An optimizer that lives across tasks. Each task sets its learning rate; groups keep their ratios."""
 
     def __init__(self) -> None:
         self._optimizer: Optimizer | None = None
         self._factors: list[float] = []
 
     def take(self, make: OptimizerOf, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-        """The kept optimizer at this learning rate; a new one where there is none."""
+        """Return the kept optimizer with this learning rate, or a new one."""
         if self._optimizer is None:
             self._optimizer = make(parameters, lr)
             self._factors = [float(group["lr"]) / lr if lr else 1.0 for group in self._optimizer.param_groups]
@@ -102,5 +112,5 @@ class KeptOptimizer:
         return self._optimizer
 
     def forget(self) -> None:
-        """Start anew with the next order: the state was left half-way, or belongs to another device."""
+        """Discard the optimizer, whose state is incomplete or on another device."""
         self._optimizer = None

@@ -1,4 +1,4 @@
-"""Which device to compute on, and what is known about it."""
+"""Selection and description of the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = "auto, cpu, cuda, cuda:0, cuda:1, … or mps"
 
 
 def resolve(name: str = "auto") -> torch.device:
-    """The device of that name; "auto" takes the first of cuda, mps and cpu that is there.
+    """Return the device of a name; "auto" is the first available of cuda, mps and cpu.
 
     Raises `InvalidJob` with the code "device.unknown" for a name that is none, "device.missing" for a device that
     this machine or this build of torch does not have.
@@ -51,7 +51,7 @@ def _cuda(index: int) -> torch.device:
 
 
 def describe(device: torch.device) -> dict[str, str | int]:
-    """What a node tells about its device: "device", "name", and "memory_bytes" (0 where unknown)."""
+    """Return the description of a device: "device", "name", and "memory_bytes" (0 if unknown)."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return {"device": str(device), "name": properties.name, "memory_bytes": int(properties.total_memory)}

@@ -1,13 +1,15 @@
-"""A torch module as a tree, and back: one copy in each direction.
+"""Conversion between a torch module and a tree, with one copy in each direction.
 
-What travels are the module's parameters and persistent buffers (what its `state_dict` holds). A tensor that several
-modules share travels once, under the first of its names; because weights are copied into the tensors that are there,
-loading keeps the tie. Whole-number buffers travel as values.
+A tree has the module's parameters and persistent buffers (its `state_dict`). A tensor that several modules share
+travels once, under the first of its names; because weights are copied into the tensors that are there, loading keeps
+the tie. Whole-number buffers travel as values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
@@ -19,7 +21,8 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.tree import Layout, Tree, same_layout
+from shoal.core.model.model_form import base_name
+from shoal.core.model.tree import Layout, Tree, same_layout
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "I64": torch.int64,
@@ -42,7 +45,7 @@ NAME_OF = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
 def built(factory: Callable[[], nn.Module]) -> nn.Module:
-    """What the user's factory makes. Raises `InvalidJob` where that cannot be averaged as it stands."""
+    """Return the module of the user's factory. Raises `InvalidJob` if it cannot be averaged."""
     if isinstance(factory, nn.Module):
         raise InvalidJob(
             "the model is a module; what is wanted is a function that makes one",
@@ -61,13 +64,18 @@ def built(factory: Callable[[], nn.Module]) -> nn.Module:
             hint=f"give the network inside it (model=lambda: {kind}(…).net), and what training_step and "
             "configure_optimizers do as loss=… and optimizer=…; or write a learner of your own",
         )
-    for name, what, hint in _faults(module):
-        raise InvalidJob(f"the model's {name} {what}", code="learner.model", hint=hint)
+    check_tensors(module)
     return module
 
 
+def check_tensors(module: nn.Module) -> None:
+    """Raise `InvalidJob` if a tensor of the module cannot be averaged."""
+    for name, what, hint in _faults(module):
+        raise InvalidJob(f"the model's {name} {what}", code="learner.model", hint=hint)
+
+
 def _faults(module: nn.Module) -> Iterator[tuple[str, str, str]]:
-    """(name, what is wrong with it, what to do) of everything that cannot travel."""
+    """Yield (name, fault, remedy) for each tensor that cannot be shared."""
     for name, part in module.named_modules():
         if parametrize.is_parametrized(part):
             why = "is parametrized: the mean of its coordinates is not the mean of its weights"
@@ -86,12 +94,12 @@ def _faults(module: nn.Module) -> Iterator[tuple[str, str, str]]:
 
 
 def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """Parameters and buffers, each once under its first name."""
+    """Return parameters and buffers, each once under its first name."""
     return list(chain(module.named_parameters(), module.named_buffers()))
 
 
 def norm_tensors(module: nn.Module) -> frozenset[str]:
-    """Names of all parameters and buffers of BatchNorm modules."""
+    """Return the names of all parameters and buffers of BatchNorm modules."""
     return frozenset(
         f"{prefix}.{name}" if prefix else name
         for prefix, part in module.named_modules()
@@ -100,21 +108,59 @@ def norm_tensors(module: nn.Module) -> frozenset[str]:
     )
 
 
-class Weights:
-    """The travelling tensors of one module: `layout`, and copies to and from a tree. `keep` names those that stay."""
+def saved_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and persistent buffers, each once under its first name."""
+    saved = set(module.state_dict().keys())
+    return {name: tensor for name, tensor in _state(module) if name in saved}
 
-    def __init__(self, module: nn.Module, keep: frozenset[str] = frozenset()) -> None:
-        self._module = module
-        saved = set(module.state_dict().keys())
-        state = {name: tensor for name, tensor in _state(module) if name in saved}
-        self._names = frozenset(state) - keep
-        self._local = frozenset(state) & keep
+
+def base_digest(module: nn.Module, names: Iterable[str]) -> str:
+    """Return the SHA-256 of the safetensors file with these tensors of a module. Copies one tensor at a time."""
+    tensors = {name: tensor for name, tensor in saved_tensors(module).items() if name in set(names)}
+    layout = Layout.of((name, NAME_OF[one.dtype], tuple(one.shape)) for name, one in tensors.items())
+    sha = hashlib.sha256(layout.header)
+    for leaf in layout.leaves:
+        if leaf.elements:
+            flat = tensors[leaf.name].detach().cpu().contiguous().reshape(-1)
+            sha.update(flat.view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+@dataclass(frozen=True)
+class TensorRoles:
+    """The names of tensors that stay on a node."""
+
+    base: frozenset[str] = frozenset()
+    local: frozenset[str] = frozenset()
+    base_model: str = ""
+    """SHA-256 of the base model as a safetensors file; empty without one."""
+    frozen_norms: tuple[str, ...] = ()
+    """Layers of BatchNorm that belong to the base model."""
+
+
+class Weights:
+    """The exchanged tensors of a module: `layout`, and copies to and from a tree."""
+
+    def __init__(self, module: nn.Module, roles: TensorRoles = TensorRoles()) -> None:
+        self._module, self.roles = module, roles
+        state = saved_tensors(module)
+        self._names = state.keys() - roles.local - roles.base
+        self._local = state.keys() & roles.local
+        self._constants = {name: one.clone() for name, one in module.named_buffers() if name in roles.base}
         self.layout = Layout.of(
-            (name, NAME_OF[state[name].dtype], tuple(state[name].shape)) for name in sorted(self._names)
+            ((name, NAME_OF[state[name].dtype], tuple(state[name].shape)) for name in sorted(self._names)),
+            roles.base_model,
         )
 
+    def check_trainable(self) -> None:
+        """Raise `InvalidJob` if nothing can be trained, or nothing is exchanged."""
+        if not self.trainable():
+            raise InvalidJob("the model has no parameter that can be trained", code="learner.model")
+        if not self.layout.leaves:
+            raise InvalidJob("no tensor of the model travels, so there is nothing to average", code="learner.travels")
+
     def tensors(self) -> dict[str, Tensor]:
-        """The travelling tensors as they are now; a module may put new ones in the place of its buffers."""
+        """Return the shared tensors; a module may replace its buffers."""
         found = {name: tensor.detach() for name, tensor in _state(self._module) if name in self._names}
         for leaf in self.layout.leaves:
             tensor = found.get(leaf.name)
@@ -127,34 +173,54 @@ class Weights:
         return found
 
     def local(self) -> dict[str, Tensor]:
-        """Copies of the tensors that stay with this node."""
+        """Return copies of the tensors that stay on this node."""
         return {name: tensor.detach().clone() for name, tensor in _state(self._module) if name in self._local}
 
     def restore_local(self, kept: Mapping[str, Tensor]) -> None:
-        """Put such copies back."""
+        """Restore such copies."""
         for name, tensor in _state(self._module):
             if name in kept:
                 tensor.detach().copy_(kept[name])
 
+    def enter_training_mode(self) -> None:
+        """Set the module to training mode, except the frozen layers of BatchNorm."""
+        self._module.train()
+        self.freeze_norms()
+
+    def freeze_norms(self) -> None:
+        """Set the frozen layers of BatchNorm to evaluation mode."""
+        for name in self.roles.frozen_norms:
+            self._module.get_submodule(name).eval()
+
+    def check_constants(self) -> None:
+        """Raise `LearnerFailed` if a buffer of the base model has changed."""
+        for name, tensor in self._module.named_buffers():
+            if name in self._constants and not torch.equal(tensor.cpu(), self._constants[name].cpu()):
+                raise LearnerFailed(
+                    f"training has changed the buffer {name}, which is not exchanged",
+                    code="learner.travels",
+                    hint='exchange it: travels="all", or a function that is true for it',
+                )
+
     def trainable(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trained, those that stay with this node included."""
+        """Return the trained parameters, including those that stay on this node."""
         return {name: p for name, p in self._module.named_parameters() if p.requires_grad}
 
     def load(self, tree: Tree) -> None:
-        """Copy a tree into the module. Raises `InvalidPayload` when it is not of this layout."""
+        """Copy a tree into the module. Raises `InvalidPayload` when the layout differs."""
         same_layout(self.layout, tree.layout)
         unpack(tree, self.tensors())
 
     def save(self) -> Tree:
-        """A copy of the module's weights."""
+        """Return a copy of the module's weights."""
         return pack(self.layout, self.tensors())
 
 
 def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
     """Copy a model's tensors into the module's, bit for bit, and return the module.
 
-    Tensors that several of its parts share are loaded once. With `strict=False` those that the model lacks keep what
-    they hold. Raises `InvalidPayload` that names what differs, `InvalidJob` for what is no module.
+    Tensors that several of its parts share are loaded once. Those that the model lacks must be its base model's; with
+    `strict=False` they may be any. Raises `InvalidPayload` that names what differs, `InvalidJob` for what is no module.
     """
     given: object = module
     if not isinstance(given, nn.Module):
@@ -163,10 +229,17 @@ def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
         raise InvalidJob(
             f"{kind} is no torch module, so no weights can be loaded into it", code="learner.model", hint=hint
         )
-    weights = Weights(module)
+    weights, base_model = Weights(module), model.layout.base_model
     lacking = [leaf for leaf in weights.layout.leaves if leaf.name not in model.layout.index]
-    if lacking and not strict:
-        weights = Weights(module, frozenset(leaf.name for leaf in lacking))
+    base = frozenset(leaf.name for leaf in lacking)
+    if not strict or (base_model and base_digest(module, base) == base_model):
+        weights = Weights(module, TensorRoles(base, base_model=base_model))
+    elif base_model:
+        text = f"the module's other tensors are not those of {base_name(base_model)}"
+        hint = (
+            "make the module with the function that the learner was given; strict=False loads the tensors all the same"
+        )
+        raise InvalidPayload(text, code="payload.base-model", hint=hint)
     elif lacking and len(lacking) < len(weights.layout.leaves):
         names = ", ".join(leaf.name for leaf in lacking[:NAMED_MAX])
         more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
@@ -183,7 +256,7 @@ def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
 
 
 def pack(layout: Layout, tensors: Mapping[str, Tensor]) -> Tree:
-    """A tree of that layout, copied from tensors of any device; those that are missing become zero."""
+    """Return a tree of a layout, copied from tensors of any device; missing tensors become zero."""
     away = next((tensor.device for tensor in tensors.values() if tensor.device.type != "cpu"), None)
     if away is not None:
         return Tree(layout, packed_on(away, layout, tensors).cpu().numpy())
@@ -196,7 +269,7 @@ def pack(layout: Layout, tensors: Mapping[str, Tensor]) -> Tree:
 
 
 def packed_on(device: torch.device, layout: Layout, tensors: Mapping[str, Tensor]) -> Tensor:
-    """A tree's bytes in one tensor on the device, `uint8[layout.nbytes]`, so that one transfer brings them all."""
+    """Return a tree's bytes in one tensor on the device, `uint8[layout.nbytes]`, for a single transfer."""
     flat = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
     views = _views(layout, flat)
     for name, tensor in tensors.items():
@@ -205,7 +278,7 @@ def packed_on(device: torch.device, layout: Layout, tensors: Mapping[str, Tensor
 
 
 def unpack(tree: Tree, tensors: Mapping[str, Tensor]) -> None:
-    """Copy a tree into tensors of its shapes and types; what is not among them is passed over."""
+    """Copy a tree into tensors of its shapes and types; tensors without a counterpart are skipped."""
     if all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in tensors.values()):
         # Through numpy and bytes: it takes read-only trees and trees that are read piece by piece from a file.
         for leaf in tree.layout.leaves:
@@ -221,7 +294,7 @@ def unpack(tree: Tree, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _views(layout: Layout, flat: Tensor) -> dict[str, Tensor]:
-    """Each tensor of a layout as a view on its bytes; widest types come first, so every one is aligned."""
+    """Return each tensor of a layout as a view of its bytes; the widest types come first, so that all are aligned."""
     return {
         leaf.name: flat[leaf.start : leaf.stop].view(TORCH_DTYPES[leaf.dtype]).view(leaf.shape)
         for leaf in layout.leaves

@@ -1,7 +1,7 @@
-"""What waits here for peers that cannot be called: they get it with the answer to their next letter.
+"""Mailbox for peers that cannot be called: they get their messages with the answer to their next letter.
 
-Bounded for each of them, in messages and in bytes of models; the oldest go first, and nothing waits for longer than its
-sender would. A message may be lost, and the machines live with that.
+Bounded per peer, in messages and bytes of models; the oldest are dropped first, and each after its sender's
+timeout. State machines tolerate lost messages.
 """
 
 from __future__ import annotations
@@ -11,55 +11,56 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shoal_peer.link import Told
+from shoal.peering.http.peer_link import OutgoingMessage
 
 MESSAGES_MAX = 64
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A message, and until when somebody wants it (seconds)."""
+class QueuedMessage:
+    """A message and the time at which it expires (seconds)."""
 
-    told: Told
+    message: OutgoingMessage
     until: float
 
     @property
     def nbytes(self) -> int:
-        """Of the model that goes with it."""
-        source = self.told[1]
+        """Return the bytes of the model that accompanies the message."""
+        source = self.message[1]
         return len(source) if source is not None else 0
 
 
 class Mailbox:
-    """Messages wait for `kept_s` seconds, and models of `bytes_max()` bytes for each peer."""
+    """Queues of messages for peers that call. They expire after `kept_s` seconds; each peer's models fit in
+    `bytes_max()` bytes."""
 
     def __init__(
         self, kept_s: float, bytes_max: Callable[[], int], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._kept_s, self._bytes_max, self._clock = kept_s, bytes_max, clock
-        self._boxes: dict[str, deque[Waiting]] = {}
+        self._boxes: dict[str, deque[QueuedMessage]] = {}
         self.dropped = 0
-        """Messages that nobody came for in time, or that there was no room for."""
+        """Number of messages that were not fetched in time, or did not fit."""
 
-    def put(self, to: str, told: Sequence[Told]) -> None:
-        """Let these wait."""
+    def put(self, to: str, messages: Sequence[OutgoingMessage]) -> None:
+        """Queue messages for a peer."""
         box = self._boxes.setdefault(to, deque())
-        box.extend(Waiting(one, self._clock() + self._kept_s) for one in told)
-        self._tidy(box)
+        box.extend(QueuedMessage(one, self._clock() + self._kept_s) for one in messages)
+        self._drop_expired(box)
 
-    def take(self, to: str) -> list[Told]:
-        """All that waits for that peer, in its order."""
+    def take(self, to: str) -> list[OutgoingMessage]:
+        """Remove and return the messages for a peer, in order."""
         box = self._boxes.pop(to, deque())
-        self._tidy(box)
-        return [one.told for one in box]
+        self._drop_expired(box)
+        return [one.message for one in box]
 
-    def waiting(self) -> dict[str, int]:
-        """How many messages wait for whom."""
+    def counts(self) -> dict[str, int]:
+        """Return the number of queued messages by peer."""
         for box in self._boxes.values():
-            self._tidy(box)
+            self._drop_expired(box)
         return {to: len(box) for to, box in sorted(self._boxes.items()) if box}
 
-    def _tidy(self, box: deque[Waiting]) -> None:
+    def _drop_expired(self, box: deque[QueuedMessage]) -> None:
         now, nbytes = self._clock(), sum(one.nbytes for one in box)
         while box and (box[0].until <= now or len(box) > MESSAGES_MAX or nbytes > self._bytes_max()):
             nbytes -= box.popleft().nbytes

@@ -1,11 +1,11 @@
-"""A letter that comes in pieces: its head, which says and authenticates everything, and then its bodies, into files.
+"""Receiver of a letter in pieces: its head, which authenticates all of it, and then its blobs, into files.
 
-    feed(piece)    as often as something comes; `letter` is there once the head is
-    finish()       all has come: the messages, whose bodies are stored and as they should be
+    feed(piece)    for each piece; `letter` is set once the head is complete
+    finish()       at the end: return the messages, whose blobs are stored and checked
 
-The head is held against the signed digest, and `admit` is asked, before a byte of a body is looked at. A body must be
-as long as the job's model, begin with its canonical header byte for byte, have the announced SHA-256, and be finite and
-not absurdly long, without the filters that it came through. What is refused leaves nothing behind.
+The head's digest is verified and `admit` is called before the first byte of a blob. A blob must be as long as the job's
+model, begin with its canonical header, have the announced SHA-256, and, after the filters are undone, be finite and of
+a plausible norm. A refused letter leaves no files.
 """
 
 from __future__ import annotations
@@ -16,64 +16,70 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from shoal import peer_wire, wire
-from shoal.core.algorithm import tree_slot
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.filter import Filters, packed_layout, unpack_tree
 from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.filter import Filters, packed_layout, unpack_tree
-from shoal.core.message import Ref
-from shoal.core.pacing import NORM_TIMES_MAX
-from shoal.core.peer_message import Part, PeerMessage, Swapped
-from shoal.core.tree import Layout
-from shoal.peer_wire import Letter
-from shoal.runtime.store import FileBodies, Incoming
-from shoal_peer.folder import Awaited
-from shoal_peer.progress import Progress, Tell, nobody
+from shoal.core.mixing.exchange_pacing import NORM_TIMES_MAX
+from shoal.core.model.tree import Layout
+from shoal.core.protocol.message import BlobRef
+from shoal.core.protocol.peer_message import ExchangeAccept, PeerMessage, RingChunk
+from shoal.peering.state.blob_holds import BlobHolds
+from shoal.peering.state.peer_blobs import IncomingChunk, PeerBlobs
+from shoal.peering.state.progress_report import OnTransfer, TransferProgress, ignore_transfer
+from shoal.runtime.partial_blobs import IncomingBlob
+from shoal.wire import peer_codec
+from shoal.wire.payload import PayloadCheck, measure, payload_layout
+from shoal.wire.peer_codec import Letter
+
+QUICK_BYTES_MAX = 2 << 20
+"""A transient blob up to this length is checked in the event loop, in two milliseconds: to hand it to a thread and back
+takes about as long."""
 
 
 @dataclass
-class Standard:
-    """What every model of a job is held against, and where it is stored. `norm`: of this peer's own model as it is now.
+class ExpectedModel:
+    """Expected properties of a job's models, and their folder. `norm`: of this peer's present model.
 
-    `moved` is told, in any thread, how far models have come.
-    `filters`: models come through these. Until a model is known (`expect`), none can come.
+    `moved` is called, in any thread, with the progress of transfers. `filters`: filters of incoming models. Until a
+    model is known (`expect`), none is accepted.
     """
 
     job: str
-    bodies: FileBodies
+    bodies: PeerBlobs
     filters: Filters = ()
     norm: Callable[[], float] = lambda: 0.0
-    moved: Tell = nobody
-    awaited: Awaited = field(default_factory=Awaited)
-    """Bodies that have come and that nobody has acted on yet."""
-    layout: Layout = field(default_factory=lambda: wire.payload_layout({}))
+    on_transfer: OnTransfer = ignore_transfer
+    holds: BlobHolds = field(default_factory=BlobHolds)
+    """Holds on received blobs that no event has used yet."""
+    layout: Layout = field(default_factory=lambda: payload_layout({}))
     """Of a body on its way."""
     _model: Layout | None = None
 
-    def expect(self, model: Layout, norm: Callable[[], float]) -> None:
-        """Models look like this from now on. `norm`: as above."""
+    def set_model(self, model: Layout, norm: Callable[[], float]) -> None:
+        """Expect models of this layout. `norm`: as above."""
         self._model, self.norm = model, norm
-        self.layout = wire.payload_layout({"model": packed_layout(self.filters, model)})
+        self.layout = payload_layout({"model": packed_layout(self.filters, model)})
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of a model on its way."""
+        """Return the bytes of a model as it is transferred."""
         return len(self.layout.header) + self.layout.nbytes
 
     @property
     def letter_bytes_max(self) -> int:
-        """The longest letter that a request may be: a head, and one model."""
-        return 4 + peer_wire.HEAD_BYTES_MAX + self.body_bytes
+        """Return the longest letter of a request: a head and one model."""
+        return 4 + peer_codec.HEAD_BYTES_MAX + self.body_bytes
 
-    def measured(self, ref: Ref) -> float:
-        """The norm of a body that has come. Raises `InvalidPayload` for one that is not finite."""
+    def norm_of(self, ref: BlobRef) -> float:
+        """Return the norm of a received model. Raises `InvalidPayload` for a non-finite one."""
         slots = self.bodies.get(ref)
-        norm = wire.measure(slots)
+        norm = measure(slots)
         if not self.filters or self._model is None:
             return norm
-        return wire.measure({"model": unpack_tree(self.filters, tree_slot(slots, "model"), self._model)})
+        return measure({"model": unpack_tree(self.filters, tree_slot(slots, "model"), self._model)})
 
 
-class Intake:
+class LetterReceiver:
     """One letter of one peer (`owner`: its name), of `nbytes` bytes. Use it as a context manager.
 
     `admit(digest, letter)` raises to refuse; it is called once, when the head has come. `bodies_max`: how many bodies
@@ -81,16 +87,22 @@ class Intake:
     """
 
     def __init__(
-        self, standard: Standard, owner: str, nbytes: int, admit: Callable[[str, Letter], None], *, bodies_max: int = 1
+        self,
+        expected: ExpectedModel,
+        owner: str,
+        nbytes: int,
+        admit: Callable[[str, Letter], None],
+        *,
+        bodies_max: int = 1,
     ) -> None:
-        self._standard, self._owner, self._nbytes = standard, owner, nbytes
+        self._expected_model, self._owner, self._nbytes = expected, owner, nbytes
         self._admit, self._bodies_max = admit, bodies_max
         self._head = bytearray()
         self._head_bytes = 4
-        self._due: list[tuple[Ref, PeerMessage]] = []
-        self._progress: Progress | None = None
-        self._open: tuple[Incoming, wire.BodyCheck] | None = None
-        self._stored: list[Ref] = []
+        self._due: list[tuple[BlobRef, PeerMessage]] = []
+        self._progress: TransferProgress | None = None
+        self._open: tuple[IncomingBlob | IncomingChunk, PayloadCheck] | None = None
+        self._stored: list[BlobRef] = []
         self.letter: Letter | None = None
 
     def __enter__(self) -> Self:
@@ -104,18 +116,24 @@ class Intake:
             self.release()
 
     def release(self) -> None:
-        """The messages have been acted on: from now on their bodies are kept only if somebody names them."""
-        self._standard.awaited.release(ref.digest for ref in self._stored)
+        """Release the blobs once the messages have been handled; they stay only if something names them."""
+        self._expected_model.holds.release(ref.digest for ref in self._stored)
         self._stored = []
 
     def feed(self, piece: bytes | memoryview) -> None:
-        """Take what has come. Raises `InvalidPayload`, `Refused`, what `admit` raises, `StorageFailed`."""
+        """Process received bytes. Raises `InvalidPayload`, `Refused`, what `admit` raises, `StorageFailed`."""
         view = self.feed_head(piece)
         while view:
-            view = self._to_body(view)
+            view = self._write_body(view)
+
+    @property
+    def is_quick(self) -> bool:
+        """Return whether the bytes of the open blob are only copied, hashed and measured in memory, and few."""
+        incoming = self._open[0] if self._open is not None else None
+        return isinstance(incoming, IncomingChunk) and incoming.ref.nbytes <= QUICK_BYTES_MAX
 
     def feed_head(self, piece: bytes | memoryview) -> memoryview:
-        """Take what belongs to the head; what is left. Raises as `feed` does."""
+        """Process bytes of the head; return the rest. Raises as `feed` does."""
         view = memoryview(piece)
         while view and self.letter is None:
             taken = view[: self._head_bytes - len(self._head)]
@@ -127,15 +145,15 @@ class Intake:
 
     def _open_head(self) -> None:
         if self._head_bytes == 4:
-            self._head_bytes += peer_wire.head_bytes(bytes(self._head))
+            self._head_bytes += peer_codec.head_bytes(bytes(self._head))
             return
-        standard, letter = self._standard, peer_wire.decode(bytes(self._head[4:]))
-        if letter.job != standard.job:
-            raise Refused(f"about job {letter.job}; this is {standard.job}", code="peer.job", hint="check the address")
+        expected, letter = self._expected_model, peer_codec.decode(bytes(self._head[4:]))
+        if letter.job != expected.job:
+            raise Refused(f"about job {letter.job}; this is {expected.job}", code="peer.job", hint="check the address")
         for message in letter.messages:
             if message.node != self._owner:
                 text = f"{self._owner} speaks as {message.node}"
-                raise Refused(text, code="peer.sender", hint="everybody speaks for himself alone")
+                raise Refused(text, code="peer.sender", hint="a peer can send only its own messages")
         if len(letter.bodies) > self._bodies_max:
             raise InvalidPayload(f"{len(letter.bodies)} bodies; at most {self._bodies_max}", code="payload.length")
         whole = len(self._head) + sum(ref.nbytes for ref in letter.bodies)
@@ -143,26 +161,26 @@ class Intake:
             raise InvalidPayload(f"a letter of {whole} bytes in a body of {self._nbytes}", code="payload.length")
         self._admit(hashlib.sha256(self._head).hexdigest(), letter)
         self.letter = letter
-        self._due = [(ref, one) for one in letter.messages if (ref := peer_wire.body_of(one))]
+        self._due = [(ref, one) for one in letter.messages if (ref := peer_codec.body_of(one))]
         self._next_body()
 
     def _expected(self, message: PeerMessage) -> Layout | None:
-        """Pieces of a model have layouts of their own."""
-        return None if isinstance(message, Part) else self._standard.layout
+        """Return the expected layout; None for chunks, which have layouts of their own."""
+        return None if isinstance(message, RingChunk) else self._expected_model.layout
 
     def _next_body(self) -> None:
         if self._due:
             ref, message = self._due[0]
-            check = wire.BodyCheck(ref.nbytes, self._expected(message), nbytes_max=self._standard.body_bytes)
-            self._progress = Progress(self._standard.moved, self._owner, message, leaving=False)
+            check = PayloadCheck(ref.nbytes, self._expected(message), nbytes_max=self._expected_model.body_bytes)
+            self._progress = TransferProgress(self._expected_model.on_transfer, self._owner, message, leaving=False)
             self._progress.add(0)
-            incoming = self._standard.bodies.incoming(self._owner, ref)
-            self._standard.awaited.hold(ref.digest)
+            incoming = self._expected_model.bodies.incoming(self._owner, ref, transient=isinstance(message, RingChunk))
+            self._expected_model.holds.hold(ref.digest)
             self._stored.append(ref)
             self._open = incoming, check
 
-    def _to_body(self, view: memoryview) -> memoryview:
-        """Give the open body its share; what is left."""
+    def _write_body(self, view: memoryview) -> memoryview:
+        """Write bytes to the open blob; return the rest."""
         if self._open is None:
             raise InvalidPayload("more has come than the head announced", code="payload.length")
         incoming, check = self._open
@@ -176,25 +194,25 @@ class Intake:
             self._close_body(incoming)
         return view[len(taken) :]
 
-    def _close_body(self, incoming: Incoming) -> None:
-        """All of a body has come: give it its name, and look at it as a whole."""
+    def _close_body(self, incoming: IncomingBlob | IncomingChunk) -> None:
+        """Store a complete blob under its name and check its norm."""
         self._open = None
         with incoming:
             incoming.finish()
         ref, message = self._due.pop(0)
         try:
-            self._measure(ref, message)
+            self._check_norm(ref, message)
         except InvalidPayload:
-            self._standard.bodies.delete(ref.digest)
+            self._expected_model.bodies.delete(ref.digest)
             raise
         self._next_body()
 
-    def _measure(self, ref: Ref, message: PeerMessage) -> None:
-        """Refuse one that is too long, or not finite."""
-        if isinstance(message, Swapped):
+    def _check_norm(self, ref: BlobRef, message: PeerMessage) -> None:
+        """Refuse a model whose norm is too large or not finite."""
+        if isinstance(message, ExchangeAccept):
             return  # who began an exchange must hear its answer, or asks for it for ever: the machine judges that
-        norm = self._standard.measured(ref)
-        most = NORM_TIMES_MAX * max(self._standard.norm(), 1.0)
+        norm = self._expected_model.norm_of(ref)
+        most = NORM_TIMES_MAX * max(self._expected_model.norm(), 1.0)
         if norm > most:
             raise InvalidPayload(
                 f"a model of norm {norm:.6g}; at most {most:.6g}, {NORM_TIMES_MAX:g} times this peer's own",
@@ -203,7 +221,7 @@ class Intake:
             )
 
     def finish(self) -> tuple[PeerMessage, ...]:
-        """The sender says that this was all. Raises `InvalidPayload` when it was too little."""
+        """Return the messages of a complete letter. Raises `InvalidPayload` for a truncated one."""
         if self.letter is None or self._open is not None:
             raise InvalidPayload("the letter is cut short", code="payload.short")
         return self.letter.messages

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class PeerRow:
+class PeerOverview:
     """One other peer, as the node that was asked sees it. `problem`: empty where there is none."""
 
     name: str
@@ -21,7 +21,7 @@ class PeerRow:
 
 
 @dataclass(frozen=True)
-class Overview:
+class NodeOverview:
     """The status of one node in one job."""
 
     job: str
@@ -30,7 +30,7 @@ class Overview:
     round: int
     rounds: int
     metrics: dict[str, float]
-    peers: tuple[PeerRow, ...]
+    peers: tuple[PeerOverview, ...]
     problems: tuple[str, ...]
 
     @property
@@ -39,7 +39,7 @@ class Overview:
         return sum(row.state in ("alive", "suspect") for row in self.peers)
 
 
-def overview(status: Mapping[str, Any]) -> Overview:
+def overview(status: Mapping[str, Any]) -> NodeOverview:
     """Return the view of a status, as `GET /p2p/JOB/status` answers it."""
     counts, ages = status.get("exchanged", {}), status.get("last_exchange_s", {})
     quarantine = status.get("quarantine", [])
@@ -49,7 +49,7 @@ def overview(status: Mapping[str, Any]) -> Overview:
         if not problem and edge.get("state") not in ("alive", "left"):
             problem = str(edge.get("last_error", ""))
         rows.append(
-            PeerRow(
+            PeerOverview(
                 name,
                 str(edge.get("state", "")),
                 int(edge.get("exchanges", counts.get(name, 0))),
@@ -60,7 +60,7 @@ def overview(status: Mapping[str, Any]) -> Overview:
             )
         )
     refused = [f"{code}: {count} refused" for code, count in sorted(status.get("refused", {}).items())]
-    return Overview(
+    return NodeOverview(
         str(status.get("job", "")),
         str(status.get("node", "")),
         str(status.get("phase", status.get("state", ""))),

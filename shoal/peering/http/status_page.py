@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 
-from shoal_peer.overview import Overview, PeerRow
+from shoal.peering.http.node_overview import NodeOverview, PeerOverview
 
 REFRESH_S = 5
 MEASURED = ("eval/accuracy", "eval/loss", "train/loss")
@@ -37,7 +37,7 @@ HEADERS = {
 }
 
 
-def render(peer_id: str, jobs: Sequence[Overview]) -> str:
+def render(peer_id: str, jobs: Sequence[NodeOverview]) -> str:
     """Return the page of a node that takes part in these jobs."""
     names = ", ".join(sorted({one.node for one in jobs})) or "shoal peer"
     body = "".join(map(_job, jobs)) or "<p>This node takes part in no job at the moment.</p>"
@@ -50,7 +50,7 @@ def render(peer_id: str, jobs: Sequence[Overview]) -> str:
     )
 
 
-def _job(one: Overview) -> str:
+def _job(one: NodeOverview) -> str:
     of = f" of {one.rounds}" if one.rounds else ""
     bar = f'<progress max="{one.rounds}" value="{min(one.round, one.rounds)}"></progress>' if one.rounds else ""
     measured = [
@@ -58,7 +58,7 @@ def _job(one: Overview) -> str:
         for name in ("eval/accuracy", "eval/loss", "train/loss")
         if name in one.metrics
     ]
-    said = [one.phase, f"round {one.round}{of}", f"{one.live} of {len(one.peers)} others here", *measured]
+    facts = [one.phase, f"round {one.round}{of}", f"{one.live} of {len(one.peers)} others here", *measured]
     rows = "".join(map(_row, one.peers))
     head = "".join(
         f"<th{kind}>{name}</th>"
@@ -74,13 +74,13 @@ def _job(one: Overview) -> str:
     )
     problems = "".join(f"<li>{escape(text)}</li>" for text in one.problems)
     return (
-        f"<section><h2>{escape(one.job)}</h2><p>{escape(', '.join(filter(None, said)))}</p>{bar}"
+        f"<section><h2>{escape(one.job)}</h2><p>{escape(', '.join(filter(None, facts)))}</p>{bar}"
         + (f"<ul>{problems}</ul>" if problems else "")
         + f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>"
     )
 
 
-def _row(row: PeerRow) -> str:
+def _row(row: PeerOverview) -> str:
     last = "never" if row.last_exchange_s is None else f"{row.last_exchange_s:.0f} s ago"
     numbers = (str(row.exchanges), last, _size(row.sent), _size(row.received))
     cells = "".join(f'<td class="n">{escape(text)}</td>' for text in numbers)

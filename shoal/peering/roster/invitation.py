@@ -1,13 +1,13 @@
-"""An invitation as one string, to be pasted, and the request by which a newcomer uses it.
+"""An invitation as one string, to be pasted, and a newcomer's request with it.
 
-    shoal-join-<base64url of deflated JSON: addresses of peers, the charter's SHA-256, the signed invitation>
+shoal-join-<base64url of deflated JSON: addresses of peers, the charter's SHA-256, the signed invitation>
 
-The string holds no private key. The charter's digest in it is where the newcomer's trust begins: every paper that it
-gets over the network must belong to that charter. Who has the string can use it, so it must not be shown to everybody.
+The string holds no private key. Its charter digest is the newcomer's root of trust: every document that it gets over
+the network must belong to that charter. Any holder of the string can use it, so keep it confidential.
 
 The newcomer sends to `POST /p2p/JOB/join`, signed with a key that it has made itself:
 
-    {"invitation": "…", "node": "name", "pub": "ed25519:…", "urls": ["http://10.0.0.9:9001"]}
+{"invitation": "…", "node": "name", "pub": "ed25519:…", "urls": ["http://10.0.0.9:9001"]}
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from typing import Any
 
-from shoal import strict_json
 from shoal.core.errors import InvalidPayload, ShoalError, message_of
-from shoal.heads import NAME, is_digest
-from shoal.runtime.address import parse
+from shoal.peering.roster.join_certificate import URL_CHARS, URLS_MAX
+from shoal.runtime.http.coordinator_url import parse
+from shoal.trust.documents import Invitation
 from shoal.trust.keys import PUBLIC
-from shoal.trust.papers import Invitation
-from shoal_peer.entry import URL_CHARS, URLS_MAX
+from shoal.validation import strict_json
+from shoal.validation.message_checks import NAME, is_digest
 
 PREFIX = "shoal-join-"
 TEXT_CHARS_MAX, VALUES_BYTES_MAX = 4096, 16 * 1024
@@ -34,8 +34,8 @@ JOIN_BYTES_MAX = Invitation.BYTES_MAX + 4096
 
 
 @dataclass(frozen=True)
-class Token:
-    """What the string holds. `urls`: peers to ask, in this order; `charter`: the SHA-256 that names it."""
+class InvitationToken:
+    """Content of the string. `urls`: peers to ask, in this order; `charter`: its SHA-256."""
 
     job: str
     urls: tuple[str, ...]
@@ -49,7 +49,7 @@ class Token:
         return PREFIX + urlsafe_b64encode(packed).decode().rstrip("=")
 
 
-def read_token(text: str) -> Token:
+def read_token(text: str) -> InvitationToken:
     """Return what a pasted string holds; the invitation is not verified. Raises `ShoalError`."""
     shown = "".join(text.split())
     hint = "copy the whole string, from shoal-join- to its end"
@@ -63,7 +63,7 @@ def read_token(text: str) -> Token:
         if not inflate.eof:
             raise wrong
         job, urls, charter, invitation = strict_json.loads(data)
-        token = Token(job, _addresses(urls), charter, invitation.encode("ascii"))
+        token = InvitationToken(job, _addresses(urls), charter, invitation.encode("ascii"))
     except (ValueError, TypeError, AttributeError, binascii.Error, zlib.error, RecursionError, ShoalError):
         raise wrong from None
     if not token.urls or not NAME.fullmatch(token.job) or not is_digest(token.charter):
@@ -72,7 +72,7 @@ def read_token(text: str) -> Token:
 
 
 @dataclass(frozen=True)
-class Joining:
+class JoinRequest:
     """The request of a newcomer. `node`: the name that it would like; `urls`: where it is called; none: it calls."""
 
     invitation: bytes
@@ -86,12 +86,14 @@ class Joining:
         return json.dumps({**values, "urls": list(self.urls)}).encode()
 
 
-def read_joining(text: bytes) -> Joining:
+def read_joining(text: bytes) -> JoinRequest:
     """Return the request of a newcomer; nothing in it is verified. Raises `InvalidPayload`."""
     try:
         values: Any = strict_json.loads(text)
         named = {name: values.pop(name) for name in ("invitation", "node", "pub", "urls")}
-        joining = Joining(named["invitation"].encode("ascii"), named["node"], named["pub"], _addresses(named["urls"]))
+        joining = JoinRequest(
+            named["invitation"].encode("ascii"), named["node"], named["pub"], _addresses(named["urls"])
+        )
         fits = not values and NAME.fullmatch(joining.node) and re.fullmatch(PUBLIC, joining.pub)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ShoalError) as error:
         raise _malformed(message_of(error)[:100]) from None

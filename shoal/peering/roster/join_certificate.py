@@ -1,8 +1,8 @@
-"""How a newcomer comes in while the coordinator is gone: it shows its certificate, and says where it can be called.
+"""Join certificates: a new peer shows its certificate and addresses while the coordinator is away.
 
     {"certificate": "…", "urls": ["http://10.0.0.9:9001"]}
 
-goes to `POST /p2p/JOB/enter`, signed as every request of a peer is; the answer is the roster that the other one holds.
+is sent by a signed `POST /p2p/JOB/enter`; the answer is the other peer's roster.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from shoal import strict_json
 from shoal.core.errors import InvalidPayload, ShoalError, message_of
-from shoal.runtime.address import parse
-from shoal.trust.papers import JoinCert
+from shoal.runtime.http.coordinator_url import parse
+from shoal.trust.documents import JoinCert
+from shoal.validation import strict_json
 
 URLS_MAX, URL_CHARS = 4, 200
 ENTRY_BYTES_MAX = JoinCert.BYTES_MAX + 2048
@@ -23,24 +23,24 @@ AGAIN_S = 5.0
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What a newcomer shows. `urls`: where it can be called; none: it calls."""
+class CertificateEntry:
+    """A newcomer's request. `urls`: where it can be called; empty if it only calls."""
 
     certificate: bytes
     urls: tuple[str, ...]
 
     def text(self) -> bytes:
-        """As it travels."""
+        """Return the request body."""
         return json.dumps({"certificate": self.certificate.decode("ascii"), "urls": list(self.urls)}).encode()
 
 
-def read_entry(text: bytes) -> Entry:
-    """What a newcomer has shown; the certificate is not verified. Raises `InvalidPayload`."""
+def read_entry(text: bytes) -> CertificateEntry:
+    """Return a newcomer's request, unverified. Raises `InvalidPayload`."""
     try:
         values: Any = strict_json.loads(text)
         certificate, urls = values.pop("certificate"), values.pop("urls")
         fits = not values and len(urls) <= URLS_MAX and all(len(url) <= URL_CHARS for url in urls)
-        entry = Entry(certificate.encode("ascii"), tuple(parse(url).url for url in urls))
+        entry = CertificateEntry(certificate.encode("ascii"), tuple(parse(url).url for url in urls))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ShoalError) as error:
         raise _wrong(message_of(error)[:100]) from None
     if not fits or not isinstance(urls, list):

@@ -1,6 +1,6 @@
 """The operator's folder of a job without a server, as the one peer that admits newcomers uses it.
 
-    FOLDER/operator.pem  job.toml  charter.json  roster.json     as `shoal peer new` writes them
+    FOLDER/operator.pem  job.toml  charter.json  roster.json     as `shoal peer init` writes them
     FOLDER/admitted.json     the peer ids that each invitation has brought in, by its serial number
     FOLDER/lock              held while the roster is changed, so that two processes never sign two of one version
 
@@ -21,31 +21,40 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import InvalidJob, StorageFailed
-from shoal.core.machine import HUB
-from shoal.heads import NAME
-from shoal.runtime.store import storing, write_file
+from shoal.core.protocol.machine import HUB
+from shoal.peering.roster.invitation import JoinRequest
+from shoal.runtime.durable_files import storing, write_file
 from shoal.trust.codes import refusal
-from shoal.trust.keys import Key, load_key, peer_id_of
-from shoal.trust.papers import PEERS_MAX, Charter, Invitation, Peer, Roster, open_charter, seal, unseal
-from shoal_peer.invitation import Joining
+from shoal.trust.documents import (
+    PEERS_MAX,
+    Charter,
+    Invitation,
+    Roster,
+    RosterEntry,
+    open_charter,
+    sign_document,
+    verify_document,
+)
+from shoal.trust.keys import SigningKey, load_key, peer_id_of
+from shoal.validation.message_checks import NAME
 
 SERIAL_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Admission:
+class RosterAdmission:
     """The folder of an operator, and the key in it. Its methods block."""
 
     folder: Path
     charter: Charter
-    key: Key
+    key: SigningKey
 
     @classmethod
-    def open(cls, folder: Path) -> Admission:
+    def open(cls, folder: Path) -> RosterAdmission:
         """Return the folder of an operator. Raises `InvalidJob`, `StorageFailed`."""
         for name in ("operator.pem", "charter.json", "roster.json", "job.toml"):
             if not (folder / name).is_file():
-                hint = "give the folder that `shoal peer start` or `shoal peer new` has made"
+                hint = "give the folder that `shoal peer start` or `shoal peer init` has made"
                 raise InvalidJob(f"no {name} in {folder}", code="peer.folder", hint=hint)
         with storing(folder):
             charter = open_charter((folder / "charter.json").read_bytes())
@@ -54,13 +63,15 @@ class Admission:
     def invitation(self, uses: int, not_after: int, examples_max: int = 0) -> bytes:
         """Return a new invitation, signed."""
         serial = secrets.token_hex(SERIAL_BYTES)
-        return seal(Invitation(self.charter.job, serial, uses, examples_max, not_after), self.key, self.charter)
+        return sign_document(
+            Invitation(self.charter.job, serial, uses, examples_max, not_after), self.key, self.charter
+        )
 
     def roster(self) -> tuple[Roster, bytes]:
         """Return the newest roster, and the same as it travels."""
         with storing(self.folder):
             sealed = (self.folder / "roster.json").read_bytes()
-        return unseal(sealed, Roster, self.charter), sealed
+        return verify_document(sealed, Roster, self.charter), sealed
 
     def bundle(self, sealed_roster: bytes) -> bytes:
         """Return what a newcomer needs besides its own key: the job, the charter and a roster."""
@@ -69,11 +80,11 @@ class Admission:
             charter = (self.folder / "charter.json").read_text(encoding="ascii")
         return json.dumps({"job": job, "charter": charter, "roster": sealed_roster.decode("ascii")}).encode()
 
-    def admit(self, joining: Joining, wall_s: int) -> bytes:
-        """Put a newcomer into the roster, or move one that is in; return the roster, sealed.
+    def admit(self, joining: JoinRequest, wall_s: int) -> bytes:
+        """Put a newcomer into the roster, or move a member; return the signed roster.
 
-        Who sends the request must have proven its key already. Raises `NotAllowed` (`trust.invitation`,
-        `trust.revoked`, and what an invitation that is not genuine is refused with), `StorageFailed`.
+        The sender must have proven its key already. Raises `NotAllowed` (`trust.invitation`, `trust.revoked`, and the
+        errors of a forged invitation), `StorageFailed`.
         """
         peer_id = peer_id_of(joining.pub)
         with changing(self.folder):
@@ -85,7 +96,7 @@ class Admission:
                 invitation = self._use(joining, peer_id, wall_s)
                 name = _free_name(joining.node, {peer.node for peer in roster.peers})
                 urls = joining.urls
-                held = Peer(name, peer_id, joining.pub, urls, bool(urls), invitation.examples_max)
+                held = RosterEntry(name, peer_id, joining.pub, urls, bool(urls), invitation.examples_max)
             elif held.urls == joining.urls:
                 return sealed
             moved = replace(held, urls=joining.urls, inbound=bool(joining.urls))
@@ -93,13 +104,13 @@ class Admission:
             if len(others) >= PEERS_MAX:
                 raise refusal("trust.invitation", f"the roster names {PEERS_MAX} peers, and can name no more")
             listed = tuple(sorted([*others, moved], key=lambda peer: peer.node))
-            sealed = seal(replace(roster, version=roster.version + 1, peers=listed), self.key, self.charter)
-            write_file(self.folder / "roster.json", sealed, "paper")
+            sealed = sign_document(replace(roster, version=roster.version + 1, peers=listed), self.key, self.charter)
+            write_file(self.folder / "roster.json", sealed, "document")
             return sealed
 
-    def _use(self, joining: Joining, peer_id: str, wall_s: int) -> Invitation:
+    def _use(self, joining: JoinRequest, peer_id: str, wall_s: int) -> Invitation:
         """Verify an invitation, and count this use of it, durably."""
-        invitation = unseal(joining.invitation, Invitation, self.charter)
+        invitation = verify_document(joining.invitation, Invitation, self.charter)
         if wall_s > invitation.not_after:
             raise refusal("trust.invitation", f"the invitation ran out at {invitation.not_after}; it is {wall_s}")
         path = self.folder / "admitted.json"

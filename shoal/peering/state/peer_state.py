@@ -1,14 +1,14 @@
 """The folder of one peer in one job. One process at a time works with it.
 
-job.toml  charter.json  roster.json  key.pem      what `shoal peer new` has made: given to the node once
-boot                   the number of its last start: beside the key, whose requests it numbers; see `next_boot`
+job.toml  charter.json  roster.json  key.pem      made by `shoal peer init`, given to the node once
+boot                   the number of its last start, beside the key whose requests it numbers; see `next_boot`
 state/lock             held by that process
-state/standing.json    what the peer must not forget; replaced as a whole, before anything is told
+state/machine.json     the machine's state; replaced as a whole before a message is sent
 state/bodies/          models, by the SHA-256 of their bytes
-state/made/            what the training process has made, until it is taken over
-state/training/  state/judging/    bodies on their way to training processes, and from them
-state/gate.json        what was taken of each sender's requests
-state/bytes.json       see `ledger`
+state/made/            results of the training process, until the peer adopts them
+state/training/  state/judging/    blobs on their way to and from training processes
+state/windows.json     request numbers of each sender
+state/bytes.json       see `byte_counts`
 state/address          where the process answers, for commands on the same machine
 """
 
@@ -18,70 +18,71 @@ import fcntl
 import hashlib
 import json
 import os
-import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from shoal.core.errors import InvalidJob, Refused, StorageFailed
-from shoal.core.machine import Result
-from shoal.core.message import Ref
-from shoal.core.tree import FLOATS, Tree, to_float
+from shoal.core.errors import InvalidJob, Refused
+from shoal.core.model.tree import FLOATS, Tree, to_float
+from shoal.core.protocol.machine import TaskResult
+from shoal.core.protocol.message import BlobRef
+from shoal.jobs.spec import JobSpec, load_job
+from shoal.peering.state.blob_holds import BlobHolds
+from shoal.peering.state.peer_blobs import PeerBlobs
 from shoal.plugins import algorithms
-from shoal.runtime.store import CrashPoint, FileBodies, make_folder, no_crash, storing, write_file
-from shoal.spec import JobSpec, load_job
-from shoal.trust.gatekeeper import Gatekeeper
-from shoal.trust.keys import Key, load_or_make, next_boot
-from shoal.trust.papers import Charter, Peer, Roster, open_charter, unseal
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import CrashPoint, make_folder, no_crash, read_json, storing, write_file
+from shoal.trust.documents import Charter, Roster, RosterEntry, open_charter, verify_document
+from shoal.trust.keys import SigningKey, load_or_create, next_boot
+from shoal.trust.request_verifier import RequestVerifier
 
-PAPERS = ("job.toml", "charter.json", "roster.json", "key.pem")
+DOCUMENT_FILES = ("job.toml", "charter.json", "roster.json", "key.pem")
 
 
 @dataclass(frozen=True)
-class Papers:
-    """What a peer is given: the job, whose word counts in it, who takes part, and who it is itself."""
+class PeerDocuments:
+    """The documents of a peer: job, charter, roster, its key and its own roster entry."""
 
     spec: JobSpec
     charter: Charter
     roster: Roster
     sealed_roster: bytes
-    key: Key
-    me: Peer
+    key: SigningKey
+    me: RosterEntry
     certificate: bytes = b""
     """Shown to peers that do not know this one."""
 
     @property
     def roster_names(self) -> frozenset[str]:
-        """Who is in by the roster."""
+        """Return the names in the roster."""
         return frozenset(peer.node for peer in self.roster.peers)
 
     @property
-    def others(self) -> list[Peer]:
-        """The roster without this peer."""
+    def others(self) -> list[RosterEntry]:
+        """Return the roster without this peer."""
         return [peer for peer in self.roster.peers if peer.node != self.me.node]
 
 
-def read_papers(folder: Path, roster: Path | None = None) -> Papers:
-    """The papers in a folder; `roster`: another one, which counts where it is newer than that in there.
+def read_documents(folder: Path, roster: Path | None = None) -> PeerDocuments:
+    """Return the documents in a folder. `roster`: another roster file, used if it is newer.
 
-    Raises `InvalidJob` for what is missing, and what the papers themselves raise.
+    Raises `InvalidJob` for what is missing, and the errors of the documents themselves.
     """
-    for name in PAPERS:
+    for name in DOCUMENT_FILES:
         if not (folder / name).is_file():
-            hint = "shoal peer new JOB.toml makes such folders, one for each peer"
+            hint = "shoal peer init JOB.toml makes such folders, one for each peer"
             raise InvalidJob(f"no {name} in {folder}", code="peer.folder", hint=hint)
     with storing(folder):
         charter = open_charter((folder / "charter.json").read_bytes())
         texts = [path.read_bytes() for path in (roster, folder / "roster.json") if path is not None]
-    sealed = max(texts, key=lambda text: unseal(text, Roster, charter).version)
-    found = unseal(sealed, Roster, charter)
-    key = load_or_make(folder / "key.pem")
+    sealed = max(texts, key=lambda text: verify_document(text, Roster, charter).version)
+    found = verify_document(sealed, Roster, charter)
+    key = load_or_create(folder / "key.pem")
     me = next((peer for peer in found.peers if peer.peer_id == key.peer_id), None)
     if me is None:
         hint = "has the operator removed this node, or was the key replaced?"
@@ -90,20 +91,20 @@ def read_papers(folder: Path, roster: Path | None = None) -> Papers:
     if spec.name != charter.job or config_sha(folder / "job.toml") != charter.config_sha:
         hint = "all peers run the very same file: take it from the operator again"
         raise InvalidJob(f"{folder / 'job.toml'} is not the job of the charter", code="peer.config", hint=hint)
-    return Papers(spec, charter, found, sealed, key, me)
+    return PeerDocuments(spec, charter, found, sealed, key, me)
 
 
 def check_job(spec: JobSpec) -> None:
     """Raise `InvalidJob` for a job that peers cannot run by themselves."""
     algorithm = spec.build_algorithm()
-    if algorithm.based:
+    if algorithm.continual:
         raise InvalidJob(
             f"{algorithm.name} goes on until a server asks for its report; there is none",
             code="job.fit",
             hint="use fedavg: gossip averages by itself",
         )
-    if not algorithm.gossips:
-        able = [name for name, kind in algorithms().items() if kind.gossips and not kind.based]
+    if not algorithm.supports_gossip:
+        able = [name for name, kind in algorithms().items() if kind.supports_gossip and not kind.continual]
         raise InvalidJob(
             f"{algorithm.name} keeps more than the model at a server; there is none",
             code="job.fit",
@@ -113,7 +114,7 @@ def check_job(spec: JobSpec) -> None:
     for one in spec.build_filters():
         if one not in used:
             mixing = spec.gossip.build_mixing()
-            why = "" if mixing.filtered else f" under {mixing.name}: what it loses would move the mean"
+            why = "" if mixing.supports_filters else f" under {mixing.name}: what it loses would move the mean"
             raise InvalidJob(
                 f"peers cannot show their models through the filter {one.name}{why}",
                 code="job.fit",
@@ -122,48 +123,23 @@ def check_job(spec: JobSpec) -> None:
 
 
 def config_sha(path: Path) -> str:
-    """What names a job file."""
+    """Return the SHA-256 of a job file."""
     with storing(path):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-class Awaited:
-    """Bodies that have come, or were put, and that no machine names yet: they must not be swept away. Any thread."""
+class PeerState:
+    """State of a peer's process on disk. A context manager; see above.
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def hold(self, digest: str) -> None:
-        """Await this body. Counted: the same may come twice at once."""
-        with self._lock:
-            self._counts[digest] += 1
-
-    def release(self, digests: Iterable[str]) -> None:
-        """These have been acted on."""
-        with self._lock:
-            self._counts.subtract(digests)
-            self._counts = +self._counts
-
-    @contextmanager
-    def still(self) -> Iterator[set[str]]:
-        """Who is awaited; nobody more until the context ends."""
-        with self._lock:
-            yield set(self._counts)
-
-
-class Desk:
-    """What a peer's process works with, and what it leaves to the next one. A context manager; see above.
-
-    With `books`, what this peer has learned is summed up beside its model, as weightless displacements in double
-    precision: so that anybody can check that nothing was lost or counted twice. That costs two models of disk.
+    With `audit`, the sum of this peer's updates is stored beside its model in double precision, so that a test can
+    check that nothing was lost or counted twice. That costs two models of disk.
     """
 
-    def __init__(self, folder: Path, *, books: bool = False, at: CrashPoint = no_crash) -> None:
-        self.folder, self._books, self._at = folder / "state", books, at
-        self.awaited = Awaited()
+    def __init__(self, folder: Path, *, audit: bool = False, at: CrashPoint = no_crash) -> None:
+        self.folder, self._audit, self._at = folder / "state", audit, at
+        self.holds = BlobHolds()
         self._lock = -1
-        self._learned: Ref | None = None
+        self._learned: BlobRef | None = None
         self._total: Tree | None = None
 
     def __enter__(self) -> Self:
@@ -176,101 +152,83 @@ class Desk:
                 os.close(self._lock)
                 text, hint = f"another process works with {self.folder}", "end it; each peer has a folder of its own"
                 raise Refused(text, code="state.locked", hint=hint) from None
-        self.bodies = FileBodies(self.folder / "bodies", self._at)
-        self.made = FileBodies(self.folder / "made")
+        self.bodies = PeerBlobs(self.folder / "bodies", self._at)
+        self.results = FileBlobs(self.folder / "made")
         self.bodies.sweep()
-        self.bodies.drop_partials(0.0)
-        self.made.sweep()
-        self.made.keep_only(())
+        self.bodies.partials.drop(0.0)
+        self.results.sweep()
+        self.results.keep_only(())
         self.boot = next_boot(self.folder.parent / "boot")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         os.close(self._lock)
 
-    # What the machine must not forget
+    # The machine
 
     def load(self) -> dict[str, Any] | None:
-        """What an earlier process has kept; None if none has. Raises `StorageFailed` when it is damaged."""
-        path = self.folder / "standing.json"
-        with storing(path):
-            if not path.exists():
-                return None
-            text = path.read_bytes()
-        try:
-            found = json.loads(text)
-            state: dict[str, Any] = found["gossip"]
-            self._learned = Ref(*found["learned"]) if found["learned"] else None
-            ref = Ref(*state["slots"])
-        except (ValueError, KeyError, TypeError) as error:
-            hint = "remove the folder `state`: this peer then begins anew, and what only it had learned is lost"
-            raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint=hint) from None
+        """Return the machine's saved state; None without one. Raises `StorageFailed` for a damaged one."""
+        hint = "remove the folder `state`: this peer then starts again, and its own unshared training is lost"
+        found = read_json(self.folder / "machine.json", _saved_machine, hint)
+        if found is None:
+            return None
+        state, ref, self._learned = found
         self.bodies.open(ref)
         return state
 
-    def keep(self, state: dict[str, Any]) -> None:
-        """Replace what is kept, durably."""
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the machine's saved state durably."""
         ref = self._learned
         values = {"gossip": state, "learned": [ref.digest, ref.nbytes] if ref is not None else None}
-        write_file(self.folder / "standing.json", json.dumps(values).encode(), "standing", self._at)
+        write_file(self.folder / "machine.json", json.dumps(values).encode(), "machine", self._at)
 
-    def adopt(self, result: Result) -> None:
-        """Take over what the training process has made."""
+    def adopt_result(self, result: TaskResult) -> None:
+        """Move the blobs of a training result to this peer's blobs."""
         for ref in (result.body, result.memory):
-            if ref is not None and self.made.has(ref.digest):
-                self.bodies.adopt(self.made.path(ref.digest), ref)
+            if ref is not None and self.results.has(ref.digest):
+                self.bodies.adopt(self.results.path(ref.digest), ref)
 
-    def sweep(self, names: Iterable[Ref]) -> None:
-        """Remove the bodies that nobody names any more."""
+    def sweep(self, names: Iterable[BlobRef]) -> None:
+        """Remove blobs that nothing names."""
         named = {ref.digest for ref in names} | ({self._learned.digest} if self._learned else set())
-        with self.awaited.still() as awaited:
-            self.bodies.keep_only(named | awaited)
+        self.holds.sweep(self.bodies, named)
 
-    # The books
+    # The audit
 
-    def book(self, before: Tree, after: Tree) -> None:
-        """This is what a round has taught; kept with the next standing."""
-        if self._books and after is not before:
-            total = self.learned()
+    def record_update(self, before: Tree, after: Tree) -> None:
+        """Add the change by a local round to the learned total; saved with the next state."""
+        if self._audit and after is not before:
+            total = self.learned_total()
             moved = doubles(after, before)
             self._total = moved if total is None else doubles(total, moved, sign=1.0)
             self._learned = self.bodies.put({"learned": self._total})
 
-    def learned(self) -> Tree | None:
-        """The sum of what this peer has learned, as far as it is kept."""
+    def learned_total(self) -> Tree | None:
+        """Return the sum of this peer's updates, if it is recorded."""
         if self._total is None and self._learned is not None:
             found = self.bodies.get(self._learned)["learned"]
             assert isinstance(found, Tree)
             self._total = found
         return self._total
 
-    # Who was heard
 
-    def gatekeeper(self, papers: Papers) -> Gatekeeper:
-        """The door, with what earlier processes knew, and the roster of the papers."""
-        return gatekeeper(self.folder / "gate.json", papers)
+def load_verifier(path: Path, documents: PeerDocuments) -> RequestVerifier:
+    """Load the request verifier with its saved windows and the roster of the documents."""
+    charter, peer_id = documents.charter, documents.key.peer_id
+    saved = read_json(path, partial(RequestVerifier.restore, charter, peer_id))
+    verifier = saved if saved is not None else RequestVerifier(charter, peer_id)
+    verifier.update_roster(documents.sealed_roster)
+    return verifier
 
-    def keep_gate(self, snapshot: dict[str, Any]) -> None:
-        """Remember what was taken of each sender."""
-        write_file(self.folder / "gate.json", json.dumps(snapshot).encode(), "gate", self._at)
 
-
-def gatekeeper(path: Path, papers: Papers) -> Gatekeeper:
-    """The door: with what that file has kept, and the papers' roster."""
-    with storing(path):
-        text = path.read_bytes() if path.exists() else b""
-    gate = Gatekeeper(papers.charter, papers.key.peer_id)
-    if text:
-        try:
-            gate = Gatekeeper.restore(papers.charter, papers.key.peer_id, json.loads(text))
-        except ValueError as error:
-            raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint="remove it") from None
-    gate.take_roster(papers.sealed_roster)
-    return gate
+def _saved_machine(values: Any) -> tuple[dict[str, Any], BlobRef, BlobRef | None]:
+    """Return the machine's state, the blob that it names, and the blob of the learned total."""
+    state = values["gossip"]
+    return state, BlobRef(*state["slots"]), BlobRef(*values["learned"]) if values["learned"] else None
 
 
 def doubles(one: Tree, other: Tree, *, sign: float = -1.0) -> Tree:
-    """`one + sign * other`, of their floating-point tensors, in double precision."""
+    """Return `one + sign * other` of floating-point tensors, in double precision."""
     parts = {}
     for leaf in one.layout.leaves:
         if leaf.dtype in FLOATS:

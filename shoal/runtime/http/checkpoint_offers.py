@@ -1,8 +1,8 @@
-"""What a node offers, over the network, to whoever holds the key of its coordinator.
+"""Checkpoints that a node offers over the network to the holder of its coordinator's key.
 
     GET /p2p                              anybody: {"peer_id": …, "jobs": […]}
     GET /p2p/JOB/charter                  anybody
-    GET /p2p/JOB/checkpoint               signed with the coordinator's key: an offer (`shoal.checkpoint`)
+    GET /p2p/JOB/checkpoint               signed with the coordinator's key: an offer (`shoal.recovery.checkpoint`)
     GET /p2p/JOB/checkpoint/SHA256        signed likewise: the model of one of its manifests
 
 A request is signed as peers sign theirs (`shoal.trust.envelope`), by the peer that the coordinator's key is; so it is
@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from shoal.checkpoint import OFFER_BYTES_MAX, Offer, offer_of
 from shoal.core.errors import Refused, ShoalError
-from shoal.runtime.http import Answer, Link
+from shoal.recovery.checkpoint import OFFER_BYTES_MAX, CheckpointOffer, offer_of
+from shoal.runtime.http.client import Link, Response
+from shoal.trust.documents import charter_of
 from shoal.trust.envelope import Signer, sha256
-from shoal.trust.keys import Key
-from shoal.trust.papers import charter_of
+from shoal.trust.keys import SigningKey
 
 JOBS_MAX = 256
 
@@ -30,21 +30,21 @@ JOBS_MAX = 256
 class NodeOffers:
     """One node, as a holder of the key asks it. `url`: where other nodes call it."""
 
-    def __init__(self, link: Link, key: Key) -> None:
+    def __init__(self, link: Link, key: SigningKey) -> None:
         self._link, self._key, self._boot = link, key, time.time_ns() // 1000
         self._signers: dict[str, Signer] = {}
         self._peer_id = ""
 
-    def offers(self) -> list[Offer | tuple[str, ShoalError]]:
-        """What it has kept of each of its jobs; (job, error) where it gives nothing. Raises what `Link` raises."""
+    def offers(self) -> list[CheckpointOffer | tuple[str, ShoalError]]:
+        """Return a node's offers for each of its jobs; (job, error) if one is refused. Raises the errors of `Link`."""
         about: Any = self._link.json("GET", "/p2p", own=True)
         try:
             self._peer_id, jobs = str(about["peer_id"]), [str(job) for job in about["jobs"]][:JOBS_MAX]
         except (KeyError, TypeError):
-            raise self._link.foreign() from None
+            raise self._link.foreign_answer() from None
         return [self._offer(job) for job in jobs]
 
-    def _offer(self, job: str) -> Offer | tuple[str, ShoalError]:
+    def _offer(self, job: str) -> CheckpointOffer | tuple[str, ShoalError]:
         try:
             charter = charter_of(self._link.json("GET", f"/p2p/{quote(job)}/charter", own=True))
             if self._key.pub != charter.coordinator_pub:
@@ -57,12 +57,12 @@ class NodeOffers:
 
     @contextmanager
     def model(self, job: str, digest: str) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """(length, pieces) of a model; whose bytes they are is still to be seen."""
+        """Return (length, pieces) of a model, unverified."""
         with self._asked(job, f"/p2p/{quote(job)}/checkpoint/{digest}") as answer:
             yield int(answer.headers.get("content-length", "0")), answer.pieces()
 
     @contextmanager
-    def _asked(self, job: str, path: str) -> Iterator[Answer]:
+    def _asked(self, job: str, path: str) -> Iterator[Response]:
         request = self._signers[job].request(self._peer_id, "GET", path, "", sha256(b""))
         with self._link.exchange("GET", path, headers=request.headers(), own=True) as answer:
             yield answer

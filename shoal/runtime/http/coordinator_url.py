@@ -16,9 +16,9 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from shoal.configuration import correction
 from shoal.core.errors import NotAllowed, ShoalError, Unreachable
-from shoal.settings import correction
-from shoal.strict_json import flaw
+from shoal.validation.strict_json import text_flaw
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -34,20 +34,20 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The whole, in one form for all ways to write it."""
+        """Return the address in its canonical form."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}{self.path}"
 
     @property
     def slug(self) -> str:
-        """A name for files about this coordinator."""
+        """Return a file name for this coordinator."""
         return re.sub(r"[^a-z0-9.-]+", "_", f"{self.host}_{self.port}{self.path}".lower()).strip("_")
 
 
 def parse(url: str) -> Address:
-    """The address that a person wrote. Raises `ShoalError` (`usage.address`) that says what is wrong with it."""
-    if why := flaw(url):
+    """Parse an address. Raises `ShoalError` (`usage.address`) that explains the expected form."""
+    if why := text_flaw(url):
         raise _wrong(url, f"it is {why}")
     try:
         parts = urlsplit(url)
@@ -66,7 +66,7 @@ def _wrong(shown: str, why: str) -> ShoalError:
 
 
 def is_loopback(address: Address) -> bool:
-    """Whether the address is this machine, by the way it is written."""
+    """Return whether the address names this machine, judged by its text."""
     if address.host == "localhost":
         return True
     try:
@@ -76,9 +76,10 @@ def is_loopback(address: Address) -> bool:
 
 
 def check(address: Address, *, insecure: bool) -> str:
-    """A warning to show, or nothing. Raises `NotAllowed` (`http.insecure`) for plain http to a public address.
+    """Return a warning to show, or an empty text. Raises `NotAllowed` (`http.insecure`) for plain http to a public
+    address.
 
-    Raises `Unreachable` when the host's name is not known; looking that up is all that this does on the network.
+    Raises `Unreachable` when the host's name cannot be resolved; that is the only network access.
     """
     if address.scheme == "https" or is_loopback(address):
         return ""
@@ -95,7 +96,7 @@ def check(address: Address, *, insecure: bool) -> str:
 
 
 def lookup(address: Address) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The host's addresses. Raises `Unreachable` when its name is not known."""
+    """Return the host's addresses. Raises `Unreachable` for an unknown name."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:

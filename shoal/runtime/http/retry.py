@@ -27,28 +27,28 @@ LASTING = {"tls.untrusted", "tls.refused", "tls.failed", "network.closed"}
 
 @dataclass(frozen=True)
 class Backoff:
-    """Pauses between tries: at most `first_s` before the second, doubling up to `most_s`; `give_up_s` 0: no end."""
+    """Times between tries: at most `first_s` before the second, doubling up to `most_s`; `give_up_s` 0: no end."""
 
     first_s: float = 0.5
     most_s: float = 30.0
     give_up_s: float = 0.0
 
     def pause_s(self, tried: int, error: Exception) -> float:
-        """Seconds to wait after so many tries, the last of which ended so."""
+        """Return the seconds to wait after that many tries and that error."""
         asked = min(getattr(error, "retry_after_s", None) or 0.0, RETRY_AFTER_S_MAX)
         bound = min(self.most_s, self.first_s * 2.0 ** min(tried - 1, 60))
         return asked + random.uniform(0.0, bound)
 
 
 def passes(error: Exception) -> bool:
-    """Whether trying again may help. An error that carries `retry_after_s` was sent by somebody who says so."""
+    """Return whether a retry may help."""
     if getattr(error, "retry_after_s", None) is not None:
         return True
     return isinstance(error, Unreachable) and error.code not in LASTING
 
 
 def hook(backoff: Backoff) -> Callable[[Exception], bool | float]:
-    """stamina's hook: False to give up, or seconds to wait."""
+    """Return stamina's hook: False to give up, or seconds to wait."""
     tried = 0
 
     def after(error: Exception) -> bool | float:
@@ -59,7 +59,7 @@ def hook(backoff: Backoff) -> Callable[[Exception], bool | float]:
     return after
 
 
-async def patiently(backoff: Backoff, call: Callable[[], T]) -> T:
+async def call_with_retries(backoff: Backoff, call: Callable[[], T]) -> T:
     """Make a blocking call in a thread until it succeeds, or fails for good.
 
     stamina's loop begins with the first failure: most calls succeed at once, and it costs more than they do.
@@ -77,6 +77,6 @@ async def patiently(backoff: Backoff, call: Callable[[], T]) -> T:
     raise AssertionError("stamina raises the last error or lets a try succeed")
 
 
-def tries(backoff: Backoff) -> Iterator[stamina.Attempt]:
-    """The same for code that blocks: `for attempt in tries(backoff): with attempt: …`."""
+def attempts(backoff: Backoff) -> Iterator[stamina.Attempt]:
+    """Yield attempts for blocking code: `for attempt in attempts(backoff): with attempt: …`."""
     yield from stamina.retry_context(on=hook(backoff), attempts=None, timeout=backoff.give_up_s or None)

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from shoal import strict_json
 from shoal.core.errors import InvalidPayload, Unreachable
-from shoal.runtime.backoff import Backoff, tries
-from shoal.runtime.http import Answer, Link
+from shoal.runtime.http.client import Link, Response
+from shoal.runtime.http.retry import Backoff, attempts
+from shoal.validation import strict_json
 
 SILENCE_S = 45.0
 """Seconds without a byte after which a stream is taken for dead; a coordinator says something every 15 s."""
@@ -34,39 +34,39 @@ class ServerEvent:
 def events(
     link: Link, path: str, *, params: Mapping[str, str] | None = None, last_id: str = "", backoff: Backoff | None = None
 ) -> Iterator[ServerEvent]:
-    """Events for as long as they are asked for. After a break it connects again, from the last id on.
+    """Yield events, and reconnect after a broken connection.
 
     Raises what `Link` raises when a connection is refused for good, or is not had within the back-off's `give_up_s`.
     """
-    pauses, newest, fruitless = backoff or Backoff(), last_id, 0
+    pauses, newest, failures = backoff or Backoff(), last_id, 0
     while True:
         stack = ExitStack()
         answer = _connected(stack, link, path, params, newest, pauses)
-        fruitless += 1
+        failures += 1
         try:
             with stack:
                 for found in parse(answer.pieces()):
-                    newest, fruitless = found.id or newest, 0
+                    newest, failures = found.id or newest, 0
                     yield found
             error = Unreachable("the stream has ended")
         except Unreachable as broken:
             error = broken
-        time.sleep(pauses.pause_s(fruitless + 1, error))
+        time.sleep(pauses.pause_s(failures + 1, error))
 
 
 def _connected(
     stack: ExitStack, link: Link, path: str, params: Mapping[str, str] | None, last_id: str, backoff: Backoff
-) -> Answer:
-    """A stream that has begun; it is tried for until it is had."""
+) -> Response:
+    """Open a stream; retry until it is open."""
     headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
-    for attempt in tries(backoff):
+    for attempt in attempts(backoff):
         with attempt:
             return stack.enter_context(link.exchange("GET", path, params=params, headers=headers, read_s=SILENCE_S))
     raise AssertionError("stamina raises the last error or lets a try succeed")
 
 
 def parse(pieces: Iterable[bytes]) -> Iterator[ServerEvent]:
-    """The events in a stream's bytes. Raises `InvalidPayload` for a line without end, or data that are no JSON."""
+    """Yield the events in a stream's bytes. Raises `InvalidPayload` for an endless line."""
     name, id_, data = "message", "", list[str]()
     for line in _lines(pieces):
         field, _, value = line.partition(":")

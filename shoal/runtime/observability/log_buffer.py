@@ -1,7 +1,7 @@
-"""What a process logs, kept for a moment so that it can be shown elsewhere: bounded, and what does not fit is counted.
+"""Bounded buffer of a process's log lines for other readers; dropped lines are counted.
 
-Credentials are hidden before anything is kept. A line's age is measured on this process's own clock; whoever takes it
-adds no clock of his to it.
+Credentials are removed before a line is stored. A line's age is measured by this process's clock, so that readers need
+no synchronised clock.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.runtime.logs import redact, redacted
-from shoal.strict_json import mended
+from shoal.runtime.observability.logs import redact, redacted
+from shoal.validation.strict_json import sanitize
 
 LINES_MAX = 5000
 TEXT_CHARACTERS_MAX = 4000
@@ -27,7 +27,7 @@ _PLACED = ("at", "level", "event", "role", "node", "job", "round", "exception")
 
 
 @dataclass(frozen=True)
-class Line:
+class LogRecord:
     """One line. `number` counts from the start of the process; `born` is on `time.monotonic`."""
 
     number: int
@@ -40,17 +40,17 @@ class Line:
 
     @property
     def nbytes(self) -> int:
-        """About as many bytes as it takes as JSON."""
+        """Return the approximate length as JSON."""
         return len(json.dumps(self.text)) + len(json.dumps(self.fields)) + 100
 
 
-class Lines(logging.Handler):
+class LogBuffer(logging.Handler):
     """The newest lines of this process. `without`: names of loggers that are not kept."""
 
     def __init__(self, level: int, *, without: tuple[str, ...] = (), lines_max: int = LINES_MAX) -> None:
         super().__init__(level)
         self._without, self._most = without, lines_max
-        self._kept: deque[Line] = deque()
+        self._kept: deque[LogRecord] = deque()
         self._guard = threading.Lock()
         self._count = self._dropped = 0
 
@@ -68,12 +68,12 @@ class Lines(logging.Handler):
             if len(self._kept) >= self._most:
                 self._kept.popleft()
                 self._dropped += 1
-            self._kept.append(Line(self._count, time.monotonic(), record.levelno, **values))
+            self._kept.append(LogRecord(self._count, time.monotonic(), record.levelno, **values))
 
-    def take(self, most: int, bytes_max: int = sys.maxsize) -> tuple[list[Line], int]:
-        """The oldest lines that are kept, and how many were dropped before them since this was last asked."""
+    def take(self, most: int, bytes_max: int = sys.maxsize) -> tuple[list[LogRecord], int]:
+        """Remove and return the oldest lines, and the number of lines dropped before them."""
         with self._guard:
-            taken: list[Line] = []
+            taken: list[LogRecord] = []
             while self._kept and len(taken) < most and bytes_max > 0:
                 taken.append(self._kept.popleft())
                 bytes_max -= taken[-1].nbytes
@@ -81,7 +81,7 @@ class Lines(logging.Handler):
         return taken, dropped
 
     def lose(self, count: int) -> None:
-        """So many that were taken could not be delivered."""
+        """Count lines that could not be delivered."""
         with self._guard:
             self._dropped += count
 
@@ -90,27 +90,27 @@ class Lines(logging.Handler):
 
 
 def _values(record: logging.LogRecord) -> dict[str, Any]:
-    """What stands in a record, of structlog's or of another library's."""
+    """Return the values of a record, from structlog or another library."""
     if isinstance(record.msg, Mapping):
-        said = dict(record.msg)
+        fields = dict(record.msg)
     else:
-        said = dict(redacted(None, "", {"event": record.getMessage(), "logger": record.name}))
+        fields = dict(redacted(None, "", {"event": record.getMessage(), "logger": record.name}))
         if record.exc_info:
-            said["exception"] = redact(logging.Formatter().formatException(record.exc_info))
-    text = "\n".join(str(said[name]) for name in ("event", "exception") if said.get(name))
-    rest = {str(k): v for k, v in said.items() if k not in _PLACED and not str(k).startswith("_")}
-    number = said.get("round")
+            fields["exception"] = redact(logging.Formatter().formatException(record.exc_info))
+    text = "\n".join(str(fields[name]) for name in ("event", "exception") if fields.get(name))
+    rest = {str(k): v for k, v in fields.items() if k not in _PLACED and not str(k).startswith("_")}
+    number = fields.get("round")
     found = {
         "text": text[:TEXT_CHARACTERS_MAX],
-        "job": str(said.get("job") or ""),
+        "job": str(fields.get("job") or ""),
         "round": number if isinstance(number, int) else None,
         "fields": _small(rest),
     }
-    return {name: mended(value) for name, value in found.items()}  # a name of a file may be in another encoding
+    return {name: sanitize(value) for name, value in found.items()}  # a name of a file may be in another encoding
 
 
 def _small(fields: dict[str, Any]) -> dict[str, Any]:
-    """As JSON can carry them; only as many as fit."""
+    """Return the values that JSON can hold, as many as fit."""
     kept: dict[str, Any] = {}
     room = FIELDS_BYTES_MAX
     for name, value in fields.items():

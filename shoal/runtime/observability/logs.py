@@ -1,10 +1,9 @@
-"""The log of every role: sentences for people on a terminal, JSON Lines elsewhere, on standard error.
+"""Logging of all processes to stderr: text on a terminal, JSON Lines elsewhere.
 
     {"at": "2026-01-02T03:04:05.678Z", "level": "info", "event": "training", "role": "edge", "node": "a", "job": "x"}
 
-`role`, `node`, `job` and `round` are bound where they are known and stand on every line from there on. Credentials do
-not get out: whatever looks like one, or is called like one, is replaced before anything is written. What other
-libraries say through `logging` comes out in the same form.
+`role`, `node`, `job` and `round` are bound once they are known. Values that look like credentials, or have such names,
+are replaced before a line is written. Lines of other libraries through `logging` have the same form.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _UNSEEN = re.compile(
 """Colours, controls but tab and new line, and what Unicode has for layout alone."""
 _SECRET_NAMES = {"token", "credential", "authorization", "cookie", "password", "secret"}
 _DEPTH_MAX = 6
-_QUIET = ("httpx", "httpcore", "asyncio", "urllib3", "alembic.runtime.migration")
+_QUIET = ("asyncio", "urllib3", "alembic.runtime.migration")
 
 
 def configure(
@@ -46,7 +45,7 @@ def configure(
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console, key="at"),
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
-        tries_in_words,
+        describe_tries,
         redacted,
     ]
     structlog.configure(
@@ -77,15 +76,14 @@ def _renderer(console: bool, out: TextIO) -> Any:
 
 
 def redact(text: str) -> str:
-    """The text without anything that looks like a credential, and without characters that nobody sees: one of those in
-    the middle of a credential would hide it from us, and from no reader."""
+    """Return the text without credentials and control characters."""
     if not text.isprintable():
         text = _UNSEEN.sub("", text)
     return _SECRET.sub(lambda found: f"sh{found[1]}_{HIDDEN}" if found[1] else f"Bearer {HIDDEN}", text)
 
 
 def redacted(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """structlog's processor: hide credentials, by what they are called and by how they look, however deep."""
+    """Hide credentials, by name and by form (a structlog processor)."""
     return {name: _hidden(name, value, 0) for name, value in entry.items()}
 
 
@@ -101,8 +99,8 @@ def _hidden(name: str, value: Any, depth: int) -> Any:
     return redact(str(value))
 
 
-def tries_in_words(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """structlog's processor: what stamina says of a try that failed, for people."""
+def describe_tries(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Describe stamina's failed tries (a structlog processor)."""
     if entry.get("event") != "stamina.retry_scheduled":
         return entry
     kept = {name: value for name, value in entry.items() if name not in _STAMINA}
@@ -112,7 +110,7 @@ def tries_in_words(_logger: Any, _method: str, entry: MutableMapping[str, Any]) 
 
 
 def in_order(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """structlog's processor: when, how bad, what, who and where first; then the rest as it came."""
+    """Order the fields: time, level, event, logger, then the rest (a structlog processor)."""
     return {name: entry[name] for name in (*_FIRST, *entry) if name in entry}
 
 

@@ -1,4 +1,4 @@
-"""Where an error came from, for people elsewhere: the frames of whoever's code it was, and nothing secret."""
+"""Tracebacks of user code for other machines, without secrets."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import traceback
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
-from shoal.heads import TRACEBACK_MAX
-from shoal.runtime.logs import redact
+from shoal.runtime.observability.logs import redact
+from shoal.validation.message_checks import TRACEBACK_MAX
 
 _CUT = "\n    […]\n"
 
 
 def whence(error: BaseException) -> str:
-    """The traceback of the error, or of what caused it; empty for errors of our own, whose message says everything.
+    """Return the traceback of the error or of its cause; empty for `ShoalError`s, whose message is sufficient.
 
-    An error that came from another process may carry its own as `traceback_text`.
+    An error from another process may carry its own as `traceback_text`.
     """
     brought = getattr(error, "traceback_text", "")
     if brought:
-        return _tame(str(brought))
-    culprit = (error.__cause__ or error) if isinstance(error, ShoalError) else error
-    return "" if isinstance(culprit, ShoalError) else _tame("".join(traceback.format_exception(culprit)))
+        return _sanitized(str(brought))
+    cause = (error.__cause__ or error) if isinstance(error, ShoalError) else error
+    return "" if isinstance(cause, ShoalError) else _sanitized("".join(traceback.format_exception(cause)))
 
 
-def _tame(text: str) -> str:
-    """Without credentials, control characters and the name of who is logged in; its middle left out if it is long."""
+def _sanitized(text: str) -> str:
+    """Return the text without credentials, control characters and user name; shortened in the middle."""
     plain = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in redact(text))
     plain = plain.replace(str(Path.home()), "~").strip()
     if len(json.dumps(plain)) > 2 * TRACEBACK_MAX and not plain.isascii():

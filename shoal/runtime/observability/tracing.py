@@ -1,15 +1,15 @@
-"""Traces of OpenTelemetry, from a node's training to the fold of its update. Without configuration nothing is loaded.
+"""OpenTelemetry traces, from a node's training to the fold of its update. Without configuration nothing is loaded.
 
-The variables of OpenTelemetry turn it on: `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) says where spans go,
-`OTEL_TRACES_SAMPLER` which. The extra `shoal[otel]` brings what sends them.
+OpenTelemetry's variables turn it on: `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) is the target of spans,
+`OTEL_TRACES_SAMPLER` their selection. The extra `shoal[otel]` has the exporter.
 
-    coordinator  round ─────────────────────────────────────────────────────────────── close
-    node            └ receive ─ train or evaluate ─ send
-    coordinator                                       └ receive ─ verify ─ fsync ─ fold
+coordinator  round ─────────────────────────────────────────────────────────────── close
+node            └ receive ─ train or evaluate ─ send
+coordinator                                       └ receive ─ verify ─ fsync ─ fold
 
-All spans of a round of a job are of one trace, whose id follows from the job and the version that the round starts
-from: so nothing about it has to be kept. A parent comes with an order or a report as the header `traceparent` of W3C
-Trace Context; what does not have exactly that form is ignored.
+All spans of a round are of one trace, whose id follows from the job and the version from which the round starts, so
+nothing needs to be stored. A parent comes with a task or a report as W3C's header `traceparent`; any other form is
+ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 HEADER = "traceparent"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-NOTED_MAX = 10_000
+PARENTS_MAX = 10_000
 """Parents that are remembered until they are used; the oldest are forgotten first."""
 
 _FORM = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
@@ -66,11 +66,11 @@ class Tracing:
         """Tell of the round that made a version: how long it was open, and since when that is being written."""
         del job, version, seconds, began_ns
 
-    def note(self, key: object, parent: str) -> None:
+    def remember_parent(self, key: object, parent: str) -> None:
         """Remember the parent of what is done about something later."""
         del key, parent
 
-    def noted(self, key: object, *, keep: bool = False) -> str:
+    def recall_parent(self, key: object, *, keep: bool = False) -> str:
         """Return what was remembered, once."""
         del key, keep
         return ""
@@ -84,7 +84,7 @@ class Recording(Tracing):
     def __init__(self, provider: Any) -> None:
         self._tracer = provider.get_tracer("shoal")
         self._provider = provider
-        self._noted: OrderedDict[object, str] = OrderedDict()
+        self._parents: OrderedDict[object, str] = OrderedDict()
         self._lock = threading.Lock()
 
     def span(self, name: str, parent: str, **attributes: Value) -> AbstractContextManager[str]:
@@ -93,7 +93,7 @@ class Recording(Tracing):
     @contextmanager
     def _recorded(self, name: str, parent: str, attributes: dict[str, Value]) -> Iterator[str]:
         with self._tracer.start_as_current_span(name, _context(parent), attributes=attributes) as span:
-            token = _header.set(_told(span.get_span_context()))
+            token = _header.set(_trace_header(span.get_span_context()))
             try:
                 yield _header.get()
             finally:
@@ -115,17 +115,17 @@ class Recording(Tracing):
             self._tracer.start_span("close", context, attributes=attributes, start_time=began_ns).end()
             around.end(began_ns)
 
-    def note(self, key: object, parent: str) -> None:
+    def remember_parent(self, key: object, parent: str) -> None:
         if parent:
             with self._lock:
-                self._noted[key] = parent
-                self._noted.move_to_end(key)
-                if len(self._noted) > NOTED_MAX:
-                    self._noted.popitem(last=False)
+                self._parents[key] = parent
+                self._parents.move_to_end(key)
+                if len(self._parents) > PARENTS_MAX:
+                    self._parents.popitem(last=False)
 
-    def noted(self, key: object, *, keep: bool = False) -> str:
+    def recall_parent(self, key: object, *, keep: bool = False) -> str:
         with self._lock:
-            return self._noted.get(key, "") if keep else self._noted.pop(key, "")
+            return self._parents.get(key, "") if keep else self._parents.pop(key, "")
 
 
 current: Tracing = Tracing()
@@ -177,5 +177,5 @@ def _context(parent: str) -> Any:
     return set_span_in_context(NonRecordingSpan(SpanContext(trace, span, True, TraceFlags(flags))), Context())
 
 
-def _told(context: Any) -> str:
+def _trace_header(context: Any) -> str:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"

@@ -1,9 +1,9 @@
-"""Training in a process of its own, for nodes that others call: an answer never waits for the learner.
+"""Training in a process of its own, for nodes that answer calls: an answer never waits for the learner.
 
-    words      what the two processes say to each other
-    child      the learner's process
-    process    the same from outside: started, asked, told to stop, killed
-    remote     an order in hand that is done over there; begun anew when the process dies of it
+    ipc                the messages between the two processes
+    child              the learner's process
+    training_process   the process from outside: started, asked, stopped
+    remote             a task that runs in the process; started again if the process dies
 
-Models travel as files, everything else in lines of JSON.
+Models travel as files, all other messages as lines of JSON.
 """

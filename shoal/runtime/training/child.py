@@ -1,9 +1,4 @@
-"""The training process: `python -m shoal.runtime.training.child`. What is said to it and by it: see `words`.
-
-Whatever the learner prints or logs goes to the error stream, which the node's process reads. The process ends when its
-input does, however the node's process has died, in the middle of training as well, and takes the learner's own
-processes along. It takes second place behind all others, so that the node answers while it trains.
-"""
+"""The training process, `python -m shoal.runtime.training.child`. `ipc` has its messages."""
 
 from __future__ import annotations
 
@@ -21,60 +16,62 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from shoal import wire
-from shoal.core.algorithm import Algorithm, Local
-from shoal.core.capability import check_learner
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult
+from shoal.core.algorithm.capability import check_learner
+from shoal.core.algorithm.filter import Filter
+from shoal.core.algorithm.learner import Learner
+from shoal.core.client.task_runner import TaskRunner
 from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
-from shoal.core.filter import Filter
-from shoal.core.learner import Learner
-from shoal.core.message import Order
-from shoal.core.piecework import Piecework
-from shoal.core.tree import Slots
-from shoal.learn.blame import blamed
-from shoal.learn.looks import looks_of
-from shoal.learn.weighing import weigh
-from shoal.runtime import logs
-from shoal.runtime.store import FileBodies, FileSource
-from shoal.runtime.training.words import error_said, ref_said
-from shoal.spec import parse_job
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.message import Task
+from shoal.jobs.spec import parse_job
+from shoal.learn.example_count import weigh
+from shoal.learn.model_form import describe_learner
+from shoal.learn.user_errors import user_code
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import FileSource
+from shoal.runtime.observability import logs
+from shoal.runtime.training.ipc import error_fields, ref_fields
+from shoal.wire import codec
+from shoal.wire.payload import measure, open_payload
 
 NICE = 5
 TICK_S = 0.2
-"""How often it is said, at most, how far the work is."""
+"""Shortest time in seconds between two progress messages."""
 
 
-class Mouth:
-    """What this process says. Any thread may."""
+class MessageWriter:
+    """Writer of this process's messages. Thread-safe."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out, self._lock = out, threading.Lock()
         self._ticked = 0.0
         self.asked, self.cancelled = 0, -1
-        """The question that is being answered; the last one of which nobody wants the answer any more."""
+        """The present request, and the last one that was cancelled."""
 
-    def say(self, said: Mapping[str, Any]) -> None:
-        """One line."""
+    def send(self, reply: Mapping[str, Any]) -> None:
+        """Write one line."""
         with self._lock:
-            self._out.write(json.dumps(said) + "\n")
+            self._out.write(json.dumps(reply) + "\n")
             self._out.flush()
 
     def tick(self, fraction: float) -> None:
-        """The work's `Tick`."""
+        """Send progress; the learner's `Tick`."""
         if self.cancelled >= self.asked:
-            raise Cancelled("the order was withdrawn")
+            raise Cancelled("the task was withdrawn")
         now = time.monotonic()
         if now - self._ticked >= TICK_S:
             self._ticked = now
-            self.say({"tick": min(max(float(fraction), 0.0), 1.0)})
+            self.send({"tick": min(max(float(fraction), 0.0), 1.0)})
 
 
-class Child:
-    """The learner, and the orders that are in hand."""
+class TrainingChild:
+    """The learner, and the tasks that are in hand."""
 
-    def __init__(self, given: Mapping[str, Any], mouth: Mouth) -> None:
+    def __init__(self, given: Mapping[str, Any], writer: MessageWriter) -> None:
         from shoal.learn.loading import load_learner
 
-        self._tick, self._made = mouth.tick, FileBodies(Path(given["folder"]))
+        self._tick, self._made = writer.tick, FileBlobs(Path(given["folder"]))
         self._learner: Learner = load_learner(
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
@@ -82,11 +79,15 @@ class Child:
         if given["threads"] and torch is not None:
             torch.set_num_threads(given["threads"])
         self._plans: dict[str, tuple[Algorithm, tuple[Filter, ...]]] = {}
-        self._hands: dict[int, Piecework] = {}
+        self._tasks: dict[int, TaskRunner] = {}
 
     def about(self) -> dict[str, Any]:
-        """What is said when the learner is there."""
-        return {"ready": True, "device": str(getattr(self._learner, "device", "")), "looks": looks_of(self._learner)}
+        """Return the description of the loaded learner."""
+        return {
+            "ready": True,
+            "device": str(getattr(self._learner, "device", "")),
+            "looks": describe_learner(self._learner),
+        }
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Do what is asked. Raises `ShoalError`."""
@@ -102,24 +103,24 @@ class Child:
                 self._begin(asked)
                 return {"begun": True}
             case "piece":
-                return self._piece(int(asked["hand"]), wire.from_json(asked["order"]))
+                return self._piece(int(asked["hand"]), codec.from_json(asked["task"]))
         raise AssertionError(asked["do"])
 
     def drop(self, hands: list[int]) -> None:
-        """Nobody will ask for more of these."""
+        """Discard these tasks."""
         for hand in hands:
-            self._hands.pop(hand, None)
+            self._tasks.pop(hand, None)
 
     def _init(self, seed: int) -> dict[str, Any]:
-        """The initial model, and for how many examples this node speaks."""
-        with blamed("the learner's init"):
+        """Return the initial model and the number of examples."""
+        with user_code("the learner's init"):
             model = self._learner.init(seed)
-        return {"model": ref_said(self._made.put({"model": model})), "examples": weigh(self._learner, seed)}
+        return {"model": ref_fields(self._made.put({"model": model})), "examples": weigh(self._learner, seed)}
 
     def _begin(self, asked: Mapping[str, Any]) -> None:
         algorithm, filters = self._plan(asked["job"])
         slots, base, memory = (_opened(asked[name]) for name in ("slots", "base", "memory"))
-        self._hands[asked["hand"]] = Piecework(algorithm, self._learner, slots, base, memory, filters, self._tick)
+        self._tasks[asked["hand"]] = TaskRunner(algorithm, self._learner, slots, base, memory, filters, self._tick)
 
     def _plan(self, job: dict[str, Any]) -> tuple[Algorithm, tuple[Filter, ...]]:
         key = json.dumps(job, sort_keys=True)
@@ -128,35 +129,35 @@ class Child:
             self._plans = {key: (spec.build_algorithm(), tuple(spec.build_filters()))}
         return self._plans[key]
 
-    def _piece(self, hand: int, order: Order) -> dict[str, Any]:
-        work = self._hands[hand]
-        first = not work.begun
-        held = work.base
-        with blamed(f"the learner's {order.kind}"):
-            made = work.piece(order)
-        base = self._made.put(work.base) if first and work.base is not held else None
-        said: dict[str, Any] = {"check": work.check, "base": ref_said(base)}
-        if not isinstance(made, Local):
-            return {**said, "status": wire.to_json(made) if made is not None else None}
-        wire.measure(made.slots)
+    def _piece(self, hand: int, task: Task) -> dict[str, Any]:
+        work = self._tasks[hand]
+        first = not work.started
+        held = work.reference
+        with user_code(f"the learner's {task.kind}"):
+            made = work.run_piece(task)
+        base = self._made.put(work.reference) if first and work.reference is not held else None
+        reply: dict[str, Any] = {"check": work.check, "base": ref_fields(base)}
+        if not isinstance(made, LocalResult):
+            return {**reply, "status": codec.to_json(made) if made is not None else None}
+        measure(made.slots)
         return {
-            **said,
+            **reply,
             "local": {
                 "weight": float(made.weight),
-                "body": ref_said(self._made.put(made.slots)) if made.slots else None,
+                "body": ref_fields(self._made.put(made.slots)) if made.slots else None,
                 "metrics": {str(name): float(value) for name, value in made.metrics.items()},
-                "memory": ref_said(self._made.put(made.memory)) if made.memory is not None else None,
+                "memory": ref_fields(self._made.put(made.memory)) if made.memory is not None else None,
             },
         }
 
 
 def _opened(path: str) -> Slots:
-    return wire.open_payload(FileSource(Path(path))) if path else {}
+    return open_payload(FileSource(Path(path))) if path else {}
 
 
-def serve(lines: SimpleQueue[dict[str, Any]], mouth: Mouth) -> None:
+def serve(lines: SimpleQueue[dict[str, Any]], writer: MessageWriter) -> None:
     """Answer one line after the other."""
-    child: Child | None = None
+    child: TrainingChild | None = None
     while True:
         asked = lines.get()
         if child is not None and "drop" in asked:
@@ -164,19 +165,19 @@ def serve(lines: SimpleQueue[dict[str, Any]], mouth: Mouth) -> None:
             continue
         try:
             if child is None:
-                child = Child(asked, mouth)
-                said = child.about()
+                child = TrainingChild(asked, writer)
+                reply = child.about()
             else:
-                mouth.asked = int(asked["n"])
-                said = child.answer(asked)
+                writer.asked = int(asked["n"])
+                reply = child.answer(asked)
         except SystemExit as error:
             failed = LearnerFailed(f"the learner called sys.exit({error.code!r})")
             failed.__cause__ = error
-            said = {"error": error_said(failed, _whole(failed))}
+            reply = {"error": error_fields(failed, _whole(failed))}
         except Exception as error:  # noqa: BLE001 - the user's code: told, and the process lives on
             of_interest = not isinstance(error, ShoalError) or isinstance(error, LearnerFailed) or error.__cause__
-            said = {"error": error_said(error, _whole(error) if of_interest else "")}
-        mouth.say(said)
+            reply = {"error": error_fields(error, _whole(error) if of_interest else "")}
+        writer.send(reply)
 
 
 def _whole(error: BaseException) -> str:
@@ -184,7 +185,7 @@ def _whole(error: BaseException) -> str:
 
 
 def main() -> None:
-    """The process."""
+    """Run the training process."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they are for the node, which says when this one is to end
         signal.signal(number, signal.SIG_IGN)
     with suppress(OSError, AttributeError):  # some systems have no such thing
@@ -194,7 +195,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
-    mouth, lines = Mouth(out), SimpleQueue[dict[str, Any]]()
+    writer, lines = MessageWriter(out), SimpleQueue[dict[str, Any]]()
     first = json.loads(mine.readline() or "null")
     if first is None:
         return
@@ -205,17 +206,17 @@ def main() -> None:
         for line in mine:
             asked = json.loads(line)
             if "cancel" in asked:
-                mouth.cancelled = asked["cancel"]
+                writer.cancelled = asked["cancel"]
             else:
                 lines.put(asked)
         _end()
 
     threading.Thread(target=listen, daemon=True).start()
-    serve(lines, mouth)
+    serve(lines, writer)
 
 
 def _end() -> None:
-    """The node's process is gone: end at once, with all processes that the learner has begun."""
+    """Exit at once with all child processes: the node's process is gone."""
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)

@@ -1,7 +1,7 @@
-"""An order in hand that is done by a training process: `shoal.core.piecework.Piecework`, over there.
+"""A task in hand that is done by a training process: `shoal.core.client.task_runner.TaskRunner`, over there.
 
-When the process dies in the middle, another one begins the order anew, which loses the pieces and nothing else: seeds
-are in the order, so that it comes to the same result. After a few deaths the order fails instead.
+When the process dies in the middle, another one begins the task anew, which loses the pieces and nothing else: seeds
+are in the order, so that it comes to the same result. After a few deaths the task fails instead.
 """
 
 from __future__ import annotations
@@ -17,53 +17,56 @@ from typing import Any
 
 import structlog
 
-from shoal import wire
+from shoal.core.algorithm.learner import Tick, no_tick
 from shoal.core.errors import LearnerFailed
-from shoal.core.learner import Tick, no_tick
-from shoal.core.message import Metrics, Order, Ref, Status
-from shoal.core.tree import Slots
-from shoal.runtime.store import FileBodies, FileBody, storing, write_all
-from shoal.runtime.training.process import Ended, Training
-from shoal.runtime.training.words import ref_read
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.message import BlobRef, Metrics, Task, TaskStatus
+from shoal.runtime.blob_files import FileBlob, FileBlobs
+from shoal.runtime.durable_files import storing, write_all
+from shoal.runtime.training.ipc import ref_from
+from shoal.runtime.training.training_process import ProcessEnded, TrainingProcess
+from shoal.wire import codec
+from shoal.wire.payload import payload_pieces
 
 RESTARTS_MAX = 3
-"""So often an order is begun anew because the process died of it."""
+"""Restarts of a task whose process died."""
 PAUSE_S, PAUSE_S_MAX = 0.5, 8.0
 """Before the first of these, doubling; and the longest."""
-LOOK_S = 0.1
+POLL_S = 0.1
 
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class Made:
-    """What an order has led to: `shoal.core.algorithm.Local`, with its trees in files. They are finite."""
+class RemoteResult:
+    """`LocalResult` of a task, with its trees in files. All numbers are finite."""
 
     weight: float
-    body: FileBody | None
+    body: FileBlob | None
     metrics: Metrics
-    memory: FileBody | None
+    memory: FileBlob | None
 
 
 @dataclass(frozen=True)
-class Given:
-    """An order, and the opened bodies that it and the node's state name. `bodies`: where they may lie as files."""
+class TaskInputs:
+    """A task, and the opened bodies that it and the node's state name. `bodies`: where they may lie as files."""
 
-    order: Order
+    task: Task
     slots: Slots
-    base: Slots
+    reference: Slots
     memory: Slots
-    memory_ref: Ref | None
-    bodies: FileBodies
+    memory_ref: BlobRef | None
+    bodies: FileBlobs
     tick: Tick = no_tick
 
 
-class Remote:
-    """`job`: as JSON values. What was given is kept until the work is done, for another process."""
+class RemoteTaskRun:
+    """A task that runs in the training process. `job`: as JSON values. The input is kept until the task is done, to
+    repeat it in another process."""
 
-    def __init__(self, training: Training, job: Mapping[str, Any], given: Given) -> None:
+    def __init__(self, training: TrainingProcess, job: Mapping[str, Any], given: TaskInputs) -> None:
         self._training, self._job, self._given = training, job, given
-        self.base: Slots | FileBody = given.base
+        self.reference: Slots | FileBlob = given.reference
         """After the first piece: what the node holds from now on, if the job has a base at all."""
         self.check = 0
         self._hand = next(_numbers)
@@ -73,59 +76,59 @@ class Remote:
         weakref.finalize(self, training.dropped.append, self._hand)
 
     @property
-    def begun(self) -> bool:
-        """Whether a piece was asked for."""
+    def started(self) -> bool:
+        """Return whether a piece was requested."""
         return self._of > 0
 
-    def may_go_on(self, order: Order) -> bool:
-        """Whether the next piece may be done without waiting for word from the hub."""
-        return order.recall or not order.until or self.check < order.until
+    def can_continue(self, task: Task) -> bool:
+        """Return whether the next piece needs no word from the hub."""
+        return task.recall or not task.until or self.check < task.until
 
-    def piece(self, order: Order) -> Made | Status | None:
-        """Do the next piece of the order, as it reads now. Blocks. Raises as `Training.ask` does."""
+    def run_piece(self, task: Task) -> RemoteResult | TaskStatus | None:
+        """Do the next piece of the task, as it reads now. Blocks. Raises as `TrainingProcess.ask` does."""
         while True:
             try:
-                return self._piece(order)
-            except Ended as error:
+                return self._piece(task)
+            except ProcessEnded as error:
                 self._deaths += 1
                 if self._deaths > RESTARTS_MAX:
-                    text = f"{error.message}, {self._deaths} times at this order"
+                    text = f"{error.message}, {self._deaths} times at this task"
                     raise LearnerFailed(text, code=error.code, hint=error.hint) from error
-                self.log.warning("training is begun anew", why=error.message, hint=error.hint, order=list(order.id))
+                self.log.warning("training is started again", why=error.message, hint=error.hint, task=list(task.id))
                 self._pause(min(PAUSE_S * 2.0 ** (self._deaths - 1), PAUSE_S_MAX))
 
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._given.tick(0.0)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
-    def _piece(self, order: Order) -> Made | Status | None:
+    def _piece(self, task: Task) -> RemoteResult | TaskStatus | None:
         training = self._training
-        training.about = {"order": f"{order.id[0]}.{order.id[1]}"}
+        training.about = {"task": f"{task.id[0]}.{task.id[1]}"}
         training.open()
         if self._of != training.starts:
             self._begin()
-        said = training.ask({"do": "piece", "hand": self._hand, "order": wire.to_json(order)}, self._given.tick)
-        self.check = int(said["check"])
-        self.base = self._file(said["base"]) or self.base
-        if "local" not in said:
-            status = said["status"]
-            return wire.from_json(status) if status is not None else None
-        made = said["local"]
+        reply = training.ask({"do": "piece", "hand": self._hand, "task": codec.to_json(task)}, self._given.tick)
+        self.check = int(reply["check"])
+        self.reference = self._file(reply["base"]) or self.reference
+        if "local" not in reply:
+            status = reply["status"]
+            return codec.from_json(status) if status is not None else None
+        made = reply["local"]
         body, memory = self._file(made["body"]), self._file(made["memory"])
-        return Made(float(made["weight"]), body, dict(made["metrics"]), memory)
+        return RemoteResult(float(made["weight"]), body, dict(made["metrics"]), memory)
 
     def _begin(self) -> None:
         training, given = self._training, self._given
         training.bodies.keep_only(())  # whatever is still there, nobody has wanted
-        order = given.order
+        task = given.task
         wanted = {
-            "slots": (given.slots, order.body),
-            "base": (given.base, order.base),
+            "slots": (given.slots, task.body),
+            "base": (given.reference, task.reference),
             "memory": (given.memory, given.memory_ref),
         }
-        paths = {name: self._laid(slots, ref) for name, (slots, ref) in wanted.items() if slots}
+        paths = {name: self._write_inputs(slots, ref) for name, (slots, ref) in wanted.items() if slots}
         try:
             training.ask(
                 {
@@ -141,25 +144,25 @@ class Remote:
                 path.unlink(missing_ok=True)
         self._of = training.starts
 
-    def _laid(self, slots: Slots, ref: Ref | None) -> Path:
-        """A body as a file of its own: another name for one that is there, or else a copy."""
+    def _write_inputs(self, slots: Slots, ref: BlobRef | None) -> Path:
+        """Write a blob to a file of its own: a hard link if possible, else a copy."""
         path = self._training.bodies.temporary()
         if ref is not None and self._given.bodies.size(ref.digest) == ref.nbytes:
             try:
                 os.link(self._given.bodies.path(ref.digest), path)
             except OSError as error:
-                self.log.debug("no second name for a body: it is copied", why=str(error))
+                self.log.debug("no hard link to a blob: it is copied", why=str(error))
             else:
                 return path
         with storing(path):
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             try:
-                for piece in wire.payload_pieces(slots):
+                for piece in payload_pieces(slots):
                     write_all(descriptor, piece)
             finally:
                 os.close(descriptor)
         return path
 
-    def _file(self, said: Any) -> FileBody | None:
-        ref = ref_read(said)
-        return FileBody(self._training.bodies.path(ref.digest), ref) if ref is not None else None
+    def _file(self, reply: Any) -> FileBlob | None:
+        ref = ref_from(reply)
+        return FileBlob(self._training.bodies.path(ref.digest), ref) if ref is not None else None

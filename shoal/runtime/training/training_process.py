@@ -1,7 +1,7 @@
-"""The training process from outside: started when it is needed, asked one question at a time, killed.
+"""Control of the training process: it starts when needed, gets one request at a time, and can be killed.
 
-Every call blocks, and is made in one thread at a time (a `Lane`); only `close` may be called from any. What the learner
-prints and logs comes out in this process's log. A process that has died is started again at the next question.
+Calls block, and are made in one thread at a time (a `SerialExecutor`); only `close` is thread-safe. The learner's
+output and log lines appear in this process's log. A process that has died is started again at the next request.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from typing import IO, Any
 
 import structlog
 
+from shoal.core.algorithm.learner import Tick, no_tick
 from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
-from shoal.core.learner import Tick, no_tick
-from shoal.runtime.store import FileBodies
-from shoal.runtime.training.words import LINE_BYTES_MAX, error_read
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.training.ipc import LINE_BYTES_MAX, error_from
 
-LOOK_S = 0.2
-"""How often it is looked whether the answer is still wanted, and whether the process lives."""
+POLL_S = 0.2
+"""Interval in seconds of checks that the answer is still wanted and the process alive."""
 CANCEL_S = 10.0
 """Seconds that a cancelled training may take to notice; then its process is killed."""
 DYING_S = 5.0
-"""A process that has closed its output may take so long to end."""
+"""Seconds that a process that has closed its output may take to end."""
 LINE_CHARACTERS_MAX = 2000
-LAST_WORDS = 3
+LAST_LINES = 3
 
 _BREAKS = re.compile(rb"[\r\n]+")
 _LEVELS = ("debug", "info", "warning", "error", "critical")
-_CARRIED = ("logger", "exception", "why", "hint", "job", "order")
+_CARRIED = ("logger", "exception", "why", "hint", "job", "task")
 
 
 @dataclass(frozen=True)
-class Setup:
-    """Whose learner, and how it is to compute. `folder`: for bodies on their way, of this process's own."""
+class TrainingSetup:
+    """Learner and compute settings. `folder`: exclusive folder for blobs in transit."""
 
     learner: str
     folder: Path
@@ -54,52 +54,57 @@ class Setup:
     precision: str = ""
     threads: int = 0
     level: str = "info"
-    """What of the learner's log is written."""
+    """Lowest level of the learner's log that is written."""
 
-    def said(self) -> dict[str, Any]:
-        """As the process reads it."""
-        wishes = {"device": self.device, "precision": self.precision, "threads": self.threads, "level": self.level}
-        return {**wishes, "learner": self.learner, "options": dict(self.options), "folder": str(self.folder.absolute())}
+    def values(self) -> dict[str, Any]:
+        """Return the setup as JSON values."""
+        given = {"device": self.device, "precision": self.precision, "threads": self.threads, "level": self.level}
+        return {
+            **given,
+            "learner": self.learner,
+            "options": dict(self.options),
+            "folder": str(self.folder.absolute()),
+        }
 
     def environment(self) -> dict[str, str]:
-        """What the process finds around it."""
+        """Return the environment of the process."""
         path = os.pathsep.join(one or "." for one in sys.path)
         found = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         return {**found, "OMP_NUM_THREADS": str(self.threads)} if self.threads else found
 
 
-class Ended(LearnerFailed):
-    """The training process has ended, though nobody told it to."""
+class ProcessEnded(LearnerFailed):
+    """The training process has ended unexpectedly."""
 
     default_code = "learner.died"
 
 
-class Training:
+class TrainingProcess:
     """One child process. `starts`: how often there was a new one."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: TrainingSetup) -> None:
         self.setup = setup
-        self.bodies = FileBodies(setup.folder)
+        self.bodies = FileBlobs(setup.folder)
         self.bodies.sweep()
         self.bodies.keep_only(())
         self.starts, self.device = 0, ""
-        self.looks: dict[str, Any] = {}
-        """What the learner's model looks like; see `shoal.learn.looks`."""
+        self.model_form: dict[str, Any] = {}
+        """Layout of the learner's model; see `shoal.learn.model_form`."""
         self.about: dict[str, str] = {}
-        """What it is at, for the log."""
+        """Present task, for the log."""
         self.dropped: deque[int] = deque()
-        """Orders in hand of which nobody will ask for more; the process is told at the next question."""
+        """Tasks that were given up; the process is informed with the next request."""
         self.log: Any = structlog.get_logger("shoal.training")
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._asked = 0
         self._closed = False
-        self._door = threading.Lock()
+        self._start_lock = threading.Lock()
 
     @property
     def pid(self) -> int | None:
-        """The process, if there is one."""
+        """Return the process id, if it runs."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -109,8 +114,8 @@ class Training:
             return
         self._start()
         try:
-            said = self._answer(no_tick, 0)
-            self.device, self.looks = str(said["device"]), said["looks"]
+            reply = self._answer(no_tick, 0)
+            self.device, self.model_form = str(reply["device"]), reply["looks"]
         except ShoalError:
             self._kill()  # without a learner it is of no use
             raise
@@ -118,18 +123,18 @@ class Training:
     def ask(self, what: Mapping[str, Any], tick: Tick = no_tick) -> dict[str, Any]:
         """Ask, and wait for the answer. `tick` is called meanwhile, with how far it is, and may raise `Cancelled`.
 
-        Raises `Ended` when the process dies of it, `Cancelled`, and what the learner's failure is.
+        Raises `ProcessEnded` when the process dies of it, `Cancelled`, and what the learner's failure is.
         """
         self.open()
         if self.dropped:
-            self._say({"drop": [self.dropped.popleft() for _ in range(len(self.dropped))]})
+            self._send({"drop": [self.dropped.popleft() for _ in range(len(self.dropped))]})
         self._asked += 1
-        self._say({"n": self._asked, **what})
+        self._send({"n": self._asked, **what})
         return self._answer(tick, self._asked)
 
     def close(self) -> None:
-        """Kill the process, whatever it does. It is not started again; who waits for an answer gets `Cancelled`."""
-        with self._door:
+        """Kill the process for good. A caller that waits for an answer gets `Cancelled`."""
+        with self._start_lock:
             self._closed = True
         self._kill()
 
@@ -137,7 +142,7 @@ class Training:
 
     def _start(self) -> None:
         self._kill()
-        with self._door:
+        with self._start_lock:
             if self._closed:
                 raise Cancelled("training has ended")
             self.starts += 1
@@ -150,17 +155,17 @@ class Training:
                 process_group=0,  # a Ctrl-C at the terminal is for this process; and all of it can be killed at once
             )
         self._answers = SimpleQueue()
-        self._last_words.clear()
+        self._last_lines.clear()
         assert process.stdout is not None
         assert process.stderr is not None
         fields = {key: value for key, value in structlog.contextvars.get_contextvars().items() if key in _KEPT}
-        for read, pipe in ((self._hear, process.stdout), (self._relay, process.stderr)):
-            given = (pipe, self._answers if read == self._hear else self.log.bind(**fields))
+        for read, pipe in ((self._receive, process.stdout), (self._relay, process.stderr)):
+            given = (pipe, self._answers if read == self._receive else self.log.bind(**fields))
             threading.Thread(target=read, args=given, name="shoal-training-pipe", daemon=True).start()
         self.log.debug("training process", pid=process.pid)
-        self._say(self.setup.said())
+        self._send(self.setup.values())
 
-    def _say(self, what: Mapping[str, Any]) -> None:
+    def _send(self, what: Mapping[str, Any]) -> None:
         process = self._process
         if process is None or process.stdin is None:
             return
@@ -169,7 +174,7 @@ class Training:
             process.stdin.flush()
 
     def _kill(self) -> None:
-        with self._door:
+        with self._start_lock:
             process, self._process = self._process, None
         if process is None:
             return
@@ -186,65 +191,65 @@ class Training:
     # What it says
 
     def _answer(self, tick: Tick, asked: int) -> dict[str, Any]:
-        fraction, vain, until = 0.0, None, 0.0
+        fraction, cancel_error, until = 0.0, None, 0.0
         while True:
-            said = self._line()
-            if said is not None and "tick" in said:
-                fraction = float(said["tick"])
-            elif said is not None and vain is not None:
-                raise vain
-            elif said is not None and "error" in said:
-                raise error_read(said["error"])
-            elif said is not None:
-                return said
+            reply = self._line()
+            if reply is not None and "tick" in reply:
+                fraction = float(reply["tick"])
+            elif reply is not None and cancel_error is not None:
+                raise cancel_error
+            elif reply is not None and "error" in reply:
+                raise error_from(reply["error"])
+            elif reply is not None:
+                return reply
             try:
-                if vain is None:
+                if cancel_error is None:
                     tick(fraction)
             except Cancelled as error:
-                vain, until = error, time.monotonic() + CANCEL_S
-                self._say({"cancel": asked})
-            if vain is not None and time.monotonic() > until:
+                cancel_error, until = error, time.monotonic() + CANCEL_S
+                self._send({"cancel": asked})
+            if cancel_error is not None and time.monotonic() > until:
                 self.log.warning("the learner does not end its training: its process is killed")
                 self._kill()
-                raise vain
+                raise cancel_error
 
     def _line(self) -> dict[str, Any] | None:
-        """What it says next; None when it has said nothing for a while. Raises `Ended`, `Cancelled`."""
+        """Return the next message; None after a while without one. Raises `ProcessEnded`."""
         process = self._process
         try:
-            said = self._answers.get(timeout=LOOK_S)
+            reply = self._answers.get(timeout=POLL_S)
         except Empty:
             if process is not None and process.poll() is None:
                 return None
-            said = None  # somebody may hold its output open, but it says nothing any more
-        if said is None:
-            raise self._ended(process)
-        return said
+            reply = None  # somebody may hold its output open, but it says nothing any more
+        if reply is None:
+            raise self._process_ended(process)
+        return reply
 
-    def _ended(self, process: subprocess.Popen[bytes] | None) -> ShoalError:
+    def _process_ended(self, process: subprocess.Popen[bytes] | None) -> ShoalError:
         if self._closed or process is None:
             return Cancelled("training has ended")
         with suppress(subprocess.TimeoutExpired):
             process.wait(DYING_S)
         code = process.poll()
         self._kill()
-        last = " / ".join(self._last_words)
+        last = " / ".join(self._last_lines)
         hint = f"its last words: {last}" if last else "out of memory? look at the system's log"
-        return Ended(f"the training process has ended {_how(code)}", hint=hint)
+        return ProcessEnded(f"the training process has ended {_how(code)}", hint=hint)
 
-    def _hear(self, pipe: IO[bytes], answers: SimpleQueue[dict[str, Any] | None]) -> None:
-        """In a thread: its answers, and None at its end."""
+    def _receive(self, pipe: IO[bytes], answers: SimpleQueue[dict[str, Any] | None]) -> None:
+        """Read messages, and None at the end; the body of a thread."""
         with pipe:
             while line := pipe.readline(LINE_BYTES_MAX):
                 try:
                     answers.put(json.loads(line))
                 except ValueError:  # cut short by its death, or longer than any answer
-                    self.log.error("the training process says what cannot be read", bytes=len(line))
+                    self.log.error("unreadable line of the training process", bytes=len(line))
                     break
         answers.put(None)
 
     def _relay(self, pipe: IO[bytes], log: Any) -> None:
-        """In a thread: what the learner prints and logs, line by line, into this process's log."""
+        """Copy the learner's output to this process's log, line by line; the body of a thread."""
         rest = b""
         with pipe:
             while piece := os.read(pipe.fileno(), 1 << 16):
@@ -268,7 +273,7 @@ class Training:
             carried = {name: entry[name] for name in _CARRIED if name in entry}
             getattr(log, entry["level"])(str(entry["event"]), **{**self.about, **carried})
             return
-        self._last_words.append(text)
+        self._last_lines.append(text)
         log.info(text, source="learner", **self.about)
 
 

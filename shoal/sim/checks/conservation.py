@@ -1,8 +1,8 @@
-"""The books that must balance while peers mix: nothing may be lost, and nothing counted twice.
+"""Conservation of mass while peers mix: no update is lost, and none counts twice.
 
-What is conserved is the sum over all peers of mass times model, as their disks hold it, with what is under way between
-them. Only a local round may change it, and that by exactly what was learned. Each conserving way of mixing has an
-`Account`, which says how much mass a peer's model has and what is under way; the others may move the mean.
+The conserved quantity is the sum over all peers of mass times model, as their disks hold it, with what is in transit
+between them. Only a local round may change it, by exactly its update. Each conserving mixer has a `MassReader`, which
+returns a peer's mass and what is in transit; the other mixers may move the mean.
 """
 
 from __future__ import annotations
@@ -12,64 +12,64 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from shoal.core.algorithm import tree_slot
-from shoal.core.filter import Filters, unpack_tree
-from shoal.core.gossip import Mixer
-from shoal.core.message import Ref
-from shoal.core.pairwise_mixer import PairwiseMixer
-from shoal.core.tree import FLOATS, Array, Tree
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.filter import Filters, unpack_tree
+from shoal.core.gossip.mixer import Mixer
+from shoal.core.mixing.pairwise_mixer import PairwiseMixer
+from shoal.core.model.tree import FLOATS, Array, Tree
+from shoal.core.protocol.message import BlobRef
 from shoal.mixing.push_sum import PushSumMixer
-from shoal.sim.bodies import MemoryBodies
+from shoal.sim.network.blobs import MemoryBlobs
 
-Opened = Callable[[Ref], Array]
-"""The floats of the model of that name."""
+Opened = Callable[[BlobRef], Array]
+"""Returns the floats of the model in that blob."""
 
 
-class Unbalanced(AssertionError):
-    """Something was lost, or counted twice."""
+class ConservationViolation(AssertionError):
+    """The conserved sum has changed."""
 
 
 def floats(tree: Tree) -> Array:
-    """All floating-point values of a tree, in double precision."""
+    """Return all floating-point values of a tree, in double precision."""
     parts = [tree[leaf.name].astype(np.float64).reshape(-1) for leaf in tree.layout.leaves if leaf.dtype in FLOATS]
     return np.concatenate(parts)
 
 
-class Account(Protocol):
-    """How to read what the mixers of a conserving kind keep."""
+class MassReader(Protocol):
+    """Reader of the state of one conserving mixer class."""
 
     kind: ClassVar[type[Any]]
 
     def mass(self, mixer: Any, weight: float) -> float:
-        """With what weight a peer's model counts now."""
+        """Return the mass of a peer."""
         ...
 
     def owed(self, mixers: Mapping[str, Any], opened: Opened) -> tuple[float, Array | float]:
-        """(mass, mass times model) of what is under way: it will be added to a peer."""
+        """Return (mass, mass times model) in transit, which will be added to a peer."""
         ...
 
 
-class PairwiseAccount:
-    """Masses move in the last averaging. Owed: the steps that initiators have not taken yet, their partners have."""
+class PairwiseMassReader:
+    """Masses move in final averaging. In transit: steps that partners have taken, and initiators have not."""
 
     kind: ClassVar[type[Any]] = PairwiseMixer
 
     def mass(self, mixer: PairwiseMixer, weight: float) -> float:
-        return weight if mixer.mass is None else mixer.mass
+        return weight if mixer.averaging.mass is None else mixer.averaging.mass
 
     def owed(self, mixers: Mapping[str, PairwiseMixer], opened: Opened) -> tuple[float, Array | float]:
         mass: float = 0.0
         total: Array | float = 0.0
         for mixer in mixers.values():
-            for xid, doubt in mixer.doubts.items():
+            for xid, doubt in mixer.exchanges.in_doubt.items():
                 other = mixers.get(doubt.partner)
-                answer = other.answers.get(xid) if other is not None else None
+                answer = other.exchanges.prepared.get(xid) if other is not None else None
                 if answer is None:
                     continue
                 share = answer.share * answer.weight / (doubt.weight + answer.weight)
                 mine, theirs = opened(doubt.shown), opened(answer.shown)
-                if doubt.keeps is not None and answer.share == 1.0:
-                    after = doubt.keeps * (doubt.mass + answer.weight)
+                if doubt.kept_part is not None and answer.share == 1.0:
+                    after = doubt.kept_part * (doubt.mass + answer.weight)
                     mass += after - doubt.mass
                     total = total + after * (mine + share * (theirs - mine)) - doubt.mass * mine
                 else:
@@ -77,8 +77,8 @@ class PairwiseAccount:
         return mass, total
 
 
-class PushSumAccount:
-    """Owed: the pushes that their receivers have not added."""
+class PushSumMassReader:
+    """In transit: pushes that their receivers have not added."""
 
     kind: ClassVar[type[Any]] = PushSumMixer
 
@@ -97,71 +97,73 @@ class PushSumAccount:
         return mass, total
 
 
-ACCOUNTS: tuple[Account, ...] = (PairwiseAccount(), PushSumAccount())
+MASS_READERS: tuple[MassReader, ...] = (PairwiseMassReader(), PushSumMassReader())
 
 
-class Books:
-    """Follows what every peer's disk holds, and what it should add up to. `filters`: of models that are shown."""
+class MassConservation:
+    """The models on all peers' disks, and their conserved sum. `filters`: of published models."""
 
     def __init__(
         self,
         weights: Mapping[str, float],
         start: Tree,
-        bodies: MemoryBodies,
+        bodies: MemoryBlobs,
         mixing: Callable[[], Mixer],
         filters: Filters = (),
     ) -> None:
         self._weights, self._bodies, self._mixing = weights, bodies, mixing
         self._filters, self._layout = filters, start.layout
         self._held = {name: floats(start) for name in weights}
-        self._alone = dict(self._held)  # where each would be, had nobody mixed
+        self._unmixed = dict(self._held)  # the models without any mixing
         self._mixers = {name: mixing() for name in weights}
         kinds = type(mixing())
-        self._account = next((one for one in ACCOUNTS if one.kind is kinds), None)
+        self._mass_reader = next((one for one in MASS_READERS if one.kind is kinds), None)
         self.touched = False
         self.learned = sum(weight * floats(start) for weight in weights.values())
         self.scale = float(np.abs(self.learned).max())
 
     @property
     def conserving(self) -> bool:
-        """Whether this way of mixing promises that the books balance."""
-        return self._account is not None
+        """Return whether this mixer conserves the sum."""
+        return self._mass_reader is not None
 
-    def keeps(self, node: str, state: dict[str, Any], learned: bool) -> None:
-        """That peer's disk now holds this."""
-        now = floats(tree_slot(self._bodies.get(Ref(*state["slots"])), "model"))
+    def record_state(self, node: str, state: dict[str, Any], learned: bool) -> None:
+        """Record the state on a peer's disk."""
+        now = floats(tree_slot(self._bodies.get(BlobRef(*state["slots"])), "model"))
         if learned:
             self.learned = self.learned + self._mass(node) * (now - self._held[node])
             self.scale = max(self.scale, float(np.abs(self.learned).max()))
-            self._alone[node] = self._alone[node] + now - self._held[node]
+            self._unmixed[node] = self._unmixed[node] + now - self._held[node]
         self._held[node], self.touched = now, True
         self._mixers[node] = self._mixing()
         self._mixers[node].restore(state["mixer"])
 
     def _mass(self, node: str) -> float:
         weight = self._weights[node]
-        return self._account.mass(self._mixers[node], weight) if self._account is not None else weight
+        return self._mass_reader.mass(self._mixers[node], weight) if self._mass_reader is not None else weight
 
-    def _opened(self, ref: Ref) -> Array:
+    def _opened(self, ref: BlobRef) -> Array:
         return floats(unpack_tree(self._filters, tree_slot(self._bodies.get(ref), "model"), self._layout))
 
     def drift(self) -> float:
-        """How far the books are from balancing, relative to what is in them."""
-        mass, under_way = (0.0, 0.0) if self._account is None else self._account.owed(self._mixers, self._opened)
+        """Return the relative error of the conserved sum."""
+        mass, under_way = (
+            (0.0, 0.0) if self._mass_reader is None else self._mass_reader.owed(self._mixers, self._opened)
+        )
         total = sum(self._mass(node) * held for node, held in self._held.items()) + under_way
         mass += sum(self._mass(node) for node in self._held)
         whole = sum(self._weights.values())
         return max(float(np.abs(total - self.learned).max()) / self.scale, abs(mass - whole) / whole)
 
-    def spread(self) -> float:
-        """The weighted variance of the models around their mean: the squared consensus distance."""
-        return self._variance(self._held)
+    def variance(self) -> float:
+        """Return the weighted variance of the models: the squared consensus distance."""
+        return self._weighted_variance(self._held)
 
-    def apart(self) -> float:
-        """The same, had each peer learned what it has learned and nobody mixed."""
-        return self._variance(self._alone)
+    def unmixed_variance(self) -> float:
+        """Return the variance that the models would have without mixing."""
+        return self._weighted_variance(self._unmixed)
 
-    def _variance(self, models: Mapping[str, Array]) -> float:
+    def _weighted_variance(self, models: Mapping[str, Array]) -> float:
         whole = sum(self._weights.values())
         mean = sum(self._weights[node] * model for node, model in models.items()) / whole
         return float(sum(self._weights[node] * np.sum((model - mean) ** 2) for node, model in models.items()) / whole)

@@ -1,28 +1,28 @@
-"""A run in words: one line for each thing that happens."""
+"""A trace of a run: one line for each event."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 
-from shoal.core.hub import Hub
-from shoal.core.machine import Effect, Event, Note, Rejected, Result, Save, Send, Work
-from shoal.core.message import About, Bodies, Message, OrderId, Ref
-from shoal.sim.invariants import Checker
-from shoal.sim.watch import Direction
+from shoal.core.protocol.machine import Effect, Event, JobEvent, ReportRejected, Save, Send, TaskResult, Work
+from shoal.core.protocol.message import BlobRef, Blobs, Message, NodeInfo, TaskId
+from shoal.core.server.hub import Hub
+from shoal.sim.checks.invariants import InvariantChecker
+from shoal.sim.network.observer import Direction
 
 DIGITS = 8
-"""Of a hash, shown."""
+"""Shown digits of a hash."""
 
 
 SILENT = {"rev", "recall", "until", "given_in", "state"}
-"""Fields that say nothing while they are zero."""
+"""Fields that are left out while they are zero."""
 
 
 def shown(thing: object) -> str:
-    """A message, event or effect, short: fields that say nothing are left out."""
+    """Return a short text of a message, event or effect, without empty fields."""
     match thing:
-        case Ref():
+        case BlobRef():
             text = thing.digest[:DIGITS]
         case float():
             text = f"{thing:.6g}"
@@ -34,92 +34,87 @@ def shown(thing: object) -> str:
             text = f"{{{', '.join(f'{name} {shown(value)}' for name, value in thing.items())}}}"
         case Send():
             text = f"-> {thing.to}: {shown(thing.body)}"
-        case Note():
+        case JobEvent():
             text = f"{thing.kind}: {thing.text}"
         case Save():
             text = f"Save {shown(thing.what)}"
         case _ if is_dataclass(thing):
             values = ((field.name, getattr(thing, field.name)) for field in fields(thing))
-            said = ((n, value) for n, value in values if value or (value == 0 and n not in SILENT))
-            told = [f"{n}={shown(value)}" for n, value in said if value != About()]
-            text = " ".join((type(thing).__name__, *told))
+            named = ((n, value) for n, value in values if value or (value == 0 and n not in SILENT))
+            parts = [f"{n}={shown(value)}" for n, value in named if value != NodeInfo()]
+            text = " ".join((type(thing).__name__, *parts))
         case _:
             text = str(thing)
     return text
 
 
-class Tracer(Checker):
-    """A checker that tells what it sees, before it judges. `now` gives the virtual time."""
+class Tracer(InvariantChecker):
+    """A checker that writes a line for each event before it checks it. `now` returns the virtual time."""
 
-    def __init__(self, bodies: Bodies, tell: Callable[[str], None], now: Callable[[], float]) -> None:
+    def __init__(self, bodies: Blobs, write_line: Callable[[str], None], now: Callable[[], float]) -> None:
         super().__init__(bodies)
-        self._tell, self._now = tell, now
+        self._write_line, self._now = write_line, now
         self._fed = 0
 
     def _line(self, who: str, text: str) -> None:
-        self._tell(f"{self._now():9.3f} {who:>4}  {text}")
+        self._write_line(f"{self._now():9.3f} {who:>4}  {text}")
 
     def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
-        """An event of the journal and what follows from it; only its number when it is fed again."""
+        """Write an event of the journal and its effects; only its number on a replay."""
         if index < self._fed:
             self._line("hub", f"#{index} again")
         else:
             self._fed += 1
             self._line("hub", f"#{index} at {now:.3f}: {shown(event)}")
             for effect in effects:
-                self._tell(f"{'':17}{shown(effect)}")
+                self._write_line(f"{'':17}{shown(effect)}")
         super().fed(index, event, now, effects, hub)
 
     def crashed(self, hub: Hub) -> None:
-        """The coordinator dies."""
-        self._line(
-            "hub",
-            f"DIES in phase {hub.phase}, version {hub.version}, with {len(hub.gathered.reports)} reports gathered",
-        )
+        """Write the coordinator's death."""
+        self._line("hub", f"DIES {_point(hub)}")
         super().crashed(hub)
 
     def restored(self, hub: Hub) -> None:
-        """The coordinator is back."""
-        self._line(
-            "hub",
-            f"starts in phase {hub.phase}, version {hub.version}, with {len(hub.gathered.reports)} reports gathered",
-        )
+        """Write the coordinator's start."""
+        self._line("hub", f"starts {_point(hub)}")
         super().restored(hub)
 
-    def rose(self, node: str) -> None:
-        """A node's process starts."""
+    def node_started(self, node: str) -> None:
+        """Write a node's start."""
         self._line(node, "starts")
 
-    def fell(self, node: str, memory: Ref | None, spared: bool) -> None:
-        """A node's process dies."""
-        self._line(node, "DIES" if spared else f"DIES, and its disk is left with memory {shown(memory)}")
-        super().fell(node, memory, spared)
+    def node_died(self, node: str, memory: BlobRef | None, disk_survived: bool) -> None:
+        """Write a node's death."""
+        self._line(node, "DIES" if disk_survived else f"DIES, and its disk is left with memory {shown(memory)}")
+        super().node_died(node, memory, disk_survived)
 
     def started(self, node: str, work: Work) -> None:
-        """A node begins an order."""
+        """Write a node's task."""
         self._line(node, shown(work))
         super().started(node, work)
 
-    def worked(self, node: str, order: OrderId, result: Result) -> None:
-        """A node has a result."""
-        self._line(node, f"order {shown(order)}: {shown(result)}")
-        super().worked(node, order, result)
+    def worked(self, node: str, task: TaskId, result: TaskResult) -> None:
+        """Write a node's result."""
+        self._line(node, f"task {shown(task)}: {shown(result)}")
+        super().worked(node, task, result)
 
-    def committed(self, node: str, memory: Ref) -> None:
-        """A node replaces its private memory."""
+    def committed(self, node: str, memory: BlobRef) -> None:
+        """Write a node's new memory."""
         self._line(node, f"keeps memory {shown(memory)}")
         super().committed(node, memory)
 
-    def travels(self, node: str, direction: Direction, message: Message | Rejected) -> None:
-        """A message sets out."""
+    def message_sent(self, node: str, direction: Direction, message: Message | ReportRejected) -> None:
+        """Write a message that is sent."""
         self._line(
             node if direction == "up" else "hub", f"sends{'' if direction == 'up' else f' {node}'} {shown(message)}"
         )
 
-    def vanished(self, node: str, direction: Direction, message: Message | Rejected) -> None:
-        """A message is lost."""
+    def message_lost(self, node: str, direction: Direction, message: Message | ReportRejected) -> None:
+        """Write a message that is lost."""
         self._line(node if direction == "up" else "hub", f"  lost: {type(message).__name__}")
 
 
-def _gathered(hub: Hub) -> str:
-    return f"{len(hub.gathered.reports)} reports gathered"
+def _point(hub: Hub) -> str:
+    reports = len(hub.state.round.reports)
+    return f"in phase {hub.progress.phase}, version {hub.progress.version}, with {reports} reports gathered"

@@ -1,4 +1,4 @@
-"""Small models that cost microseconds: what is simulated in a swarm is the protocol, not the learning."""
+"""Small models that cost microseconds: swarms simulate the protocol, not the training."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from shoal.core.algorithm import Algorithm, Local, Task, tree_slot
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, tree_slot
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Learner, Tick, TrainConfig, Trained, no_tick
 from shoal.core.errors import LearnerFailed
-from shoal.core.learner import Budget, Correct, ExtraLoss, Learner, Tick, Trained, no_tick
-from shoal.core.message import Kind, Metrics
-from shoal.core.sums import Totals
-from shoal.core.tree import Layout, Slots, Tree, add, sub, zeros
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Layout, Slots, Tree, add, same_layout, sub, zeros
+from shoal.core.protocol.message import Kind, Metrics
 
-LAYOUT = Layout.of([("w", "F32", (3,)), ("seen", "I64", ())])
+LAYOUT = Layout.of([("w", "F32", (3,)), ("seen", "I64", ())], base_model="ba5e" * 16)
+"""It completes a base model, so that a path on which that is lost fails."""
 
 
 def toy_tree(values: tuple[float, float, float], seen: int) -> Tree:
-    """A model of three weights and a counter."""
+    """Return a model of three weights and a counter."""
     buffer = np.empty(LAYOUT.nbytes, np.uint8)
     buffer[:8].view("<i8")[0] = seen
     buffer[8:].view("<f4")[:] = values
@@ -26,7 +27,7 @@ def toy_tree(values: tuple[float, float, float], seen: int) -> Tree:
 
 
 class ToyLearner:
-    """Moves its weights by an amount that depends on its name, the seed and where they are."""
+    """A learner that moves its weights by an amount that depends on its name, the seed and the weights."""
 
     applies_corrections = True
 
@@ -35,26 +36,27 @@ class ToyLearner:
         self._model = toy_tree((0.0, 0.0, 0.0), 0)
 
     def init(self, seed: int) -> Tree:
-        """Weights from the seed alone."""
+        """Return weights from the seed alone."""
         return toy_tree((seed % 97 / 7, 1.0, -1.0), 0)
 
     def load(self, model: Tree) -> None:
-        """Take these weights."""
+        """Load weights. Raises `InvalidPayload` for those of another base model."""
+        same_layout(LAYOUT, model.layout)
         self._model = model
 
     def model(self) -> Tree:
-        """The present weights."""
+        """Return the present weights."""
         return self._model
 
     def train(
         self,
-        budget: Budget,
+        budget: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
         tick: Tick = no_tick,
     ) -> Trained:
-        """One step, corrected; extra_loss is not asked for by the algorithms of a swarm."""
+        """Take one corrected step; the algorithms of a swarm do not pass `extra_loss`."""
         w, seen = self._model["w"], int(self._model["seen"])
         step = (budget.seed % 1009 - 504) / 1009
         away = self._number if self._number % 2 else -self._number  # so that the mean of some stays where it was
@@ -63,57 +65,57 @@ class ToyLearner:
         self._model = add(stepped, correct(self._model, zeros(LAYOUT)), -1.0) if correct else stepped
         return Trained(float(self._number), {"train/loss": abs(step)})
 
-    def gradient(self, budget: Budget, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
-        """A gradient that points away from the origin."""
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+        """Return a gradient that points away from the origin."""
         return Trained(float(self._number)), self._model
 
     def evaluate(self) -> Metrics:
-        """As many examples as the node has."""
+        """Return metrics over as many examples as the node has."""
         return {"eval/examples": float(self._number), "eval/loss": abs(float(self._model["w"][0]))}
 
 
 @dataclass(frozen=True)
-class Ledger(Algorithm):
-    """Federated averaging that also keeps accounts: a private memory, a number slot, a tree slot, and orders of its own
-    for each node, so that every way that state can take is walked in a swarm.
+class CountingAlgorithm(Algorithm):
+    """Federated averaging with private memory, a number slot, a tree slot and per-node tasks.
 
-    Memory: "turns", how many of this node's reports have counted. Each report carries its turn; the hub keeps the mean.
+    It makes a swarm exercise every path that state can take. Memory: "turns", the number of this node's counted
+    reports. Each report carries its turn; the hub keeps the mean.
     """
 
     name: ClassVar[str] = "ledger"
     title: ClassVar[str] = "Accounts for the simulator"
 
     def init(self, model: Tree) -> Slots:
-        """Model, the mean turn, and a mark."""
+        """Return model, mean turn and mark."""
         return {"model": model, "turn": 0.0, "mark": toy_tree((1.0, 2.0, 3.0), 0)}
 
-    def order(self, slots: Slots, node: str, kind: Kind) -> Slots:
-        """A mark that no other node is sent, made anew for each order."""
+    def task_slots(self, slots: Slots, node: str, kind: Kind) -> Slots:
+        """Send a mark that no other node gets, made anew for each task."""
         mark = tree_slot(slots, "mark")["w"]
         return {
             "model": slots["model"],
             "mark": toy_tree((float(mark[0]), float(mark[1]), float(sum(node.encode()))), 0),
         }
 
-    def reply(self, slots: Slots) -> dict[str, Layout | None]:
-        """Displacement, turn and a tree of turns."""
+    def update_layout(self, slots: Slots) -> dict[str, Layout | None]:
+        """Return the layouts of a displacement, a turn and a tree of turns."""
         return {"model": LAYOUT, "turn": None, "mark": LAYOUT}
 
-    def local(self, learner: Learner, task: Task, memory: Slots) -> Local:
+    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult:
         """Train, and count the turn."""
         base = tree_slot(task.slots, "model")
         turns = memory.get("turns", 0.0)
         assert isinstance(turns, float)
         learner.load(base)
         metrics = learner.evaluate()
-        trained = learner.train(self.budget(task), tick=task.tick)
+        trained = learner.train(self.train_config(task), tick=task.tick)
         if not isinstance(task.slots.get("mark"), Tree):
-            raise LearnerFailed("the order carried no mark")
+            raise LearnerFailed("the task carried no mark")
         turn = turns + 1.0
         slots: Slots = {"model": sub(learner.model(), base), "turn": turn, "mark": toy_tree((turn, 0.0, 1.0), 0)}
-        return Local(trained.weight, slots, metrics | trained.metrics, {"turns": turn})
+        return LocalResult(trained.weight, slots, metrics | trained.metrics, {"turns": turn})
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
-        """Three ways to use what was gathered: on top of the old, as a mean, as a number."""
+        """Return the new slots: the mean update on the model, a mean number, a mean tree."""
         model = totals.mean_onto("model", tree_slot(slots, "model"))
         return {"model": model, "turn": totals.mean_number("turn"), "mark": totals.mean("mark")}

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, and when."""
+"""Virtual time: an agenda of calls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 
-class Clock:
-    """Seconds since the beginning of a simulation. What is planned for one moment happens in the order of planning."""
+class VirtualClock:
+    """Seconds since the start of a simulation. Calls planned for one moment run in the order of planning."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -17,17 +17,17 @@ class Clock:
         self._count = 0
 
     def at(self, when: float, act: Callable[..., None], *arguments: Any) -> None:
-        """Do this then; at once if `when` has passed."""
+        """Call at that time; at once if it has passed."""
         self._count += 1
         heappush(self._planned, (max(when, self.now), self._count, act, arguments))
 
     def after(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
-        """Do this so many seconds from now."""
+        """Call after so many seconds."""
         self._count += 1
         heappush(self._planned, (self.now + seconds, self._count, act, arguments))
 
     def step(self) -> bool:
-        """Let the next thing happen; False when nothing is planned."""
+        """Make the next call; return False when none is planned."""
         if not self._planned:
             return False
         self.steps += 1
@@ -36,7 +36,7 @@ class Clock:
         return True
 
     def run(self, until: float) -> None:
-        """Let everything happen that is planned up to that time, and let it be that time."""
+        """Make all calls that are planned up to that time, and set the time to it."""
         while self._planned and self._planned[0][0] <= until:
             self.step()
         self.now = max(self.now, until)

@@ -1,6 +1,6 @@
-"""Processes that speak to each other over a mesh, of any machine: started, killed, held up and parted.
+"""Processes of any state machine on a network: started, killed, stalled and partitioned.
 
-What happens to single messages is the mesh's business (`Weather`). Whatever is seeded alike happens alike.
+Conditions of single messages belong to the network (`PeerNetworkConditions`). Runs with equal seeds are equal.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from math import inf
 from random import Random
 from typing import Protocol
 
-from shoal.core.machine import Effect, Event, Tell, Timer, Wake
-from shoal.core.peer_message import PeerMessage
-from shoal.sim.clock import Clock
-from shoal.sim.mesh import Mesh, Weather
+from shoal.core.protocol.machine import Effect, Event, Tell, Timer, Wake
+from shoal.core.protocol.peer_message import PeerMessage
+from shoal.sim.network.clock import VirtualClock
+from shoal.sim.network.faults import PeerNetworkConditions
+from shoal.sim.network.network import Network
 
 PeerEvent = PeerMessage | Event
 
 
-class Peer(Protocol):
+class HostedMachine(Protocol):
     """A machine that can be hosted. `now` is in seconds of its own clock."""
 
     def start(self, now: float) -> Sequence[Effect]: ...
@@ -29,109 +30,109 @@ class Peer(Protocol):
 
 
 @dataclass
-class _Process:
-    """One run of a peer, from its start to its death."""
+class _HostedProcess:
+    """One process of a machine, from its start to its death."""
 
-    peer: Peer
+    peer: HostedMachine
     ahead_s: float
     alarm: float = -inf
     frozen_until: float = 0.0
     shown: float = -inf
 
-    def now(self, clock: Clock) -> float:
-        """What its own clock shows. Rounding must not let it ring before the time that it was set to."""
+    def now(self, clock: VirtualClock) -> float:
+        """Return the time of its own clock. Rounding must not make an alarm early."""
         self.shown = max(self.shown, clock.now + self.ahead_s)
         return self.shown
 
 
-class Hosts:
-    """Starts, kills and holds up peers, and carries what they tell each other. `Wake` and `Tell` are carried out here.
+class HostWorld:
+    """Processes and the messages between them. `Wake` and `Tell` are carried out here.
 
-    All else goes to `carry(name, effect)`, which may plan on the clock and come back with `feed`. Before each effect
-    `strikes(name)` may say that the process dies there, so that it dies between any two of its effects.
+    All other effects go to `carry(name, effect)`, which may plan on the clock and call `feed`. Before each effect
+    `strikes(name)` decides whether the process dies there, so that it dies between any two of its effects.
     """
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         rng: Random,
-        weather: Weather | None = None,
+        conditions: PeerNetworkConditions | None = None,
         *,
         carry: Callable[[str, Effect], None] | None = None,
         strikes: Callable[[str], bool] | None = None,
     ) -> None:
         self.clock = clock
-        self.sent: Callable[[str, Tell], None] = _look_away
-        """Told of every message that sets out: (sender, what)."""
+        self.sent: Callable[[str, Tell], None] = _ignore
+        """Called with (sender, effect) for every message."""
         self._rng = rng
-        self._mesh = Mesh(clock, weather or Weather(), rng)
-        self._carry, self._strikes = carry or _look_away, strikes
-        self._processes: dict[str, _Process] = {}
+        self._mesh = Network(clock, conditions or PeerNetworkConditions(), rng)
+        self._carry, self._strikes = carry or _ignore, strikes
+        self._processes: dict[str, _HostedProcess] = {}
         self._sides: tuple[frozenset[str], ...] = ()
         self._cuts: set[tuple[str, str]] = set()
 
-    # ------------------------------------------------------------------------------------------------------ processes
+    # Processes
     @property
     def running(self) -> list[str]:
-        """The names of the peers that run, sorted."""
+        """The names of the running processes, sorted."""
         return sorted(self._processes)
 
-    def start(self, name: str, peer: Peer, ahead_s: float = 0.0) -> None:
-        """Run this peer under that name; whoever ran under it is dead. Its clock shows `ahead_s` more than ours."""
-        process = self._processes[name] = _Process(peer, ahead_s)
-        self._do(name, process, peer.start(process.now(self.clock)))
+    def start(self, name: str, peer: HostedMachine, ahead_s: float = 0.0) -> None:
+        """Start this machine under that name in place of any other. Its clock is `ahead_s` ahead."""
+        process = self._processes[name] = _HostedProcess(peer, ahead_s)
+        self._carry_out(name, process, peer.start(process.now(self.clock)))
 
     def kill(self, name: str) -> None:
-        """Its process ends; what it has sent is still under way."""
+        """End the process; messages that it has sent stay in transit."""
         del self._processes[name]
 
     def stall(self, name: str, seconds: float) -> None:
-        """Hold its process up: all that it should have taken by then waits, and comes in the order in which it came."""
+        """Suspend the process for that time; it handles its events in their order afterwards."""
         self._processes[name].frozen_until = self.clock.now + seconds
 
     def feed(self, name: str, event: PeerEvent) -> None:
-        """Give it an event now (when it runs again, if it is held up). Nothing happens if it is dead."""
+        """Feed an event, now or after a stall; ignored if the process is dead."""
         process = self._processes.get(name)
         if process is not None:
             self._feed(name, process, event)
 
-    def do(self, name: str, effects: Sequence[Effect]) -> None:
-        """Carry out effects of this peer that came of something else than an event."""
-        self._do(name, self._processes[name], effects)
+    def carry_out(self, name: str, effects: Sequence[Effect]) -> None:
+        """Carry out effects that come from no event."""
+        self._carry_out(name, self._processes[name], effects)
 
     def now(self, name: str) -> float:
-        """What the clock of this peer shows."""
+        """Return the time of this process's clock."""
         return self._processes[name].now(self.clock)
 
-    # -------------------------------------------------------------------------------------------------------- network
+    # Network
     def split(self, *sides: Collection[str]) -> None:
-        """From now on nothing passes between two of these; those that are in none of them make up one more."""
+        """Partition these groups from each other; all other processes form one more group."""
         self._sides = tuple(frozenset(side) for side in sides)
 
     def cut(self, sender: str, receiver: str) -> None:
-        """From now on nothing passes in this direction."""
+        """Stop all messages in this direction."""
         self._cuts.add((sender, receiver))
 
     def heal(self) -> None:
-        """Undo all splits and cuts."""
+        """Undo all partitions and cuts."""
         self._sides = ()
         self._cuts.clear()
 
-    def turn(self, weather: Weather) -> None:
-        """Let the weather be this from now on, for messages that set out."""
-        self._mesh = Mesh(self.clock, weather, self._rng)
+    def set_conditions(self, conditions: PeerNetworkConditions) -> None:
+        """Set the conditions for messages that are sent from now on."""
+        self._mesh = Network(self.clock, conditions, self._rng)
 
     def passes(self, sender: str, receiver: str) -> bool:
-        """Whether there is a way."""
+        """Return whether messages pass."""
         apart = any((sender in side) != (receiver in side) for side in self._sides)
         return not apart and (sender, receiver) not in self._cuts
 
     def run(self, until: float) -> None:
-        """Let happen what is planned up to that time."""
+        """Run until that time."""
         self.clock.run(until)
 
-    # ----------------------------------------------------------------------------------------------------------- ways
-    def _do(self, name: str, process: _Process, effects: Sequence[Effect]) -> None:
+    # Effects and events
+    def _carry_out(self, name: str, process: _HostedProcess, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if self._processes.get(name) is not process:
                 return  # what was carried out has ended it
@@ -147,7 +148,7 @@ class Hosts:
                 case _:
                     self._carry(name, effect)
 
-    def _ring(self, name: str, process: _Process, at: float) -> None:
+    def _ring(self, name: str, process: _HostedProcess, at: float) -> None:
         if process.alarm == at and self._processes.get(name) is process:  # no later Wake has replaced it
             process.alarm, process.shown = -inf, max(process.shown, at)
             self._feed(name, process, Timer())
@@ -161,14 +162,14 @@ class Hosts:
         if self.passes(sender, tell.to):  # a cut also takes what is under way
             self.feed(tell.to, tell.body)
 
-    def _feed(self, name: str, process: _Process, event: PeerEvent) -> None:
+    def _feed(self, name: str, process: _HostedProcess, event: PeerEvent) -> None:
         if self._processes.get(name) is not process:
             return
         if self.clock.now < process.frozen_until:
             self.clock.at(process.frozen_until, self._feed, name, process, event)
             return
-        self._do(name, process, process.peer.on(event, process.now(self.clock)))
+        self._carry_out(name, process, process.peer.on(event, process.now(self.clock)))
 
 
-def _look_away(*_: object) -> None:
+def _ignore(*_: object) -> None:
     return None

@@ -1,4 +1,4 @@
-"""The jobs that the swarm of switches draws: each algorithm that gossips, the schedules it goes with, and filters."""
+"""Jobs for the runs that switch modes: each algorithm that supports gossip, its schedules, and filters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shoal.algorithms.fedavg import FedAvg
 from shoal.algorithms.fedprox import FedProx
 from shoal.algorithms.fedsgd import FedSGD
 from shoal.algorithms.periodic import PeriodicAveraging
-from shoal.core.algorithm import Algorithm
-from shoal.core.filter import Filter
-from shoal.core.schedule import Schedule
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.filter import Filter
+from shoal.core.scheduling.schedule import Schedule
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.filters.top_k import TopK
 from shoal.schedules.buffer import Buffer
-from shoal.schedules.drift import Drift
+from shoal.schedules.divergence import Divergence
 from shoal.schedules.periodic import Periodic
 from shoal.schedules.rounds import Rounds
 from shoal.schedules.variance import Variance
@@ -34,15 +34,15 @@ FILTERS: tuple[tuple[Filter, ...], ...] = (
     (TopK(0.3), Quantize(bits=8)),
     (TopK(0.3), Half()),
 )
-"""All but `delta`, with which nodes may not carry on."""
+"""All but `delta`, which does not support gossip."""
 
 VERSIONS_ANCHORED = 1000
-"""A job whose nodes train on by themselves ends when they have trained enough, not after so many versions."""
+"""Enough versions for continual jobs, which end when their nodes have trained enough."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """What of a job decides how reports become versions."""
+class DrawnJob:
+    """The part of a job that decides how reports become versions."""
 
     algorithm: Algorithm
     schedule: Schedule
@@ -50,33 +50,33 @@ class Job:
     versions: int
 
 
-def draw_job(rng: Random) -> Job:
-    """A job that may go to its peers."""
+def draw_job(rng: Random) -> DrawnJob:
+    """Return a job that supports gossip."""
     filters = rng.choice(FILTERS)
-    kind = rng.choice(("rounds", "buffer", "drift", "drift", "periodic", "variance"))
+    kind = rng.choice(("rounds", "buffer", "divergence", "divergence", "periodic", "variance"))
     if kind in ("rounds", "buffer"):
         algorithm = rng.choice((FedAvg(), FedSGD(), FedProx(mu=0.1), *draw_continual(rng)))
-        return Job(algorithm, draw_renewing(rng, kind), filters, rng.randint(5, 40))
+        return DrawnJob(algorithm, draw_renewing(rng, kind), filters, rng.randint(5, 40))
     dynamic, periodic = draw_continual(rng)
-    if kind == "drift":
-        return Job(rng.choice((dynamic, dynamic, periodic)), draw_drift(rng), filters, VERSIONS_ANCHORED)
+    if kind == "divergence":
+        return DrawnJob(rng.choice((dynamic, dynamic, periodic)), draw_drift(rng), filters, VERSIONS_ANCHORED)
     if kind == "periodic":
-        schedule = Periodic(share=rng.choice((1.0, 0.5, 0.3, 0.0)), deadline_s=rng.choice((5.0, 20.0)))
-        return Job(rng.choice((dynamic, periodic, periodic)), schedule, filters, VERSIONS_ANCHORED)
+        schedule = Periodic(fraction=rng.choice((1.0, 0.5, 0.3, 0.0)), deadline_s=rng.choice((5.0, 20.0)))
+        return DrawnJob(rng.choice((dynamic, periodic, periodic)), schedule, filters, VERSIONS_ANCHORED)
     algorithm = FunctionalDynamicAveraging(
-        steps=1, checks=rng.choice((10, 40, 120)), monitor=rng.choice(("linear", "sketch", "naive"))
+        steps=1, local_steps=rng.choice((10, 40, 120)), monitor=rng.choice(("linear", "sketch", "naive"))
     )
-    return Job(algorithm, draw_variance(rng), filters, VERSIONS_ANCHORED)
+    return DrawnJob(algorithm, draw_variance(rng), filters, VERSIONS_ANCHORED)
 
 
 def draw_continual(rng: Random) -> tuple[Algorithm, Algorithm]:
-    """Algorithms whose nodes train on by themselves, as far as a run may go."""
+    """Return continual algorithms with local steps for the whole run."""
     checks = rng.choice((10, 40, 120))
-    return DynamicAveraging(steps=1, checks=checks), PeriodicAveraging(steps=1, checks=checks)
+    return DynamicAveraging(steps=1, local_steps=checks), PeriodicAveraging(steps=1, local_steps=checks)
 
 
 def draw_renewing(rng: Random, kind: str) -> Schedule:
-    """Rounds, or a buffer."""
+    """Return rounds, or a buffer."""
     deadline_s = rng.choice((8.0, 20.0))
     if kind == "rounds":
         return Rounds(fraction=rng.choice((1.0, 1.0, 0.5)), deadline_s=deadline_s)
@@ -84,8 +84,8 @@ def draw_renewing(rng: Random, kind: str) -> Schedule:
 
 
 def draw_drift(rng: Random) -> Schedule:
-    """Every way of balancing, with thresholds that are often and seldom passed."""
-    return Drift(
+    """Return every balancing, with thresholds that are passed often or seldom."""
+    return Divergence(
         delta=rng.choice(("auto", 3.0, 60.0, 200.0, 1000.0)),
         balancing=rng.choice(("all", "double", "hedged")),
         in_step=rng.random() < 0.5,
@@ -94,7 +94,7 @@ def draw_drift(rng: Random) -> Schedule:
 
 
 def draw_variance(rng: Random) -> Schedule:
-    """In step and out of it, with a threshold of its own and without."""
+    """Return synchronous and asynchronous schedules, with and without a threshold of their own."""
     return Variance(
         theta=rng.choice(("auto", 3.0, 60.0, 1000.0)),
         checks_max=rng.choice((3, 20)),

@@ -1,4 +1,4 @@
-"""Models and updates by content hash: uploads that resume, downloads with ranges."""
+"""Upload and download of blobs by content hash, with resumption and ranges."""
 
 from __future__ import annotations
 
@@ -8,32 +8,26 @@ from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 from sqlalchemy import select
 
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused
-from shoal.core.message import Order, Ref
-from shoal.runtime.store import FileBodies, FileSource
-from shoal_coordinator import views
-from shoal_coordinator.access import (
-    Coord,
-    Operator,
-    Reader,
-    Speaker,
-    anybody_may_read,
-    hear,
-    label,
-    principal_of,
-    speaker_of,
-)
-from shoal_coordinator.blobs.bodies import asked
-from shoal_coordinator.driver import Driver
-from shoal_coordinator.intake import pieces
-from shoal_coordinator.problems import errors
-from shoal_coordinator.tables import versions
-from shoal_coordinator.uploads import Uploads
+from shoal.core.protocol.message import BlobRef, Task
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import FileSource
+from shoal.runtime.http.server.body_receiver import pieces
+from shoal_coordinator.api.authentication import Operator, Reader, Speaker, anybody_may_read, principal_of, speaker_of
+from shoal_coordinator.api.dependencies import AppMetrics, AppSettings, Blobs, NodePresence, Registry, VersionRows
+from shoal_coordinator.api.routers import api_router
+from shoal_coordinator.http.problems import errors
+from shoal_coordinator.jobs.job_runner import JobRunner
+from shoal_coordinator.node_protocol.byte_labels import label, mark_alive
+from shoal_coordinator.schemas.traffic import BlobView
+from shoal_coordinator.storage.blobs.remote_blobs import call_blobs
+from shoal_coordinator.storage.tables import versions
+from shoal_coordinator.updates.uploads import Uploads
 
-router = APIRouter(responses=errors(401, 403))
+router = api_router(responses=errors(401, 403))
 
 PIECE_BYTES = 512 * 1024
 """Read and sent at once: large enough to be fast, small enough for a thousand downloads."""
@@ -42,10 +36,10 @@ Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in 
 VersionNumber = Annotated[int, Path(ge=0, lt=2**63, description="0: the initial model")]
 SAFETENSORS = "application/vnd.safetensors"
 UPLOADED: dict[int | str, dict[str, Any]] = {
-    201: {"model": views.Body, "description": "It is here now"},
+    201: {"model": BlobView, "description": "It is here now"},
     **errors(409, 416),
 }
-HERE: dict[int | str, dict[str, Any]] = {
+STORED: dict[int | str, dict[str, Any]] = {
     200: {"description": "It is here"},
     404: {
         "description": "It is not; of an upload that broke off, so many bytes are",
@@ -64,14 +58,16 @@ DOWNLOAD: dict[int | str, dict[str, Any]] = {
 
 
 class FileResponse(Response):
-    """A body in large pieces, whole or in part; immutable, since its name is its hash. `done`: called at the end."""
+    """A blob, whole or in part, sent in large pieces. Blobs are immutable. `done` is called at the end."""
 
-    def __init__(self, source: FileSource, ref: Ref, request: Request, done: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, source: FileSource, ref: BlobRef, request: Request, done: Callable[[], None] | None = None
+    ) -> None:
         self._source, self._start, self._stop, self._done = source, 0, ref.nbytes, done
         etag = f'"sha256:{ref.digest}"'
         headers = {"etag": etag, "accept-ranges": "bytes", "cache-control": "private, max-age=31536000, immutable"}
         status = 200
-        if _has(request.headers.get("if-none-match", ""), etag):
+        if _names_tag(request.headers.get("if-none-match", ""), etag):
             status, self._stop = 304, 0
         elif request.headers.get("if-range", etag) == etag:
             part = _range(request.headers.get("range", ""), ref.nbytes)
@@ -94,14 +90,14 @@ class FileResponse(Response):
             self._done()
 
 
-def _has(known: str, etag: str) -> bool:
-    """Whether one of the tags that the client knows is this one."""
+def _names_tag(known: str, etag: str) -> bool:
+    """Return whether an If-None-Match header names this tag."""
     tags = [tag.strip().removeprefix("W/") for tag in known.split(",")]
     return etag in tags or tags == ["*"]
 
 
 def _range(text: str, nbytes: int) -> tuple[int, int] | None:
-    """[start, stop) of a single range; None for what is better answered with the whole. Raises for one outside."""
+    """Parse a Range header to [start, stop); None: send the whole file. Raises `Refused` for a range outside it."""
     found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", text)
     if found is None or not (found[1] or found[2]):
         return None
@@ -117,31 +113,29 @@ def _range(text: str, nbytes: int) -> tuple[int, int] | None:
     return start, stop
 
 
-async def standing(driver: Driver, node: str) -> Order:
-    """The order that stands for a node. Raises `Refused` when there is none: a body belongs to one."""
-    await driver.settled()
-    order = driver.order_of(node)
-    if order is None:
-        raise Refused(
-            f"no order stands for {node}", code="order.none", hint="poll for an order; an upload belongs to one"
-        )
-    return order
+async def current_task(runner: JobRunner, node: str) -> Task:
+    """Return the node's current task. Raises `Refused` when there is none."""
+    await runner.gate.wait_consistent()
+    task = runner.task_of(node)
+    if task is None:
+        raise Refused(f"{node} has no task", code="task.none", hint="poll for a task; an upload belongs to one")
+    return task
 
 
-def named_by(order: Order, digest: str) -> Ref:
-    """The body of that digest. Raises `Refused` when the order names none such."""
-    named = next((ref for ref in (order.body, order.base) if ref is not None and ref.digest == digest), None)
-    if named is None:
+def task_blob(task: Task, digest: str) -> BlobRef:
+    """Return the task's blob with that digest. Raises `Refused` when the task names no such blob."""
+    blob = next((ref for ref in (task.body, task.reference) if ref is not None and ref.digest == digest), None)
+    if blob is None:
         raise Refused(
-            f"the order that stands for {order.node} does not name this body",
-            code="order.superseded",
-            hint="poll: an order that named it was superseded by the one that the next answer brings",
+            f"the task that stands for {task.node} does not name this body",
+            code="task.superseded",
+            hint="poll: the task that named it was superseded by the one that the next answer brings",
         )
-    return named
+    return blob
 
 
 def _extent(request: Request) -> tuple[int, int]:
-    """(start, total) that the request's headers announce."""
+    """Return (start, total) from the request's headers."""
     length = int(request.headers.get("content-length", "0"))
     text = request.headers.get("content-range")
     if text is None:
@@ -152,110 +146,137 @@ def _extent(request: Request) -> tuple[int, int]:
     return int(found[1]), int(found[3])
 
 
-@router.put("/jobs/{job}/bodies/{digest}", tags=["node"], responses=UPLOADED | errors(404, 426), openapi_extra=UPLOAD)
+@router.put("/jobs/{job}/blobs/{digest}", tags=["node"], responses=UPLOADED | errors(404, 426), openapi_extra=UPLOAD)
 async def upload(
-    job: str, digest: Digest, request: Request, response: Response, node: Speaker, coordinator: Coord
-) -> views.Body:
-    """Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` goes on where one broke off."""
-    driver = coordinator.driver(job)
-    order = await standing(driver, node)
-    label(request, job, order.version, node, "body")
-    hear(request, coordinator, node)
+    job: str,
+    digest: Digest,
+    request: Request,
+    response: Response,
+    node: Speaker,
+    registry: Registry,
+    presence: NodePresence,
+    metrics: AppMetrics,
+) -> BlobView:
+    """Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` resumes an interrupted upload."""
+    runner = registry.runner(job)
+    task = await current_task(runner, node)
+    label(request, job, task.version, node, "blob")
+    mark_alive(request, presence, node)
     start, total = _extent(request)
     if total < 1:
         raise InvalidPayload("an empty body", code="payload.short")
-    if order.kind == "evaluate":
+    if task.kind == "gossip" and not task.recall:  # the report of the task before: its acknowledgement says so
+        raise Refused(f"{node} carries on with its peers", code="task.none", hint="report: that task was superseded")
+    if task.kind == "evaluate":
         raise InvalidPayload("metrics were asked for, no model", code="payload.unwanted", hint="send the report alone")
-    known = await asked(driver.bodies, driver.bodies.size, digest)
+    known = await call_blobs(runner.blobs, runner.blobs.size, digest)
     if known not in (None, total):
         raise InvalidPayload(f"the body of that digest has {known} bytes, not {total}", code="payload.length")
-    driver.watches.begun(node, order.id)
+    runner.task_timers.begun(node, task.id)
     if known is None:
         response.status_code = 201
-        expected = driver.expected(order.kind)
-        with driver.pinned(digest):
+        expected = runner.layouts.expected(task.kind)
+        with runner.blob_use.pinned(digest):
             try:
                 async with aclosing(pieces(request)) as body:
-                    with coordinator.metrics.counting_refusals():
-                        await driver.uploads.take(node, Ref(digest, total), start, expected, body)
+                    with metrics.counting_refusals():
+                        await runner.uploads.receive(node, BlobRef(digest, total), start, expected, body)
             except InvalidPayload as error:
-                doing = coordinator.presence.doing[job, node]
-                if doing.fail(error.message):
-                    await driver.remark("refusal", f"{node}: {error.message}{doing.untold()}", node)
+                activity = presence.activity[job, node]
+                if activity.record_failure(error.message):
+                    await runner.feed.record_event(
+                        "refusal", f"{node}: {error.message}{activity.suppressed_text()}", node
+                    )
                 raise
     else:
-        driver.uploads.shares(node, Ref(digest, total))
-    coordinator.presence.heard(node)
-    return views.Body(digest=digest, bytes=total)
+        runner.uploads.share(node, BlobRef(digest, total))
+    presence.mark_alive(node)
+    return BlobView(digest=digest, bytes=total)
 
 
-@router.head("/jobs/{job}/bodies/{digest}", tags=["node"], responses=HERE | errors(409, 426), response_class=Response)
-async def uploaded(job: str, digest: Digest, request: Request, node: Speaker, coordinator: Coord) -> Response:
-    """Whether a body is here; if not, `Upload-Offset` says how much of this node's upload is."""
-    label(request, job, coordinator.driver(job).hub.version, node, "body")
-    bodies = coordinator.driver(job).bodies
-    size = await asked(bodies, bodies.size, digest)
+@router.head("/jobs/{job}/blobs/{digest}", tags=["node"], responses=STORED | errors(409, 426), response_class=Response)
+async def head_blob(job: str, digest: Digest, request: Request, node: Speaker, registry: Registry) -> Response:
+    """Check whether a blob is stored. If not, `Upload-Offset` is the number of bytes received from this node."""
+    label(request, job, registry.runner(job).hub.progress.version, node, "blob")
+    blobs = registry.runner(job).blobs
+    size = await call_blobs(blobs, blobs.size, digest)
     if size is not None:
         return Response(status_code=200, headers={"content-length": str(size)})
-    offset = bodies.offset(node, digest)
+    offset = blobs.partials.offset(node, digest)
     return Response(status_code=404, headers={"upload-offset": str(offset)})
 
 
-@router.get("/jobs/{job}/bodies/{digest}", tags=["node"], responses=DOWNLOAD | errors(409), response_class=Response)
-async def download(job: str, digest: Digest, request: Request, coordinator: Coord) -> Response:
-    """A body. Nodes get what their order names; people who may read get models. Nobody gets another node's update."""
-    driver, bodies = coordinator.record(job).driver, coordinator.bodies_of(job)
+@router.get("/jobs/{job}/blobs/{digest}", tags=["node"], responses=DOWNLOAD | errors(409), response_class=Response)
+async def download(
+    job: str,
+    digest: Digest,
+    request: Request,
+    registry: Registry,
+    job_blobs: Blobs,
+    presence: NodePresence,
+    version_reader: VersionRows,
+) -> Response:
+    """Download a blob. Nodes get the blobs of their task; readers get models, never updates."""
+    runner, blobs = registry.job(job).runner, job_blobs.of(job)
     who = principal_of(request)
     if who is not None and who.role == "node":
         node = speaker_of(request, who.name)
-        order = await standing(coordinator.driver(job), node)
-        named = named_by(order, digest)
-        label(request, job, order.version, node, "model")
-        hear(request, coordinator, node)
-        return await file_of(bodies, request, named, partial(driver.watches.got, node, order.id) if driver else None)
+        task = await current_task(registry.runner(job), node)
+        blob = task_blob(task, digest)
+        label(request, job, task.version, node, "model")
+        mark_alive(request, presence, node)
+        return await file_of(blobs, request, blob, partial(runner.task_timers.got, node, task.id) if runner else None)
     if who is None and not anybody_may_read(request):
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
     label(request, job, -1, "", "export")
-    model = driver.hub.model if driver is not None else None
+    model = runner.hub.store.model if runner is not None else None
     if model is not None and model.digest == digest:
-        return await file_of(bodies, request, model)
-    row = await coordinator.first_version(job, select(versions.c.nbytes).where(versions.c.digest == digest))
+        return await file_of(blobs, request, model)
+    row = await version_reader.first_version(job, select(versions.c.nbytes).where(versions.c.digest == digest))
     if row is None:
-        raise Refused("no model of this job has that hash", code="body.unknown", hint="see GET …/versions")
-    return await file_of(bodies, request, Ref(digest, row.nbytes))
+        raise Refused("no model of this job has that hash", code="blob.unknown", hint="see GET …/versions")
+    return await file_of(blobs, request, BlobRef(digest, row.nbytes))
 
 
-async def file_of(bodies: FileBodies, request: Request, ref: Ref, done: Callable[[], None] | None = None) -> Response:
-    """The file of a model. Raises `Refused` (410) when it is here no longer."""
-    if not await asked(bodies, bodies.has, ref.digest):
+async def file_of(blobs: FileBlobs, request: Request, ref: BlobRef, done: Callable[[], None] | None = None) -> Response:
+    """Return the file of a model. Raises `Refused` (410) when retention has deleted it."""
+    if not await call_blobs(blobs, blobs.has, ref.digest):
         raise Refused(
             "this model is no longer kept",
             code="model.gone",
             hint="raise models_kept of the coordinator; see GET …/versions",
         )
-    return FileResponse(await asked(bodies, bodies.open, ref), ref, request, done)
+    return FileResponse(await call_blobs(blobs, blobs.open, ref), ref, request, done)
 
 
 @router.head("/jobs/{job}/models/{number}", include_in_schema=False)
 @router.get("/jobs/{job}/models/{number}", tags=["jobs"], responses=DOWNLOAD, response_class=Response)
-async def model(job: str, number: VersionNumber, request: Request, _: Reader, coordinator: Coord) -> Response:
-    """The model of a version, as a safetensors file."""
-    coordinator.record(job)
-    row = await coordinator.version_row(job, number)
+async def model(
+    job: str,
+    number: VersionNumber,
+    request: Request,
+    _: Reader,
+    registry: Registry,
+    job_blobs: Blobs,
+    version_reader: VersionRows,
+) -> Response:
+    """Download the model of a version as a safetensors file."""
+    registry.job(job)
+    row = await version_reader.version_row(job, number)
     label(request, job, -1, "", "export")
-    return await file_of(coordinator.bodies_of(job), request, Ref(row.digest, row.nbytes))
+    return await file_of(job_blobs.of(job), request, BlobRef(row.digest, row.nbytes))
 
 
-@router.put("/bodies/{digest}", tags=["jobs"], responses=UPLOADED, openapi_extra=UPLOAD)
+@router.put("/blobs/{digest}", tags=["jobs"], responses=UPLOADED, openapi_extra=UPLOAD)
 async def upload_model(
-    digest: Digest, request: Request, response: Response, _: Operator, coordinator: Coord
-) -> views.Body:
-    """Upload an initial model, to be named as `start_model` of a new job."""
+    digest: Digest, request: Request, response: Response, _: Operator, job_blobs: Blobs, settings: AppSettings
+) -> BlobView:
+    """Upload an initial model for the field `start_model` of a new job."""
     label(request, kind="start")
     start, total = _extent(request)
-    if not await asked(coordinator.starts, coordinator.starts.has, digest):
+    if not await call_blobs(job_blobs.starts, job_blobs.starts.has, digest):
         response.status_code = 201
-        uploads = Uploads(coordinator.starts, coordinator.settings)
+        uploads = Uploads(job_blobs.starts, settings)
         async with aclosing(pieces(request)) as body:
-            await uploads.take("operator", Ref(digest, total), start, None, body)
-    return views.Body(digest=digest, bytes=total)
+            await uploads.receive("operator", BlobRef(digest, total), start, None, body)
+    return BlobView(digest=digest, bytes=total)

@@ -1,43 +1,47 @@
-"""Job files that are still being written: what they say, and what is wrong with them. Nothing is begun or kept."""
+"""Validation of job files."""
 
 from __future__ import annotations
 
 import tomllib
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 
 from shoal.core.errors import InvalidJob
-from shoal.mistakes import Mistake
-from shoal.spec import check_job
-from shoal_coordinator import views
-from shoal_coordinator.access import Coord, Operator, label
-from shoal_coordinator.problems import errors
-from shoal_coordinator.service import Coordinator
+from shoal.jobs.spec import check_job
+from shoal.validation.config_errors import ConfigError
+from shoal_coordinator.api.authentication import Operator
+from shoal_coordinator.api.dependencies import Registry
+from shoal_coordinator.api.routers import api_router
+from shoal_coordinator.http.problems import errors
+from shoal_coordinator.jobs.job_registry import JobRegistry
+from shoal_coordinator.node_protocol.byte_labels import label
+from shoal_coordinator.schemas.jobs import DraftCheck, FieldError, JobDraft
+from shoal_coordinator.schemas.values import JsonObject
 
-router = APIRouter(tags=["jobs"], responses=errors(401, 403))
+router = api_router(tags=["jobs"], responses=errors(401, 403))
 
 LINE_CHARS_MAX = 4096
 """Of a TOML text: what a dotted key costs to read grows with the square of its length."""
 
-_PLAIN: TypeAdapter[dict[str, Any]] = TypeAdapter(views.Plain)
+_PLAIN: TypeAdapter[dict[str, Any]] = TypeAdapter(JsonObject)
 
 
-@router.post("/drafts/check")
-async def check(body: views.Draft, request: Request, _: Operator, coordinator: Coord) -> views.Checked:
-    """What is wrong with a job file, each at its place; nothing begins. A held-out learner is not loaded."""
+@router.post("/jobs:validate")
+async def check(body: JobDraft, request: Request, _: Operator, registry: Registry) -> DraftCheck:
+    """Validate a job file and return all errors with their places. A held-out learner is not loaded."""
     label(request, kind="dashboard")
     try:
         values = body.spec if body.spec is not None else _read(body.toml or "")
     except InvalidJob as error:
-        return views.Checked(spec={}, mistakes=[_shown(Mistake((), error.message, error.hint))])
-    mistakes = [*check_job(values), *_taken(coordinator, values)]
-    return views.Checked(spec=values, mistakes=[_shown(mistake) for mistake in mistakes])
+        return DraftCheck(spec={}, mistakes=[_shown(ConfigError((), error.message, error.hint))])
+    mistakes = [*check_job(values), *_taken(registry, values)]
+    return DraftCheck(spec=values, mistakes=[_shown(mistake) for mistake in mistakes])
 
 
 def _read(text: str) -> dict[str, Any]:
-    """The values of a TOML text. Raises `InvalidJob`."""
+    """Parse TOML. Raises `InvalidJob`."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > LINE_CHARS_MAX:
             raise InvalidJob(f"line {number} has more than {LINE_CHARS_MAX} characters")
@@ -51,12 +55,12 @@ def _read(text: str) -> dict[str, Any]:
         raise InvalidJob(str(error), hint="see docs/job.md") from None
 
 
-def _taken(coordinator: Coordinator, values: dict[str, Any]) -> list[Mistake]:
+def _taken(registry: JobRegistry, values: dict[str, Any]) -> list[ConfigError]:
     name = values.get("name")
-    if not isinstance(name, str) or not coordinator.knows(name):
+    if not isinstance(name, str) or not registry.has_job(name):
         return []
-    return [Mistake(("name",), f"a job called {name} exists", "choose another name")]
+    return [ConfigError(("name",), f"a job called {name} exists", "choose another name")]
 
 
-def _shown(mistake: Mistake) -> views.Mistake:
-    return views.Mistake(place=list(mistake.place), text=mistake.text, hint=mistake.hint)
+def _shown(mistake: ConfigError) -> FieldError:
+    return FieldError(place=list(mistake.place), text=mistake.text, hint=mistake.hint)

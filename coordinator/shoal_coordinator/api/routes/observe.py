@@ -1,37 +1,42 @@
-"""What went wrong, for people who look for the reason."""
+"""Routes for diagnosis: failures, logs, alerts and status."""
 
 from __future__ import annotations
 
 import logging
 from typing import Annotated, Any, get_args
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from sqlalchemy import func, select
 
 from shoal.core.errors import Refused
-from shoal_coordinator import failures, watch
-from shoal_coordinator.access import Coord, Node, Operator, Reader, label
-from shoal_coordinator.logbook import Sought, holds
-from shoal_coordinator.observe_views import (
-    Alert,
-    Alerts,
-    Deputy,
-    Failure,
-    Failures,
+from shoal_coordinator.alerts import alert_loop
+from shoal_coordinator.api.authentication import DashboardReader, Node, Operator
+from shoal_coordinator.api.dependencies import Db, Events, NodeLogs, StatusOfReplica
+from shoal_coordinator.api.routers import api_router
+from shoal_coordinator.http.problems import errors
+from shoal_coordinator.node_protocol.byte_labels import label
+from shoal_coordinator.schemas.observability import (
+    AlertList,
+    AlertView,
+    FailedIn,
+    FailureList,
+    FailureView,
+    FollowerView,
+    LeaderView,
     Level,
     LogLine,
     LogLines,
     LogMatches,
-    Owner,
-    ShownLines,
-    Taken,
+    LogReceipt,
+    LogUpload,
 )
-from shoal_coordinator.problems import errors
-from shoal_coordinator.stream import Item
-from shoal_coordinator.tables import alerts, logs
-from shoal_coordinator.views import iso
+from shoal_coordinator.schemas.values import iso
+from shoal_coordinator.storage.tables import alerts, logs
+from shoal_coordinator.telemetry import failures
+from shoal_coordinator.telemetry.event_bus import Item
+from shoal_coordinator.telemetry.log_store import LogFilter, contains
 
-router = APIRouter(tags=["observe"], responses=errors(401, 403))
+router = api_router(tags=["observe"], responses=errors(401, 403))
 
 Id = Annotated[int | None, Query(ge=0, lt=2**63, description="only what is older than this")]
 Named = Annotated[str | None, Query(max_length=63)]
@@ -39,37 +44,34 @@ Named = Annotated[str | None, Query(max_length=63)]
 
 @router.get("/failures")
 async def list_failures(
-    request: Request,
-    _: Reader,
-    coordinator: Coord,
+    _: DashboardReader,
+    database: Db,
     job: Named = None,
     node: Named = None,
-    phase: failures.FailedIn | None = None,
+    phase: FailedIn | None = None,
     before: Id = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Failures:
-    """Orders that were not done, of a job, of a node, or all: who, how far, why, and what was done. Newest first."""
-    label(request, kind="dashboard")
-    wanted = failures.Wanted(job, node, phase)
-    async with coordinator.database.reader.connect() as connection:
+) -> FailureList:
+    """List failed tasks, newest first, optionally of one job or node."""
+    wanted = failures.FailureFilter(job, node, phase)
+    async with database.reader.connect() as connection:
         rows = await failures.newest(connection, wanted, before, limit)
-    found = [Failure.model_validate({**row, "at": iso(row["at"])}) for row in rows]
-    return Failures(failures=found, before=found[-1].id if len(found) == limit else None)
+    found = [FailureView.model_validate({**row, "at": iso(row["at"])}) for row in rows]
+    return FailureList(failures=found, before=found[-1].id if len(found) == limit else None)
 
 
-@router.get("/owner")
-async def owner(request: Request, _: Reader, coordinator: Coord) -> Owner | None:
-    """Which coordinator leads, and which others own jobs; null where it is the only one its database can have."""
-    label(request, kind="dashboard")
-    if coordinator.standing is None:
+@router.get("/leader")
+async def leader(_: DashboardReader, replica_status: StatusOfReplica) -> LeaderView | None:
+    """Return the leader and the followers; null for a database that only one coordinator can use."""
+    if replica_status is None:
         return None
-    now = coordinator.standing()
-    deputies = [Deputy(address=_plain(address), jobs=jobs) for address, jobs in now.deputies.items()]
-    return Owner(address=_plain(now.owner), epoch=now.epoch, deputies=deputies)
+    now = replica_status()
+    followers = [FollowerView(address=_plain(address), jobs=jobs) for address, jobs in now.followers.items()]
+    return LeaderView(address=_plain(now.leader), term=now.term, followers=followers)
 
 
 def _plain(address: str) -> str:
-    """Without the fingerprint of its certificate."""
+    """Return an address without its certificate's fingerprint."""
     return address.partition("#")[0]
 
 
@@ -79,40 +81,38 @@ MATCHES_MAX = 10_000
 
 
 @router.post("/logs", tags=["node"], responses=errors(426))
-async def take_logs(body: ShownLines, request: Request, node: Node, coordinator: Coord) -> Taken:
-    """What a node has logged, for people. No sign of life; a batch that comes twice is kept once."""
+async def take_logs(body: LogUpload, request: Request, node: Node, log_store: NodeLogs) -> LogReceipt:
+    """Store log lines of a node. Idempotent; does not renew the node's lease."""
     label(request, node=node, kind="logs")
-    lines = [one.line() for one in body.lines]
-    return Taken(wait_s=round(coordinator.logbook.take(node, body.boot, lines, body.dropped), 3))
+    lines = [one.to_record() for one in body.lines]
+    return LogReceipt(wait_s=round(log_store.take(node, body.boot, lines, body.dropped), 3))
 
 
-async def _sought(job: Named = None, node: Named = None, level: Level = "debug") -> Sought:
-    """`node`: empty for the coordinator's own lines. `level`: the least."""
-    return Sought(job, node, logging.getLevelName(level.upper()) if level != "debug" else 0)
+async def _log_filter(job: Named = None, node: Named = None, level: Level = "debug") -> LogFilter:
+    """Build a log filter. `node`: empty for the coordinator's own lines. `level`: the lowest."""
+    return LogFilter(job, node, logging.getLevelName(level.upper()) if level != "debug" else 0)
 
 
-Wants = Annotated[Sought, Depends(_sought)]
+WantedLogs = Annotated[LogFilter, Depends(_log_filter)]
 
 
 @router.get("/logs")
 async def list_logs(
-    request: Request,
-    _: Reader,
-    coordinator: Coord,
-    wants: Wants,
+    _: DashboardReader,
+    database: Db,
+    wants: WantedLogs,
     after: Annotated[int | None, Query(ge=0, lt=2**63, description="the oldest that are newer than this")] = None,
     before: Id = None,
     limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
 ) -> LogLines:
-    """Lines of the log: the newest, or those next to a line that is named. Oldest first."""
-    label(request, kind="dashboard")
+    """List log lines, oldest first: the newest, or those next to a given line."""
     query = select(logs).where(*wants.conditions()).limit(limit)
     if before is not None:
         query = query.where(logs.c.id < before)
     if after is not None:
         query = query.where(logs.c.id > after)
     ascending = after is not None
-    async with coordinator.database.reader.connect() as connection:
+    async with database.reader.connect() as connection:
         rows = (await connection.execute(query.order_by(logs.c.id if ascending else logs.c.id.desc()))).mappings().all()
     found = [_line(row) for row in (rows if ascending else reversed(rows))]
     return LogLines(lines=found, older=ascending or len(found) == limit)
@@ -126,17 +126,15 @@ def _line(row: Any) -> LogLine:
 
 @router.get("/logs/matches")
 async def log_matches(
-    request: Request,
-    _: Reader,
-    coordinator: Coord,
-    wants: Wants,
+    _: DashboardReader,
+    database: Db,
+    wants: WantedLogs,
     q: Annotated[str, Query(min_length=1, max_length=200, description="text, in capitals or not")],
 ) -> LogMatches:
-    """Where a text stands in the log."""
-    label(request, kind="dashboard")
-    conditions = (*wants.conditions(), holds(q))
+    """Search the log for a text."""
+    conditions = (*wants.conditions(), contains(q))
     newest = select(logs.c.id).where(*conditions).order_by(logs.c.id.desc()).limit(MATCHES_MAX)
-    async with coordinator.database.reader.connect() as connection:
+    async with database.reader.connect() as connection:
         ids = (await connection.execute(newest)).scalars().all()
         total = len(ids)
         if total == MATCHES_MAX:
@@ -149,31 +147,31 @@ async def log_matches(
 
 @router.get("/alerts")
 async def list_alerts(
-    request: Request,
-    _: Reader,
-    coordinator: Coord,
-    standing: Annotated[bool, Query(description="only those that are not over")] = False,
+    _: DashboardReader,
+    database: Db,
+    active: Annotated[bool, Query(description="only those that are not cleared")] = False,
     before: Id = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Alerts:
-    """Alerts, newest first."""
-    label(request, kind="dashboard")
+) -> AlertList:
+    """List alerts, newest first."""
     query = select(alerts).order_by(alerts.c.id.desc()).limit(limit)
-    if standing:
+    if active:
         query = query.where(alerts.c.cleared_at.is_(None))
     if before is not None:
         query = query.where(alerts.c.id < before)
-    async with coordinator.database.reader.connect() as connection:
+    async with database.reader.connect() as connection:
         rows = (await connection.execute(query)).mappings().all()
-    found = [Alert.model_validate(watch.shown(row)) for row in rows]
-    return Alerts(alerts=found, before=found[-1].id if len(found) == limit else None)
+    found = [AlertView.model_validate(alert_loop.alert_row(row)) for row in rows]
+    return AlertList(alerts=found, before=found[-1].id if len(found) == limit else None)
 
 
 @router.post("/alerts/{alert}/acknowledge", responses=errors(404))
-async def acknowledge(alert: Annotated[int, Path(ge=1, lt=2**63)], _: Operator, coordinator: Coord) -> Alert:
-    """An operator knows of it. Twice is once."""
-    row = await coordinator.database.write(lambda c: watch.acknowledge(c, alert))
+async def acknowledge(
+    alert: Annotated[int, Path(ge=1, lt=2**63)], _: Operator, database: Db, event_bus: Events
+) -> AlertView:
+    """Acknowledge an alert. Idempotent."""
+    row = await database.write(lambda c: alert_loop.acknowledge(c, alert))
     if row is None:
         raise Refused(f"there is no alert {alert}", code="alert.unknown", hint="see GET /api/v1/alerts")
-    coordinator.broadcast.tell(Item("alert", row["job"], row))
-    return Alert.model_validate(row)
+    event_bus.publish(Item("alert", row["job"], row))
+    return AlertView.model_validate(row)

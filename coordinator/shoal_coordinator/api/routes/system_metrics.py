@@ -1,19 +1,22 @@
-"""What nodes measure of their machines: processor, memory, GPU, network, battery."""
+"""System metrics of nodes: processor, memory, GPU, network, battery."""
 
 from __future__ import annotations
 
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 
-from shoal_coordinator.access import Coord, Node, Reader, label
-from shoal_coordinator.problems import errors
-from shoal_coordinator.system_metrics import FIELDS, Sample, recent, thinned
-from shoal_coordinator.views import iso
+from shoal_coordinator.api.authentication import DashboardReader, Node
+from shoal_coordinator.api.dependencies import Db, Measured, NodePresence, Registrar
+from shoal_coordinator.api.routers import api_router
+from shoal_coordinator.http.problems import errors
+from shoal_coordinator.node_protocol.byte_labels import label
+from shoal_coordinator.schemas.values import iso
+from shoal_coordinator.telemetry.system_metrics import FIELDS, Sample, recent, thinned
 
-router = APIRouter(tags=["nodes"])
+router = api_router(tags=["nodes"])
 
 
 class SystemHistory(BaseModel):
@@ -25,27 +28,27 @@ class SystemHistory(BaseModel):
 
 
 @router.post("/system-metrics", status_code=204, tags=["node"], responses=errors(401, 403))
-async def take_sample(body: Sample, request: Request, node: Node, coordinator: Coord) -> None:
-    """How a node's machine does, for people. No sign of life; at most one in five seconds is kept."""
+async def take_sample(body: Sample, request: Request, node: Node, measured: Measured) -> None:
+    """Store a sample of a node's system metrics, at most one in 5 s. Does not renew the node's lease."""
     label(request, node=node, kind="system")
-    coordinator.system_metrics.take(node, body)
+    measured.take(node, body)
 
 
 @router.get("/nodes/{node}/system-metrics", responses=errors(401, 403, 404))
 async def history(
     node: str,
-    request: Request,
-    _: Reader,
-    coordinator: Coord,
+    _: DashboardReader,
+    database: Db,
+    presence: NodePresence,
+    node_registry: Registrar,
     seconds: Annotated[float, Query(ge=60, le=31 * 86400, description="how far back")] = 3600.0,
     points: Annotated[int, Query(ge=10, le=1000, description="at most so many, each a mean")] = 240,
 ) -> SystemHistory:
-    """A node's processor, memory, GPU, network and battery over time."""
-    label(request, kind="dashboard")
-    if node not in coordinator.presence.info:
-        raise await coordinator.admission.unknown(node)
+    """Return the history of a node's system metrics."""
+    if node not in presence.info:
+        raise await node_registry.unknown_node(node)
     until = time.time()
-    async with coordinator.database.reader.connect() as connection:
+    async with database.reader.connect() as connection:
         rows = [row._asdict() for row in await connection.execute(recent(node, until - seconds))]
     found = thinned(rows, until - seconds, until, points)
     series = {name: found[name] if any(v is not None for v in found[name]) else None for name in FIELDS}

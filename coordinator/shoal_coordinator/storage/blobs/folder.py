@@ -1,7 +1,7 @@
-"""Blobs as files: `FOLDER/JOB/DIGEST`, as `shoal.runtime.store` keeps them. Several coordinators may share a folder.
+"""Blobs as files: `FOLDER/JOB/DIGEST`, as in `shoal.runtime.blob_files`. Several coordinators may share a folder.
 
-There is no lock on it: files get their names when they are whole, names say what is in them, and what is half-made is
-left alone while somebody may be at it.
+There is no lock: complete files get their names by rename, names are hashes of the content, and recent incomplete files
+are left alone because another process may be writing them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.core.message import Ref
-from shoal.runtime.store import CrashPoint, FileBodies, FileSource, make_folder, no_crash, storing, write_all
-from shoal.wire import PIECE_BYTES, ByteSource
-from shoal_coordinator.blobs.store import BlobStore, Kept, missing
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import CrashPoint, FileSource, make_folder, no_crash, storing, write_all
+from shoal.wire.payload import PIECE_BYTES, ByteSource
+from shoal_coordinator.storage.blobs.store import BlobInfo, BlobStore, missing
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -27,14 +28,14 @@ class FolderStore(BlobStore):
 
     def put(self, key: str, source: ByteSource) -> bool:
         path = self.folder / key
-        bodies = FileBodies(path.parent)
-        if bodies.has(path.name):
+        blobs = FileBlobs(path.parent)
+        if blobs.has(path.name):
             return False
-        temporary = bodies.temporary()
+        temporary = blobs.temporary()
         with storing(temporary), temporary.open("xb", buffering=0) as file:
             for place in range(0, len(source), PIECE_BYTES):
                 write_all(file.fileno(), source[place : place + PIECE_BYTES])
-        bodies.adopt(temporary, Ref(path.name, len(source)))
+        blobs.adopt(temporary, BlobRef(path.name, len(source)))
         return True
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
@@ -56,19 +57,19 @@ class FolderStore(BlobStore):
         with storing(path):
             path.unlink(missing_ok=True)
 
-    def list(self, prefix: str) -> Iterator[Kept]:
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
         for path in list((self.folder / prefix).glob("**/*")):
             try:
                 about = path.stat()
             except FileNotFoundError:
                 continue
             if _DIGEST.fullmatch(path.name) and "partial" not in path.parts:
-                yield Kept(path.relative_to(self.folder).as_posix(), about.st_size, about.st_mtime)
+                yield BlobInfo(path.relative_to(self.folder).as_posix(), about.st_size, about.st_mtime)
 
     def check(self) -> None:
         if self._shared:  # else a start finds out by itself
             super().check()
 
-    def bodies(self, job: str, near: Path, at: CrashPoint = no_crash) -> FileBodies:
+    def blobs_of(self, job: str, near: Path, at: CrashPoint = no_crash) -> FileBlobs:
         del near  # the files are the store
-        return FileBodies(self.folder / job, at, shared=self._shared)
+        return FileBlobs(self.folder / job, at, shared=self._shared)

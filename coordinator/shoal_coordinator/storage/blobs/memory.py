@@ -7,19 +7,19 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 
-from shoal.wire import PIECE_BYTES, ByteSource
-from shoal_coordinator.blobs.bodies import FarStore
-from shoal_coordinator.blobs.store import Kept, missing
+from shoal.wire.payload import PIECE_BYTES, ByteSource
+from shoal_coordinator.storage.blobs.remote_blobs import RemoteStore
+from shoal_coordinator.storage.blobs.store import BlobInfo, missing
 
 _STORES: defaultdict[str, dict[str, tuple[bytes, float]]] = defaultdict(dict)
 """By name, so that a coordinator that starts again in the same process finds what it had."""
 
 
-class MemoryStore(FarStore):
+class MemoryStore(RemoteStore):
     """Blobs in a dictionary; all stores of one name are one."""
 
-    def __init__(self, name: str, near_bytes_max: int) -> None:
-        super().__init__(near_bytes_max)
+    def __init__(self, name: str, blob_cache_bytes_max: int) -> None:
+        super().__init__(blob_cache_bytes_max)
         self.name = f"memory://{name}"
         self._blobs, self._lock = _STORES[name], threading.Lock()
 
@@ -44,7 +44,7 @@ class MemoryStore(FarStore):
     def delete(self, key: str) -> None:
         self._blobs.pop(key, None)
 
-    def list(self, prefix: str) -> Iterator[Kept]:
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
         for key, (data, since) in list(self._blobs.items()):
             if key.startswith(f"{prefix}/"):
-                yield Kept(key, len(data), since)
+                yield BlobInfo(key, len(data), since)

@@ -1,9 +1,9 @@
-"""Which store an address names.
+"""Addresses of stores.
 
 (empty)                 a folder within the coordinator's own
 /path, file:///path     a folder that several coordinators may share
 memory://NAME           memory, for tests
-    s3://BUCKET/PREFIX?…    a store that speaks S3
+s3://BUCKET/PREFIX?…    a store that speaks S3
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shoal.core.errors import StorageFailed
-from shoal_coordinator.blobs.folder import FolderStore
-from shoal_coordinator.blobs.memory import MemoryStore
-from shoal_coordinator.blobs.store import BlobStore
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.storage.blobs.folder import FolderStore
+from shoal_coordinator.storage.blobs.memory import MemoryStore
+from shoal_coordinator.storage.blobs.store import BlobStore
 
 
 def reach(settings: Settings) -> BlobStore:
-    """The store, known to take and give. Raises `StorageFailed`, with what is wrong and what to do."""
+    """Open the store, and check that it can be written and read. Raises `StorageFailed`, with a remedy."""
     store = open_store(settings)
     store.check()
     return store
 
 
 def open_store(settings: Settings) -> BlobStore:
-    """The store of the setting `blobs`. Raises `StorageFailed` for an address that names none."""
+    """Open the store of the setting `blobs`. Raises `StorageFailed` for an invalid address."""
     url = settings.blobs
     if not url:
         return FolderStore(settings.data / "bodies", shared=False)
@@ -36,10 +36,10 @@ def open_store(settings: Settings) -> BlobStore:
     if scheme == "file" and rest.startswith("/"):
         return FolderStore(Path(unquote(urlsplit(url).path)), shared=True)
     if scheme == "memory":
-        return MemoryStore(rest, settings.near_bytes_max)
+        return MemoryStore(rest, settings.blob_cache_bytes_max)
     if scheme == "s3":
         try:
-            from shoal_coordinator.blobs.s3 import S3Store
+            from shoal_coordinator.storage.blobs.s3 import S3Store
         except ModuleNotFoundError as error:
             raise StorageFailed(
                 f"{error.name} is not installed", code="usage.extra", hint="pip install 'shoal[s3]'"

@@ -1,10 +1,10 @@
-"""Blobs in a store that speaks S3: `s3://BUCKET/PREFIX?endpoint=…`. obstore moves the bytes, botocore signs uploads.
+"""Blobs in an S3 store: `s3://BUCKET/PREFIX?endpoint=…`. obstore moves the bytes, botocore signs uploads.
 
-Nodes are sent to the store itself: downloads by a signed address, uploads by one that is bound to a size and a SHA-256.
-What must not be trusted is that the store holds them to either; so what they upload lies apart, under a name of its
-own, until the coordinator has read and checked it.
+Nodes use the store directly: downloads by a presigned URL, uploads by one that is bound to a size and a SHA-256. The
+store is not trusted to check either, so uploads have names of their own until the coordinator has read and checked
+them.
 
-Each fault is told with its remedy; the store is asked again for a while before it counts as one.
+Each error names its remedy; requests are retried for a while before one is raised.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from obstore import exceptions as faults
 from obstore.store import S3Store as Remote
 
 from shoal.core.errors import StorageFailed
-from shoal.wire import PIECE_BYTES, ByteSource
-from shoal_coordinator.blobs.bodies import FarStore
-from shoal_coordinator.blobs.store import Kept, Target, missing
+from shoal.wire.payload import PIECE_BYTES, ByteSource
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.storage.blobs.remote_blobs import RemoteStore
+from shoal_coordinator.storage.blobs.store import BlobInfo, Target, missing
 
 PART_BYTES = 8 * 2**20
-"""What is larger goes in parts of this size, so many of them at once:"""
+"""Part size of larger blobs; parts are uploaded concurrently."""
 PARTS_AT_ONCE = 4
 
 RETRY_S = 10
-"""For so long a store that does not answer is asked again before that is told."""
+"""Seconds for which requests to a store that does not answer are retried."""
 
 OPTIONS = ("endpoint", "public", "region", "presign")
 
 
 @dataclass(frozen=True)
-class Place:
-    """What an address says. `public`: how nodes reach the store, if not as the coordinator does."""
+class S3Location:
+    """Parsed address of a store. `public`: its address for nodes, if it differs."""
 
     bucket: str
     prefix: str
@@ -50,8 +50,8 @@ class Place:
     presign: bool
 
     @staticmethod
-    def of(url: str) -> Place:
-        """Raises `StorageFailed` for an address that cannot be read."""
+    def of(url: str) -> S3Location:
+        """Parse an address. Raises `StorageFailed` if it is invalid."""
         parts = urlsplit(url)
         given = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = sorted(given.keys() - set(OPTIONS))
@@ -63,7 +63,7 @@ class Place:
                 hint="say s3://BUCKET/PREFIX?endpoint=https://HOST&public=https://HOST&region=NAME&presign=yes|no",
             )
         endpoint = given.get("endpoint", "")
-        return Place(
+        return S3Location(
             parts.netloc,
             parts.path.strip("/"),
             endpoint,
@@ -73,25 +73,25 @@ class Place:
         )
 
 
-class S3Store(FarStore):
+class S3Store(RemoteStore):
     """Blobs below a prefix of a bucket."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings.near_bytes_max)
-        self._place = Place.of(settings.blobs)
+        super().__init__(settings.blob_cache_bytes_max)
+        self._place = S3Location.of(settings.blobs)
         self.name = f"s3://{self._place.bucket}/{self._place.prefix}".rstrip("/")
         self.direct = self._place.presign
         self._key_id = settings.blobs_key_id
         self._secret = settings.blobs_secret.get_secret_value()
-        self._remote, self._signing = self._reached(self._place.endpoint), self._reached(self._place.public)
+        self._remote, self._signing = self._connect(self._place.endpoint), self._connect(self._place.public)
         self._signer: Any = None
         self._lock = threading.Lock()
 
-    def _reached(self, endpoint: str) -> Remote:
+    def _connect(self, endpoint: str) -> Remote:
         more: Any = {"endpoint": endpoint} if endpoint else {}
         if self._key_id:
             more |= {"access_key_id": self._key_id, "secret_access_key": self._secret}
-        with self._told():
+        with self._storage_errors():
             return Remote(
                 self._place.bucket,
                 prefix=self._place.prefix or None,
@@ -110,7 +110,7 @@ class S3Store(FarStore):
     def put(self, key: str, source: ByteSource) -> bool:
         if self.size(key) is not None:
             return False
-        with self._told():
+        with self._storage_errors():
             if len(source) > PART_BYTES:  # the name says what is in it: who comes second puts the same bytes
                 obstore.put(
                     self._remote,
@@ -133,19 +133,19 @@ class S3Store(FarStore):
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         extent: Any = {"offset": start} if stop is None else (start, stop)
         whole = not start and stop is None
-        with self._told(key):
+        with self._storage_errors(key):
             found = obstore.get(self._remote, key, options={} if whole else {"range": extent})
         yield from self._pieces(found, key)
 
     def _pieces(self, found: obstore.GetResult, key: str) -> Iterator[bytes]:
-        with self._told(key):
+        with self._storage_errors(key):
             for chunk in found.stream(min_chunk_size=PIECE_BYTES):
                 data = memoryview(chunk)
                 for at in range(0, len(data), PIECE_BYTES):
                     yield bytes(data[at : at + PIECE_BYTES])
 
     def read(self, key: str) -> tuple[str, Iterator[bytes]]:
-        with self._told(key):
+        with self._storage_errors(key):
             found = obstore.get(self._remote, key)
             return found.meta["e_tag"] or "", self._pieces(found, key)
 
@@ -155,7 +155,7 @@ class S3Store(FarStore):
         with suppress(StorageFailed):  # the store cannot copy this one: it is put
             if self.size(key) is not None:
                 return True
-            with self._told(source):
+            with self._storage_errors(source):
                 obstore.copy(self._remote, source, key)
                 if obstore.head(self._remote, key)["e_tag"] == mark:
                     return True
@@ -163,31 +163,31 @@ class S3Store(FarStore):
         return False
 
     def size(self, key: str) -> int | None:
-        with self._told(key):
+        with self._storage_errors(key):
             try:
                 return int(obstore.head(self._remote, key)["size"])
             except FileNotFoundError:
                 return None
 
     def delete(self, key: str) -> None:
-        with self._told():
+        with self._storage_errors():
             try:
                 obstore.delete(self._remote, key)
             except FileNotFoundError:
                 return
 
-    def list(self, prefix: str) -> Iterator[Kept]:
-        with self._told():
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
+        with self._storage_errors():
             for some in obstore.list(self._remote, prefix):
                 for one in some:
-                    yield Kept(one["path"], one["size"], one["last_modified"].timestamp())
+                    yield BlobInfo(one["path"], one["size"], one["last_modified"].timestamp())
 
     # Where nodes are sent
 
     def download_target(self, key: str, ttl_s: float) -> Target | None:
         if not self.direct:
             return None
-        with self._told(key):
+        with self._storage_errors(key):
             return Target("GET", obstore.sign(self._signing, "GET", key, timedelta(seconds=ttl_s)))
 
     def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> Target | None:
@@ -203,7 +203,7 @@ class S3Store(FarStore):
         return Target("PUT", url, {"Content-Length": str(nbytes), "x-amz-checksum-sha256": checksum})
 
     def _uploads(self) -> Any:
-        """botocore's client: it can bind an address to headers, and takes its time to be made."""
+        """Create botocore's client, which can bind a presigned URL to headers; slow."""
         with self._lock:
             if self._signer is None:
                 from botocore.config import Config
@@ -225,32 +225,32 @@ class S3Store(FarStore):
             return self._signer
 
     @contextmanager
-    def _told(self, key: str = "") -> Iterator[None]:
-        """obstore's faults become ours, with what to do."""
+    def _storage_errors(self, key: str = "") -> Iterator[None]:
+        """Convert obstore's errors to `StorageFailed` with hints."""
         try:
             yield
         except (faults.BaseError, FileNotFoundError, PermissionError, OSError, ValueError) as error:
             raise self._fault(error, key) from error
 
     def _fault(self, error: Exception, key: str) -> StorageFailed:
-        said = str(error)
-        if isinstance(error, FileNotFoundError | faults.NotFoundError) or "NoSuchBucket" in said:
-            if key and "NoSuchBucket" not in said:
+        text = str(error)
+        if isinstance(error, FileNotFoundError | faults.NotFoundError) or "NoSuchBucket" in text:
+            if key and "NoSuchBucket" not in text:
                 return missing(key, self.name)
             return StorageFailed(
                 f"there is no bucket {self._place.bucket}",
                 code="storage.no-bucket",
                 hint="make it, or correct the address in blobs",
             )
-        if any(word in said for word in FULL):
+        if any(words in text for words in FULL):
             hint = "raise its quota or free some space in it; nodes send again by themselves"
             return StorageFailed(f"{self.name} is full", code="storage.full", hint=hint)
-        if isinstance(error, DENIED) or any(word in said for word in ("403 Forbidden", "401 Unauthorized")):
+        if isinstance(error, DENIED) or any(words in text for words in ("403 Forbidden", "401 Unauthorized")):
             hint = "check blobs_key_id and blobs_secret; the key must be allowed to get, put, delete and list there"
             return StorageFailed(f"{self.name} denies access", code="storage.denied", hint=hint)
         place = self._place.endpoint or "the store"
         return StorageFailed(
-            f"{self.name} cannot be used: {_short(said)}",
+            f"{self.name} cannot be used: {_short(text)}",
             code="storage.unreachable",
             hint=f"see whether {place} is up and can be reached from here; it is tried again by itself",
         )
@@ -261,5 +261,5 @@ DENIED = (faults.PermissionDeniedError, faults.UnauthenticatedError, PermissionE
 
 
 def _short(text: str) -> str:
-    """What went wrong, without which request it was, how often it was tried, and the debug form that follows."""
+    """Return an error's message without the request, the number of tries and the debug form."""
     return " ".join(text.partition("Debug source")[0].rpartition(" - ")[2].split())[:200]

@@ -1,7 +1,7 @@
-"""What a store of blobs can do. A blob never changes: its name ends with the SHA-256 of what it holds.
+"""Interface of a blob store. A blob never changes: its name ends with the SHA-256 of its content.
 
-Keys are `JOB/DIGEST`. Any thread may call; what is said of a blob is what the store knew then. Every fault is a
-`StorageFailed` that says what to do.
+Keys are `JOB/DIGEST`. All methods are thread-safe; answers describe the blob at the time of the call. Every error is a
+`StorageFailed` with a hint.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.core.errors import StorageFailed
-from shoal.runtime.store import CrashPoint, FileBodies
-from shoal.wire import ByteSource
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import CrashPoint
+from shoal.wire.payload import ByteSource
 
 
 @dataclass(frozen=True)
-class Kept:
+class BlobInfo:
     """A blob that is there. `since`: when it came, wall clock."""
 
     key: str
@@ -29,7 +30,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Target:
-    """Where one blob can be got or put by whoever has this, for a while; `headers` must be sent as they are."""
+    """Presigned URL of one blob, valid for a while; `headers` must be sent unchanged."""
 
     method: str
     url: str
@@ -42,7 +43,7 @@ class BlobStore(ABC):
     name: str
 
     direct = False
-    """Whether nodes can be sent to the store itself: then there are targets."""
+    """True if nodes can use the store directly, by presigned URLs."""
 
     @abstractmethod
     def put(self, key: str, source: ByteSource) -> bool:
@@ -50,7 +51,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """A blob from `start` up to `stop`, in pieces. Raises `StorageFailed` (`storage.missing`)."""
+        """Yield a blob from `start` up to `stop`, in pieces. Raises `StorageFailed` (`storage.missing`)."""
 
     def read(self, key: str) -> tuple[str, Iterator[bytes]]:
         """Return a mark of a blob's content that changes with it (empty: there is none), and its bytes in pieces.
@@ -71,29 +72,29 @@ class BlobStore(ABC):
 
     @abstractmethod
     def size(self, key: str) -> int | None:
-        """Bytes of a blob; None when it is not there."""
+        """Return a blob's size in bytes; None if it is missing."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove a blob, if it is there."""
 
     @abstractmethod
-    def list(self, prefix: str) -> Iterator[Kept]:
-        """All blobs below `prefix/`, in no order."""
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
+        """List all blobs below `prefix/`, in no particular order."""
 
     def download_target(self, key: str, ttl_s: float) -> Target | None:
-        """Where the blob can be had; None: only from the coordinator."""
+        """Return a presigned download URL; None if only the coordinator serves the blob."""
         del key, ttl_s
         return None
 
     def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> Target | None:
-        """Where a blob of exactly that size and hash can be put; None: only by the coordinator."""
+        """Return a presigned upload URL for exactly this size and hash; None if only the coordinator can store it."""
         del key, nbytes, sha256, ttl_s
         return None
 
     @abstractmethod
-    def bodies(self, job: str, near: Path, at: CrashPoint) -> FileBodies:
-        """The bodies of a job; copies that are read again lie in `near`, where this store is not files itself."""
+    def blobs_of(self, job: str, near: Path, at: CrashPoint) -> FileBlobs:
+        """Return the blobs of a job; `near` is the cache of a remote store."""
 
     def check(self) -> None:
         """See whether blobs can be put, read and deleted. Raises `StorageFailed`, with what is wrong."""
@@ -107,5 +108,5 @@ class BlobStore(ABC):
 
 
 def missing(key: str, place: str) -> StorageFailed:
-    """There is no such blob."""
+    """Return the error for a missing blob."""
     return StorageFailed(f"{key} is missing in {place}", code="storage.missing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from shoal_coordinator.tables import metadata
+from shoal_coordinator.storage.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
 with context.begin_transaction():

@@ -1,6 +1,6 @@
-"""What a node has kept of its jobs, as its state folder shows it: nothing is written, and no lock is taken.
+"""Checkpoints in a node's state folder, read without writing and without a lock.
 
-Nothing here is checked; `shoal.checkpoint` says what counts.
+Nothing is verified here; `shoal.recovery.checkpoint` does that.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shoal import strict_json
-from shoal.checkpoint import MANIFESTS_MAX, OFFER_BYTES_MAX, Offer
 from shoal.core.errors import InvalidPayload, Refused, StorageFailed
-from shoal.runtime.store import FileBodies, FileSource, storing
+from shoal.recovery.checkpoint import MANIFESTS_MAX, OFFER_BYTES_MAX, CheckpointOffer
+from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.durable_files import FileSource, storing
+from shoal.validation import strict_json
 
 DEPTHS = ("", "*/", "*/*/")
 """A state folder holds one folder per coordinator; a folder of state folders is taken as well."""
 
 
-class Kept:
-    """What this node itself has kept of one job, for whoever has its coordinator's key. Any thread may ask."""
+class LocalCheckpoints:
+    """The checkpoints that this node keeps of one job, for a holder of the coordinator's key. Any thread may call."""
 
-    def __init__(self, folder: Path, node: str, bodies: FileBodies) -> None:
+    def __init__(self, folder: Path, node: str, bodies: FileBlobs) -> None:
         self._folder, self._node, self._bodies = folder, node, bodies
 
     def offer(self) -> bytes:
-        """An offer, as JSON. Raises `Refused` while nothing is kept, and what `offer_in` raises."""
+        """Return an offer as JSON. Raises `Refused` without checkpoints, and what `offer_in` raises."""
         self._rows()
         return json.dumps(offer_in(self._folder, self._node, "").values()).encode()
 
     def model(self, digest: str) -> FileSource:
-        """The model of one of the versions that are kept. Raises `Refused` for any other body."""
+        """Return the model of a stored checkpoint. Raises `Refused` for any other blob."""
         if digest not in {str(row["model"][0]) for row in self._rows()}:
             raise Refused(f"no version of that model is kept here: {digest[:70]}", code="restore.model")
         return FileSource(self._bodies.path(digest))
@@ -44,8 +45,8 @@ class Kept:
         return rows
 
 
-def offers_in(folder: Path) -> list[Offer]:
-    """What the nodes below a folder have kept. Raises `StorageFailed` where nothing is."""
+def offers_in(folder: Path) -> list[CheckpointOffer]:
+    """Return the offers of all nodes below a folder. Raises `StorageFailed` without any."""
     with storing(folder):
         found = [path for depth in DEPTHS for path in sorted(folder.glob(f"{depth}jobs/*/peer/checkpoints.json"))]
     if not found:
@@ -54,22 +55,22 @@ def offers_in(folder: Path) -> list[Offer]:
     return [offer_in(path.parents[1], _name_of(path.parents[3]), str(folder)) for path in found]
 
 
-def offer_in(folder: Path, node: str, source: str) -> Offer:
-    """What a node has kept of one job. Raises `StorageFailed`, and `InvalidPayload` for what cannot be read."""
+def offer_in(folder: Path, node: str, source: str) -> CheckpointOffer:
+    """Return the offer of one job's folder. Raises `StorageFailed`, and `InvalidPayload` for unreadable files."""
     try:
-        page, papers = _values(folder / "peer/job.json"), _values(folder / "peer/papers.json")
+        job_info, documents = _values(folder / "peer/job.json"), _values(folder / "peer/documents.json")
         rows = _values(folder / "peer/checkpoints.json")["checkpoints"]
-        standing = folder / "peer/standing.json"
-        term = int(_values(standing)["peer"]["term"]) if standing.exists() else 0
-        return Offer(
+        machine = folder / "peer/machine.json"
+        term = int(_values(machine)["peer"]["term"]) if machine.exists() else 0
+        return CheckpointOffer(
             source,
             node,
             folder.name,
-            dict(page["spec"]),
-            str(page["created_at"]),
+            dict(job_info["spec"]),
+            str(job_info["created_at"]),
             term,
-            str(papers["charter"]).encode("ascii"),
-            str(papers["roster"]).encode("ascii"),
+            str(documents["charter"]).encode("ascii"),
+            str(documents["roster"]).encode("ascii"),
             tuple(str(row["manifest"]).encode("ascii") for row in rows[:MANIFESTS_MAX]),
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -77,14 +78,14 @@ def offer_in(folder: Path, node: str, source: str) -> Offer:
 
 
 def model_in(folder: Path, job: str, digest: str) -> FileSource | None:
-    """The model of that SHA-256 below a folder, whose bytes are still to be checked; None where there is none."""
+    """Return the unverified model of that SHA-256 below a folder; None if it is missing."""
     with storing(folder):
         found = [path for depth in DEPTHS for path in folder.glob(f"{depth}jobs/{job}/bodies/{digest}")]
     return FileSource(found[0]) if found else None
 
 
 def _name_of(folder: Path) -> str:
-    """The node's name, as its credential says it."""
+    """Return the node's name from its credential."""
     path = folder / "credential.json"
     return str(_values(path).get("name", "")) if path.exists() else ""
 
@@ -95,7 +96,7 @@ def _values(path: Path) -> dict[str, Any]:
             raise InvalidPayload(f"{path} is too long to be what a node keeps")
         data = path.read_bytes()
     try:
-        found = strict_json.kept(data)
+        found = strict_json.loads_own(data)
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict):

@@ -1,11 +1,11 @@
-"""A node whose credential is not known any more asks to be taken in again, by its own key.
+"""Re-enrolment, by its own key, of a node whose credential the coordinator no longer knows.
 
-It happens where a coordinator has lost its disk: while that is empty it knows nobody, and once a job has been rebuilt
-there it knows the job's peers by their keys. Whichever request meets the 401 first asks, in its own thread, and nothing
-waits for it but other requests. Until it succeeds the coordinator counts as unreachable: that is what it is to this
-node, and what everybody who asks it knows how to bear. Only a refusal that the coordinator itself has signed is final.
+This happens when a coordinator has lost its disk: with an empty disk it knows no node, and once a job has been
+restored it knows the job's peers by their keys. The first request that gets 401 re-enrols, in its thread; only
+other requests wait for it. Until it succeeds the coordinator counts as unreachable. Only a refusal signed by the
+coordinator is final.
 
-FOLDER/rejoining.json     the credential that this node has made, until it is known to be its own
+    FOLDER/rejoining.json     the credential that this node has made, until the coordinator has accepted it
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 import structlog
 
 from shoal.core.errors import NotAllowed, ShoalError, Unreachable
-from shoal.runtime.node_link import NodeLink
-from shoal.runtime.readmission import opened, seal
+from shoal.runtime.http.node_client import NodeClient
+from shoal.runtime.http.reenrolment import opened, seal
+from shoal.runtime.http.relay import send
+from shoal.trust.documents import Charter, open_charter
 from shoal.trust.envelope import Signer
-from shoal.trust.keys import Key
-from shoal.trust.papers import Charter, open_charter
-from shoal_edge_client.identity import Identity, State
+from shoal.trust.keys import SigningKey
+from shoal_edge_client.identity import Identity, StateFolder
 
 PAUSE_S = 1.0
 """Between two times that the coordinator is asked."""
@@ -33,35 +34,35 @@ TRIES = 3
 FINAL = {"trust.revoked", "trust.stranger", "node.removed", "job.ended"}
 UNKNOWN, RENEWED = "auth.unknown", "auth.renewed"
 
-_HINT = "if its disk was lost, an operator rebuilds the job from a node (shoal rebuild); this one needs nothing"
+_HINT = "if its disk was lost, an operator rebuilds the job from a node (shoal restore); this one needs nothing"
 
 
-class Readmission:
-    """Of one node at one coordinator. `papers`: what is kept of each job; `links`: those that carry the credential;
-    `hello`: said with a new credential, before anything else is. Any thread may call."""
+class ReenrolmentClient:
+    """Re-enrolment of one node at one coordinator. `documents`: the saved documents of each job; `clients`: those that
+    carry the credential; `hello`: sent first with a new credential. Any thread may call."""
 
     def __init__(
         self,
-        state: State,
-        key: Key,
+        state: StateFolder,
+        key: SigningKey,
         next_boot: Callable[[], int],
-        papers: Callable[[], Mapping[str, dict[str, Any]]],
-        links: Iterable[NodeLink],
-        open_link: Callable[[], NodeLink],
-        hello: Callable[[NodeLink], None],
+        documents: Callable[[], Mapping[str, dict[str, Any]]],
+        clients: Iterable[NodeClient],
+        open_client: Callable[[], NodeClient],
+        hello: Callable[[NodeClient], None],
     ) -> None:
-        self._state, self._key, self._next_boot, self._papers = state, key, next_boot, papers
-        self._links, self._open_link, self._hello = tuple(links), open_link, hello
+        self._state, self._key, self._next_boot, self._documents = state, key, next_boot, documents
+        self._clients, self._open_client, self._hello = tuple(clients), open_client, hello
         self.has_token = False
-        """Whether a token is at hand, which may be better than to wait."""
+        """True if a token is at hand, which may be faster than waiting."""
         self._lock = threading.Lock()
         self._not_before = 0.0
         self._signers: dict[str, Signer] = {}  # by the charter's digest
         self._terms: dict[str, int] = {}
-        self.log: Any = structlog.get_logger("edge_client.readmission")
+        self.log: Any = structlog.get_logger("edge_client.re_enrolment")
 
-    def unknown(self, used: str, error: NotAllowed) -> ShoalError:
-        """What it means that the coordinator does not know this credential: an error to be raised in its place."""
+    def on_unknown_credential(self, used: str, error: NotAllowed) -> ShoalError:
+        """Re-enrol because the credential is unknown; return the error to raise in place of the answer."""
         with self._lock:
             known = self._state.identity()
             if known is None:
@@ -73,19 +74,19 @@ class Readmission:
                     return final
                 known = self._state.identity() or known
         if known.credential != used:
-            return Unreachable("the coordinator has taken this node in again: asking anew", code=RENEWED)
-        text = "the coordinator does not know this node's credential any more, and has not taken it in again"
+            return Unreachable("the coordinator has re-enrolled this node: the request is repeated", code=RENEWED)
+        text = "the coordinator does not know this node's credential any more, and has not re-enrolled it"
         return (NotAllowed if self.has_token else Unreachable)(text, code=UNKNOWN, hint=_HINT)
 
     def _ask(self, known: Identity, error: NotAllowed) -> ShoalError | None:
-        """Ask in the name of each job; what is final, if all of them say so, or there is none."""
+        """Ask for each job; return the final refusal if all refuse or there is no job."""
         charters, refusals = self._charters(), []
         for job, charter in charters.items():
             try:
-                with self._open_link() as link:
-                    credential = self._state.rejoining()
-                    if self._taken_in(link, job, charter, credential) == known.name:
-                        self._take(link, replace(known, credential=credential))
+                with self._open_client() as client:
+                    credential = self._state.pending_credential()
+                    if self._reenrol(client, job, charter, credential) == known.name:
+                        self._use_credential(client, replace(known, credential=credential))
                         return None
             except ShoalError as refused:
                 refusals.append(refused)
@@ -99,36 +100,36 @@ class Readmission:
         return NotAllowed(finals[0].message, code=finals[0].code, hint=finals[0].hint)
 
     def _charters(self) -> dict[str, Charter]:
-        """By job, whose word counts in it."""
+        """Return the saved charters by job."""
         found = {}
-        for job, papers in self._papers().items():
+        for job, documents in self._documents().items():
             try:
-                found[job] = open_charter(papers["charter"].encode())
+                found[job] = open_charter(documents["charter"].encode())
             except (ShoalError, KeyError, TypeError, AttributeError) as damaged:
-                self.log.debug("papers that cannot be read", job=job, why=repr(damaged))
+                self.log.debug("unreadable trust documents", job=job, why=repr(damaged))
         return found
 
-    def _taken_in(self, link: NodeLink, job: str, charter: Charter, credential: str) -> str:
-        """The name under which the coordinator of that charter has taken this node in; empty: it has not."""
+    def _reenrol(self, client: NodeClient, job: str, charter: Charter, credential: str) -> str:
+        """Return the name under which the coordinator of that charter accepts this node; empty if it does not."""
         if charter.digest not in self._signers:
             self._signers[charter.digest] = Signer(self._key, charter, self._next_boot())
         signer = self._signers[charter.digest]
         for _ in range(TRIES):
             carried = seal(signer, self._terms.get(job, 0), credential)
-            answer = opened(carried, link.come_back(carried), signer)
+            answer = opened(carried, send(client.link, carried, "application/json"), signer)
             self._terms[job] = answer.term
             if answer.name:
                 return answer.name
         return ""
 
-    def _take(self, link: NodeLink, identity: Identity) -> None:
-        """The credential is good: from now on it is this node's."""
-        self._state.keep(identity)
-        link.credential = identity.credential
-        for one in self._links:
-            one.credential = identity.credential
-        self.log.info("taken in again by the coordinator, by this node's key", node=identity.name)
+    def _use_credential(self, client: NodeClient, identity: Identity) -> None:
+        """Store the accepted credential and use it on all links."""
+        self._state.save_identity(identity)
+        client.link.credential = identity.credential
+        for one in self._clients:
+            one.link.credential = identity.credential
+        self.log.info("re-enrolled by this node's key", node=identity.name)
         try:
-            self._hello(link)
+            self._hello(client)
         except ShoalError as error:
-            self.log.debug("it has not heard more of this node", code=error.code, why=error.message)
+            self.log.debug("no hello with the new credential", code=error.code, why=error.message)

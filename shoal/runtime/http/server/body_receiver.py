@@ -1,8 +1,8 @@
-"""Large bodies, past HTTP: after a head nothing but the announced bytes can come, so nothing needs to be parsed.
+"""Reception of large bodies without the HTTP parser.
 
-uvicorn hands a body on in pieces of at most 256 KiB, each copied twice and waited for through every layer of the
-application. Here the connection is lent to an `Intake` until the body is complete: it receives into one block of its
-own, which is handed on when it is full. Nothing is read beyond the body, so HTTP goes on where it was left.
+uvicorn passes a body on in pieces of at most 256 KiB and copies each piece twice. A `BodyReceiver` takes the connection
+over after the head and receives the announced bytes into blocks of its own. It reads nothing beyond the body, so HTTP
+continues afterwards.
 """
 
 from __future__ import annotations
@@ -11,31 +11,29 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol
 
-from fastapi import Request
+from starlette.requests import Request
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from shoal.core.errors import Unreachable
+from shoal.runtime.http.server.exchange import LEND_KEY
 
 BLOCK_BYTES, BLOCK_BYTES_MIN = 1 << 20, 64 << 10
 """Large blocks cost the least (measured, processor time of an upload: 256 KiB a tenth more, 2 MiB a sixth more)."""
 
 BLOCKS_BYTES = 32 << 20
-"""What the blocks of all uploads may take together, but for the smallest."""
-
-LEND_KEY = "shoal.lend"
-"""Where a request's scope has the function that lends its connection."""
+"""Greatest memory of the blocks of all uploads together, except the smallest."""
 
 
-class Lender(Protocol):
+class ConnectionLender(Protocol):
     """The HTTP protocol of a connection."""
 
     flow: FlowControl
 
     def came(self, count: int) -> None:
-        """So many bytes of the body have come past the parser."""
+        """Count bytes of the body that came past the parser."""
 
     def take_back(self) -> None:
-        """The body is complete; what comes next is HTTP again."""
+        """Resume HTTP: the body is complete."""
 
     def connection_lost(self, exc: Exception | None) -> None: ...
     def eof_received(self) -> None: ...
@@ -43,11 +41,11 @@ class Lender(Protocol):
     def resume_writing(self) -> None: ...
 
 
-class Intake(asyncio.BufferedProtocol):
-    """Receives the `due` bytes that are missing of a body. What nobody waits for any more is received and dropped."""
+class BodyReceiver(asyncio.BufferedProtocol):
+    """Receiver of the `due` bytes that are missing of a body; after `drop`, they are received and discarded."""
 
-    def __init__(self, lender: Lender, due: int, others: Iterable[Intake] = ()) -> None:
-        self._lender, self._due = lender, due
+    def __init__(self, protocol: ConnectionLender, due: int, others: Iterable[BodyReceiver] = ()) -> None:
+        self._protocol, self._due = protocol, due
         self._block = memoryview(bytearray(min(due, _room(others))))
         self._filled = 0
         self._unwanted = self._lost = False
@@ -58,21 +56,28 @@ class Intake(asyncio.BufferedProtocol):
         """Memory that it holds."""
         return len(self._block)
 
-    async def block(self) -> memoryview:
-        """The next bytes, valid until the next are asked for; none after the last."""
-        if self._due and not self._lost and self._filled < len(self._block):
+    async def block(self, wait_s: float | None = None) -> memoryview:
+        """Return the next bytes, valid until the next call; none after the last. `wait_s`: seconds after which those
+        that have come are returned, though there is room for more."""
+        while self._due and not self._lost and self._filled < len(self._block):
             self._turned.clear()
-            self._lender.flow.resume_reading()
-            await self._turned.wait()
+            self._protocol.flow.resume_reading()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._turned.wait()
+            except TimeoutError:
+                if self._filled:
+                    self._protocol.flow.pause_reading()
+                    break
         block, self._filled = self._block[: self._filled], 0
         return block
 
-    def broken(self) -> bool:
-        """Whether the connection was lost before all had come."""
+    def is_broken(self) -> bool:
+        """Return whether the connection was lost before all had come."""
         return self._lost and self._due > 0
 
     def drop(self) -> None:
-        """Nobody wants what is still to come; a peer that we know may send it before it reads why."""
+        """Discard what is still to come: a known sender may send it before it reads the answer."""
         self._unwanted, self._filled = True, 0
 
     # What the event loop calls
@@ -82,13 +87,13 @@ class Intake(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._due -= nbytes
-        self._lender.came(nbytes)
+        self._protocol.came(nbytes)
         if not self._unwanted:
             self._filled += nbytes
         if not self._due:
-            self._lender.take_back()
+            self._protocol.take_back()
         elif self._filled == len(self._block):
-            self._lender.flow.pause_reading()
+            self._protocol.flow.pause_reading()
         else:
             return
         self._turned.set()
@@ -96,26 +101,27 @@ class Intake(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._turned.set()
-        self._lender.connection_lost(exc)
+        self._protocol.connection_lost(exc)
 
     def eof_received(self) -> None:
-        self._lender.eof_received()
+        self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        self._lender.pause_writing()
+        self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        self._lender.resume_writing()
+        self._protocol.resume_writing()
 
 
-def _room(others: Iterable[Intake]) -> int:
-    """The block of one more: the more of the common memory is taken, the smaller."""
+def _room(others: Iterable[BodyReceiver]) -> int:
+    """Return the block size of one more receiver: the more of the common memory is taken, the smaller."""
     left = BLOCKS_BYTES - sum(one.nbytes for one in others)
     return min(BLOCK_BYTES, max(BLOCK_BYTES_MIN, left // 8))
 
 
-async def pieces(request: Request) -> AsyncGenerator[bytes | memoryview]:
-    """A request's body as it comes; each piece is valid until the next is asked for. To be closed (`aclosing`).
+async def pieces(request: Request, wait_s: float | None = None) -> AsyncGenerator[bytes | memoryview]:
+    """Yield a request's body as it comes; each piece is valid until the next. Close it (`aclosing`). `wait_s`: after
+    so many seconds a piece is yielded, however short it is.
 
     Raises `Unreachable` when the connection breaks, after all that came before.
     """
@@ -125,15 +131,15 @@ async def pieces(request: Request) -> AsyncGenerator[bytes | memoryview]:
     if not message["more_body"]:
         yield message["body"]
         return
-    intake: Intake = request.scope[LEND_KEY]()
+    receiver: BodyReceiver = request.scope[LEND_KEY]()
     try:
         yield message["body"]
-        while block := await intake.block():
+        while block := await receiver.block(wait_s):
             yield block
-        if intake.broken():
+        if receiver.is_broken():
             raise _broken()
     finally:
-        intake.drop()
+        receiver.drop()
 
 
 def _broken() -> Unreachable:

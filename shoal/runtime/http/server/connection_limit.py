@@ -1,4 +1,4 @@
-"""How many connections may be open at once: `connections_max`, or fewer where the limit of open files is lower."""
+"""The limit of open connections: as many as a server is given, or fewer if the limit of open files is lower."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 
 import structlog
 
+from shoal.runtime.http.server.problem_documents import closing_bytes, problem
 from shoal.runtime.open_files import SPARE, connections_within, raise_limit
-from shoal_coordinator.metrics import Metrics
 
 log = structlog.get_logger()
 
@@ -15,20 +15,19 @@ LOG_S = 30.0
 """Refusals are logged at most once in that time, with their number."""
 
 SILENT_MAX = SPARE // 2
-"""So many connections beyond the limit are kept until their first request can be answered; more are told at once."""
+"""So many connections beyond the limit are kept until their first request can be answered; more are refused at once."""
 
-HINT = "try again in a moment; operators raise connections_max of the coordinator, and its limit of open files with it"
+CODE = "connections.full"
+HINT = "try again in a moment; operators raise connections_max of the coordinator, and the limit of open files with it"
 
 
 class ConnectionLimit:
-    """Raises the limit of open files as far as that goes when it is made, and warns where that is too little."""
+    """The limit of a server's open connections. It raises the limit of open files, and warns if that is too little."""
 
-    def __init__(self, connections_max: int, metrics: Metrics) -> None:
+    def __init__(self, connections_max: int) -> None:
         files = raise_limit()
         self.most = min(connections_max, connections_within(files))
-        self._metrics = metrics
         self._logged_at, self._since = float("-inf"), 0
-        metrics.connections_max.set(self.most)
         if self.most < connections_max:
             log.warning(
                 "fewer connections than connections_max",
@@ -43,9 +42,13 @@ class ConnectionLimit:
         """Say why a connection is refused."""
         return f"more than {self.most} connections are open"
 
-    def refuse(self) -> None:
-        """Count a refused connection, and log that there are some."""
-        self._metrics.connections_refused.inc()
+    @property
+    def answer(self) -> bytes:
+        """Return the answer on a connection that is refused before its first request."""
+        return closing_bytes(problem(503, self.text, CODE, HINT, "/", retry_after_s=2))
+
+    def log_refusal(self) -> None:
+        """Log that connections are refused, at most once in `LOG_S`."""
         self._since += 1
         if time.monotonic() - self._logged_at > LOG_S:
             log.warning("connections are refused", why=self.text, refused=self._since, hint=HINT)

@@ -1,6 +1,6 @@
 """The limits of a request's head: its bytes, and its number of headers.
 
-A server holds a head in memory until it is whole, before anybody is identified. A header of a few bytes takes a
+A server holds a head in memory until it is whole, before the sender is identified. A header of a few bytes takes a
 hundred in memory, so both are limited.
 """
 
@@ -13,7 +13,7 @@ HEADERS_MAX = 128
 HINT = f"send at most {HEAD_BYTES_MAX // 1024} KiB and {HEADERS_MAX} headers before the body"
 
 HEADS_BYTES_MAX = 32 * 2**20
-"""What all incomplete heads of a server may take together."""
+"""Greatest size of all incomplete heads of a server together."""
 USUAL_BYTES_MAX = 8 * 1024
 """A head up to this size is taken even while all together take more than `HEADS_BYTES_MAX`."""
 
@@ -28,7 +28,7 @@ class HeadTooLarge(Exception):
     """A head that is longer, or has more headers, than a server takes."""
 
 
-class IncompleteHeads:
+class PendingHeaders:
     """The incomplete heads of all connections of a server: their bytes together."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class IncompleteHeads:
 class HeadLimit:
     """The head that is coming in on one connection, one of `heads`."""
 
-    def __init__(self, heads: IncompleteHeads) -> None:
+    def __init__(self, heads: PendingHeaders) -> None:
         self._heads, self._pending, self._incomplete = heads, 0, True
 
     def came(self, count: int) -> None:

@@ -1,103 +1,81 @@
-"""uvicorn's HTTP/1.1 with what only the socket can know: how many bytes crossed, how slowly they come, how many others
-there are.
+"""uvicorn's HTTP/1.1 connection with byte counts, receipt deadlines and limits of heads and connections.
 
-**Bytes.** Everything that a connection reads or writes belongs to the request that is open on it, head and body, from
-the first byte received to the last byte sent. Routes say what a request was for (`Exchange.label`). Below TLS the
-count would be higher; this is the plain text.
+**Bytes.** Everything that a connection reads or writes belongs to its current exchange, head and body, from the first
+byte received to the last byte sent. Below TLS the count would be higher; this is the plain text.
 
 **Receipt deadlines.** uvicorn restarts its only timer at each byte, so a client that sends one byte a second holds a
-connection for ever. Here a head must be complete within `head_receipt_s`, and after `body_grace_s` a body must have
-come at `body_bytes_per_s_min` on average.
+connection for ever. Here `ReceiveTimeouts` bound the head and the mean speed of a body.
 
-**Signs of life.** A node is heard with each byte that comes, and while it takes an answer (`delivery`): its
-polls wait behind a model that takes long. Routes say whose sign that is (`Exchange.heard`).
+**Signs of life.** `HttpExchange.heard` is called with each byte that comes, and while the other side takes an answer.
 
-**Heads.** A head of more than 64 KiB, or of more than 128 headers, is answered with 431 before anything looks at it.
+**Heads.** A head of more than 64 KiB, or of more than 128 headers, is answered with 431 before it is parsed further.
 
-**Crowds.** A request that came while more connections were open than may be (`ConnectionLimit`) says so, and the guard
-refuses it. Where far more are open, a connection is answered with that before it asks for anything: each costs a file,
-and a system without files left closes connections without a word. What is no HTTP at all reaches nobody: it is answered
-here, with a problem as everywhere.
+**Connections.** A request that comes while more connections than the limit are open is marked (`crowded`), and the
+application refuses it. Far beyond the limit, a connection is refused before its first request: each costs a file, and
+a system without files closes connections without an answer. Bytes that are no HTTP are answered with a problem here.
 
-**The end.** Over TLS a connection is closed when the other side has said goodbye too, and whoever keeps one without
-reading from it never does. A server that ends waits for that no longer than `GOODBYE_S`.
+**The end.** Over TLS a connection is closed when the other side has said goodbye too. A server that ends waits for
+that no longer than `GOODBYE_S` seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shoal.runtime.head_limit import HINT, LINGER_S, HeadLimit, HeadTooLarge, IncompleteHeads
-from shoal.runtime.receipt import Patience, Receipt
-from shoal_coordinator import problems
-from shoal_coordinator.certificates import CERTIFIED_KEY, names_of
-from shoal_coordinator.connection_limit import HINT as HINT_CROWDED
-from shoal_coordinator.connection_limit import SILENT_MAX, ConnectionLimit
-from shoal_coordinator.delivery import WATCHED_BYTES, Delivery
-from shoal_coordinator.intake import LEND_KEY, Intake
-from shoal_coordinator.metrics import FORWARDED, Metrics, route_of
-
-if TYPE_CHECKING:
-    from shoal_coordinator.ledger import Ledger
-    from shoal_coordinator.settings import Settings
-
-CONTINUE_BYTES = len(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-SCOPE_KEY = "shoal.exchange"
-BREAK_KEY = "shoal.break"
-"""Where a request's scope has the function that hangs up, with an answer half-given."""
-WITHIN_KEY = "shoal.within"
-"""Where a request's scope has the function that sets the seconds within which its whole body must come."""
+from shoal.runtime.http.server.body_receiver import BodyReceiver
+from shoal.runtime.http.server.connection_limit import SILENT_MAX, ConnectionLimit
+from shoal.runtime.http.server.exchange import BREAK_KEY, LEND_KEY, SCOPE_KEY, WITHIN_KEY, HttpExchange
+from shoal.runtime.http.server.header_limits import HINT, LINGER_S, HeadLimit, HeadTooLarge, PendingHeaders
+from shoal.runtime.http.server.problem_documents import closing_bytes, problem
+from shoal.runtime.http.server.receive_timeouts import ReceiveTimeouts, ReceiveWatchdog
+from shoal.runtime.http.server.slow_responses import WATCHED_BYTES, Delivery
 
 GOODBYE_S = 0.5
+SILENCE_S = 15.0
 
 
-class Label(NamedTuple):
-    """What a request was for. Version -1: outside any round."""
+class ServerConnections:
+    """Shared state of a server's connections. A subclass says for which job a request is counted.
 
-    job: str = ""
-    version: int = -1
-    node: str = ""
-    kind: str = "other"
+    `silence_s`: seconds without a sign of life after which the other side counts as gone.
+    """
 
+    def __init__(self, timeouts: ReceiveTimeouts, connections_max: int, silence_s: float = SILENCE_S) -> None:
+        self.timeouts, self.limit, self.silence_s = timeouts, ConnectionLimit(connections_max), silence_s
+        self.heads, self.receivers = PendingHeaders(), WeakSet[BodyReceiver]()
 
-@dataclass
-class Exchange:
-    """The bytes of one request and its response."""
+    def protocol(self) -> type[MeteredProtocol]:
+        """Return the class of connections that uvicorn is given."""
+        return type("BoundProtocol", (MeteredProtocol,), {"shared": self})
 
-    label: Label = field(default_factory=Label)
-    up: int = 0
-    up_body: int = 0
-    down: int = 0
-    down_head: int = 0
-    closed: bool = False
-    crowded: str = ""
-    """Why it is refused, if more connections were open than may be."""
-    elsewhere: bool = False
-    """Another coordinator answered it, and books it."""
-    welcomes: bool = False
-    """Another coordinator waits for "100 Continue"; who asked has never heard of that."""
-    gone: Callable[[], None] | None = None
-    """Called when the other side hangs up before it was answered."""
-    begun: float = 0.0
-    """When its first byte came, in seconds of `time.perf_counter`."""
-    status: int = 0
-    """Of the answer, as it was written; 0: there is none."""
-    heard: Callable[[], None] | None = None
-    """Called when more of the request has come, and while the answer is taken."""
+    def exchange(self) -> HttpExchange:
+        """Return an exchange for the next request of a connection."""
+        return HttpExchange()
+
+    def opened(self, transport: asyncio.Transport) -> dict[str, Any]:
+        """Count a connection; return what to add to the ASGI scopes of its requests."""
+        return {}
+
+    def closed(self) -> None:
+        """Count a connection that has ended."""
+
+    def refused(self) -> None:
+        """Count a connection that is refused because too many are open."""
+        self.limit.log_refusal()
+
+    def finished(self, done: HttpExchange, scope: dict[str, Any]) -> None:
+        """Count an exchange that has ended. `scope`: of its request, as far as it was read."""
 
 
 class _CountingTransport:
-    """A transport that tells the protocol what is written, and sends the head of an answer together with what follows
-    it at once: one call of the kernel, and one packet to wake up for. Everything else goes to the real transport."""
+    """A transport that counts what is written, and sends the head of an answer together with its first piece of body:
+    one system call and one packet. Everything else goes to the real transport."""
 
     def __init__(self, transport: asyncio.Transport, protocol: MeteredProtocol) -> None:
         self._transport, self._protocol = transport, protocol
@@ -130,41 +108,27 @@ class _CountingTransport:
 
 
 class PipelinedError(Exception):
-    """A request began on a connection before the one before it was answered: the parser gives up, which is a 400."""
+    """A request that begins before the previous one on its connection is answered; the answer is 400."""
 
 
 class MeteredProtocol(HttpToolsProtocol):
-    """One connection. Subclasses carry what all connections share (`bind`)."""
+    """One connection."""
 
-    ledger: Ledger
-    metrics: Metrics
-    settings: Settings
-    intakes: WeakSet[Intake]
-    heads: IncompleteHeads
-    limit: ConnectionLimit
-
-    @classmethod
-    def bind(cls, ledger: Ledger, settings: Settings, metrics: Metrics) -> type[MeteredProtocol]:
-        """The class that uvicorn is given. Raises this process's limit of open files."""
-        limit = ConnectionLimit(settings.connections_max, metrics)
-        shared = {"ledger": ledger, "settings": settings, "metrics": metrics, "limit": limit}
-        return type("BoundProtocol", (cls,), {**shared, "intakes": WeakSet(), "heads": IncompleteHeads()})
+    shared: ServerConnections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.exchange = Exchange()
-        self._due = 0  # of the body in hand, as announced
+        self.exchange = self.shared.exchange()
+        self._due = 0  # of the current body, as announced
         self._ending = self._refused = False
-        self._certified = names_of(transport) if self.settings.tls_client_ca is not None else None
-        self._head = HeadLimit(self.heads)
-        own = self.settings
-        patience = Patience(own.head_receipt_s, own.body_grace_s, own.body_bytes_per_s_min)
-        self._receipt = Receipt(patience, self)
-        self._delivery = Delivery(self.loop, transport, own.lease_s)
+        self._more = self.shared.opened(transport)
+        self._head = HeadLimit(self.shared.heads)
+        self._receipt = ReceiveWatchdog(self.shared.timeouts, self)
+        self._delivery = Delivery(self.loop, transport, self.shared.silence_s)
         super().connection_made(_CountingTransport(transport, self))  # type: ignore[arg-type]
-        self.metrics.connections.inc()
-        if len(self.connections) > self.limit.most + SILENT_MAX:
-            self.limit.refuse()
-            self._refuse(problems.bare(503, self.limit.text, "connections.full", HINT_CROWDED), linger_s=0.0)
+        limit = self.shared.limit
+        if len(self.connections) > limit.most + SILENT_MAX:
+            self.shared.refused()
+            self._refuse(limit.answer, linger_s=0.0)
             return
         self._receipt.start()
 
@@ -176,11 +140,11 @@ class MeteredProtocol(HttpToolsProtocol):
         if self.exchange.gone is not None:
             self.exchange.gone()
         self._settle()
-        self.metrics.connections.dec()
+        self.shared.closed()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._count(len(data))
+        self.exchange.came(len(data))
         if self._refused:
             return
         if not self._receipt.watching and self._between_requests():
@@ -196,36 +160,30 @@ class MeteredProtocol(HttpToolsProtocol):
             self.parser = None  # type: ignore[assignment]  # as uvicorn does when a connection is lost
             self.headers, self.url, self.scope = [], b"", {}  # type: ignore[typeddict-item]
 
-    def _count(self, count: int) -> None:
-        self.exchange.up += count
-        if self.exchange.heard is not None:
-            self.exchange.heard()
-
     def on_message_begin(self) -> None:
         waiting: Any = self.cycle
         if waiting is not None and not waiting.response_complete:
-            # What is behind it would be read no more, a goodbye included, and its bytes could not be told from others.
+            # uvicorn would stop reading, so a hang-up would go unnoticed and the bytes of the two would mix.
             raise PipelinedError
         super().on_message_begin()
         self.exchange.begun = time.perf_counter()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[SCOPE_KEY], scope[LEND_KEY], scope[BREAK_KEY] = self.exchange, self._lend, self.transport.close
         scope[WITHIN_KEY] = self._receipt.within
-        if self._certified is not None:
-            scope[CERTIFIED_KEY] = self._certified
-        if len(self.connections) > self.limit.most:
-            self.exchange.crowded = self.limit.text
-            self.limit.refuse()
+        scope.update(self._more)
+        if len(self.connections) > self.shared.limit.most:
+            self.exchange.crowded = self.shared.limit.text
+            self.shared.refused()
 
     def send_400_response(self, msg: str) -> None:
-        """What could not be parsed; uvicorn would say so in plain text. Nothing is said in the midst of an answer."""
+        """Refuse what cannot be parsed with a problem; within an answer, close the connection."""
         if self._refused:  # `on_headers_complete` has said why
             return
         waiting: Any = self.cycle
         if waiting is not None and waiting.response_started and not waiting.response_complete:
             self.transport.close()
             return
-        self.transport.write(problems.bare(400, msg.rstrip("."), "request.malformed", "speak HTTP/1.1"))
+        self.transport.write(closing_bytes(problem(400, msg.rstrip("."), "request.malformed", "speak HTTP/1.1", "/")))
         self.transport.close()
 
     def _is_refused(self) -> bool:
@@ -234,7 +192,8 @@ class MeteredProtocol(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         """Answer 431, read nothing more, and keep nothing of the head."""
         if not self._refused:
-            self._refuse(problems.bare(431, "the head of the request is too large", "head.too-large", HINT), LINGER_S)
+            answer = problem(431, "the head of the request is too large", "head.too-large", HINT, "/")
+            self._refuse(closing_bytes(answer), LINGER_S)
 
     def _refuse(self, answer: bytes, linger_s: float) -> None:
         self._refused = True
@@ -258,21 +217,21 @@ class MeteredProtocol(HttpToolsProtocol):
         self._due -= len(body)
         super().on_body(body)
 
-    def _lend(self) -> Intake:
-        """Give the connection away for the rest of the body in hand."""
-        intake = Intake(self, self._due, self.intakes)
-        self.intakes.add(intake)
-        self.transport.set_protocol(intake)
-        return intake
+    def _lend(self) -> BodyReceiver:
+        """Lend the connection for the rest of the current body."""
+        receiver = BodyReceiver(self, self._due, self.shared.receivers)
+        self.shared.receivers.add(receiver)
+        self.transport.set_protocol(receiver)
+        return receiver
 
     def came(self, count: int) -> None:
-        """Bytes of a body that the parser did not see."""
-        self._count(count)
+        """Count bytes of a body that the parser did not see."""
+        self.exchange.came(count)
         self.exchange.up_body += count
         self._receipt.came(count)
 
     def take_back(self) -> None:
-        """The body is complete. The old parser waits for what went past it, so a new one takes its place."""
+        """Resume HTTP after a body, with a new parser: the old one waits for the bytes that went past it."""
         self.parser = HttpRequestParser(self)
         self.transport.set_protocol(self)
         self.on_message_complete()
@@ -301,37 +260,18 @@ class MeteredProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def wrote(self, data: bytes) -> bool:
-        """The transport has taken these bytes. The first write of a response is its head: whether this was one."""
-        count = len(data)
-        if self.exchange.welcomes:
-            self.exchange.welcomes = False
-            if count == CONTINUE_BYTES:
-                return False
-        is_head = self.exchange.down == 0
-        if is_head:
-            self.exchange.down_head = count
-        if self.exchange.status < 200 and data[9:12].isdigit():  # else it is a part of a body
-            self.exchange.status = int(data[9:12])
-        self.exchange.down += count
+        """Count bytes that the transport takes; return whether they are the head of the answer."""
+        is_head = self.exchange.wrote(data)
         if self.exchange.heard is not None and self.exchange.down > WATCHED_BYTES:
-            self._delivery.watch(self.exchange.heard)
+            self._delivery.monitor(self.exchange.heard)
         return is_head
 
     def _settle(self) -> None:
-        """Book the exchange, and begin the next one."""
-        done = self.exchange
-        if (done.up or done.down) and not done.elsewhere:
-            self.ledger.book(done)
-        if done.status:
-            self._measure(done)
-        self.exchange = Exchange()
-
-    def _measure(self, done: Exchange) -> None:
-        scope: Any = self.scope  # None before the first request, whatever uvicorn's annotation says
-        scope = scope or {}
-        route = FORWARDED if done.elsewhere else route_of(scope)
-        seconds = time.perf_counter() - done.begun if done.begun else 0.0
-        self.metrics.answered(scope.get("method", ""), route, done.status, seconds)
+        """Count the exchange, and begin the next one."""
+        done, self.exchange = self.exchange, self.shared.exchange()
+        if done.up or done.down:
+            scope: Any = self.scope  # None before the first request, whatever uvicorn's annotation says
+            self.shared.finished(done, scope or {})
 
     def _between_requests(self) -> bool:
         cycle: Any = self.cycle  # None before the first request, whatever uvicorn's annotation says

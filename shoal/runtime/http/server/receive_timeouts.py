@@ -1,9 +1,5 @@
-"""How long a server waits for what comes slowly. A timer that starts anew at each byte is held up for ever by one byte
-a second, so a head must be complete by a deadline, and a body must come at some speed on average.
-
-Seconds are counted as ticks of our own loop, and not while reading is paused: a process that is held up itself must not
-blame others.
-"""
+"""Timeouts for slow requests. A timer that restarts at each byte can be held up for ever by one byte a second, so a
+head must be complete by a deadline, and a body must arrive at a minimum rate."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ from typing import NamedTuple, Protocol
 TICK_S = 1.0
 
 
-class Patience(NamedTuple):
-    """What is waited for."""
+class ReceiveTimeouts(NamedTuple):
+    """Timeouts and rates of requests."""
 
     head_s: int
     """Seconds for a head to arrive."""
@@ -23,26 +19,26 @@ class Patience(NamedTuple):
     bytes_per_s_min: int
 
 
-class Flow(Protocol):
-    """Whether the server itself has stopped reading."""
+class FlowControl(Protocol):
+    """Interface: whether the server itself has stopped reading."""
 
     read_paused: bool
 
 
-class Connection(Protocol):
-    """What is watched: uvicorn's protocol of one connection."""
+class WatchedConnection(Protocol):
+    """Interface of a watched connection, uvicorn's protocol."""
 
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
 
     @property
-    def flow(self) -> Flow: ...
+    def flow(self) -> FlowControl: ...
 
 
-class Receipt:
-    """Watches one connection while something is to come on it, and hangs up when that comes too slowly."""
+class ReceiveWatchdog:
+    """Watchdog of one connection, which closes it when a request comes too slowly."""
 
-    def __init__(self, patience: Patience, connection: Connection) -> None:
+    def __init__(self, patience: ReceiveTimeouts, connection: WatchedConnection) -> None:
         self._patience, self._connection = patience, connection
         self._ticks, self._received, self._has_head = 0, 0, False
         self._body_s: float | None = None
@@ -50,20 +46,20 @@ class Receipt:
 
     @property
     def watching(self) -> bool:
-        """Whether something is to come."""
+        """Return whether data is expected."""
         return self._timer is not None
 
     def start(self) -> None:
-        """A head is to come."""
+        """Expect a head."""
         self._ticks, self._received, self._has_head = 0, 0, False
         self._timer = self._connection.loop.call_later(TICK_S, self._tick)
 
     def came(self, count: int) -> None:
-        """So many bytes have come."""
+        """Count received bytes."""
         self._received += count
 
     def head_is_complete(self) -> None:
-        """A body is to come, if any."""
+        """Expect the body, if there is one."""
         self._ticks, self._received, self._has_head, self._body_s = 0, 0, True, None
 
     def within(self, seconds: float) -> None:
@@ -71,7 +67,7 @@ class Receipt:
         self._body_s = seconds
 
     def stop(self) -> None:
-        """Nothing is to come."""
+        """Expect nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

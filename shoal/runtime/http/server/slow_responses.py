@@ -1,8 +1,8 @@
-"""Answers that go out slowly: a node that takes bytes of an answer is there, though it sends nothing.
+"""Slow receivers' signs of life: a node that takes bytes of an answer is there, though it sends nothing.
 
-A whole model may lie in the kernel's buffers when the application has written it. So the kernel is asked for the bytes
-that the other side has acknowledged; where it does not tell them (another system than Linux), the transport is asked
-for the bytes that it still holds. In both cases the other side is the next machine: a proxy hides the node behind it.
+A whole model may lie in the kernel's buffers when the application has written it. So the kernel is asked for the
+acknowledged bytes; on systems other than Linux, the transport for the bytes that it still holds. In both cases the
+other side is the next machine: a proxy hides the node behind it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _INFO = struct.Struct("=24xI92xQ16xI")
 
 
 class Delivery:
-    """Watches the answers on one connection, and calls `heard` while the other side takes them."""
+    """Watchdog of a connection's answers, which calls `heard` while the other side takes them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, lease_s: float) -> None:
-        self._loop, self._transport, self._tick_s = loop, transport, min(TICK_S, lease_s / 4)
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, silence_s: float) -> None:
+        self._loop, self._transport, self._tick_s = loop, transport, min(TICK_S, silence_s / 4)
         self._heard: Callable[[], None] | None = None
         self._taken = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, heard: Callable[[], None]) -> None:
-        """An answer is going out: look again and again, until nothing of it is left here."""
+    def monitor(self, heard: Callable[[], None]) -> None:
+        """Watch an answer again and again, until nothing of it is left here."""
         self._heard = heard
         if self._timer is None:
             self._taken, _ = self._look()
             self._timer = self._loop.call_later(self._tick_s, self._tick)
 
     def stop(self) -> None:
-        """The connection is lost."""
+        """Stop: the connection is lost."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -54,7 +54,7 @@ class Delivery:
             self._timer = self._loop.call_later(self._tick_s, self._tick)
 
     def _look(self) -> tuple[int, int]:
-        """(a number that changes when the other side takes something, how much is under way: 0 is nothing)."""
+        """Return (a number that changes when the other side takes something, bytes in flight)."""
         held, info = self._transport.get_write_buffer_size(), _tcp_info(self._transport)
         if len(info) < _INFO.size:
             return -held, held
@@ -63,11 +63,11 @@ class Delivery:
 
 
 def _tcp_info(transport: asyncio.Transport) -> bytes:
-    """What the kernel tells of a connection; nothing where it does not."""
+    """Return the kernel's TCP_INFO of a connection; b"" if it has none."""
     if sys.platform != "linux":
         return b""
     try:
-        told: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        info: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
     except OSError:  # it is closed, as the protocol is about to hear
         return b""
-    return told
+    return info

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from shoal_coordinator.tables import metadata
+from shoal_coordinator.storage.tables import metadata
 
 revision = "0001"
 down_revision = None

@@ -1,0 +1,1 @@
+"""Alert rules, the loop that evaluates them, and webhooks."""

@@ -1,0 +1,1 @@
+"""Queries over reports and runs: charts, comparisons, exports and influence."""

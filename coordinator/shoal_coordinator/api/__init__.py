@@ -1,0 +1,1 @@
+"""The REST API: the FastAPI application, authentication, routes and what they show."""

@@ -1,0 +1,1 @@
+"""Several coordinators on one database: the leader, its followers and the jobs each owns."""

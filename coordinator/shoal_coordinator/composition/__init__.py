@@ -1,0 +1,1 @@
+"""The composition root: the coordinator's parts and how they are wired."""

@@ -1,0 +1,67 @@
+"""The start of a job in the database."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from shoal.core.protocol.message import BlobRef
+from shoal.runtime.blob_files import FileBlobs
+from shoal.wire.payload import open_payload
+from shoal_coordinator.jobs import journal
+from shoal_coordinator.jobs.hub_replay import JobStart
+from shoal_coordinator.nodes import reenrolment
+from shoal_coordinator.peers import trust_documents
+from shoal_coordinator.peers.signed_checkpoints import RecoveredJob
+from shoal_coordinator.storage.tables import jobs
+from shoal_coordinator.telemetry import job_events
+
+
+def add_job(
+    c: Connection, values: dict[str, Any], begins: JobStart, given: RecoveredJob | None, paused: bool
+) -> tuple[str, ...]:
+    """Add a job, with the trust documents of an earlier coordinator, if it had one; return the nodes that these
+    name."""
+    c.execute(insert(jobs).values(values))
+    if paused:
+        journal.begin_paused(c, values["name"])
+    if given is None:
+        return ()
+    trust_documents.store_documents(c, given.documents, trust_documents.LEAP)
+    note = job_events.job_event("state", begins.recovered_text(), begins.version, begins.node)
+    job_events.add_feed_item(c, values["name"], "job_event", note)
+    return reenrolment.add_roster(c, given.documents.roster)
+
+
+def link_blob(blobs: FileBlobs, other: FileBlobs, ref: BlobRef) -> None:
+    """Link a blob of `other` here, durably: as a hard link, because models of gigabytes are requested meanwhile; as a
+    copy where the file system has no links. Raises `StorageFailed`."""
+    source, temporary = other.open(ref), blobs.temporary()
+    try:
+        os.link(other.path(ref.digest), temporary)
+    except OSError:
+        blobs.put(open_payload(source))
+        return
+    try:
+        blobs.adopt(temporary, ref)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def start_row(start: JobStart) -> dict[str, Any] | None:
+    """Return the row's value for a job's start."""
+    if start.model is None:
+        return None
+    row: dict[str, Any] = {"digest": start.model.digest, "nbytes": start.model.nbytes}
+    return row | ({"version": start.version, "term": start.term, "node": start.node} if start.term else {})
+
+
+def start_of(row: dict[str, Any] | None) -> JobStart:
+    """Return a job's start from its row."""
+    if row is None:
+        return JobStart()
+    return JobStart(
+        BlobRef(row["digest"], row["nbytes"]), row.get("version", 0), row.get("term", 0), row.get("node", "")
+    )

@@ -1,0 +1,1 @@
+"""The HTTP server below the API: the metered protocol, limits, problems and body reception."""

@@ -1,0 +1,1 @@
+"""Jobs while they run: the runner, its event queue and its journal."""

@@ -1,0 +1,1 @@
+"""Model versions of a job: history, labels, evaluation and retention."""

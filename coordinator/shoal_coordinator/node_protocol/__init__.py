@@ -1,0 +1,1 @@
+"""The node protocol at the coordinator: polls, reports and their answers."""

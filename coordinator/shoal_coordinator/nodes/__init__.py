@@ -1,0 +1,1 @@
+"""Nodes: enrolment, credentials, presence and load shedding."""

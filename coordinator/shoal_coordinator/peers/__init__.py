@@ -1,0 +1,1 @@
+"""Nodes as peers of each other: trust documents, status and consensus."""

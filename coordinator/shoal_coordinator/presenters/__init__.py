@@ -1,0 +1,1 @@
+"""Views of jobs and nodes, as the API shows them."""

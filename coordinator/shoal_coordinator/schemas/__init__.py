@@ -1,0 +1,1 @@
+"""The shapes of requests and responses (pydantic models). The dashboard's types are generated from them."""

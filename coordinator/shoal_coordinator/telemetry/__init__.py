@@ -1,0 +1,1 @@
+"""Byte counts, logs, events, failures and metrics."""

@@ -1,0 +1,1 @@
+"""The route to the coordinator through a peer: signed requests that the peer relays."""

@@ -1,0 +1,227 @@
+"""Place of the learner: in this process's training thread, or in a child process.
+
+A thread costs nothing, and accepts objects as learners. A child process leaves this one free to answer during
+training, and may die alone. The results are the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult
+from shoal.core.algorithm.capability import check_learner
+from shoal.core.algorithm.filter import Filter
+from shoal.core.algorithm.learner import Learner, no_tick
+from shoal.core.client.task_runner import TaskRunner
+from shoal.core.errors import InvalidJob
+from shoal.core.model.tree import Slots, Tree
+from shoal.core.protocol.message import Metrics, Task, TaskStatus
+from shoal.jobs.spec import JobSpec
+from shoal.learn.example_count import weigh
+from shoal.learn.model_form import describe_learner
+from shoal.learn.user_errors import user_code
+from shoal.runtime.blob_files import FileBlob
+from shoal.runtime.threads import SerialExecutor
+from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
+from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup
+from shoal_edge_client.settings import EdgeSettings
+
+NOT_CALLABLE = ("", "none")
+"""Values of `peer_listen` with which no other node calls this one."""
+
+
+class TrainerTask(Protocol):
+    """A running task, see `shoal.core.client.task_runner`. `base`: after the first piece, the model that the node
+    holds."""
+
+    @property
+    def started(self) -> bool: ...
+
+    @property
+    def reference(self) -> Slots | FileBlob: ...
+
+    def can_continue(self, task: Task) -> bool: ...
+
+    def run_piece(self, task: Task) -> LocalResult | RemoteResult | TaskStatus | None: ...
+
+
+StartTrainerTask = Callable[[TaskInputs], TrainerTask]
+"""Takes a task of one job in hand."""
+
+
+Evaluator = Callable[[Tree], Awaitable[Metrics]]
+"""Metrics of a model on this node's own held-out data. Raises `ShoalError`."""
+
+
+class TrainerBackend(Protocol):
+    """The place where the learner runs. Every method but `close` and `evaluator` blocks, runs in the training thread,
+    and raises `ShoalError`."""
+
+    @property
+    def device(self) -> str:
+        """Return the learner's device once it is loaded; "" if unknown."""
+        ...
+
+    @property
+    def model_form(self) -> dict[str, Any]:
+        """Return the form of the learner's model once it is loaded (`shoal.learn.model_form`); {} if unknown."""
+        ...
+
+    def open(self) -> None:
+        """Load the learner."""
+        ...
+
+    def task_starter(self, spec: JobSpec) -> StartTrainerTask:
+        """Return the function that starts tasks of that job. Any thread may call.
+
+        Raises `InvalidJob` where it is known already that the learner cannot do them.
+        """
+        ...
+
+    def count_examples(self, seed: int) -> float:
+        """Return the number of examples of the learner."""
+        ...
+
+    def evaluator(self, spec: JobSpec, executor: SerialExecutor) -> Evaluator:
+        """Return the evaluator of peers' models in a job, for the event loop. `executor` runs all tasks."""
+        ...
+
+    def close(self) -> None:
+        """Stop all work. Any thread may call."""
+        ...
+
+
+def trainer_backend(settings: EdgeSettings, learner: Learner | None, folder: Path) -> TrainerBackend:
+    """Return the backend that the settings ask for. `folder`: for blobs on their way. Raises `InvalidJob`."""
+    if learner is None and not settings.learner:
+        raise InvalidJob("no learner", code="learner.missing", hint="name one: file.py:name or package.module:name")
+    apart = settings.trainer == "process"
+    if apart and learner is not None:
+        hint = 'name it, "file.py:name" or "package.module:name", or leave trainer out'
+        raise InvalidJob("an object cannot go into another process", code="learner.options", hint=hint)
+    if apart or (settings.trainer == "auto" and learner is None and settings.peer_listen not in NOT_CALLABLE):
+        return ProcessTrainer(settings, folder)
+    return ThreadTrainer(settings, learner)
+
+
+class ThreadTrainer:
+    """A learner in this process."""
+
+    def __init__(self, settings: EdgeSettings, learner: Learner | None) -> None:
+        self._settings, self._given = settings, learner
+        self._learner: Learner | None = None
+        self.device = ""
+        self.model_form: dict[str, Any] = {}
+
+    def open(self) -> None:
+        from shoal.learn.loading import load_learner, with_device
+
+        settings, choices = self._settings, {"device": self._settings.device, "precision": self._settings.precision}
+        if self._given is not None:
+            self._learner = with_device(self._given, **choices)
+        else:
+            self._learner = load_learner(settings.learner, settings.options, **choices)
+        torch = sys.modules.get("torch")
+        if settings.threads and torch is not None:
+            torch.set_num_threads(settings.threads)
+        self.device = str(getattr(self._learner, "device", ""))
+        self.model_form = describe_learner(self._learner)
+
+    def task_starter(self, spec: JobSpec) -> StartTrainerTask:
+        assert self._learner is not None
+        algorithm = spec.build_algorithm()
+        check_learner(algorithm, self._learner)
+        return partial(start_in_thread, algorithm, self._learner, tuple(spec.build_filters()))
+
+    def count_examples(self, seed: int) -> float:
+        assert self._learner is not None
+        return weigh(self._learner, seed)
+
+    def evaluator(self, spec: JobSpec, executor: SerialExecutor) -> Evaluator:
+        """Return an evaluator that runs between two pieces of work: there is one learner."""
+        assert self._learner is not None
+        algorithm, learner = spec.build_algorithm(), self._learner
+
+        def evaluate(model: Tree) -> Metrics:
+            with user_code("the learner's evaluate"):
+                return _metrics(TaskRunner(algorithm, learner, {"model": model}).run_piece(EVALUATION))
+
+        return lambda model: executor.run(partial(evaluate, model))
+
+    def close(self) -> None:
+        """Do nothing: the owner of the executor waits for a running call."""
+
+
+def start_in_thread(
+    algorithm: Algorithm, learner: Learner, filters: tuple[Filter, ...], given: TaskInputs
+) -> TaskRunner:
+    """Return a task that runs in the calling thread."""
+    return TaskRunner(algorithm, learner, given.slots, given.reference, given.memory, filters, given.tick)
+
+
+EVALUATION = Task((0, 0), "self", "evaluate", 0, 0)
+
+
+def _metrics(made: LocalResult | RemoteResult | TaskStatus | None) -> Metrics:
+    return (
+        {str(name): float(value) for name, value in made.metrics.items()}
+        if isinstance(made, LocalResult | RemoteResult)
+        else {}
+    )
+
+
+class ProcessTrainer:
+    """A learner in a child process. A second process, started on demand, evaluates peers' models, so that exchanges
+    need not wait for a local round."""
+
+    def __init__(self, settings: EdgeSettings, folder: Path) -> None:
+        self.training = TrainingProcess(self._setup(settings, folder))
+        self._evaluation = TrainingProcess(self._setup(settings, folder.with_name("judging")))
+        self._evaluator_thread = SerialExecutor("shoal-judging")
+
+    @staticmethod
+    def _setup(settings: EdgeSettings, folder: Path) -> TrainingSetup:
+        return TrainingSetup(
+            settings.learner,
+            folder,
+            options=settings.options,
+            device=settings.device,
+            precision=settings.precision,
+            threads=settings.threads,
+            level=settings.log_level,
+        )
+
+    @property
+    def device(self) -> str:
+        return self.training.device
+
+    @property
+    def model_form(self) -> dict[str, Any]:
+        return self.training.model_form
+
+    def open(self) -> None:
+        self.training.open()
+
+    def task_starter(self, spec: JobSpec) -> StartTrainerTask:
+        return partial(RemoteTaskRun, self.training, spec.model_dump(mode="json"))
+
+    def count_examples(self, seed: int) -> float:
+        return float(self.training.ask({"do": "weigh", "seed": seed})["examples"])
+
+    def evaluator(self, spec: JobSpec, executor: SerialExecutor) -> Evaluator:
+        job = spec.model_dump(mode="json")
+
+        def evaluate(model: Tree) -> Metrics:
+            given = TaskInputs(EVALUATION, {"model": model}, {}, {}, None, self._evaluation.bodies, no_tick)
+            return _metrics(RemoteTaskRun(self._evaluation, job, given).run_piece(EVALUATION))
+
+        return lambda model: self._evaluator_thread.run(partial(evaluate, model))
+
+    def close(self) -> None:
+        self.training.close()
+        self._evaluation.close()
+        self._evaluator_thread.close()

@@ -1,0 +1,1 @@
+"""Client of a coordinator for operators and their programs: `shoal.connect`. Commands use it too."""

@@ -1,0 +1,1 @@
+"""The worker: the node's state machine for one job."""

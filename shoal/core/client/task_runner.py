@@ -1,0 +1,83 @@
+"""Execution of a task piece by piece, the same in every world.
+
+Most algorithms do a task in one piece. One that continues until it is asked (dynamic averaging) returns `Continue`
+after each piece; between two pieces the task may be amended, other jobs may run, and the process may die, which
+loses only the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, run_task
+from shoal.core.algorithm.filter import UNSENT, Filter, pack_with_feedback
+from shoal.core.algorithm.learner import Learner, Tick, no_tick
+from shoal.core.algorithm.reference_model import unpack_task
+from shoal.core.job.settings_change import apply_node_settings
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.message import Task, TaskStatus
+
+
+@dataclass
+class TaskRunner:
+    """`slots`, `base`, `memory`: the opened bodies that the task and the node's state name; empty where there is none.
+
+    After `piece` has been called, `base` is what the node holds from now on, if the job has a base at all.
+    """
+
+    algorithm: Algorithm
+    learner: Learner
+    slots: Slots
+    reference: Slots = field(default_factory=dict)
+    memory: Slots = field(default_factory=dict)
+    filters: Sequence[Filter] = ()
+    tick: Tick = no_tick
+    check: int = 0
+    carry: Slots | None = None
+    started: bool = False
+
+    def run_piece(self, task: Task) -> LocalResult | TaskStatus | None:
+        """Do the next piece of the task, as it reads now. None: go on, there is nothing to tell."""
+        if not self.started:
+            self._begin(task)
+        local = LocalTask(
+            id=task.id,
+            kind=task.kind,
+            version=task.version,
+            seed=task.seed,
+            slots=self.slots,
+            tick=self.tick,
+            reference=self.reference,
+            numbers=task.numbers,
+            check=self.check,
+            carry=self.carry,
+            is_recalled=task.recall,
+        )
+        mine = {name: value for name, value in self.memory.items() if not name.startswith(UNSENT)}
+        made = run_task(self.algorithm, self.learner, local, mine)
+        if isinstance(made, LocalResult):
+            return self._packed(made, task, mine)
+        self.carry, self.check = made.carry, self.check + 1
+        if made.values is None and not task.until:
+            return None
+        return TaskStatus(task.node, task.id, self.check, made.values or {}, made.state)
+
+    def _packed(self, made: LocalResult, task: Task, mine: Slots) -> LocalResult:
+        """Return the encoded update; the encoding error joins the private memory, and counts only if the update
+        does."""
+        unsent = {name: value for name, value in self.memory.items() if name not in mine}
+        slots, left = made.slots, unsent
+        if task.kind == "train" and self.filters:
+            slots, left = pack_with_feedback(self.filters, made.slots, unsent, task.seed)
+        if made.memory is None and (left is unsent or not left):
+            return made if slots is made.slots else replace(made, slots=slots)
+        return replace(made, slots=slots, memory=(mine if made.memory is None else made.memory) | left)
+
+    def _begin(self, task: Task) -> None:
+        self.started, self.algorithm = True, apply_node_settings(self.algorithm, task.numbers)
+        self.slots, self.reference = unpack_task(task, self.slots, self.reference, self.filters)
+
+    def can_continue(self, task: Task) -> bool:
+        """Return whether the next piece may be done without waiting for the hub."""
+        return task.recall or not task.until or self.check < task.until

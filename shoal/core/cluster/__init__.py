@@ -1,0 +1,1 @@
+"""Leader lease and job assignment among several coordinators."""

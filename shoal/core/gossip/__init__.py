@@ -1,0 +1,1 @@
+"""The gossip state machine of a peer."""

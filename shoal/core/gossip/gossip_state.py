@@ -1,0 +1,162 @@
+"""A peer's state, which mixers read, and the other peers that are alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Protocol
+
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.filter import Filters, pack_tree, unpack_tree
+from shoal.core.gossip.byte_budget import ByteBudget, exchange_bytes
+from shoal.core.gossip.counter_bounds import SEEN_MAX
+from shoal.core.model.tree import Slots, Tree, norm, sub
+from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.core.protocol.peer_message import Seen
+
+BLUR_KEPT = 0.9
+"""Decay of `GossipState.filter_error`: rounding is random, so one small error says little about the next."""
+
+
+class GossipBlobs(Blobs, Protocol):
+    """The blobs of a peer."""
+
+    def put_transient(self, slots: Slots) -> BlobRef:
+        """Store slots that no saved state names: they may be gone after a crash."""
+        ...
+
+
+@dataclass(frozen=True)
+class LivePeers:
+    """The peers that membership reports.
+
+    `absent`: neither live nor left; they may come back. `unreachable`: live, but this peer cannot reach them.
+    """
+
+    nodes: frozenset[str]
+    absent: frozenset[str] = frozenset()
+    unreachable: frozenset[str] = frozenset()
+    roster: frozenset[str] | None = None
+    """All admitted peers, with this one; None: unchanged, or not known."""
+
+    def others(self, node: str, roster: frozenset[str] | None) -> LivePeers:
+        """Return the peers other than `node`. `roster`: the last known one."""
+        return LivePeers(self.nodes - {node}, self.absent - {node}, self.unreachable, self.roster or roster)
+
+
+@dataclass
+class RoundCounts:
+    """Local rounds of each peer: those that this peer's model holds, and those that peers report."""
+
+    seen: Seen = field(default_factory=dict)
+    seen_max: int = SEEN_MAX
+    """Highest count that a peer may claim."""
+    rounds: int = 0
+    """Local rounds that each peer makes; 0: no limit."""
+    rounds_done: bool = False
+    """True if this peer has made them; from then on models only converge."""
+    reported: Seen = field(default_factory=dict)
+    """After the local rounds: rounds that each peer has reported, counted as in `seen`."""
+
+    def has_reported(self, node: str) -> bool:
+        """Return whether that peer has reported that its rounds are made."""
+        return self.reported.get(node, 0) >= self.rounds > 0
+
+    def claims_near(self, count: int) -> bool:
+        """Return whether a peer that counts so far says that models are near: see `shoal.core.gossip.termination`."""
+        return count > self.rounds > 0 and (count - self.rounds) % 2 == 1
+
+    def merge(self, seen: Seen) -> None:
+        """Merge a version vector into the model's own."""
+        both = sorted({*self.seen, *seen})
+        self.seen = {node: min(self.seen_max, max(self.seen.get(node, 0), seen.get(node, 0))) for node in both}
+
+
+@dataclass
+class ConvergenceEvidence:
+    """The mixer's evidence for termination."""
+
+    distances: list[tuple[str, float]] = field(default_factory=list)
+    """After the local rounds: (peer, relative distance of its model), since termination has last counted them."""
+    consensus_with: frozenset[str] = frozenset()
+    """Peers whose common mean this model is, unchanged since."""
+    unanswering: frozenset[str] = frozenset()
+    """Live peers that are silent when this peer calls."""
+    blocked_until: float = -inf
+    """Until then byte budgets keep this peer from exchanges, so that silence means nothing."""
+
+
+@dataclass
+class GossipState:
+    """A peer's model and counters. Mixers read them and set `model`; `weight` (examples) is fixed, for conservation."""
+
+    node: str
+    boot: int
+    weight: float
+    slots: Slots
+    bodies: GossipBlobs
+    rng: Random
+    round: int = 0
+    peers: LivePeers = LivePeers(frozenset())
+    counts: RoundCounts = field(default_factory=RoundCounts)
+    convergence: ConvergenceEvidence = field(default_factory=ConvergenceEvidence)
+    budget: ByteBudget = field(default_factory=ByteBudget)
+    model_bytes: int = 0
+    """Bytes of a model in transit."""
+    filters: Filters = ()
+    """Filters of models that are sent: see `shoal.core.algorithm.filter.model_filters`."""
+    filter_error: float = 0.0
+    """Greatest recent distance between the model and its published, filtered form."""
+    _measured: tuple[Tree, float] | None = None
+
+    @property
+    def exchange_bytes(self) -> int:
+        return exchange_bytes(self.model_bytes)
+
+    def fit(self, model_bytes: int) -> None:
+        """Set the bytes of a model in transit."""
+        self.model_bytes = model_bytes
+        self.budget.ensure_capacity(self.exchange_bytes)
+
+    @property
+    def model(self) -> Tree:
+        return tree_slot(self.slots, "model")
+
+    @model.setter
+    def model(self, model: Tree) -> None:
+        self.slots = {**self.slots, "model": model}
+
+    @property
+    def norm(self) -> float:
+        """Norm of the present model."""
+        if self._measured is None or self._measured[0] is not self.model:
+            self._measured = self.model, norm(self.model)
+        return self._measured[1]
+
+    def record_distance(self, partner: str, distance: float) -> None:
+        """Record the distance to a peer's model, or the length of the step towards it.
+
+        Twice the filter error counts as no distance: filtered models never come nearer.
+        """
+        if self.counts.rounds_done:
+            seen = max(0.0, distance - 2 * self.filter_error)
+            self.convergence.distances.append((partner, seen / (norm(self.model) or 1.0)))
+
+    def publish_model(self) -> BlobRef:
+        """Store the filtered model as a blob for other peers."""
+        sent = self.model
+        if self.filters:
+            sent = pack_tree(self.filters, self.model, self.rng.getrandbits(56))
+            blur = norm(sub(unpack_tree(self.filters, sent, self.model.layout), self.model))
+            self.filter_error = max(blur, BLUR_KEPT * self.filter_error) if blur < inf else 0.0
+        return self.bodies.put({"model": sent})
+
+    def open_model(self, ref: BlobRef) -> Tree:
+        """Return a published model, with the same numbers on both sides. Raises `InvalidPayload`."""
+        sent = tree_slot(self.bodies.get(ref), "model")
+        return unpack_tree(self.filters, sent, self.model.layout) if self.filters else sent
+
+    def published_model(self, shown: BlobRef) -> Tree:
+        """Return the present model as the receivers of `shown` see it."""
+        return self.open_model(shown) if self.filters else self.model

@@ -1,0 +1,1 @@
+"""Membership of peers by SWIM."""

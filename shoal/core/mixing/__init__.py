@@ -1,0 +1,1 @@
+"""Exchanges of models between peers: partners, pacing, topology and final averaging."""

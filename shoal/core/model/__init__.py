@@ -1,0 +1,1 @@
+"""Models as trees of tensors, their aggregation and compression."""

@@ -1,0 +1,1 @@
+"""The hub: the coordinator's state machine for one job."""

@@ -1,0 +1,170 @@
+"""The rounds of a job: start, ask, recall, close a version, end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.sharding import ShardedTotals
+from shoal.core.job.job_plan import Phase
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.machine import Effect, ModelVersion, Save, Send
+from shoal.core.protocol.message import BlobRef, Stop
+from shoal.core.scheduling.schedule import Ask, Close, Recall
+from shoal.core.server.hub_state import HubState
+from shoal.core.server.update_folder import UpdateFolder
+
+SECONDS_KEPT = 16
+"""Durations of past versions that a schedule sees."""
+
+
+class RoundControl:
+    """The execution of a schedule's decisions."""
+
+    def __init__(self, state: HubState, folder: UpdateFolder) -> None:
+        self._state, self._folder = state, folder
+
+    def start(self, initial: BlobRef, why: str, now: float) -> list[Effect]:
+        """Make the first version from an initial model and go from waiting to running."""
+        state, store, settings = self._state, self._state.store, self._state.settings
+        progress = state.progress
+        progress.version = settings.plan.first_version
+        store.slots = settings.algorithm.init(tree_slot(store.blobs.get(initial), "model"))
+        state.tasks.withdraw_all()
+        progress.phase = "running"
+        state.clear_round()
+        model = store.save_version(store.slots)
+        if settings.uses_reference:
+            store.reference.rebase(store.blobs, store.slots)
+            progress.numbers = settings.schedule.numbers(state.make_view(now), None)
+        return [Save(ModelVersion(progress.version, model, why, now, now, numbers=progress.numbers))]
+
+    def ask(self, ask: Ask, now: float) -> list[Effect]:
+        state = self._state
+        state.open_round(now)
+        effects: list[Effect] = [state.event("decision", ask.why)] if ask.why else []
+        for node in ask.nodes:
+            task = state.tasks.give(node, ask.kind, state.round, state.merge_check)
+            state.round.nbytes += task.body.nbytes if task.body is not None else 0
+            effects.append(Send(node, task))
+        return effects
+
+    def recall(self, recall: Recall, now: float) -> list[Effect]:
+        state = self._state
+        effects: list[Effect] = [state.event("decision", recall.why)]
+        effects += [Send(node, state.roster[node].recall()) for node in recall.nodes]
+        state.round.recalled.update(recall.nodes)
+        state.round.recalled_at = now
+        return effects
+
+    def advance(self) -> list[Effect]:
+        """Let each node that waits at a check go on to the next."""
+        return [
+            Send(one.node, one.allow_next_check()) for one in self._state.roster.present_members() if one.is_waiting
+        ]
+
+    def close(self, close: Close, now: float) -> list[Effect]:
+        """Make the next version. Withdraws the tasks of this one unless the schedule keeps them."""
+        state, store, settings, progress = (
+            self._state,
+            self._state.store,
+            self._state.settings,
+            self._state.progress,
+        )
+        current, from_peers = state.round, progress.mode != "server"
+        assert current.opened is not None
+        capped = [] if from_peers else self._folder.cap_shares()
+        weight, opened = float(state.sum.totals.weight), current.opened
+        asked = max(len(current.involved), len(current.reports))  # some have been asked again
+        view = state.make_view(now)
+        progress.version += 1
+        rebase = close.rebase or settings.plan.sends_differences
+        store.slots = self._handed_back_slots() if progress.mode == "returning" else self._next_slots(rebase)
+        counts = [(report, state.sum.weight_of(report)) for report in current.reports]
+        reports = tuple((r.node, r.task, counted, r.body.digest) for r, counted in counts if r.body is not None)
+        for report in current.reports:
+            if report.task not in state.sum.reduced:
+                state.bounded_nodes.pop(report.node, None)
+        if not from_peers:  # the time in gossip predicts no round
+            progress.round_seconds = (*progress.round_seconds, now - opened)[-SECONDS_KEPT:]
+        if settings.schedule.family == "synchronous":
+            self._note_deadlines(close.late)
+        if not close.keep:
+            state.tasks.withdraw_all()
+        state.clear_round()
+        if close.keep and state.roster.busy():
+            state.open_round(now)  # the deadline runs even if all nodes that may train at once hang
+        model = store.save_version(store.slots)
+        if rebase:
+            store.reference.rebase(store.blobs, store.slots)
+        if progress.mode == "returning":
+            view = replace(view, round=replace(view.round, reporters=[]))  # they violate nothing
+        state.adopt_settings()
+        progress.numbers = settings.schedule.numbers(view, close)
+        version = ModelVersion(
+            progress.version, model, close.why, opened, now, weight, reports, asked, progress.numbers
+        )
+        effects = [*capped, state.event("decision", f"version {progress.version}: {close.why}"), Save(version)]
+        return effects + self._after_close(close, now)
+
+    def _after_close(self, close: Close, now: float) -> list[Effect]:
+        state = self._state
+        if self.is_last or close.last:
+            state.progress.phase, state.round.opened = "evaluating", None  # all nodes measure the last version
+            state.tasks.withdraw_all()
+            return []
+        excluded = state.eligibility.excluded_nodes(now).keys() | state.roster.drained  # drained during their task
+        to = tuple(node for node in close.to if node not in excluded)
+        return self.ask(Ask(to, "train", ""), now) if to else []
+
+    def close_early(self, why: str, now: float) -> list[Effect]:
+        """Close a version of the reports that are in, if any, and withdraw all tasks."""
+        state = self._state
+        rebase = state.settings.schedule.relative_to_reference
+        closed = self.close(Close(why, rebase=rebase), now) if state.round.reports else []
+        state.tasks.withdraw_all()
+        state.clear_round()
+        state.adopt_settings()
+        return closed
+
+    def end(self, phase: Phase, why: str) -> list[Effect]:
+        """End the job."""
+        state, progress = self._state, self._state.progress
+        progress.phase, progress.paused_at, progress.ends_after_round, progress.waiting_for = phase, None, why, ""
+        state.tasks.withdraw_all()
+        sends = [Send(member.node, Stop(why)) for member in state.roster.present_members()]
+        return [state.event("state", f"{phase}: {why}"), *sends]
+
+    @property
+    def is_last(self) -> bool:
+        """True if the current version is the last."""
+        progress = self._state.progress
+        return progress.version >= self._state.settings.plan.versions or bool(progress.ends_after_round)
+
+    def merged_slots(self) -> Slots:
+        """Return the slots with the weighted mean of the models that came back. Uses the sum up."""
+        check, slots = self._state.merge_check, self._state.store.slots
+        if check is not None:
+            return check.slots
+        return {**slots, "model": self._state.sum.totals.mean_onto("model", tree_slot(slots, "model"))}
+
+    def _handed_back_slots(self) -> Slots:
+        """Return the merged slots. No filter may round them: evaluators measured them as they are."""
+        self._state.store.reference.send_whole()
+        return self.merged_slots()
+
+    def _next_slots(self, rebase: bool) -> Slots:
+        """Return the algorithm's next slots, as filters leave them on their way to the nodes."""
+        state, store, totals = self._state, self._state.store, self._state.sum.totals
+        algorithm, plan = state.settings.algorithm, state.settings.plan
+        slots = store.slots | store.reference.slots
+        totals.members = state.eligibility.counted_nodes()
+        made = totals.step(algorithm, slots) if isinstance(totals, ShardedTotals) else algorithm.step(slots, totals)
+        return store.reference.pack_version(store.blobs, made, rebase, plan.task_seed(state.progress.version))
+
+    def _note_deadlines(self, late: bool) -> None:
+        """Record who reported in a round, and who did not before its deadline."""
+        current = self._state.round
+        for node in current.asked:
+            if late or node in current.norms:
+                self._state.roster[node].history.add_deadline(met=node in current.norms)

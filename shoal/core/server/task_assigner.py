@@ -1,0 +1,81 @@
+"""The assignment and withdrawal of tasks. A node has at most one task."""
+
+from __future__ import annotations
+
+from shoal.core.job.job_plan import JobState
+from shoal.core.job.settings_change import JobSettings, node_settings
+from shoal.core.protocol.message import Kind, Metrics, Task, TaskId
+from shoal.core.protocol.metrics import PROBE
+from shoal.core.scheduling.round import Round
+from shoal.core.server.merge_check import MergeCheck
+from shoal.core.server.model_store import ModelStore
+from shoal.core.server.roster import NodeRoster, RosterMember
+
+
+class TaskAssigner:
+    """The assignment of tasks to nodes, numbered within the coordinator's term."""
+
+    def __init__(self, settings: JobSettings, progress: JobState, store: ModelStore, roster: NodeRoster) -> None:
+        self._settings, self._progress, self._store, self._roster = settings, progress, store, roster
+        self.term, self.incarnation, self.issued = 0, 0, 0
+
+    @property
+    def newest(self) -> TaskId:
+        return (self.term, self.issued)
+
+    def next_id(self) -> TaskId:
+        self.issued += 1
+        return self.newest
+
+    def give(self, node: str, kind: Kind, current: Round, check: MergeCheck | None) -> Task:
+        """Give a node a task of the current version; it replaces the one before."""
+        task_id = self.next_id()
+        plan, algorithm, schedule = self._settings.plan, self._settings.algorithm, self._settings.schedule
+        store, version = self._store, self._progress.version
+        repeats = sum(report.node == node for report in current.reports) if schedule.family == "asynchronous" else 0
+        source = check.next_slots(node, store.slots) if check is not None else store.slots
+        slots = algorithm.task_slots(source, node, kind) if source else {}
+        plain = kind == "gossip" or check is not None  # a node in gossip, or back from it, may hold no reference
+        own_model = slots.get("model") is not store.slots.get("model")
+        missed = plan.sends_differences and self._roster[node].history.held_version != version - 1
+        whole = plain or own_model or missed
+        task = Task(
+            id=task_id,
+            node=node,
+            kind=kind,
+            version=version,
+            seed=plan.seed if kind == "init" else plan.task_seed(version, node, repeats),
+            body=store.store_task_slots(slots if whole else store.reference.packed_slots(slots)) if slots else None,
+            reference=store.reference.task_reference if slots and not whole else None,
+            numbers=self._task_numbers(kind, plain, check),
+            until=schedule.max_lead if kind == "train" else 0,
+        )
+        self._roster[node].assign(task)
+        if not self.probe_numbers(kind, check):
+            current.asked.add(node)
+        current.failed.discard(node)
+        current.recalled.discard(node)  # of the task that it had before
+        return task
+
+    def probe_numbers(self, kind: Kind, check: MergeCheck | None) -> Metrics:
+        """Return what marks a task as a probe, a measurement for a choice among nodes; {} for other tasks."""
+        choosing = kind == "evaluate" and self._progress.phase == "running" and check is None
+        return {PROBE: 1.0} if choosing else {}
+
+    def _task_numbers(self, kind: Kind, plain: bool, check: MergeCheck | None) -> Metrics:
+        """Return the numbers of a task. `plain`: its node may hold no reference."""
+        settings = node_settings(self._settings.changed) if kind in ("train", "gossip") else {}
+        reference = self._store.reference.task_numbers
+        if kind == "train":  # a name with a dot is the schedule's own
+            public = {name: value for name, value in self._progress.numbers.items() if "." not in name}
+            return public | reference | settings
+        return settings if plain else reference | self.probe_numbers(kind, check)
+
+    def withdraw(self, member: RosterMember, current: Round) -> None:
+        """Take a member's task back, as if it had never been asked."""
+        current.asked.discard(member.node)
+        member.task = None
+
+    def withdraw_all(self) -> None:
+        for member in self._roster.all_members():
+            member.task = None

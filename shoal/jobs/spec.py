@@ -1,0 +1,334 @@
+"""Job files: TOML, validated, with a published JSON Schema.
+
+    name = "digits"
+    rounds = 30
+    seed = 1
+    learner = "shoal.learn.digits:learner"
+
+    [algorithm]
+    name = "fedavg"
+    lr = 0.1
+
+    [schedule]
+    name = "rounds"
+    min_nodes = 4
+
+    [selection]
+    name = "power_of_choice"
+    tags = ["phone"]
+
+    [[filters]]
+    name = "quantize"
+    bits = 8
+
+    [gossip]
+    allowed = true
+    mixing = { name = "pairwise" }
+
+The tables `algorithm`, `schedule`, `selection`, `filters` and `gossip.mixing` take the fields of the class that they
+name. `preset` names an algorithm and a schedule together (`shoal.jobs.presets`). An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    Field,
+    ModelWrapValidatorHandler,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.filter import Filter, check_filters, model_filters
+from shoal.core.algorithm.sharding import SHARDS_MAX
+from shoal.core.errors import InvalidJob
+from shoal.core.errors.ranges import type_texts
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.protocol.message import BlobRef
+from shoal.core.scheduling.schedule import Schedule
+from shoal.core.scheduling.selection import Selection
+from shoal.jobs.job_tables import Gossip, HeldOut, JobTable, Limits, build, check_name, table_errors
+from shoal.jobs.presets import preset_errors, with_preset
+from shoal.plugins import (
+    KINDS,
+    PEER_KINDS,
+    algorithms,
+    field_notes,
+    filters,
+    mixings,
+    schedules,
+    selections,
+    suggestion,
+)
+from shoal.validation import config_checks
+from shoal.validation.config_errors import (
+    NAME,
+    TEXT_CHARS_MAX,
+    ConfigError,
+    Place,
+    combined_error,
+    error_of_table,
+    validation_errors,
+)
+from shoal.validation.strict_json import sanitize, text_flaw
+
+T = TypeVar("T")
+
+FILTERS_MAX = 8
+
+MISTAKES_MAX = 50
+"""Mistakes of one job file that are reported together."""
+
+
+class _JobFile(JobTable):
+    """The keys of a job file, each validated by itself."""
+
+    name: str = Field(pattern=NAME, description="identifier in URLs; 1 to 63 of a-z, 0-9, '.', '_', '-'")
+    title: str = Field("", max_length=200, description="title for people")
+    preset: str = Field("", description="algorithm and schedule by one name, such as fedavg, fedbuff, dynamic or fda")
+    rounds: int = Field(0, ge=0, le=1_000_000, description="model versions to make; 0: the schedule's default")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of the job's randomness")
+    aggregation_precision: Literal["float64", "fixed"] = Field(
+        "float64", description="number format of sums of updates; fixed: the same bits in any order"
+    )
+    shards: int = Field(
+        1, ge=1, le=SHARDS_MAX, description="parts of the model that the coordinator aggregates independently"
+    )
+    init_timeout_s: float = Field(300.0, gt=0, description="seconds to wait for an initial model and final evaluations")
+    learner: str = Field("", description="`file.py:name` or `package.module:name`, for simulation and peers")
+    options: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="keyword arguments of the learner"
+    )
+    algorithm: dict[str, Any] = Field(
+        default_factory=lambda: {"name": "fedavg"}, description="what nodes and coordinator compute"
+    )
+    schedule: dict[str, Any] = Field(
+        default_factory=lambda: {"name": "rounds"}, description="when nodes are asked and versions close"
+    )
+    selection: dict[str, Any] = Field(
+        default_factory=lambda: {"name": "uniform"}, description="which nodes take part, and how they are sampled"
+    )
+    filters: list[dict[str, Any]] = Field(
+        default_factory=list, max_length=FILTERS_MAX, description="compression of updates, applied in this order"
+    )
+    limits: Limits = Field(default_factory=Limits)
+    held_out: HeldOut | None = None
+    gossip: Gossip = Field(default_factory=Gossip)
+
+    @field_validator("algorithm", "schedule", "selection")
+    @classmethod
+    def _check_name(cls, table: dict[str, Any]) -> dict[str, Any]:
+        return check_name(table)
+
+    @field_validator("filters")
+    @classmethod
+    def _check_filter_names(cls, tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [check_name(table) for table in tables]
+
+    def plan(self, start: BlobRef | None = None, first: int = 0, term: int = 0) -> JobPlan:
+        """Return the plan for the hub. `start` is the model of version `first`, made in that term."""
+        versions = self.rounds or self.build_schedule().versions
+        filters = tuple(self.build_filters())
+        gossip = self.gossip
+        return JobPlan(
+            versions,
+            self.seed,
+            self.aggregation_precision,
+            start,
+            self.init_timeout_s,
+            filters,
+            gossip.handback_timeout_s,
+            gossip.accuracy_drop_max,
+            first,
+            term,
+            self.build_selection(),
+            self.shards,
+            self.limits.bounds(),
+        )
+
+    def build_algorithm(self) -> Algorithm:
+        """Return the configured algorithm. Raises `InvalidJob`."""
+        return build("algorithm", self.algorithm, algorithms())
+
+    def build_schedule(self) -> Schedule:
+        """Return the configured schedule. Raises `InvalidJob`."""
+        return build("schedule", self.schedule, schedules())
+
+    def build_selection(self) -> Selection:
+        """Return the configured selection. Raises `InvalidJob`."""
+        return build("selection", self.selection, selections())
+
+    def build_filters(self) -> list[Filter]:
+        """Return the configured filters. Raises `InvalidJob`."""
+        return [build("filter", table, filters()) for table in self.filters]
+
+    def shown_through(self) -> tuple[Filter, ...]:
+        """Return the filters for models that peers exchange: those that apply to whole models."""
+        return model_filters(self.build_filters()) if self.gossip.build_mixing().supports_filters else ()
+
+
+class JobSpec(_JobFile):
+    """A validated job. The constructor raises `InvalidJob`, which lists all mistakes."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(values, JobSpec):
+            return handler(values)
+        if not isinstance(values, dict):
+            raise InvalidJob(
+                f"a job is a table of keys, not {type(values).__name__}", hint='write {"name": "first", "rounds": 10}'
+            )
+        if mistakes := check_job(values):
+            raise combined_error(mistakes)
+        return handler(with_preset(values))
+
+
+def _file_key_errors(error: ValidationError) -> Iterator[ConfigError]:
+    """Yield mistakes in the keys of the file."""
+    tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut, "gossip": Gossip}
+    for place, text, unknown in validation_errors(error):
+        table = tables.get(str(place[0]), _JobFile) if len(place) > 1 else _JobFile
+        yield ConfigError(place, text, suggestion(str(place[-1]), table.model_fields) if unknown else "")
+
+
+def parse_job(values: dict[str, Any]) -> JobSpec:
+    """Return the job for TOML or JSON values. Raises `InvalidJob`."""
+    return JobSpec.model_validate(values)
+
+
+def check_job(values: dict[str, Any]) -> list[ConfigError]:
+    """Return up to `MISTAKES_MAX` mistakes of a job, with their places. Without any, `parse_job` accepts it."""
+    return list(islice(_all_errors(values), MISTAKES_MAX))
+
+
+def _all_errors(values: dict[str, Any]) -> Iterator[ConfigError]:
+    """Yield mistakes of keys, then of tables, then of their combination if there are no others."""
+    if mistakes := list(preset_errors(values)):
+        yield from mistakes
+        return
+    values = with_preset(values)
+    right = True
+    for mistake in chain(_file_errors(values), _table_errors(values)):
+        right = False
+        yield mistake
+    if right:
+        yield from _combination_errors(_JobFile.model_validate(values))
+
+
+def _file_errors(values: dict[str, Any]) -> Iterator[ConfigError]:
+    for key, value in values.items():
+        if why := text_flaw([key, value]):
+            yield ConfigError((sanitize(key),), f"{sanitize(key)}: {why}"[:TEXT_CHARS_MAX], "leave that character out")
+    try:
+        _JobFile.model_validate(values)
+    except ValidationError as error:
+        yield from _file_key_errors(error)
+
+
+def _table_errors(values: dict[str, Any]) -> Iterator[ConfigError]:
+    """Yield mistakes of the tables that name a class."""
+    listed, gossip = values.get("filters"), values.get("gossip")
+    several = listed[:FILTERS_MAX] if isinstance(listed, list) else []
+    found: list[tuple[str, Place, Any, Mapping[str, type[Any]]]] = [
+        ("algorithm", ("algorithm",), values.get("algorithm"), algorithms()),
+        ("schedule", ("schedule",), values.get("schedule"), schedules()),
+        ("selection", ("selection",), values.get("selection"), selections()),
+        *(("filter", ("filters", index), table, filters()) for index, table in enumerate(several)),
+        ("mixing", ("gossip", "mixing"), gossip.get("mixing") if isinstance(gossip, dict) else None, mixings()),
+    ]
+    for what, place, table, known in found:
+        if isinstance(table, dict) and isinstance(table.get("name"), str):
+            yield from table_errors(what, place, table, known)
+
+
+def _combination_errors(spec: _JobFile) -> Iterator[ConfigError]:
+    """Yield mistakes of combination: tables that are valid but do not fit each other."""
+    algorithm, schedule = spec.build_algorithm(), spec.build_schedule()
+    yield from config_checks.of_schedule(algorithm, schedule)
+    yield from config_checks.of_shards(spec.shards, algorithm, schedule)
+    yield from config_checks.of_selection(schedule, spec.build_selection())
+    if spec.gossip.allowed:
+        yield from config_checks.of_carrying_on(algorithm)
+    if spec.filters:
+        yield from config_checks.of_filters(algorithm)
+    try:
+        check_filters(spec.build_filters())
+    except InvalidJob as error:
+        yield error_of_table(error, ("filters",), ())
+    else:
+        if spec.plan().sends_differences:
+            yield from config_checks.of_differences(schedule, spec.gossip.allowed)
+    try:
+        spec.gossip.failover()
+        spec.gossip.build_mixing()
+        spec.gossip.budget()
+    except InvalidJob as error:
+        yield error_of_table(error, ("gossip",), Gossip.model_fields)
+
+
+def load_job(job: str | Path | Mapping[str, Any]) -> JobSpec:
+    """Return the job of a TOML file, or of a mapping with the same keys.
+
+    Raises `InvalidJob`, which names the file, line or key.
+    """
+    if isinstance(job, Mapping):
+        return parse_job(dict(job))
+    given: Any = job
+    if not isinstance(given, str | Path):
+        text = f"a job is the path of a TOML file, or a mapping with its keys, not {type(given).__name__}"
+        raise InvalidJob(text, hint='load_job("job.toml") or load_job({"name": "first", "rounds": 10})')
+    path = Path(given)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidJob(f"no file {path}", hint="give the path of a TOML job file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidJob(f"{path}: {error}") from None
+    try:
+        return parse_job(values)
+    except InvalidJob as error:
+        raise InvalidJob(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
+
+
+@cache
+def job_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a job file, with the fields of all installed classes. Cached: do not modify it."""
+    schema = JobSpec.model_json_schema()
+    definitions = schema.setdefault("$defs", {})
+    for what, known in {**KINDS, **PEER_KINDS}.items():
+        options = []
+        for name, kind in known().items():
+            table = TypeAdapter(kind).json_schema()
+            table["properties"] = {"name": {"const": name}, **table.get("properties", {})}
+            for field, note in field_notes(kind).items():
+                if field in table["properties"]:
+                    table["properties"][field]["description"] = note
+            table["required"], table["additionalProperties"] = ["name"], False
+            definitions[f"{what}-{name}"] = table
+            options.append({"$ref": f"#/$defs/{what}-{name}"})
+        if what == "filter":
+            schema["properties"]["filters"]["items"] = {"oneOf": options}
+        else:
+            place = definitions["Gossip"]["properties"] if what == "mixing" else schema["properties"]
+            usual = Gossip().mixing if what == "mixing" else JobSpec(name="x").model_dump()[what]
+            place[what] = {"oneOf": options, "description": place[what].get("description"), "default": usual}
+    schema["title"] = "A shoal job"
+    return schema
+
+
+def settings_of(kind: type[Any]) -> list[tuple[str, str, Any]]:
+    """Return (field, type, default) of an algorithm, schedule or filter."""
+    types = type_texts(kind)
+    return [(f.name, types[f.name], None if f.default is MISSING else f.default) for f in fields(kind)]

@@ -1,0 +1,1 @@
+"""Learners without torch: own functions over numpy, JAX or MLX arrays."""

@@ -1,0 +1,1 @@
+"""Data sets, partitions, streams and batches."""

@@ -1,0 +1,1 @@
+"""Local training of PyTorch models."""

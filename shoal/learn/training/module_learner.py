@@ -1,0 +1,207 @@
+"""The half of a learner that follows from its torch module: weights, device, seeds and gradients.
+
+`TorchLearner` and `shoal.learn.hf.HFLearner` add the data and the training loop.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.errors import InvalidJob
+from shoal.core.model.tree import Layout, Tree
+from shoal.learn.seeds import seeded
+from shoal.learn.training.descent import KeptOptimizer, gradients_of
+from shoal.learn.training.devices import resolve
+from shoal.learn.training.measures import Mean
+from shoal.learn.training.tensor_roles import Travels, tensor_roles
+from shoal.learn.training.weights import Weights, built, pack
+from shoal.learn.user_errors import user_code
+
+Losses = Iterator[tuple[Tensor, int, float]]
+"""(mean loss of a batch, its number of examples, fraction of the budget done after it)."""
+
+
+class ModuleLearner(ABC):
+    """A `Learner` of a torch module that `model` makes; `travels` and `local_norms` as in `tensor_roles`."""
+
+    applies_corrections = True
+    """`train` passes every gradient through `correct` (see `shoal.core.algorithm.capability`)."""
+
+    def __init__(
+        self, model: Callable[[], nn.Module], device: str, travels: Travels | None = None, *, local_norms: bool = False
+    ) -> None:
+        self.module = built_with(model, seed=0)
+        self._factory, self._kept, self._device = model, KeptOptimizer(), device
+        self._placed: torch.device | None = None
+        with user_code("choosing the tensors that travel"):
+            roles = tensor_roles(self.module, travels, local_norms=local_norms)
+        self.weights = Weights(self.module, roles)
+        self.weights.check_trainable()
+
+    @abstractmethod
+    def _train(
+        self,
+        budget: TrainConfig,
+        correct: Correct | None,
+        extra_loss: ExtraLoss | None,
+        shuffle: torch.Generator,
+        tick: Tick,
+    ) -> Trained:
+        """Train the placed module under the seed of the budget."""
+
+    @abstractmethod
+    def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
+        """Yield the loss of each batch of a budget at the present weights, in training mode."""
+
+    @property
+    @abstractmethod
+    def examples(self) -> int | None:
+        """The number of training examples; None if only iteration tells."""
+
+    def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
+        """Return the result of a completed budget. For a sequence the rate counts: a faster stream has more weight."""
+        weight = None if budget.position >= 0 else self.examples
+        return Trained(float(weight or mean.weight), mean.named("train/loss"))
+
+    # -------------------------------------------------------------------------------------------------- where it lives
+    @property
+    def device(self) -> torch.device:
+        """The device of the module. Raises `InvalidJob` when it is not available."""
+        return self._placed or resolve(self._device)
+
+    @property
+    def factory(self) -> Callable[[], nn.Module]:
+        """The function that makes the module."""
+        return self._factory
+
+    def place(self) -> torch.device:
+        """Move model and data to the device, if necessary. Every other method calls this first."""
+        if self._placed is not None:
+            return self._placed
+        device = resolve(self._device)
+        with user_code(f"moving the model and the data to {device}"):
+            self.module.to(device)
+            self._place_data(device)
+        self._kept.forget()
+        self._placed = device
+        return device
+
+    def _place_data(self, device: torch.device) -> None:  # noqa: B027 - not all learners keep data on the device
+        """Move what goes with the module."""
+
+    # --------------------------------------------------------------------------------------------------------- weights
+    def init(self, seed: int) -> Tree:
+        """Return and load new weights from the model function under this seed."""
+        self.place()
+        module = built_with(self._factory, seed)
+        if module is self.module:
+            raise InvalidJob(
+                "the model function gave the same module twice, so its weights are not fresh",
+                code="learner.model",
+                hint="make the module inside the function",
+            )
+        fresh = Weights(module, self.weights.roles)
+        tree = fresh.save()
+        self.weights.load(tree)
+        self.weights.restore_local(fresh.local())
+        return tree
+
+    def load(self, model: Tree) -> None:
+        """Load weights. Raises `InvalidPayload` when they do not fit the module."""
+        self.place()
+        self.weights.load(model)
+
+    @property
+    def layout(self) -> Layout:
+        """Return names, types and shapes of the weights."""
+        return self.weights.layout
+
+    def model(self) -> Tree:
+        """Return a copy of the current weights."""
+        self.place()
+        return self.weights.save()
+
+    # -------------------------------------------------------------------------------------------------------- training
+    def train(
+        self,
+        budget: TrainConfig,
+        *,
+        correct: Correct | None = None,
+        extra_loss: ExtraLoss | None = None,
+        tick: Tick = no_tick,
+    ) -> Trained:
+        """Train from the current weights. After an error or `Cancelled` the weights are undefined: load again."""
+        device = self.place()
+        kept = self.weights.local()
+        try:
+            with user_code("training"), seeded(budget.seed, device, tick) as shuffle:
+                trained = self._train(budget, correct, extra_loss, shuffle, tick)
+                self.weights.check_constants()
+                return trained
+        except BaseException:
+            self.weights.restore_local(kept)
+            self._kept.forget()
+            raise
+        finally:
+            self.module.zero_grad(set_to_none=True)
+
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+        """Return the mean gradient over all training data, or over `steps` batches. Weights and statistics do not
+        change.
+
+        A running statistic has no gradient, but must not stand still either: its entry is the step against which
+        `-lr * entry` moves it as this pass would have. Whole-number buffers come as their value after the pass.
+        Computed in float32 where the precision is fp16, because there is no scale to find out first.
+        """
+        if self.weights.roles.local:
+            raise InvalidJob(
+                "tensors that stay on this node need an algorithm that trains locally",
+                hint='use fedavg, or batch_norm="average" and travels="trainable"',
+            )
+        device = self.place()
+        before = {name: tensor.clone() for name, tensor in self._statistics().items()}
+        try:
+            with user_code("computing the gradient"), seeded(budget.seed, device, tick) as shuffle:
+                trained, entries = self._gradient(replace(budget, epochs=1.0), shuffle, tick)
+            for name, tensor in self._statistics().items():
+                entries[name] = _statistic_entry(before[name], tensor, budget.lr)
+            return trained, pack(self.weights.layout, entries)
+        finally:
+            for name, tensor in self._statistics().items():
+                tensor.copy_(before[name])
+
+    def _statistics(self) -> dict[str, Tensor]:
+        """Return the shared tensors that are not parameters."""
+        parameters = {name for name, _ in self.module.named_parameters()}
+        return {name: tensor for name, tensor in self.weights.tensors().items() if name not in parameters}
+
+    def _gradient(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> tuple[Trained, dict[str, Tensor]]:
+        parameters = self.weights.trainable()
+        means = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        mean = Mean(self.device)
+        for loss, size, fraction in self._losses(budget, shuffle, tick):
+            gradients = gradients_of(loss, list(parameters.values()))
+            mean.add(loss.detach(), size)
+            share = size / mean.weight  # a running mean: a single batch is taken as it is, to the bit
+            for total, gradient in zip(means.values(), gradients, strict=True):
+                total.lerp_(torch.zeros_like(total) if gradient is None else gradient.to_dense(), share)
+            tick(fraction)
+        return self._trained(budget, mean), means
+
+
+def _statistic_entry(before: Tensor, after: Tensor, lr: float) -> Tensor:
+    if not after.is_floating_point():
+        return after.clone()
+    return (before - after) / lr if lr else torch.zeros_like(after)
+
+
+def built_with(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Return the model for a seed, on the CPU."""
+    with user_code("making the model"), seeded(seed, torch.device("cpu")):
+        return built(factory)

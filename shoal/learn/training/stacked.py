@@ -1,0 +1,240 @@
+"""Training of several learners at once: weights stacked in one tensor per parameter, with one batched step for all.
+
+For simulations, where many small models on one machine leave it idle one by one. The numbers are those of training
+each learner alone, but for the rounding of batched arithmetic, however many examples each has. Whether it is faster
+depends on model and device; on a CPU only small models gain, so measure (`benchmarks/fedavg_mnist.py` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
+from shoal.core.errors import InvalidJob
+from shoal.core.model.stack import Stack
+from shoal.core.model.tree import Layout, Tree
+from shoal.learn.data.batches import TensorSource, split
+from shoal.learn.seeds import seeded
+from shoal.learn.training.descent import descend, gradients_of
+from shoal.learn.training.measures import Loss
+from shoal.learn.training.stacked_batches import StackedBatch, StackedBatches
+from shoal.learn.training.torch_learner import TorchLearner
+from shoal.learn.training.weights import TORCH_DTYPES
+from shoal.learn.user_errors import user_code
+
+
+def why_not(learners: Sequence[TorchLearner]) -> str:
+    """Return why these learners cannot be trained at once; empty if they can."""
+    first = learners[0]
+    if any(learner.weights.layout != first.weights.layout for learner in learners):
+        return "their models differ"
+    if any(not isinstance(learner.train_data, TensorSource) for learner in learners):
+        return "their data are not tensors"
+    if len({cast("TensorSource", learner.train_data).form for learner in learners}) > 1:
+        return "their examples differ in shape, type or place"
+    if any(not learner.is_plain for learner in learners):
+        return "they use an optimizer other than SGD, or mixed precision"
+    return _why_not_stacked(first)
+
+
+def is_of_classes(loss: Loss) -> bool:
+    """Return True if this is torch's cross entropy as it is."""
+    return loss is nn.functional.cross_entropy or recipe(loss) == recipe(nn.CrossEntropyLoss())
+
+
+def _why_not_stacked(learner: TorchLearner) -> str:
+    """Return why the weights of this learner's model cannot be stacked; empty if they can."""
+    if list(learner.module.buffers()):
+        return "the model has buffers, which its forward pass may change"
+    if not learner.weights.trainable().keys() <= learner.layout.index.keys():
+        return "some of the model's weights stay on the node"
+    return ""
+
+
+def stack_key(learner: TorchLearner) -> Hashable:
+    """Return a value that is equal for learners which can be trained at once, if each of them can be stacked."""
+    learner.place()
+    made_by = recipe(learner.factory), recipe(learner.loss)
+    return learner.weights.layout, made_by, cast("TensorSource", learner.train_data).form, learner.device
+
+
+def recipe(function: Any) -> Hashable:
+    """Return a value that is equal for functions which do the same: of equal code over the same objects.
+
+    A module without tensors and parts is what its class and its attributes say.
+    """
+    if isinstance(function, nn.Module) and not function.state_dict() and not list(function.children()):
+        return type(function), tuple((name, Same(value)) for name, value in vars(function).items() if name[0] != "_")
+    if not isinstance(function, FunctionType):
+        return Same(function)
+    cells = tuple(Same(cell.cell_contents) for cell in function.__closure__ or ())
+    usual = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return function.__code__, cells, tuple(map(Same, usual)), id(function.__globals__)
+
+
+class Same:
+    """An object, equal to itself and to equal numbers and texts alone. It is kept, so that no other takes its place."""
+
+    def __init__(self, kept: Any) -> None:
+        self._kept = kept
+        self._key = kept if type(kept) in (str, int, float, bool, bytes, type(None)) else id(kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and (type(self._kept), self._key) == (type(other._kept), other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class StackedResult(NamedTuple):
+    """The result of training. `alone`: the fraction of its steps that the learner made alone, for want of others with
+    batches of its size."""
+
+    trained: Trained
+    model: Tree
+    alone: float
+
+
+def train_stacked(
+    learners: Sequence[TorchLearner], model: Tree, budgets: Sequence[TrainConfig], tick: Tick = no_tick
+) -> list[StackedResult]:
+    """Return the results of `load(model)`, `train(budget)` and `model()` for each learner, in their order.
+
+    The budgets differ in their seed only. The first learner's module does the work and holds `model` afterwards; the
+    others are not touched. Raises `InvalidJob` where `why_not` has a reason.
+    """
+    for learner in learners:
+        learner.place()
+    if reason := why_not(learners):
+        raise InvalidJob(f"the learners cannot be trained at once: {reason}", code="learner.stacked")
+    first = learners[0]
+    first.load(model)
+    first.weights.enter_training_mode()
+    rows = _repeated(model, len(learners), first.device)
+    batches = StackedBatches(learners, budgets)
+    parameters = _views(model.layout, rows, list(first.weights.trainable()))
+    is_simple = is_of_classes(first.loss) and batches.has_classes
+    training = _StackedTraining(first, parameters, budgets[0].lr, is_simple=is_simple)
+    with user_code("training"):
+        if batches.is_ragged and is_simple:
+            batches.is_padded = is_by_example(first.module, split(batches.sample(8))[0])
+        try:
+            for batch in batches:
+                training.step(batch)
+                tick(batch.fraction)
+        finally:
+            training.restore()
+    results: dict[int, StackedResult] = {}
+    trees, sums, seen = _trees(model.layout, rows), training.losses.tolist(), batches.seen.tolist()
+    alone = [own / max(1, steps) for own, steps in zip(batches.alone.tolist(), batches.steps, strict=True)]
+    for one, tree, total, examples, own in zip(batches.learners, trees, sums, seen, alone, strict=True):
+        weight = examples if budgets[one].position >= 0 else learners[one].train_data.examples or 0
+        trained = Trained(float(weight), {"train/loss": total / examples} if examples else {})
+        results[one] = StackedResult(trained, tree, own)
+    return [results[one] for one in range(len(learners))]
+
+
+class _StackedTraining:
+    """SGD on the parameters of several learners, `[row, …]`, and the sums of their losses over examples."""
+
+    def __init__(self, learner: TorchLearner, parameters: dict[str, Tensor], lr: float, *, is_simple: bool) -> None:
+        self._module, self._loss, self._parameters, self._lr = learner.module, learner.loss, parameters, lr
+        loss = partial(_loss, self._module, cross_entropy if is_simple else self._loss)
+        self._gradients = vmap(grad_and_value(loss), randomness="error")
+        self._own, self._is_checked = learner.weights.trainable(), False
+        self._kept = {name: p.data for name, p in self._own.items()}
+        first = next(iter(parameters.values()))
+        self.losses = torch.zeros(len(first), dtype=torch.float32, device=first.device)
+
+    def step(self, batch: StackedBatch) -> None:
+        """Make a step of the learners that have a batch. Raises an error for random models, before any step alone."""
+        if not isinstance(batch.rows, int):
+            self._step_at_once(batch.rows, batch)
+        else:
+            if not self._is_checked:
+                own = {name: tensor[batch.rows].unsqueeze(0) for name, tensor in self._parameters.items()}
+                self._gradients(own, tuple(tensor.unsqueeze(0) for tensor in batch.tensors))
+            self._step_alone(batch.rows, batch.tensors)
+        self._is_checked = True
+
+    def _step_at_once(self, rows: slice | Tensor, batch: StackedBatch) -> None:
+        weights = batch.weights
+        chosen = {name: tensor[rows] for name, tensor in self._parameters.items()}
+        gradients, losses = self._gradients(chosen, batch.tensors, *([] if weights is None else [weights]))
+        torch._foreach_add_(list(chosen.values()), [gradients[name] for name in chosen], alpha=-self._lr)
+        self.losses[rows] += losses * torch.from_numpy(batch.sizes).to(losses.device)
+        if not isinstance(rows, slice):  # which are no views
+            for name, tensor in self._parameters.items():
+                tensor[rows] = chosen[name]
+
+    def _step_alone(self, row: int, batch: tuple[Tensor, ...]) -> None:
+        """Let the module itself make the step, with the row as its parameters: a `functional_call` takes longer."""
+        for name, p in self._own.items():
+            p.data = self._parameters[name][row]
+        parameters, (inputs, target) = list(self._own.values()), split(batch)
+        loss = self._loss(self._module(*inputs), target)
+        descend(parameters, gradients_of(loss, parameters), self._lr)
+        self.losses[row].add_(loss.detach(), alpha=len(batch[0]))
+
+    def restore(self) -> None:
+        """Give the module its own parameters back."""
+        for name, p in self._own.items():
+            p.data = self._kept[name]
+
+
+def _loss(
+    module: nn.Module, loss: Loss, parameters: dict[str, Tensor], batch: tuple[Tensor, ...], *weights: Tensor
+) -> Tensor:
+    inputs, target = split(batch)
+    return loss(functional_call(module, parameters, inputs), target, *weights)
+
+
+def cross_entropy(output: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return torch's cross entropy with numbers of classes. For its own one, torch has no batched form, and takes it
+    apart into a dozen operations at each call.
+
+    With weights of the examples, `float32[n]`, it is the weighted sum.
+    """
+    each = -output.log_softmax(1).gather(1, target.unsqueeze(1))
+    return each.mean() if weights is None else each.flatten(1).mean(1) @ weights.to(each.dtype)
+
+
+def is_by_example(module: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
+    """Return True if the module's outputs for two examples seem not to depend on what others are in their batch."""
+    if len(inputs[0]) < 3:
+        return False
+    with torch.no_grad(), seeded(0, inputs[0].device):
+        of_two, of_all = module(*(part[:2] for part in inputs)), module(*inputs)
+    return bool(torch.allclose(of_two, of_all[:2], rtol=1e-5, atol=1e-5 * float(of_two.abs().max())))
+
+
+def _repeated(model: Tree, count: int, device: torch.device) -> Tensor:
+    """Return the bytes of so many copies, `uint8[count, nbytes]`. A few bytes between two rows align the numbers."""
+    nbytes = model.layout.nbytes
+    rows = torch.empty(count, (nbytes + 7) // 8 * 8, dtype=torch.uint8)
+    rows.numpy()[:, :nbytes] = model.buffer
+    return rows.to(device)[:, :nbytes]
+
+
+def _views(layout: Layout, rows: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    """Return these tensors of all rows as views, `[row, …]`."""
+    leaves = [layout.index[name] for name in names]
+    return {
+        leaf.name: rows[:, leaf.start : leaf.stop].view(TORCH_DTYPES[leaf.dtype]).view(len(rows), *leaf.shape)
+        for leaf in leaves
+    }
+
+
+def _trees(layout: Layout, rows: Tensor) -> list[Tree]:
+    buffer = rows.cpu().numpy()
+    if not Stack.suits(layout):
+        return [Tree(layout, row) for row in buffer]
+    stack = Stack(layout, buffer.view("<f4"))
+    return [stack.row(index) for index in range(len(buffer))]

@@ -1,0 +1,240 @@
+"""A torch module, data and a loss as a `Learner`.
+
+    learner = TorchLearner(model=lambda: nn.Linear(64, 10), train=(x, y), test=(x_test, y_test))
+
+`shoal.learn.training.weights` converts weights, `shoal.learn.data.batches` reads data. All randomness comes from the
+seed of each call, so on a CPU the same task gives the same bits. Local state (of an optimizer with `keep_optimizer`, of
+BatchNorm with `batch_norm="local"`) lives as long as the learner object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained
+from shoal.core.errors import InvalidJob
+from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import Metrics
+from shoal.core.protocol.metrics import EVAL_WEIGHT
+from shoal.learn.data.batches import (
+    BatchOptions,
+    Data,
+    SourceFactory,
+    check_batch,
+    size_of,
+    source_of,
+    split,
+)
+from shoal.learn.data.passes import BatchSource, training_batches
+from shoal.learn.seeds import seeded
+from shoal.learn.training.descent import Descent, OptimizerOf
+from shoal.learn.training.devices import resolve
+from shoal.learn.training.distill import taught_by
+from shoal.learn.training.measures import Loss, Mean, Measure, default_metrics
+from shoal.learn.training.module_learner import Losses, ModuleLearner
+from shoal.learn.training.tensor_roles import Travels
+from shoal.learn.training.weights import Weights, norm_tensors, saved_tensors
+from shoal.learn.user_errors import user_code
+
+Precision = Literal["float32", "bf16", "fp16"]
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class TorchConfig:
+    """Settings of a `TorchLearner`: precision, exchanged tensors and data loading."""
+
+    precision: Precision = "float32"
+    """"bf16" and "fp16" run the model under autocast; weights keep their type. "fp16" scales the loss."""
+    keep_optimizer: bool = False
+    """Keep the optimizer's state (momentum, moments) across tasks."""
+    batch_norm: Literal["average", "local"] = "average"
+    """"average": average BatchNorm's parameters and statistics. "local": they stay (FedBN, Li et al., ICLR 2021)."""
+    travels: Travels | None = None
+    """Tensors that nodes exchange: "trainable" (the default for a model with frozen parameters), "all", or a function
+    of name and tensor. The frozen others are the base model, which every node must hold alike."""
+    eval_batch_size: int = 1024
+    """Examples per batch in evaluations."""
+    workers: int = 0
+    """Processes that load examples of a `Dataset`; 0: the training thread loads them."""
+    resident_bytes_max: int = 1 << 30
+    """Bytes up to which the data stay on the device; larger data are copied batch by batch."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("precision", get_args(Precision)), ("batch_norm", ("average", "local"))):
+            if getattr(self, name) not in allowed:
+                raise InvalidJob(f"{name} is {getattr(self, name)!r}", hint=f"use {' or '.join(allowed)}")
+
+
+class TorchLearner(ModuleLearner):
+    """A `Learner` for a torch module.
+
+    model       a function that returns a new module
+    train       tensors (x, y) of shapes [examples, …], a Dataset, an IterableDataset, a DataLoader or a Stream
+    test        data of the same kind for evaluation; None: this node does not evaluate. Beside a drifting stream the
+                test data drift too, up to the position last trained on
+    loss        (output, target) -> scalar, the mean over the batch
+    metrics     name -> (output, target) -> scalar, the mean over the batch; default: "accuracy" for cross entropy
+    optimizer   (parameters, lr) -> torch.optim.Optimizer; the job sets lr
+    device      auto, cpu, cuda, cuda:1 or mps
+
+    Raises `InvalidJob` for unusable data, devices or modules, and `LearnerFailed` for errors in the user's code.
+    Methods run in one thread at a time. The trained weights are the parameters and persistent buffers of
+    `Module.state_dict`; nodes compute updates relative to the model that they received (McMahan et al. 2017).
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], nn.Module],
+        train: Data,
+        test: Data | None = None,
+        *,
+        loss: Loss = nn.functional.cross_entropy,
+        metrics: Mapping[str, Measure] | None = None,
+        optimizer: OptimizerOf = torch.optim.SGD,
+        device: str = "auto",
+        config: TorchConfig = TorchConfig(),
+    ) -> None:
+        super().__init__(model, device, config.travels, local_norms=config.batch_norm == "local")
+        self.loss, self.config, self._optimizer = loss, config, optimizer
+        self._metrics = default_metrics(loss) if metrics is None else dict(metrics)
+        if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
+            test = train.alongside(test)
+        self._data, self._paced = (train, test), True
+        self._position = -1  # of the last mini-batch trained on
+        with user_code("reading the data"):
+            self._place_data(torch.device("cpu"))
+
+    # -------------------------------------------------------------------------------------------------- where it lives
+    @property
+    def examples(self) -> int | None:
+        self.place()
+        return self.train_data.examples
+
+    @property
+    def is_plain(self) -> bool:
+        """True if training is plain SGD in float32."""
+        return self._optimizer is torch.optim.SGD and self.config.precision == "float32"
+
+    def use(self, *, device: str | None = None, precision: Precision | None = None, paced: bool | None = None) -> None:
+        """Set device and precision, which overrides the constructor: the operator of a node decides.
+
+        `paced=False`: the batches of a stream with a pace are there at once, as under a virtual clock they must be.
+        """
+        if device is not None:
+            resolve(device)
+            self._device, self._placed = device, None
+        if precision is not None:
+            self.config = replace(self.config, precision=precision)
+        if paced is not None:
+            self._paced, self._placed = paced, None
+
+    def _place_data(self, device: torch.device) -> None:
+        config = self.config
+        if isinstance(self.loss, nn.Module):
+            self.loss.to(device)
+        options = BatchOptions(
+            device,
+            config.resident_bytes_max,
+            config.workers,
+            merge_small=bool(norm_tensors(self.module)),
+            paced=self._paced,
+        )
+        train, test = self._data
+        self.train_data: BatchSource = source_of(train, options)
+        self.test_data: BatchSource | None = None if test is None else source_of(test, options)
+
+    # -------------------------------------------------------------------------------------------------------- training
+    def _train(
+        self,
+        budget: TrainConfig,
+        correct: Correct | None,
+        extra_loss: ExtraLoss | None,
+        shuffle: torch.Generator,
+        tick: Tick,
+    ) -> Trained:
+        descent, mean = self._descent(budget.lr, correct), Mean(self.device)
+        if budget.lr:  # else nothing is learned, only weighed
+            self.train_data.check_batch_size(budget.batch_size)
+        self.weights.enter_training_mode()
+        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
+            with self._autocast():
+                output, loss = self._forward(batch)
+                objective = loss if extra_loss is None else loss + extra_loss(batch, output)
+            descent.step(objective)
+            mean.add(loss.detach(), size_of(batch))
+            tick(fraction)
+        return self._trained(budget, mean)
+
+    def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
+        if budget.position >= 0:
+            self._position = budget.position + mean.added - 1
+        return super()._trained(budget, mean)
+
+    def _forward(self, batch: Any) -> tuple[Any, Tensor]:
+        check_batch(batch)
+        inputs, target = split(batch)
+        output = self.module(*inputs)
+        return output, self.loss(output, target)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        dtype = AUTOCAST.get(self.config.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+
+    def _descent(self, lr: float, correct: Correct | None) -> Descent:
+        scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
+        if self._optimizer is torch.optim.SGD and scaler is None:
+            return Descent(self.weights, lr, correct=correct)
+        if not self.config.keep_optimizer:
+            self._kept.forget()
+        optimizer = self._kept.take(self._optimizer, list(self.weights.trainable().values()), lr)
+        return Descent(self.weights, lr, optimizer=optimizer, scaler=scaler, correct=correct)
+
+    def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
+        """Return the additional loss by another model: see `shoal.learn.training.distill`."""
+        device = self.place()
+        roles = self.weights.roles
+        base = [tensor for name, tensor in saved_tensors(self.module).items() if name in roles.base]
+        module = copy.deepcopy(self.module, {id(tensor): tensor for tensor in base})  # they are not copied
+        Weights(module, roles).load(teacher)
+        return taught_by(module.to(device), weight)
+
+    def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
+        if budget.steps:  # the mean over all of the data is the same, whatever the batches
+            self.train_data.check_batch_size(budget.batch_size)
+        self.weights.enter_training_mode()
+        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
+            with nullcontext() if self.config.precision == "fp16" else self._autocast():
+                _, loss = self._forward(batch)
+            yield loss, size_of(batch), fraction
+
+    # ------------------------------------------------------------------------------------------------------ evaluation
+    def evaluate(self) -> Metrics:
+        """Return "eval/examples", "eval/loss" and each metric as "eval/NAME", on the test data; {} without test data.
+
+        Beside a stream that drifts, the test data are those of the position last trained on by this object.
+        """
+        device = self.place()
+        test_data = None if self.test_data is None else self.test_data.as_of(self._position)
+        if test_data is None or test_data.examples == 0:
+            return {}
+        means = {name: Mean(device) for name in ("loss", *self._metrics)}
+        with user_code("evaluating"), seeded(0, device), torch.no_grad():
+            self.module.eval()
+            for batch in test_data.epoch(self.config.eval_batch_size, None):
+                with self._autocast():
+                    output, loss = self._forward(batch)
+                count, target = size_of(batch), split(batch)[1]
+                means["loss"].add(loss, count)
+                for name, measure in self._metrics.items():
+                    means[name].add(measure(output, target), count)
+        values = {f"eval/{name}": value for name, mean in means.items() for value in mean.named("").values()}
+        return {EVAL_WEIGHT: float(means["loss"].weight), **values}

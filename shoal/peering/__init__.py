@@ -1,0 +1,1 @@
+"""The host of a peer, for edge clients and standalone peers."""

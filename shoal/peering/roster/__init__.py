@@ -1,0 +1,1 @@
+"""Membership documents of a peer group: admission, invitations and rosters."""

@@ -1,0 +1,1 @@
+"""Durable state of a peer, and its byte counts."""

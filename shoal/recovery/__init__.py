@@ -1,0 +1,1 @@
+"""Checkpoints that nodes keep, and the choice among them."""

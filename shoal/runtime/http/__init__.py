@@ -1,0 +1,1 @@
+"""The HTTP client side: connections, the node protocol, retries and limits."""

@@ -1,0 +1,1 @@
+"""The HTTP server toolkit of coordinators and peers: connections, limits and problems."""

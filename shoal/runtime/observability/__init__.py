@@ -1,0 +1,1 @@
+"""Logs, tracebacks and traces."""

@@ -1,0 +1,1 @@
+"""Simulated processes: coordinator, nodes, peers and the worlds they live in."""

@@ -1,0 +1,1 @@
+"""Virtual time, the simulated network and its faults."""

@@ -1,0 +1,1 @@
+"""Seeded scenarios: many small runs with different jobs and faults."""

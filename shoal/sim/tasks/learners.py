@@ -1,0 +1,31 @@
+"""Learners that are made when a task needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from shoal.core.algorithm.learner import Learner
+from shoal.learn.loading import required_learner
+from shoal.learn.user_errors import user_code
+
+MakeLearner = Callable[[int], Learner]
+"""Returns the learner of the node with this number."""
+
+
+class LearnersOnDemand(Mapping[str, Learner]):
+    """Learners that a function makes from their numbers, each time that they are asked for."""
+
+    def __init__(self, make: MakeLearner, count: int) -> None:
+        self._make, self._numbers = make, {f"node-{number}": number for number in range(count)}
+
+    def __getitem__(self, node: str) -> Learner:
+        number = self._numbers[node]
+        with user_code(f"making the learner of {node}"):
+            made = self._make(number)
+        return required_learner(made, f"the learner of {node}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)

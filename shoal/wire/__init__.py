@@ -1,0 +1,1 @@
+"""Messages and models as bytes."""

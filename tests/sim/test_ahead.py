@@ -1,0 +1,59 @@
+"""Tasks that are done ahead of their turn come to what they come to in their turn, whatever happens in between."""
+
+from concurrent.futures import Future
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import pytest
+
+import shoal
+from shoal.core.model.tree import digest
+from shoal.jobs.spec import parse_job
+from shoal.sim.tasks.chunk_runner import ChunkRunner, ChunkWork, TaskOutcome
+from tests.sim import worker_learners as make
+
+
+class AtOnce:
+    """An engine in this process, which runs a chunk when it is sent."""
+
+    def __init__(self, workers: int, runner: bytes) -> None:
+        self.workers = workers
+        self._run: ChunkRunner = ForkingPickler.loads(runner)
+
+    def submit(self, work: ChunkWork) -> Future[list[TaskOutcome]]:
+        future: Future[list[TaskOutcome]] = Future()
+        future.set_result(self._run(ForkingPickler.loads(ForkingPickler.dumps(work))))
+        return future
+
+    def close(self) -> None: ...
+
+
+SLOW = {f"node-{number}": 1.0 + number % 4 for number in range(0, 40, 3)}
+
+
+@pytest.mark.parametrize("learner", [make.stackable, make.softmax], ids=["torch", "numpy"])
+@pytest.mark.parametrize(
+    ("algorithm", "schedule", "more"),
+    [
+        ("fedavg", {"name": "rounds", "cohort": 20, "over_select": 10}, {}),
+        ("fedavg", {"name": "rounds", "quorum": 20, "deadline_s": 1.5}, {}),
+        ("fedbuff", {"name": "buffer", "size": 13, "min_nodes": 40}, {}),
+        ("fedasync", {"name": "buffer", "size": 1, "min_nodes": 40}, {"rounds": 60}),
+        ("fedprox", {"name": "rounds"}, {"filters": [{"name": "top_k", "fraction": 0.2}]}),
+        ("scaffold", {"name": "rounds", "cohort": 25}, {}),
+    ],
+    ids=["over-selection", "deadline", "buffer", "asynchronous", "filter", "private memory"],
+)
+def test_it_is_the_same_to_the_bit(
+    learner: Any, algorithm: str, schedule: Any, more: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.sim.tasks.simulated_tasks.WorkerPool", AtOnce)
+    monkeypatch.setattr("shoal.learn.training.task_chunks.STACKED_MIN", 10)
+    given = {"name": "j", "rounds": 4, "algorithm": {"name": algorithm, "batch_size": 8}, "schedule": schedule, **more}
+    one, *others = (
+        shoal.simulate(parse_job(given), learner, nodes=40, workers=workers, slow=SLOW) for workers in (1, 2, 5)
+    )
+    for other in others:
+        assert digest(one.model) == digest(other.model)
+        assert (one.versions, one.notes) == (other.versions, other.notes)
+        assert other.training.rpartition("in ")[0].rstrip("; ") == one.training

@@ -1,0 +1,116 @@
+"""A job that is simulated without journal, disks and processes is the same job."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.model.tree import digest
+from shoal.core.protocol.message import NodeInfo
+from shoal.jobs.spec import parse_job
+from shoal.sim.network.blobs import LeanBlobs
+from tests.algorithms.softmax import Softmax, digits, unbalanced
+from tests.algorithms.test_conformance import in_rounds, three
+
+ROUNDS = {"name": "rounds", "min_nodes": 3, "quorum": 3}
+BUFFER = {"name": "buffer", "size": 2, "min_nodes": 3, "deadline_s": 20.0}
+JOBS: dict[str, dict[str, Any]] = {
+    **{name: {"algorithm": {"name": name}, "schedule": ROUNDS} for name in in_rounds()},
+    "buffer": {"algorithm": {"name": "fedbuff"}, "schedule": BUFFER},
+    "dynamic preset": {"preset": "dynamic", "algorithm": {"batch_size": 32}},
+    "periodic preset": {"preset": "periodic", "algorithm": {"batch_size": 32}},
+    "fda preset": {"preset": "fda", "algorithm": {"batch_size": 32}},
+    "top_k": {"filters": [{"name": "top_k", "fraction": 0.05}, {"name": "quantize"}]},
+    "delta": {"filters": [{"name": "delta"}, {"name": "half"}]},
+    "dynamic, 8 bits": {"preset": "dynamic", "algorithm": {"batch_size": 32}, "filters": [{"name": "quantize"}]},
+    "cohorts": {"schedule": {"name": "rounds", "cohort": 2}, "selection": {"name": "power_of_choice"}},
+}
+
+
+def job(**fields: Any) -> shoal.JobSpec:
+    return parse_job({"name": "fidelity", "rounds": 4, "seed": 5, **fields})
+
+
+def both(given: shoal.JobSpec, learners: Any = lambda: unbalanced(tested=True), **more: Any) -> list[shoal.Result]:
+    return [shoal.simulate(given, learners(), fidelity=how, **more) for how in ("lean", "wire")]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_model_versions_events_and_bytes_are_the_same(name: str) -> None:
+    lean, wire = both(job(**JOBS[name]), lambda: three(name if name in in_rounds() else "fedavg", tested=True))
+    assert (lean.fidelity, wire.fidelity) == ("lean", "wire")
+    assert len(lean.versions) > 1
+    assert [vars(lean)[name] for name in ("versions", "notes", "up_bytes", "down_bytes")] == [
+        vars(wire)[name] for name in ("versions", "notes", "up_bytes", "down_bytes")
+    ]
+    assert digest(lean.model) == digest(wire.model)
+    assert (lean.metrics, lean.state, lean.uncounted) == (wire.metrics, wire.state, wire.uncounted)
+
+
+def test_slow_and_particular_nodes_are_the_same() -> None:
+    given = job(schedule={"name": "rounds", "deadline_s": 5.0}, selection={"name": "uniform", "tags": ["phone"]})
+    about = {f"node-{i}": NodeInfo(("phone",)) for i in range(3)}
+    lean, wire = both(given, slow={"node-1": 30.0}, about=about)
+    assert lean.versions == wire.versions
+    assert lean.notes == wire.notes
+    assert lean.down_bytes == wire.down_bytes
+    assert max(version.closed for version in lean.versions) > 15
+
+
+class Failing(Softmax):
+    """A learner that fails now and then, and once sends what is no number."""
+
+    calls, always = 0, False
+
+    def train(self, *given, **more):
+        self.calls += 1
+        if self.calls % 3 == 1 or self.always:
+            raise RuntimeError("no data today")
+        done = super().train(*given, **more)
+        if self.calls == 2:
+            self.weights = self.weights * np.float32(np.nan)
+        return done
+
+
+def test_failures_are_the_same(monkeypatch) -> None:
+    def learners() -> list[Softmax]:
+        one, two, three = unbalanced()
+        return [one, two, Failing(three.x, three.y)]
+
+    lean, wire = both(job(schedule={"name": "rounds", "deadline_s": 9.0}), learners)
+    assert lean.notes == wire.notes
+    assert any("no data today" in note.text for note in lean.notes)
+    assert digest(lean.model) == digest(wire.model)
+    monkeypatch.setattr(Failing, "always", True)
+    with pytest.raises(LearnerFailed, match="no data today"):
+        shoal.simulate(job(), [Failing(one.x, one.y) for one in unbalanced()], fidelity="lean")
+
+
+def test_faults_need_the_wire() -> None:
+    assert shoal.simulate(job(rounds=1), unbalanced(), faults=shoal.Faults(loss=0.1)).fidelity == "wire"
+    assert shoal.simulate(job(rounds=1), unbalanced()).fidelity == "lean"
+    with pytest.raises(InvalidJob, match="no disks"):
+        shoal.simulate(job(), unbalanced(), faults=shoal.Faults(), fidelity="lean")
+    with pytest.raises(InvalidJob, match="'full'"):
+        shoal.simulate(job(), unbalanced(), fidelity="full")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+def test_memory_does_not_grow_with_the_number_of_learners(name: str, monkeypatch) -> None:
+    """Bodies that are held at a time, with forty learners: the private memories that nodes keep, and few more."""
+    held = []
+    add = LeanBlobs.add
+
+    def counted(self, slots):
+        held.append(len(self))
+        return add(self, slots)
+
+    monkeypatch.setattr(LeanBlobs, "add", counted)
+    x, y = digits()
+    result = shoal.simulate(
+        job(algorithm={"name": name}), [Softmax(x[i::40], y[i::40]) for i in range(40)], fidelity="lean"
+    )
+    assert [version.reports for version in result.versions] == [0, 40, 40, 40, 40]
+    assert max(held) <= (44 if name == "scaffold" else 4)
