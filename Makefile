@@ -2,11 +2,12 @@
 PYTHON ?= python3
 DEV = @$(PYTHON) dev.py
 
-.PHONY: help demo test test-all check bench clean
+.PHONY: help demo test test-all test-nightly check bench clean
 help: ; $(DEV) --help
 demo: ; $(DEV) demo -- $(ARGS)
 test: ; $(DEV) test -- $(ARGS)
 test-all: ; $(DEV) test-all -- $(ARGS)
+test-nightly: ; $(DEV) test-nightly -- $(ARGS)
 check: ; $(DEV) check
 bench: ; $(DEV) bench -- $(ARGS)
 clean: ; $(DEV) clean

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Set up, run and check shoal from a clone. Needs Python 3.11 or newer and nothing else: only the standard library.
 
-The first command makes a virtual environment in .venv and installs shoal into it: `demo`, `coordinator` and `dashboard`
-what they need themselves, the others what testing needs too. Later ones install again only when pyproject.toml has
-changed.
+The first command makes a virtual environment in .venv and installs shoal into it: `demo` and `coordinator` what they
+need themselves, `check` and `test` what these tests need, the others everything. Later ones install again only when
+pyproject.toml has changed.
 
 No package index is named here. pip asks the one that it is configured for, and the bound on torch in pyproject.toml
 makes it choose a CPU build wherever one is offered. To force one, tell pip about PyTorch's CPU index in its own
@@ -30,24 +30,30 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
-PIP = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+# Without --no-compile pip compiles each module of each package: a minute, for the few that are ever imported.
+PIP = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
 BUILDER = "hatchling>=1.27"  # as in pyproject.toml; it is in .venv first, so that the pages are built meanwhile
 HOOK = "from pathlib import Path\nimport hatch_build as hook\npages = Path('dashboard')"
-WIDER = {"demo": ("demo", "dev"), "dev": ("dev",)}  # an extra, and those that bring all of it
+WIDER = {  # an extra, and those that bring all of it
+    "demo": ("demo", "test", "dev"),
+    "test": ("test", "dev"),
+    "dev": ("dev",),
+}
 
 OLDEST = (3, 11)
 NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 WORKERS = max(2, min(8, os.cpu_count() or 2))  # tests that run at a time
-EVERY_CHANGE = "unit or process or essential"  # tiers of tests/support/tiers.py
-THE_REST = "whole or service or (browser and not essential)"
+EVERY_CHANGE = "required"  # as tests/support/tiers.py marks them
+THE_REST = "not required and not nightly"
 LITTER = ("build", "dist", "dashboard/shoal_dashboard/static", "dashboard/node_modules")
 CACHES = ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache")
 
 HELP = """\
 commands:
   demo          a coordinator, four edge clients and real data, live in the browser
-  test          check, the dashboard's tests, pytest's tiers for every change (-- ARGS: pytest alone, with ARGS)
-  test-all      test, then the tiers with whole runs and services, and all browser tests
+  test          check, the dashboard's tests, unit and essential tests  (-- ARGS: pytest alone, with ARGS)
+  test-all      test, then all tests of processes and browsers
+  test-nightly  swarms and soaks at full length
   check         ruff, mypy, import-linter and the conventions, with their table: half a minute
   install       make .venv and install into it; the other commands do it by themselves
   coordinator   start a coordinator                                    (-- ARGS: see shoal coordinator --help)
@@ -89,6 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("command", choices=sorted(COMMANDS), metavar="COMMAND", help="what to do, see below")
     parser.add_argument("rest", nargs="*", metavar="ARGS", help="handed to the command")
     given = parser.parse_args(arguments)
+    # Tests start hundreds of interpreters; without this each would compile all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         return COMMANDS[given.command](given.rest)
     except KeyboardInterrupt:
@@ -123,20 +131,18 @@ def version_of(python: str | Path) -> tuple[int, int]:
 
 def install(_: list[str]) -> int:
     """Update .venv to pyproject.toml. Fast when it is up to date."""
-    if not is_installed("dev"):
-        make_venv()
-        install_extra("dev")
+    ready("dev", with_pages=False)
     return 0
 
 
-def ready(extra: str) -> None:
+def ready(extra: str, *, with_pages: bool = True) -> None:
     """Install shoal with an extra and build the dashboard in parallel. Fast when both are up to date."""
-    if is_installed(extra):
-        pages()
-        return
-    make_venv()
-    building = begin_pages()
-    install_extra(extra)
+    missing = not is_installed(extra)
+    if missing:
+        make_venv()
+    building = begin_pages() if with_pages else None
+    if missing:
+        install_extra(extra)
     if building is not None:
         end_pages(building)
 
@@ -219,7 +225,7 @@ def check_steps() -> list[Step]:
 
 def check(_: list[str]) -> int:
     """Run all checks that take seconds, and print the table of conventions."""
-    install([])
+    ready("test", with_pages=False)
     conventions = Step("conventions", [str(PYTHON), "-m", "pytest", "-q", "tests/conventions"])
     passed = side_by_side([conventions, *check_steps()])
     return run([str(PYTHON), "-m", "tests.conventions.report"]) or (0 if passed else 1)
@@ -227,19 +233,25 @@ def check(_: list[str]) -> int:
 
 def test(rest: list[str]) -> int:
     """Run the checks and the tests of every change, or pytest alone where arguments were given for it."""
-    ready("dev")
+    ready("test")
     return run([str(PYTHON), "-m", "pytest", *rest]) if rest else every_change([])
 
 
 def test_all(rest: list[str]) -> int:
-    """Run what `test` runs, then the other tiers but the nightly one; pass arguments to pytest."""
+    """Run what `test` runs, then all other tests but the nightly ones; pass arguments to pytest."""
     ready("dev")
     first = every_change(rest)
     return tiers(THE_REST, rest) or first
 
 
+def test_nightly(rest: list[str]) -> int:
+    """Run the nightly tests; pass arguments to pytest."""
+    ready("dev")
+    return tiers("nightly", rest)
+
+
 def every_change(options: list[str]) -> int:
-    """Run the checks, the dashboard's tests and the tiers of every change."""
+    """Run the checks, the dashboard's tests and the required tests."""
     started = time.monotonic()
     scripts = [npm_step("check"), npm_step("test")]
     passed = side_by_side([*check_steps(), *scripts])
@@ -425,6 +437,7 @@ COMMANDS = {
     "install": install,
     "test": test,
     "test-all": test_all,
+    "test-nightly": test_nightly,
 }
 
 if __name__ == "__main__":

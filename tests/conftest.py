@@ -1,4 +1,4 @@
-"""Rules of every test: tiers, no skips where everything is there, one thread for torch, a clean environment."""
+"""Rules of every test: tiers and their guard, no skips where all is there, one torch thread, a clean environment."""
 
 import os
 from collections.abc import Generator
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support import tiers
+from tests.support import essential, tiers
+from tests.support.unit_guard import GUARD
 
 # With SHOAL_REQUIRE_ALL=1 (.ci/run sets it) a test that would skip for want of a part fails instead.
 REQUIRE_ALL = pytest.StashKey[bool]()
@@ -29,12 +30,39 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(tiers.Clock(), "tiers")
+    GUARD.install()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each test the tier that its fixtures say, before `-m` selects."""
     tiers.assign(items)
+    whole_files = not any("::" in argument for argument in config.args)
+    if whole_files and (gone := essential.missing(frozenset(item.nodeid for item in items))):
+        raise pytest.UsageError(f"{essential.FILE.name} lists tests that are not there: {', '.join(gone)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a unit test that does what its tier forbids."""
+    if not item.get_closest_marker("unit"):
+        return (yield)
+    GUARD.begin()
+    try:
+        return (yield)
+    finally:
+        if used := GUARD.end():
+            pytest.fail(f"a unit test {'; '.join(used)}: see docs/testing.md", pytrace=False)
+
+
+@pytest.fixture
+def processes() -> None:
+    """Declare that a test starts processes, where no name says so (tests/support/tiers.py)."""
+
+
+@pytest.fixture
+def sockets() -> None:
+    """Declare that a test opens connections, where no name says so (tests/support/tiers.py)."""
 
 
 @pytest.hookimpl(optionalhook=True)

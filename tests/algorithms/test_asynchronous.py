@@ -32,7 +32,7 @@ from shoal.schedules.rounds import Rounds
 from tests.algorithms.softmax import Softmax
 from tests.algorithms.softmax import digits as softmax_digits
 from tests.learn.federation import digit_learners
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 torch.set_num_threads(1)
 
@@ -180,7 +180,7 @@ def judged(model: Tree) -> float:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("versions", "good"), at_night([(1500, 0.85), (5389, 0.92)], but=[(1500, 0.85)]))
+@pytest.mark.parametrize(("versions", "good"), nightly([(1500, 0.85), (5389, 0.92)], but=[(1500, 0.85)]))
 def test_softsync_needs_the_division_by_age(versions: int, good: float) -> None:
     """B2: 30 nodes, gradients of 4 examples, one per version (30-softsync): mean age 28 to 30, none above 60. With
     lr / tau it learns; with the same lr whatever the age it does not. 5,389 versions are 15 epochs."""

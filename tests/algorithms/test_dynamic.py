@@ -15,7 +15,7 @@ from shoal.filters.quantize import Quantize
 from shoal.schedules.divergence import Divergence
 from shoal.simulation import payload_bytes
 from tests.algorithms.averaging_runs import BYTES_8, NODES, Run, With, dynamic, periodic, run
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 DELTA = 1.0
 
@@ -47,7 +47,7 @@ def drifting(checks: int, seed: int = 0) -> Run:
     return run(dynamic(checks, DELTA, in_step=True), 5 * checks, seed=seed)
 
 
-@pytest.mark.parametrize("checks", at_night([140, 200], but=[140]))
+@pytest.mark.parametrize("checks", nightly([140, 200], but=[140]))
 def test_bytes_beside_periodic_averaging(checks: int) -> None:
     """A2b: labels change their names half-way; a fifth of the bytes of averaging at every check, at nearly its
     accuracy, where nodes that never speak fall behind."""
@@ -58,7 +58,7 @@ def test_bytes_beside_periodic_averaging(checks: int) -> None:
     assert alone.local <= every.local - 0.03
 
 
-@pytest.mark.parametrize(("checks", "seed"), at_night([(140, 0), (200, 0), (200, 1), (200, 2)], but=[(140, 0)]))
+@pytest.mark.parametrize(("checks", "seed"), nightly([(140, 0), (200, 0), (200, 1), (200, 2)], but=[(140, 0)]))
 def test_more_is_said_after_a_drift(checks: int, seed: int) -> None:
     """A2c: 1.7 times as many synchronisations in the quarter after the drift as in the one before; then fewer again."""
     begun = drifting(checks, seed).probes[0].begun
@@ -78,7 +78,7 @@ class Stale(Divergence):
         ]
 
 
-@pytest.mark.parametrize("checks", at_night([80, 150], but=[80]))
+@pytest.mark.parametrize("checks", nightly([80, 150], but=[80]))
 def test_the_reference_has_to_move(checks: int) -> None:
     """A2d: with one that never moves soon every check is a violation."""
     job = dynamic(checks, DELTA, in_step=True)
@@ -97,7 +97,7 @@ def test_a_job_that_starts_from_a_trained_model_is_as_quiet() -> None:
     assert further.result.accuracy >= fresh.result.accuracy - 0.005
 
 
-@pytest.mark.parametrize("checks", at_night([60, 300], but=[60]))
+@pytest.mark.parametrize("checks", nightly([60, 300], but=[60]))
 def test_eight_bits_are_enough(checks: int) -> None:
     """A2e: differences to the reference in 8 bits: a quarter of the bytes, and the accuracy stays."""
     plain = run(dynamic(checks, DELTA, in_step=True))

@@ -24,7 +24,7 @@ from shoal.schedules.variance import Variance
 from shoal.simulation import payload_bytes
 from tests.algorithms.averaging_runs import BYTES_8, NODES, Probe, flat, job, periodic, probes, run
 from tests.algorithms.test_dynamic import spread
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def test_linear_is_sharper_than_naive() -> None:
     assert np.mean(linear[:, 0] / linear[:, 1]) < 0.9 * np.mean(naive[:, 0] / naive[:, 1])
 
 
-@pytest.mark.parametrize("seed", at_night([0, 1, 2], but=[0]))
+@pytest.mark.parametrize("seed", nightly([0, 1, 2], but=[0]))
 def test_a_sketch_is_above_the_variance_and_near_it(seed: int) -> None:
     """At all checks but a few, and for every division of the data alike; far sharper than without the sketch."""
     found = watched("sketch", seed)

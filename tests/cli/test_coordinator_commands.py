@@ -127,6 +127,7 @@ def test_jobs_do_as_told(
 RETURNING = a_job(mode="returning", mode_since="2026-01-02T03:04:09.000Z", state_why="0 of 4 nodes have handed back")
 
 
+@pytest.mark.usefixtures("sockets")
 def test_a_job_whose_coordinator_is_dead_is_switched_by_a_node(shoal: Shoal) -> None:
     nowhere = {"SHOAL_CLIENT__URL": "http://127.0.0.1:9", "SHOAL_CLIENT__TOKEN": "sho_x"}
     said = envelope(shoal("switch", "digits", "gossip", "--json", env=nowhere))["error"]

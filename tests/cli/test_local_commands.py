@@ -190,6 +190,7 @@ def test_doctor_looks_at_everything(shoal: Shoal, fake: FakeCoordinator, place: 
     assert shoal("doctor", env={"SHOAL_CLIENT__URL": fake.url}).stdout.rstrip().endswith("shoal can run here")
 
 
+@pytest.mark.usefixtures("sockets")
 def test_doctor_tries_the_store_of_models(shoal: Shoal, place: Path) -> None:
     def found(url: str) -> dict[str, dict[str, str]]:
         return checks(shoal, SHOAL_COORDINATOR__BLOBS=url)

@@ -188,6 +188,7 @@ def test_start_makes_a_job_and_prints_one_string(
     assert read_token(more["invitation"]).urls == ("http://10.0.0.1:7",)
 
 
+@pytest.mark.usefixtures("sockets")
 def test_join_says_what_is_wrong(shoal: Shoal, place: Path, job: Path, parts: list[tuple[Path, bool]]) -> None:
     said = shoal("peer", "join", "shoal-join-x")
     assert said.exit_code == 2

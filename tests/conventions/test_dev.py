@@ -41,7 +41,7 @@ def test_unknown_commands_are_usage_errors(capsys: pytest.CaptureFixture[str]) -
     assert "'swim'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "check", "bench", "clean"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "test-nightly", "check", "bench", "clean"])
 def test_make_hands_its_arguments_on(target: str) -> None:
     expected = f"python3 dev.py {target}" + ("" if target in {"check", "clean"} else " -- -k 'a b'")
     assert make(target, "ARGS=-k 'a b'").strip() == expected
@@ -120,12 +120,22 @@ def test_a_demo_installs_what_it_needs_and_no_more(installs: list[str]) -> None:
     assert installs[6:] == ["pages"]
 
 
+def test_tests_install_less_than_all_tests(installs: list[str]) -> None:
+    dev.ready("test")
+    dev.ready("demo")
+    assert installs == [dev.BUILDER, "pages", ".[test]", "pages"]
+    dev.ready("dev")
+    dev.ready("test", with_pages=False)
+    assert installs[4:] == [dev.BUILDER, "pages", ".[dev]"]
+
+
 def test_what_is_installed_is_what_the_project_declares() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["build-system"]["requires"] == [dev.BUILDER]
     extras = project["project"]["optional-dependencies"]
     assert all(set(wider) <= extras.keys() for wider in dev.WIDER.values())
-    assert any(line.startswith("shoal[demo,") for line in extras["dev"])
+    assert any(line.startswith("shoal[demo,") for line in extras["test"])
+    assert "shoal[test]" in extras["dev"]
 
 
 def test_clean_removes_what_was_made_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

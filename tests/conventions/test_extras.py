@@ -114,7 +114,7 @@ IMPORTED_AS = {
 
 def test_every_package_that_is_asked_for_is_used() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {name: asked for name, asked in project["optional-dependencies"].items() if name != "dev"}
+    extras = {name: asked for name, asked in project["optional-dependencies"].items() if name not in ("test", "dev")}
     asked = {re.split(r"[><=;]", line)[0].strip() for line in [*project["dependencies"], *chain(*extras.values())]}
     modules = {IMPORTED_AS.get(name, name).replace("-", "_") for name in asked if not name.startswith("shoal[")}
     text = "\n".join(text for path, text in texts(ROOT) if path.startswith(PACKAGES) and path.endswith(".py"))

@@ -1,15 +1,21 @@
-"""A test's tier follows from what it, its fixtures and their helpers use."""
+"""A test's tier follows from what it, its fixtures and their helpers use; a unit test that uses more is found out."""
 
+import asyncio
+import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from http.server import ThreadingHTTPServer
 
 import pytest
 
-from tests.learn.federation import digit_learners
+from tests.support.essential import missing, promises
 from tests.support.tiers import STARTERS, uses
+from tests.support.unit_guard import GUARD
+from tests.support.waiting import until
 
 
 def listens() -> socket.socket:
@@ -54,21 +60,78 @@ def test_a_function_that_starts_nothing_is_none() -> None:
     assert not uses(by_nothing) & STARTERS
 
 
-@pytest.mark.sweep
-def test_a_process_in_a_sweep_is_a_whole_run(request: pytest.FixtureRequest) -> None:
-    assert subprocess.run([sys.executable, "-c", ""], check=True).returncode == 0
-    assert request.node.get_closest_marker("whole")
+def connects() -> None:
+    with listens() as server, socket.create_connection(server.getsockname()):
+        pass
 
 
-@pytest.mark.sweep
-def test_a_sweep_without_processes_is_none(request: pytest.FixtureRequest) -> None:
-    assert request.node.get_closest_marker("unit")
+def in_a_thread() -> None:
+    thread = threading.Thread(target=by_a_helper)
+    thread.start()
+    thread.join()
 
 
-def test_training_on_real_data_is_a_whole_run(request: pytest.FixtureRequest) -> None:
-    assert "tests.learn.federation" in uses(digit_learners)
-    assert request.node.get_closest_marker("whole")
+def forks() -> None:
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+FORBIDDEN: dict[str, Callable[[], object]] = {
+    "socket.bind": by_a_helper,
+    "socket.connect": connects,
+    "in a thread": in_a_thread,
+    "subprocess.Popen": lambda: subprocess.run([sys.executable, "-c", ""], check=True),
+    "os.fork": forks,
+    "time.sleep": lambda: time.sleep(0.001),
+    "asyncio.sleep": lambda: asyncio.run(asyncio.sleep(0.001)),
+}
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_a_unit_test_must_not_do_is_found(name: str) -> None:
+    GUARD.begin()
+    FORBIDDEN[name]()
+    assert GUARD.end()
+
+
+def test_what_a_unit_test_may_do_is_not(tmp_path_factory: pytest.TempPathFactory) -> None:
+    GUARD.begin()
+    until("a while to pass", iter([False, True]).__next__)
+    asyncio.run(asyncio.sleep(0))
+    (tmp_path_factory.mktemp("unit") / "file").write_text("text")
+    assert not GUARD.end()
+
+
+def test_a_thread_of_an_earlier_test_is_not_blamed_on_the_next() -> None:
+    begin, done = threading.Event(), threading.Event()
+
+    def late() -> None:
+        begin.wait()
+        by_a_helper()
+        done.set()
+
+    threading.Thread(target=late).start()
+    GUARD.begin()
+    begin.set()
+    done.wait()
+    assert not GUARD.end()
+
+
+def test_an_essential_test_that_is_gone_is_named() -> None:
+    test = next(test for tests in promises().values() for test in tests)
+    file = test.partition("::")[0]
+    assert test in missing(frozenset({f"{file}::test_another"}))
+    assert test not in missing(frozenset({test}))
+    assert test not in missing(frozenset({"tests/elsewhere.py::test_another"}))
+
+
+@pytest.mark.parametrize("promise", promises())
+def test_a_promise_has_a_test_of_processes_or_browsers(promise: str) -> None:
+    assert promises()[promise]
 
 
 def test_tests_are_marked(request: pytest.FixtureRequest) -> None:
-    assert request.node.get_closest_marker("unit")
+    assert request.node.get_closest_marker("check")
+    assert request.node.get_closest_marker("required")

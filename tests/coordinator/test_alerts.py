@@ -19,9 +19,10 @@ import pytest
 from shoal_coordinator.alerts import alert_rules, webhook
 from shoal_coordinator.alerts.webhook import signature
 from shoal_coordinator.composition import housekeeping
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import SIZE, by_hand, problem, set_up, task_of
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,10 @@ from shoal.core.protocol.machine import HUB
 from shoal_coordinator.api.app import create_app
 from shoal_coordinator.api.openapi import document
 from tests.support.clients import client
-from tests.support.coordinator import FAST, OPERATOR, Inside, inside, until
+from tests.support.coordinator import FAST, OPERATOR, Inside, inside
 from tests.support.node import body, displacement, initial
 from tests.support.scenario import SIZE, Stage, by_hand, problem, set_up, task_of
+from tests.support.waiting import until
 
 Roles = dict[str, dict[str, str]]
 

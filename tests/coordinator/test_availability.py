@@ -10,8 +10,9 @@ import pytest
 
 from shoal.core.protocol.message import Ack
 from shoal.wire import codec
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
+from tests.support.waiting import until
 
 
 @pytest.fixture

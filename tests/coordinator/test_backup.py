@@ -10,8 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.scenario import set_up
+from tests.support.waiting import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operation.md"
 

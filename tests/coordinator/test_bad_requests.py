@@ -18,8 +18,9 @@ from shoal.core.protocol.message import Ack, TaskFailed
 from shoal.wire import codec
 from shoal_coordinator.http.request_limits import STRANGER_BYTES_MAX
 from tests.support.clients import client
-from tests.support.coordinator import OPERATOR, Inside, fresh, inside, until
+from tests.support.coordinator import OPERATOR, Inside, fresh, inside
 from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
+from tests.support.waiting import until
 
 HUGE = 10**30
 NOBODY = {"Authorization": ""}

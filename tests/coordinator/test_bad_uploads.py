@@ -19,9 +19,10 @@ from safetensors.numpy import save
 from shoal.core.protocol.message import Ack
 from shoal.wire import payload
 from shoal.wire.payload import Layouts, parse_header
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.node import initial
 from tests.support.scenario import Stage, problem, set_up, task_of
+from tests.support.waiting import until
 
 SIZE = 70_000
 LIMIT = 1_000_000

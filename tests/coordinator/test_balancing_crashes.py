@@ -11,9 +11,10 @@ import pytest
 
 from shoal.core.protocol.message import Task
 from tests.edge_client.dynamic_job import Decisions, Joined, Made, clients, decided, in_training, job, simulated
-from tests.support.coordinator import PATIENCE_S, Server, until
-from tests.support.nightly import at_night
+from tests.support.coordinator import Server
 from tests.support.proxy import Proxy
+from tests.support.sampling import nightly
+from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -55,7 +56,7 @@ def check(running: Server, nodes: list[Joined], foreseen: tuple[Decisions, Made]
     assert in_training(decisions) == in_training(foreseen[0])
 
 
-@pytest.mark.parametrize("point", at_night(POINTS, but=["runner.journaled", "journal.before-commit", "report.answer"]))
+@pytest.mark.parametrize("point", nightly(POINTS, but=["runner.journaled", "journal.before-commit", "report.answer"]))
 def test_a_death_changes_nothing(
     point: str, scene: tuple[Server, list[Joined]], foreseen: tuple[Decisions, Made]
 ) -> None:

@@ -23,10 +23,11 @@ from shoal_coordinator.composition.start_store import link_blob
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.storage.blobs.places import open_store
 from shoal_coordinator.storage.blobs.store import BlobStore
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.history import final, predicted
 from tests.support.node import Node, body, initial
 from tests.support.s3 import KEY_ID, S3, SECRET
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

@@ -23,9 +23,10 @@ from safetensors.numpy import save
 from shoal.core.protocol.message import BlobRef
 from shoal.runtime.http.server import body_receiver
 from shoal.runtime.http.server.body_receiver import BodyReceiver
-from tests.support.coordinator import OPERATOR, Inside, inside, until
+from tests.support.coordinator import OPERATOR, Inside, inside
 from tests.support.http_servers import CERTIFICATE
 from tests.support.raw_http import answer, closed_after, connected, head
+from tests.support.waiting import pause_async, until
 
 DATA = bytes(save({"w": np.random.default_rng(0).standard_normal(900_001, np.float32)}))
 """Three blocks and a half."""
@@ -203,7 +204,7 @@ def test_a_slow_body_is_passed_on_before_a_block_is_full() -> None:
         wire = Wire()
         one = BodyReceiver(cast("Any", wire), 100)
         reader = asyncio.create_task(one.block(0.01))
-        await asyncio.sleep(0.1)
+        await pause_async(0.1)
         assert not reader.done(), "nothing has come yet"
         one.get_buffer(-1)[:3] = b"abc"
         one.buffer_updated(3)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.cluster import Fleet, Storm, doubled, lease, nodes_of
-from tests.support.coordinator import until
 from tests.support.history import check
-from tests.support.nightly import at_night
 from tests.support.node import History
+from tests.support.sampling import nightly
+from tests.support.waiting import until
 
 SIZES = {"inline": 10, "large": 66_000}
 SUMS = {"inline": "fixed", "large": "float64"}
@@ -18,7 +18,7 @@ LEASE_S = 1.5
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seconds", at_night([12.0, 240.0], but=[12.0]))
+@pytest.mark.parametrize("seconds", nightly([12.0, 240.0], but=[12.0]))
 def test_nothing_is_lost_or_doubled(seconds: float, fleet: Callable[..., Fleet]) -> None:
     three, history = fleet(3, LEASE_S), History()
     for job in SIZES:

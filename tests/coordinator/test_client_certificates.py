@@ -25,8 +25,9 @@ from shoal_coordinator.http.client_certificates import CERTIFIED_KEY, tls_option
 from shoal_coordinator.settings import Settings
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
-from tests.support.coordinator import OPERATOR, Inside, until
+from tests.support.coordinator import OPERATOR, Inside
 from tests.support.learners import VectorLearner
+from tests.support.waiting import until
 
 DAY = dt.timedelta(days=1)
 AS_NODE = {"protocols": [1], "info": {}}

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from shoal.runtime.durable_files import STEPS
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.history import check, final, predicted
-from tests.support.nightly import at_night
 from tests.support.node import Gone, History, Node
+from tests.support.sampling import nightly
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"inline": 10, "large": 66_000}
@@ -97,7 +98,7 @@ def lives(server: Server, point: str, passes: tuple[int, ...], nodes: list[Node]
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("point", "passes"), at_night([*BY_DAY, *BY_NIGHT], but=BY_DAY), ids=str)
+@pytest.mark.parametrize(("point", "passes"), nightly([*BY_DAY, *BY_NIGHT], but=BY_DAY), ids=str)
 def test_a_crash_at_every_point(
     point: str, passes: tuple[int, ...], server: Callable[..., Server], swarm: Callable[..., list[Node]]
 ) -> None:

@@ -15,8 +15,9 @@ from sqlalchemy.exc import OperationalError
 from shoal.core.errors import NotAllowed, StorageFailed
 from shoal_coordinator.storage.repeated_errors import RepeatedErrors, brief
 from shoal_coordinator.storage.writer import Database
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.scenario import problem, set_up
+from tests.support.waiting import until
 
 
 def dead() -> OperationalError:

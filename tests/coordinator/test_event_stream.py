@@ -16,10 +16,11 @@ import shoal_coordinator.api.routes.stream as routes_stream
 import shoal_coordinator.telemetry.event_bus as coordinator_stream
 from shoal_coordinator.schemas.events import StreamEvent
 from shoal_coordinator.telemetry.event_bus import BEHIND_MAX, EventBus, Item
-from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.coordinator import Api, Inside, Server, inside
 from tests.support.node import Node
 from tests.support.raw_http import connected, head
 from tests.support.sse import Event, listening
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 REPLAYED = {"job_event", "version", "metrics"}

@@ -18,9 +18,10 @@ from shoal.wire import codec
 from shoal_coordinator.storage.tables import failures as table
 from shoal_coordinator.storage.tables import jobs, metadata
 from shoal_coordinator.telemetry import failures
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import SIZE, Stage, problem, set_up, task_of
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e" + "x" * 4096
 

@@ -11,10 +11,11 @@ from shoal.wire import codec
 from shoal_coordinator.api import fast_path
 from shoal_coordinator.api.fast_path import LISTED_MAX, PollQuery, parse_poll
 from shoal_coordinator.node_protocol.report_pipeline import ReportPipeline
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.node import Node
 from tests.support.raw_http import answer, connected, head
 from tests.support.scenario import by_hand, set_up
+from tests.support.waiting import until
 
 USUAL = {
     "wait_s=25": PollQuery(25.0, [], []),

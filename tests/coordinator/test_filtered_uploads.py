@@ -12,9 +12,10 @@ import pytest
 from shoal.core.model.tree import Tree
 from shoal.filters.quantize import Quantize
 from shoal.wire.payload import payload_pieces
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.node import displacement
 from tests.support.scenario import SIZE, Stage, problem, set_up
+from tests.support.waiting import until
 
 FILTER = {"name": "quantize", "bits": 8, "bucket": 4}
 BUCKETS = 3

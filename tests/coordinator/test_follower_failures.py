@@ -11,10 +11,11 @@ import psycopg
 import pytest
 
 from tests.support.cluster import Fleet, doubled, followers, nodes_of, owners, signal_of
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.history import check
 from tests.support.node import History, Node
 from tests.support.postgres import rows
+from tests.support.waiting import until
 
 SIZES = {"first": 10, "second": 66_000}
 LEASE_S = 2.0

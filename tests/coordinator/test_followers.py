@@ -25,12 +25,13 @@ from shoal_coordinator.composition.coordinator import Coordinator
 from shoal_coordinator.composition.job_lifecycle import JobLifecycle
 from tests.support.clients import client
 from tests.support.cluster import followers, owners, settings
-from tests.support.coordinator import OPERATOR, Inside, inside, until
+from tests.support.coordinator import OPERATOR, Inside, inside
 from tests.support.history import check
 from tests.support.node import History, Node, body, initial
 from tests.support.postgres import Cluster
 from tests.support.proxy import Proxy
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 Pair = tuple[Inside, Inside]

@@ -19,10 +19,11 @@ from sqlalchemy import text
 from shoal.core.errors import StorageFailed
 from shoal.runtime import durable_files
 from shoal_coordinator.jobs import journal
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.history import check, final, predicted
 from tests.support.node import History, Node
 from tests.support.scenario import problem, set_free_bytes, set_up
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 SIZES = {"inline": 10, "large": 66_000}

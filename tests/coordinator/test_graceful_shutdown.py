@@ -16,11 +16,12 @@ from shoal.core.protocol.message import Ack
 from shoal.runtime.http.server.metered_protocol import MeteredProtocol
 from shoal.wire import codec
 from shoal_coordinator.main import GRACE_S
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.http_servers import CERTIFICATE
 from tests.support.raw_http import answer, connected, head
 from tests.support.scenario import Stage, set_up
 from tests.support.sse import Event, listening
+from tests.support.waiting import until
 
 LONG_S = 100
 

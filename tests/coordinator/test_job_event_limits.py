@@ -11,8 +11,9 @@ import pytest
 from shoal_coordinator.models import retention
 from shoal_coordinator.nodes import presence
 from shoal_coordinator.nodes.presence import REFUSALS_MAX, NodeActivity
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.scenario import SIZE, body, problem, set_up
+from tests.support.waiting import until
 
 
 def test_refused_uploads_are_few_notes(tmp_path: Path) -> None:

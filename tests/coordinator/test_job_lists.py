@@ -10,8 +10,9 @@ from sqlalchemy import insert
 
 from shoal_coordinator.storage.tables import traffic_quarters
 from shoal_coordinator.telemetry import traffic_buckets
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.scenario import Stage, problem, set_up
+from tests.support.waiting import until
 
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
 

@@ -10,8 +10,9 @@ from shoal_coordinator.composition import housekeeping
 from shoal_coordinator.jobs.removal import ABOUT_A_JOB
 from shoal_coordinator.storage.blobs.store import BlobStore
 from shoal_coordinator.storage.tables import metadata
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import problem, set_up
+from tests.support.waiting import until
 
 
 def ended(running: Inside) -> None:

@@ -23,9 +23,10 @@ from shoal.wire import codec
 from shoal_coordinator.jobs import journal
 from shoal_coordinator.jobs.hub_replay import HubReplay
 from shoal_coordinator.jobs.journal import AppliedEntry, JournalEntry
-from tests.support.coordinator import PATIENCE_S, Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.node import body, initial
 from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
+from tests.support.waiting import PATIENCE_S, until
 
 
 @pytest.fixture(autouse=True)

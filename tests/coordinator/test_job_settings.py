@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, problem, set_up, task_of
+from tests.support.waiting import until
 
 LR = {"algorithm.lr": 0.05}
 

@@ -15,11 +15,12 @@ import pytest
 from safetensors.numpy import load
 
 from tests.support.clients import client
-from tests.support.coordinator import OPERATOR, Inside, Server, inside, until
+from tests.support.coordinator import OPERATOR, Inside, Server, inside
 from tests.support.history import check, final, predicted
 from tests.support.node import History, Node, advance, body, initial
 from tests.support.scenario import problem, set_up, task_of
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

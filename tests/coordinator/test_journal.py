@@ -19,10 +19,11 @@ from shoal.core.protocol.message import Join
 from shoal.core.server.round_control import RoundControl
 from shoal_coordinator.jobs.job_runner import JobRunner
 from shoal_coordinator.jobs.journal import skip_event
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.history import check, final, predicted
 from tests.support.node import History, Node
 from tests.support.scenario import Stage, problem, set_up, task_of
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.history import check
 from tests.support.node import History, Node
+from tests.support.waiting import until
 
 SIZES = {"inline": 10, "large": 66_000}
 SUMS = {"inline": "fixed", "large": "float64"}

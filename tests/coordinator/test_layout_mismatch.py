@@ -14,9 +14,10 @@ from shoal.wire import codec
 from shoal_coordinator.alerts import alert_rules
 from shoal_coordinator.composition import housekeeping
 from shoal_coordinator.nodes import presence
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.node import Node, body
 from tests.support.scenario import SIZE, by_hand, problem, set_up, task_of
+from tests.support.waiting import until
 
 RIGHT = Layout.of([("w", "F32", (SIZE,))])
 WRONG = Layout.of([("w", "F32", (SIZE + 1,)), ("bias", "F32", (2,))])

@@ -12,10 +12,11 @@ import httpx
 import pytest
 
 from shoal_coordinator.telemetry import log_store
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.node import Node
 from tests.support.scenario import by_hand, problem
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[2J" + "x" * 3000
 

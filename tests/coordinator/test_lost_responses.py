@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.edge_client import dynamic_job
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.history import check, final, predicted
-from tests.support.nightly import at_night
 from tests.support.node import History, Node
 from tests.support.proxy import ENDPOINTS, Fate, Proxy
+from tests.support.sampling import nightly
 from tests.support.scenario import set_up, task_of
+from tests.support.waiting import until
 
 SIZES = {"inline": 10, "large": 66_000}
 ROUNDS = 4
@@ -62,7 +63,7 @@ def run(coordinator: Inside, swarm: Swarm, proxy: Proxy) -> None:
         assert final(coordinator, job) == predicted(size, ROUNDS, ("n0", "n1"))
 
 
-@pytest.mark.parametrize(("endpoint", "fate"), at_night(FIRST, but=FIRST_BY_DAY))
+@pytest.mark.parametrize(("endpoint", "fate"), nightly(FIRST, but=FIRST_BY_DAY))
 def test_the_first_three_answers_of_an_endpoint_are_lost(
     endpoint: str, fate: Fate, coordinator: Inside, between: Between, swarm: Swarm
 ) -> None:
@@ -72,7 +73,7 @@ def test_the_first_three_answers_of_an_endpoint_are_lost(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("endpoint", "fate"), at_night(IN_STEP, but=IN_STEP_BY_DAY))
+@pytest.mark.parametrize(("endpoint", "fate"), nightly(IN_STEP, but=IN_STEP_BY_DAY))
 def test_nodes_in_step_lose_answers(
     endpoint: str, fate: Fate, coordinator: Inside, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +88,7 @@ def test_nodes_in_step_lose_answers(
     assert proxy.lost[endpoint] >= 4, proxy.answers
 
 
-@pytest.mark.parametrize("seed", at_night([1, 2], but=[1]))
+@pytest.mark.parametrize("seed", nightly([1, 2], but=[1]))
 def test_four_of_ten_answers_are_lost(seed: int, coordinator: Inside, between: Between, swarm: Swarm) -> None:
     def fate(name: str, n: int) -> Fate | None:
         chance = random.Random(f"{seed}/{name}/{n}").random()

@@ -15,10 +15,11 @@ from shoal.core.protocol.machine import Timer
 from shoal.core.protocol.message import Stop, Task
 from shoal.wire import codec
 from shoal_coordinator.telemetry.job_events import trim_feed
-from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.coordinator import Api, Inside, Server, inside
 from tests.support.node import Floats, Node, body, displacement, initial, weight
 from tests.support.scenario import SIZE, Stage, by_hand, problem, set_up, task_of
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 GOSSIP = {"allowed": True, "coordinator_timeout_s": 7.5, "handback_timeout_s": 3600.0, "accuracy_drop_max": 0.0}
 

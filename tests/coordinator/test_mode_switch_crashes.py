@@ -13,10 +13,11 @@ import pytest
 from shoal.core.protocol.message import Ack
 from shoal.wire import codec
 from tests.coordinator.test_mode_switch import ALL, GOSSIP, merged, model_of, report, tasks
-from tests.support.coordinator import Inside, Server, until
-from tests.support.nightly import at_night
+from tests.support.coordinator import Inside, Server
 from tests.support.node import initial
+from tests.support.sampling import nightly
 from tests.support.scenario import SIZE, Stage, set_up
+from tests.support.waiting import until
 
 POINTS = {
     "runner.fed": (2, 2, 2, 2),
@@ -129,7 +130,7 @@ def measured(stage: Stage, node: str, accuracy: float) -> httpx.Response:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("point", at_night(POINTS, but=OFTEN))
+@pytest.mark.parametrize("point", nightly(POINTS, but=OFTEN))
 def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Server]) -> None:
     running = server(lease_s=3600.0).start()
     stage = set_up(cast("Inside", running), gossip={**GOSSIP, "accuracy_drop_max": 0.02})

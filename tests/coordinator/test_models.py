@@ -16,9 +16,10 @@ from sqlalchemy import Connection
 from shoal.core.errors import StorageFailed
 from shoal.core.protocol.machine import Save
 from shoal_coordinator.jobs import journal
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, problem, set_up, task_of
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 LABEL = "/api/v1/jobs/main/labels/production"
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.scenario import Stage, problem, set_up
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.scenario import Stage, by_hand, problem, set_up
+from tests.support.waiting import until
 
 
 @pytest.fixture

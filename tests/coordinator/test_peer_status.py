@@ -12,10 +12,11 @@ import pytest
 from shoal.trust.documents import RosterEntry
 from shoal_coordinator.peers import consensus_stats, peer_status
 from shoal_coordinator.schemas.peers import PROJECTIONS, PeerStatusReport
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.peers import GOSSIP, KEYS, OPEN, documents, join_as_peers, peer_info, send_status, status_report
 from tests.support.scenario import Stage, problem, set_up
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 REPLAYED = "a request with that number was received before, or it is too old"
 

@@ -21,8 +21,9 @@ from shoal.core.protocol.message import BlobRef
 from shoal.runtime import partial_blobs
 from shoal.runtime.blob_files import FileBlobs
 from shoal_coordinator.updates.pending_uploads import TARGETS_MAX, NodeByteLimit, PendingUploads
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, problem, set_free_bytes, set_up
+from tests.support.waiting import until
 
 SIZE = 70_000
 COUNT = 12

@@ -17,10 +17,11 @@ from shoal.core.server.hub import Hub
 from shoal.wire import codec
 from shoal_coordinator.jobs.hub_replay import HubReplay
 from shoal_coordinator.node_protocol import polling
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.node import Node
 from tests.support.raw_http import connected, head
 from tests.support.scenario import by_hand, set_up, task_of
+from tests.support.waiting import until
 
 LONG_S = 100
 """What a poll may last here."""

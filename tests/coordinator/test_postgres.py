@@ -22,10 +22,11 @@ from shoal_coordinator.storage.tables import jobs, metadata
 from shoal_coordinator.storage.writer import Database
 from shoal_coordinator.telemetry import job_events
 from tests.coordinator.test_kill_loop import storm
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.history import check
 from tests.support.node import History, Node
 from tests.support.postgres import Cluster, rows
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

@@ -17,15 +17,16 @@ from shoal_coordinator.storage.blobs.places import open_store
 from shoal_coordinator.storage.blobs.s3 import S3Store
 from shoal_coordinator.storage.blobs.store import BlobStore
 from tests.support.cluster import Fleet, doubled
-from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.coordinator import Api, Inside, Server, inside
 from tests.support.edge_node import EdgeNode
 from tests.support.history import final
 from tests.support.learners import VectorLearner
-from tests.support.nightly import at_night
 from tests.support.node import body, displacement
 from tests.support.proxy import Proxy
 from tests.support.s3 import KEY_ID, S3, SECRET
+from tests.support.sampling import nightly
 from tests.support.scenario import Stage, problem, set_up
+from tests.support.waiting import until
 
 KEYS: dict[str, Any] = {"blobs_key_id": KEY_ID, "blobs_secret": SECRET}
 LARGE = 100_000
@@ -152,7 +153,7 @@ def test_every_byte_that_went_past_is_counted(s3: S3, bucket: str, tmp_path: Pat
     assert sizes["model", "down"] > 4 * 4 * LARGE
 
 
-@pytest.mark.parametrize("ill", at_night(["expired", "down", "denied"], but=["expired"]))
+@pytest.mark.parametrize("ill", nightly(["expired", "down", "denied"], but=["expired"]))
 def test_what_the_store_does_not_take_or_give_goes_through_the_coordinator(
     s3: S3, bucket: str, tmp_path: Path, ill: str
 ) -> None:
@@ -171,7 +172,7 @@ def test_what_the_store_does_not_take_or_give_goes_through_the_coordinator(
 
 
 @pytest.mark.parametrize(
-    ("mood", "status"), at_night([("SlowDown", 503), ("AccessDenied", 403)], but=[("SlowDown", 503)])
+    ("mood", "status"), nightly([("SlowDown", 503), ("AccessDenied", 403)], but=[("SlowDown", 503)])
 )
 def test_a_run_goes_on_when_the_store_is_back(s3: S3, bucket: str, tmp_path: Path, mood: str, status: int) -> None:
     with inside(tmp_path / "data", blobs=bucket, **KEYS) as running:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.scenario import SIZE, Stage, by_hand, set_up, task_of
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 
 def said(accuracy: float, examples: int) -> dict[str, dict[str, float]]:

@@ -19,8 +19,9 @@ from sqlalchemy import Engine, create_engine, event
 
 from shoal_coordinator.models import version_history
 from shoal_coordinator.storage.tables import jobs, metadata, versions
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, by_hand, set_up, task_of
+from tests.support.waiting import until
 
 JOB = "main"
 GRAIN = 100

@@ -18,11 +18,12 @@ from shoal.core.protocol.message import Task
 from shoal.trust.documents import Manifest, Roster, open_charter, sign_document, verify_document
 from shoal.trust.keys import SigningKey, load_or_create
 from shoal_coordinator.peers.trust_documents import LEAP
-from tests.support.coordinator import Inside, Server, until
+from tests.support.coordinator import Inside, Server
 from tests.support.lost_coordinator import Kept, go_on, manifest_of, one_round
 from tests.support.node import advance, body, initial
 from tests.support.peers import GOSSIP, OPEN, join_as_peers, poll
 from tests.support.scenario import SIZE, Stage, by_hand, problem, set_up, task_of
+from tests.support.waiting import until
 
 # Manifests
 

@@ -21,10 +21,11 @@ from shoal.trust.documents import sign_document as seal_paper
 from shoal.trust.envelope import Signer
 from shoal.trust.keys import SigningKey, load_or_create
 from shoal_coordinator.peers.trust_documents import LEAP
-from tests.support.coordinator import Api, Inside, Server, inside, until
+from tests.support.coordinator import Api, Inside, Server, inside
 from tests.support.lost_coordinator import Kept, go_on
 from tests.support.peers import KEYS, OPEN, peer_info
 from tests.support.scenario import by_hand, problem
+from tests.support.waiting import until
 
 TERM = 1 + LEAP + 1
 

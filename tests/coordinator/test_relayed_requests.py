@@ -37,10 +37,11 @@ from shoal.runtime.http.relay import RelayedAnswer, RelayedRequest, opened, seal
 from shoal.trust.envelope import Signer, sha256
 from shoal.wire import codec, peer_codec
 from shoal.wire.peer_codec import Letter
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.node import advance, body, displacement, initial, weight
 from tests.support.peers import GOSSIP, KEYS, OPEN, documents, join_as_peers, poll
 from tests.support.scenario import SIZE, Stage, problem, set_up
+from tests.support.waiting import until
 
 
 @pytest.fixture

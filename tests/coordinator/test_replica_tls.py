@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from shoal_coordinator.cluster.reverse_proxy import fingerprint
 from tests.support.cluster import lease, owners, settings
-from tests.support.coordinator import OPERATOR, Inside, until
+from tests.support.coordinator import OPERATOR, Inside
 from tests.support.http_servers import CERTIFICATE, Asked, Said, answering
 from tests.support.node import body, initial
 from tests.support.postgres import Cluster
+from tests.support.waiting import until
 
 SKEW = dt.timedelta(hours=1)
 

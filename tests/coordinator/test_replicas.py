@@ -19,10 +19,11 @@ from shoal.core.errors import NotAllowed, StorageFailed
 from shoal_coordinator.cluster import reverse_proxy
 from tests.support.clients import client
 from tests.support.cluster import Fleet, lease, nodes_of, settings, signal_of
-from tests.support.coordinator import OPERATOR, Inside, until
+from tests.support.coordinator import OPERATOR, Inside
 from tests.support.history import check
 from tests.support.node import History, Node, body, initial
 from tests.support.postgres import Cluster, rows
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

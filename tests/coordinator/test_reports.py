@@ -17,9 +17,10 @@ from shoal.core.server.roster import GIVEN_KEPT
 from shoal_coordinator.storage.tables import reports as table
 from shoal_coordinator.telemetry import report_store
 from shoal_coordinator.telemetry.task_timing import Phases, TaskTimer, TaskTimers
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.node import History
 from tests.support.scenario import Stage, problem, set_up
+from tests.support.waiting import until
 
 PHASES = ("wait_s", "download_s", "train_s", "upload_s", "fold_s")
 

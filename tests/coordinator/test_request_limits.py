@@ -17,9 +17,10 @@ from shoal.runtime.http.server.connection_limit import ConnectionLimit
 from shoal.runtime.open_files import SPARE
 from shoal_coordinator.settings import Settings
 from tests.support.clients import client
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.raw_http import PATIENCE_S, answer, assert_problem, closed_after, connected, head, pour
 from tests.support.scenario import by_hand
+from tests.support.waiting import until
 
 GIB = 2**30
 ANNOUNCED = 2 * GIB

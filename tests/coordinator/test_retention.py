@@ -15,10 +15,11 @@ from safetensors.numpy import save
 
 from shoal.core.protocol.message import Task
 from shoal.wire import codec
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.history import check, final, predicted
 from tests.support.node import History, Node, advance, body, displacement, initial
 from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

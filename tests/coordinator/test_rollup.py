@@ -18,10 +18,11 @@ from shoal_coordinator.models import version_history
 from shoal_coordinator.models.rollup import OVERLAP, VersionRollup
 from shoal_coordinator.storage.tables import jobs, metadata, traffic, versions
 from shoal_coordinator.telemetry.traffic import TrafficCounter
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.node import Node
 from tests.support.postgres import Cluster
 from tests.support.sse import listening
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

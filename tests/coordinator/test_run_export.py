@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from shoal_coordinator.analytics import run_export
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.node import Node
 from tests.support.scenario import problem
+from tests.support.waiting import until
 
 Swarm = Callable[..., list[Node]]
 

@@ -18,12 +18,13 @@ from shoal_coordinator.nodes import presence
 from tests.coordinator.test_followers import at_follower, two
 from tests.support import clients
 from tests.support.cluster import owners
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.http_servers import CERTIFICATE
 from tests.support.node import body, displacement
 from tests.support.postgres import Cluster
 from tests.support.raw_http import head
 from tests.support.scenario import Stage, set_up, task_of
+from tests.support.waiting import until
 
 LEASE_S = 1.0
 STEP_S = 0.8

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.node import Node
+from tests.support.waiting import until
 
 JOB = "soak"
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", "100000"))

@@ -11,9 +11,10 @@ import pytest
 
 from shoal_coordinator.telemetry import system_metrics
 from shoal_coordinator.telemetry.system_metrics import FIELDS, Sample, SystemMetrics, thinned
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.node import Node
 from tests.support.scenario import by_hand, problem
+from tests.support.waiting import until
 
 SAMPLE = {"cpu": 0.25, "memory_bytes": 2e9, "memory_total_bytes": 8e9, "battery": 0.5, "charging": True}
 

@@ -17,8 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from shoal.runtime.observability import tracing
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.learners import VectorLearner
+from tests.support.waiting import until
 
 LARGE = 100_000
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.node import Node
 from tests.support.proxy import Fate, Proxy
+from tests.support.waiting import until
 
 SIZES = {"inline": 10, "large": 66_000}
 

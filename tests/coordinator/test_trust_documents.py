@@ -23,7 +23,7 @@ from shoal.trust.keys import load_or_create
 from shoal.trust.request_verifier import RequestVerifier
 from shoal_coordinator.peers.trust_documents import CERTIFICATE_S
 from shoal_coordinator.telemetry.traffic import GOSSIP_BYTES_MAX
-from tests.support.coordinator import Inside, Server, inside, until
+from tests.support.coordinator import Inside, Server, inside
 from tests.support.peers import (
     GOSSIP,
     KEYS,
@@ -37,6 +37,7 @@ from tests.support.peers import (
     status_report,
 )
 from tests.support.scenario import Stage, by_hand, problem, set_up
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from shoal.core.protocol.message import Ack
 from shoal.wire import codec
 from shoal_coordinator.alerts import alert_rules
 from shoal_coordinator.composition import housekeeping
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.scenario import SIZE, set_up, task_of
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from shoal.core.cluster.leader_lease import (
 )
 from shoal.core.errors import InvalidJob
 from shoal.sim.network.clock import VirtualClock
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 LEASE_S, LOOK_S, RENEW_S = 3.0, 0.4, 1.0
 SKEW = 0.02
@@ -185,7 +185,7 @@ class World:
         self.row.reached = True
 
 
-@pytest.mark.parametrize("seed", at_night(range(100), but=range(12)))
+@pytest.mark.parametrize("seed", nightly(range(100), but=range(12)))
 def test_never_two_and_in_the_end_one(seed: int) -> None:
     world = World(seed)
     for _ in range(25):

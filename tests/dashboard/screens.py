@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 SCREENS = [("light", 1280), ("dark", 390), ("dark", 1280), ("light", 390)]
 
-each_screen = pytest.mark.parametrize(("scheme", "width"), at_night(SCREENS, but=SCREENS[:2]))
+each_screen = pytest.mark.parametrize(("scheme", "width"), nightly(SCREENS, but=SCREENS[:2]))

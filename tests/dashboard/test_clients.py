@@ -13,8 +13,9 @@ from shoal.cli.demos.demo import free_port
 from tests.dashboard import axe
 from tests.dashboard.recorded_runs import diverging, record
 from tests.dashboard.screens import each_screen
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, set_up, task_of
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.timeout(300)]
 

@@ -14,8 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from tests.dashboard.axe import violations
 from tests.dashboard.screens import each_screen
 from tests.dashboard.sign_in import sign_in
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, set_up, task_of
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.timeout(300)]
 

@@ -11,8 +11,9 @@ from playwright.sync_api import Browser, Page, expect
 from tests.coordinator.test_authorization import JSON, OPERATE
 from tests.dashboard.scenario import PATIENCE_MS
 from tests.dashboard.sign_in import sign_in
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.scenario import Stage, set_up
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.timeout(300)]
 

@@ -19,11 +19,11 @@ from shoal.core.protocol.message import Join
 from shoal.jobs.spec import parse_job
 from tests.edge_client.conftest import LARGE, PLAN, Place
 from tests.edge_client.counting_algorithm import installed
-from tests.support.coordinator import until
 from tests.support.edge_process import loop_main, main
 from tests.support.fake_coordinator import Coordinator, serving
 from tests.support.forkserver import Forked
 from tests.support.learners import VectorLearner
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ("written", "synced", "renamed", "kept")

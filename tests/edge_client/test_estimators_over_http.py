@@ -17,7 +17,8 @@ from shoal.learn import SklearnLearner
 from shoal.wire.payload import open_payload
 from tests.algorithms.softmax import digits
 from tests.edge_client.dynamic_job import Joined
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
+from tests.support.waiting import until
 
 NAMES = np.array([f"digit {number}" for number in range(10)])
 

@@ -20,7 +20,8 @@ from shoal.wire.payload import open_payload
 from tests.algorithms.softmax import Adapted, Softmax
 from tests.algorithms.softmax import digits as softmax_digits
 from tests.edge_client.dynamic_job import Joined
-from tests.support.coordinator import Inside, inside, until
+from tests.support.coordinator import Inside, inside
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.timeout(300)]
 

@@ -13,7 +13,7 @@ from shoal.core.errors import NotAllowed, Refused, Unreachable
 from tests.edge_client.conftest import LARGE, PLAN, Place
 from tests.support.fake_coordinator import PATIENCE_S, Answer, Coordinator, Request, serving
 from tests.support.learners import VectorLearner
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 ENDPOINTS = [
     ("POST", "/enrol"),
@@ -50,7 +50,7 @@ def check(place: Place, size: int) -> None:
     assert coordinator.failed == []
 
 
-@pytest.mark.parametrize(("endpoint", "kind"), at_night(FAULTS, but=[one for one in FAULTS if one not in SAME_PATH]))
+@pytest.mark.parametrize(("endpoint", "kind"), nightly(FAULTS, but=[one for one in FAULTS if one not in SAME_PATH]))
 def test_a_fault_at_an_endpoint(place: Place, endpoint: tuple[str, str], kind: str) -> None:
     method, pattern = endpoint
     fault = place.coordinator.plant(kind, method, pattern)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.edge_client.dynamic_job import Joined, Late, learners
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
+from tests.support.waiting import until
 
 
 @pytest.mark.timeout(300)

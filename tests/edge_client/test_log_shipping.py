@@ -14,7 +14,7 @@ from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
 from shoal.runtime.observability.log_buffer import LogRecord
 from shoal_edge_client.telemetry import log_shipping as module
 from shoal_edge_client.telemetry.log_shipping import LogShipper
-from tests.support.coordinator import until
+from tests.support.waiting import until
 
 
 class FakeClient:

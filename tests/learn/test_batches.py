@@ -155,6 +155,7 @@ def test_tensors_that_do_not_fit_the_device_give_the_same(resident_bytes_max: in
     )
 
 
+@pytest.mark.usefixtures("processes")
 def test_workers_load_the_same() -> None:
     assert walked(Pairs(), TrainConfig(batch_size=6), workers=1) == walked(Pairs(), TrainConfig(batch_size=6))
 
@@ -168,6 +169,7 @@ def test_a_loaders_own_generator_is_seeded() -> None:
 @pytest.mark.parametrize(
     "data", [Noisy(), DataLoader(Noisy(), batch_size=4, shuffle=True), DataLoader(Noisy(), 4, num_workers=1)]
 )
+@pytest.mark.usefixtures("processes")
 def test_random_augmentation_repeats_with_the_seed(data) -> None:
     learner = TorchLearner(lambda: nn.Linear(1, 2), data, device="cpu")
     start = learner.init(0)

@@ -196,6 +196,7 @@ def test_a_lying_mirror_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "other" / "tiny").exists()
 
 
+@pytest.mark.usefixtures("sockets")
 def test_no_internet_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from_internet(monkeypatch, "http://127.0.0.1:9/")
     with pytest.raises(Unreachable, match=r"train-images-idx3-ubyte\.gz: .*refused"):

@@ -115,6 +115,7 @@ def test_images_stay_in_memory_if_they_fit(pictures: Path, resident: int) -> Non
         found[0]
 
 
+@pytest.mark.usefixtures("processes")
 def test_learners_train_on_images(pictures: Path) -> None:
     """In the training thread, in processes of a loader, and without torch."""
     found = images(pictures, (4, 6))

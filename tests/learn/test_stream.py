@@ -78,6 +78,7 @@ def test_each_pass_of_a_sequence_takes_every_example_once(form: str, size: int, 
         assert walk[:length] != walk[length : 2 * length]
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_stream_without_drift_is_the_data_sets_own_sequence() -> None:
     assert batches(SEQUENCES["tensors"], 5, 30) == batches(SEQUENCES["stream"], 5, 30)
     assert batches(SEQUENCES["tensors"], 5, 30) == batches(SEQUENCES["examples"], 5, 30, workers=1)

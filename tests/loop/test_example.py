@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conventions.sources import ROOT
-from tests.support.coordinator import PATIENCE_S, Server, until
+from tests.support.coordinator import Server
+from tests.support.waiting import PATIENCE_S, until
 
 FOLDER = ROOT / "examples/own_loop"
 ENVIRONMENT = {

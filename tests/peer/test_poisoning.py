@@ -30,7 +30,7 @@ from tests.peer.line import Line, accuracy
 from tests.peer.scenario import PeerClient, body_of, folders, free_ports, ref_of
 from tests.peer.test_processes import Process
 from tests.peer.test_refusals import OTHER
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 LINE = Path(__file__).with_name("line.py")
 ROUNDS = 12
@@ -127,7 +127,7 @@ def clean(honest: str) -> float:
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("cast", at_night([FIVE, EIGHT, SIXTEEN], but=[FIVE]), ids=["five", "eight", "sixteen"])
+@pytest.mark.parametrize("cast", nightly([FIVE, EIGHT, SIXTEEN], but=[FIVE]), ids=["five", "eight", "sixteen"])
 def test_honest_peers_learn_despite_a_poisoning_and_a_malicious_peer(cast: Cast, tmp_path: Path) -> None:
     with running(tmp_path, cast) as peers:
         honest = [peers[name] for name in cast.honest]

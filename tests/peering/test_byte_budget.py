@@ -12,8 +12,9 @@ from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.peering.edge_peering import EdgePeering
 from shoal_edge_client.settings import EdgeSettings
 from tests.peering.scenario import JOB, LONG, Threaded, acquainted, begin, check_merge
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 FLOATS = 200_000
 HOURLY = 2e7

@@ -22,8 +22,9 @@ from shoal_edge_client.peering.failover_pump import FailoverPump
 from shoal_edge_client.peering.node_state import NodeState
 from shoal_edge_client.peering.recovery.checkpoint_store import CheckpointStore
 from tests.peering.scenario import LONG, Threaded, acquainted, begin
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 KEY, OTHER = SigningKey.make(), SigningKey.make()
 CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.pub, KEY.pub)

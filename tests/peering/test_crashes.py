@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.peering.scenario import JOB, Process, Threaded, acquainted, begin, check_merge
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
+from tests.support.waiting import until
 
 AWAY = [
     *((f"machine.{step}", 4) for step in ("written", "kept")),
@@ -35,7 +36,7 @@ OFTEN = [
 
 @pytest.mark.parametrize(
     ("moment", "point", "nth"),
-    at_night(
+    nightly(
         [
             *(("away", point, nth) for point, nth in AWAY),
             *(("handover", point, nth) for point, nth in HANDOVER),

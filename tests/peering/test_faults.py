@@ -11,7 +11,8 @@ import pytest
 
 from tests.peering import fault_injector
 from tests.peering.scenario import JOB, LONG, Process, acquainted, begin, check_merge
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
+from tests.support.waiting import until
 
 WEIGHTS = {"a": 10.0, "b": 20.0, "c": 30.0, "d": 40.0}
 SIDES = ("ab", "cd")

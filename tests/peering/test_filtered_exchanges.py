@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from shoal.core.gossip.gossip import GossipPeer
 from tests.peering.scenario import JOB, LONG, Threaded, acquainted, check_merge
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 FLOATS = 100_000
 

@@ -15,8 +15,9 @@ import pytest
 from shoal.trust.documents import Charter, ModeRecord, canonical, charter_of, sign_document
 from shoal.trust.keys import SigningKey, load_key
 from tests.peering.scenario import JOB, ROOT, SHORT, Threaded, acquainted, begin
-from tests.support.coordinator import PATIENCE_S, Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import PATIENCE_S, until
 
 
 @pytest.fixture

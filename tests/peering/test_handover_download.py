@@ -18,8 +18,9 @@ from shoal_edge_client.peering.failover_pump import FailoverPump
 from shoal_edge_client.peering.handover_download import HandoverDownload, StoringFetcher
 from shoal_edge_client.transport import TaskTransport
 from tests.peering.scenario import JOB, LONG, Threaded, acquainted
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 FLOATS = 100_000
 

@@ -15,8 +15,9 @@ from shoal_edge_client.peering.failover_pump import FailoverPump
 from shoal_edge_client.peering.node_state import NodeState
 from shoal_edge_client.peering.recovery.incarnation_fence import IncarnationFence
 from tests.peering.scenario import JOB, LONG, Threaded, acquainted, begin, versions
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 from shoal_edge_client.prepare import prepare
 from shoal_edge_client.settings import EdgeSettings
 from tests.peering.scenario import JOB, SHORT, Threaded, acquainted, begin, settings, versions
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 Make = Callable[..., Threaded]
 

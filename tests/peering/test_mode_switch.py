@@ -19,8 +19,9 @@ from tests.peering.scenario import (
     check_merge,
     versions,
 )
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 Make = Callable[..., Threaded]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shoal.core.model.tree import Tree, scale
 from shoal.core.protocol.peer_message import (
@@ -27,7 +28,8 @@ from shoal_edge_client.trainer_backend import trainer_backend
 from tests.peer.scenario import body_of, ref_of
 from tests.peering.scenario import Threaded
 from tests.peering.test_refusals import JOB, EdgePeerClient, Still, alone
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
+from tests.support.waiting import until
 
 RIGHT = ToyLearner(1).init(0)
 
@@ -93,6 +95,7 @@ def test_what_is_as_good_as_its_own_is_mixed_once_it_can_be_measured(
     assert victim.status()["refused"] == {}
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_training_process_has_another_beside_it_that_judges(tmp_path: Path) -> None:
     """So a model is measured while a local round is made; and not before one is to be measured is there a process."""
     learner = str(Path(__file__).parents[2] / "tests/support/learners.py:counting_with_loss")

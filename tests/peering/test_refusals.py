@@ -31,7 +31,8 @@ from shoal_edge_client.peering.failover_pump import FailoverPump
 from tests.peer.scenario import PeerClient
 from tests.peer.test_refusals import DAY_S, FINE, REFUSALS, XID, elsewhere, reserved, swap
 from tests.peering.scenario import Threaded
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
+from tests.support.waiting import until
 
 JOB = "toys"
 

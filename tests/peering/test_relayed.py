@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.peering.scenario import JOB, SHORT, Threaded, acquainted, begin, model, versions
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
 from tests.support.proxy import Proxy
+from tests.support.waiting import until
 
 Make = Callable[..., Threaded]
 LONG_MODEL = 100_000

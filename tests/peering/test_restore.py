@@ -19,8 +19,9 @@ from shoal.trust.documents import Manifest, open_charter, sign_document, verify_
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.keys import SigningKey, load_key
 from tests.peering.scenario import JOB, LONG, ROOT, SHORT, Process, Threaded, acquainted, begin, model, versions
-from tests.support.coordinator import OPERATOR, PATIENCE_S, Server, until
+from tests.support.coordinator import OPERATOR, Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import PATIENCE_S, until
 
 
 class Lost:

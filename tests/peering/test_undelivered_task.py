@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.peering.scenario import LONG, Threaded, acquainted, begin, versions
-from tests.support.coordinator import Server, until
+from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("nth", [1, 2])

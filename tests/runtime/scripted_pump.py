@@ -18,6 +18,7 @@ from shoal.runtime.threads import SerialExecutor
 from shoal.runtime.worker_ports import CancelToken, HeldTask, WorkerPorts
 from shoal.runtime.worker_pump import WorkerPump
 from tests.runtime.task_runs import BODY, begins
+from tests.support.waiting import PATIENCE_S, until_async
 
 
 class World:
@@ -116,13 +117,12 @@ def pumped(scenario: Callable[[World, WorkerPump], Awaitable[None]], world: Worl
             await asyncio.gather(running, acting, return_exceptions=True)
             executor.close()
 
-    asyncio.run(asyncio.wait_for(main(), 20.0))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
     return found
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - threads set no event
-        await asyncio.sleep(0.001)
+    await until_async("the pump to come to it", condition, every_s=0.001)
 
 
 def logged(world: World, *notes: str) -> Callable[[], bool]:

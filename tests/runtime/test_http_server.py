@@ -16,8 +16,11 @@ from shoal.peering.http.peer_app import serve_jobs
 from shoal.peering.state.byte_counts import ByteCounts
 from shoal.runtime.http.server import metered_protocol
 from shoal.runtime.http.server.serving import listen
-from tests.support.coordinator import inside, until
+from tests.support.coordinator import inside
 from tests.support.raw_http import answer, assert_problem, closed_after, connected, head
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.usefixtures("sockets")
 
 CODES = list[str]()
 """Codes of what a peer's listener has refused."""

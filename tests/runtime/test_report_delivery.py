@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from shoal.core.protocol.message import Ack, Report
 from shoal.runtime.worker_pump import WorkerPump
 from tests.runtime.scripted_pump import World, logged, pumped, until
 from tests.runtime.task_runs import task
+from tests.support.waiting import pause_async
 
 
 def test_a_report_is_sent_until_it_is_acknowledged() -> None:
@@ -43,7 +43,7 @@ def test_one_delivery_at_a_time() -> None:
     async def scenario(world: World, pump: WorkerPump) -> None:
         await pump.submit(task(1))
         await until(logged(world, "keep 1"))
-        await asyncio.sleep(0.05)
+        await pause_async()
         go.set()
         await until(logged(world, "keep None"))
 
@@ -88,7 +88,7 @@ def test_a_delivery_is_given_up_for_a_newer_order() -> None:
         await pump.submit(task(2))
         await until(lambda: pump.held is None)
         count = world.log.count("report 1")
-        await asyncio.sleep(0.05)
+        await pause_async()
         assert world.log.count("report 1") <= count + 1
 
     log = pumped(scenario, world).log

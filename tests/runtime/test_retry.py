@@ -10,6 +10,7 @@ import pytest
 from shoal.core.errors import NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.runtime.http.client import TryLater, TryLaterFull
 from shoal.runtime.http.retry import RETRY_AFTER_S_MAX, Backoff, attempts, call_with_retries, passes
+from tests.support.waiting import pause_async
 
 QUICK = Backoff(first_s=0.001, most_s=0.002)
 
@@ -89,7 +90,7 @@ def test_code_that_blocks_tries_too() -> None:
 def test_waiting_can_be_cancelled() -> None:
     async def main() -> None:
         waiting = asyncio.create_task(call_with_retries(Backoff(first_s=1e6, most_s=1e6), failing(1, Unreachable("x"))))
-        await asyncio.sleep(0.05)
+        await pause_async()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

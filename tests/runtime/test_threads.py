@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.runtime.threads import SerialExecutor, in_thread
-from tests.support.coordinator import until
+from tests.support.waiting import pause, pause_async, until, until_async
 
 WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
 
@@ -74,9 +74,8 @@ def test_a_thread_that_is_not_needed_ends(monkeypatch: pytest.MonkeyPatch) -> No
     async def main() -> None:
         for _ in range(20):
             thread = await in_thread(threading.current_thread)
-            await asyncio.sleep(random.uniform(0.0, 0.02))  # a call may come just when its thread gives up
-        while thread.is_alive():  # noqa: ASYNC110 - threads set no event
-            await asyncio.sleep(0.001)
+            await pause_async(random.uniform(0.0, 0.02))  # a call may come just when its thread gives up
+        await until_async("the thread to end", lambda: not thread.is_alive())
 
     asyncio.run(asyncio.wait_for(main(), 60.0))
 
@@ -105,7 +104,7 @@ def test_a_executor_makes_one_call_at_a_time_in_one_thread() -> None:
         now[0] += 1
         most[0] = max(most[0], now[0])
         order.append(number)
-        time.sleep(0.002)
+        pause(0.002)
         now[0] -= 1
         return threading.get_ident()
 
@@ -125,7 +124,7 @@ def test_a_call_that_nobody_awaits_any_more_is_not_begun() -> None:
         go = threading.Event()
         first = asyncio.create_task(executor.run(go.wait))
         second = asyncio.create_task(executor.run(lambda: begun.append(1)))
-        await asyncio.sleep(0.01)
+        await pause_async(0.01)
         second.cancel()
         await asyncio.sleep(0)
         assert executor.busy
@@ -164,7 +163,7 @@ def test_an_outcome_after_the_loop_has_ended_is_dropped() -> None:
 
     async def main() -> None:
         task = asyncio.create_task(in_thread(late))
-        await asyncio.sleep(0.01)
+        await pause_async(0.01)
         task.cancel()
 
     asyncio.run(main())

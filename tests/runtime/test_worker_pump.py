@@ -18,6 +18,7 @@ from shoal.runtime.worker_ports import CancelToken, WorkerPorts
 from shoal.runtime.worker_pump import WorkerPump
 from tests.runtime.scripted_pump import World, logged, pumped, until
 from tests.runtime.task_runs import BODY, MEMORY, begins, task
+from tests.support.waiting import pause, pause_async
 
 
 @pytest.mark.parametrize("brought", [None, {"step": 1.0}], ids=["fetched", "brought along"])
@@ -141,7 +142,7 @@ def test_it_beats_while_it_trains_and_only_then() -> None:
         world.gate.set()
         await until(logged(world, "keep None"))
         count = len(world.log)
-        await asyncio.sleep(0.05)
+        await pause_async()
         assert len(world.log) == count
 
     pumped(scenario, heartbeat_s=0.005)
@@ -242,7 +243,7 @@ def test_a_revoked_credential_stops_everything(where: str) -> None:
         if where == "beat":
             world.gate.clear()
         await pump.submit(task(1))
-        await asyncio.sleep(10.0)
+        await asyncio.Event().wait()
 
     with pytest.raises(BaseExceptionGroup) as stopped:
         pumped(scenario, world, heartbeat_s=0.005)
@@ -281,8 +282,11 @@ def test_leaving_waits_for_work_as_long_as_it_is_told(work_s: float) -> None:
         await pump.submit(task(1))
         await until(world.started.is_set)
         leaving = asyncio.create_task(pump.leave(train_s=work_s, upload_s=0.01))
-        await asyncio.sleep(0.1)
-        assert leaving.done() is (work_s == 0.0)
+        if work_s:
+            await pause_async(0.1)
+            assert not leaving.done()
+        else:
+            await leaving  # while the work still hangs
         world.gate.set()
         await leaving
         assert pump.stopped == "left"
@@ -311,7 +315,7 @@ def test_two_jobs_share_one_executor() -> None:
     def do(task: Task, slots: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskResult:
         now[0] += 1
         most[0] = max(most[0], now[0])
-        time.sleep(0.01)
+        pause(0.01)
         now[0] -= 1
         return TaskResult(1.0)
 

@@ -13,6 +13,7 @@ from shoal.jobs.spec import parse_job
 from shoal.sim.network.blobs import LeanBlobs
 from tests.algorithms.softmax import Softmax, digits, unbalanced
 from tests.algorithms.test_conformance import in_rounds, three
+from tests.support.sampling import extended
 
 ROUNDS = {"name": "rounds", "min_nodes": 3, "quorum": 3}
 BUFFER = {"name": "buffer", "size": 2, "min_nodes": 3, "deadline_s": 20.0}
@@ -28,6 +29,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "cohorts": {"schedule": {"name": "rounds", "cohort": 2}, "selection": {"name": "power_of_choice"}},
 }
 
+SAMPLE = ("fedavg", "scaffold", "boosted_trees", "buffer", "dynamic, 8 bits", "top_k", "delta", "cohorts")
+
 
 def job(**fields: Any) -> shoal.JobSpec:
     return parse_job({"name": "fidelity", "rounds": 4, "seed": 5, **fields})
@@ -37,7 +40,7 @@ def both(given: shoal.JobSpec, learners: Any = lambda: unbalanced(tested=True), 
     return [shoal.simulate(given, learners(), fidelity=how, **more) for how in ("lean", "wire")]
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", extended(JOBS, but=SAMPLE))
 def test_model_versions_events_and_bytes_are_the_same(name: str) -> None:
     lean, wire = both(job(**JOBS[name]), lambda: three(name if name in in_rounds() else "fedavg", tested=True))
     assert (lean.fidelity, wire.fidelity) == ("lean", "wire")

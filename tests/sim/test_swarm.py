@@ -8,12 +8,13 @@ import pytest
 from shoal.schedules.divergence import Divergence
 from shoal.sim.__main__ import main
 from shoal.sim.scenarios.swarm import SeedFailed, draw, run_seed
+from tests.support.sampling import extended
 
 SEEDS = 500
 CHUNK = 100
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", extended(range(0, SEEDS, CHUNK), but=[0, CHUNK]))
 def test_no_run_breaks(first: int) -> None:
     for seed in range(first, first + CHUNK):
         run_seed(seed)

@@ -21,7 +21,7 @@ from shoal.mixing.push_sum import PushSum, PushSumMixer
 from shoal.sim.hosts.gossip_world import GossipWorld
 from shoal.sim.network.faults import PeerNetworkConditions
 from shoal.sim.scenarios.peer_swarm import GossipScenario, run
-from tests.support.nightly import at_night
+from tests.support.sampling import nightly
 
 SEEDS = 20
 MIXINGS: dict[str, Mixing] = {
@@ -58,7 +58,7 @@ def ended(seed: int, mixing: Mixing) -> GossipWorld:
     return run(scenario(seed, mixing))
 
 
-@pytest.mark.parametrize("first", at_night([0, SEEDS], but=[0]))
+@pytest.mark.parametrize("first", nightly([0, SEEDS], but=[0]))
 @pytest.mark.parametrize("mixing", MIXINGS.values(), ids=MIXINGS)
 def test_models_are_one_when_peers_part(mixing: Mixing, first: int) -> None:
     assert not [seed for seed in range(first, first + SEEDS) if spread(ended(seed, mixing)) > 0.01]

@@ -15,9 +15,10 @@ from typing import Any
 import httpx
 
 from tests.support.clients import client
-from tests.support.coordinator import OPERATOR, Api, Server, until
+from tests.support.coordinator import OPERATOR, Api, Server
 from tests.support.node import Node
 from tests.support.postgres import rows
+from tests.support.waiting import until
 
 BODIES = "blobs"
 

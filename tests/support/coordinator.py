@@ -10,7 +10,6 @@ import signal
 import socket
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,11 +24,11 @@ from shoal_coordinator.settings import Settings
 from tests.support import coordinator_process
 from tests.support.clients import client
 from tests.support.forkserver import Forked, pipe
+from tests.support.waiting import PATIENCE_S, until
 
 T = TypeVar("T")
 
 OPERATOR = "sho_test"
-PATIENCE_S = 60.0
 FAST: dict[str, Any] = {
     "port": 0,
     "operator_token": OPERATOR,
@@ -49,17 +48,6 @@ def settled(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
     """The settings of a test's coordinator."""
     where = {"database_url": ELSEWHERE[-1](folder)} if ELSEWHERE else {}
     return {**FAST, **where, "data": str(folder), **given}
-
-
-def until(what: str, found: Any, patience_s: float = PATIENCE_S, every_s: float = 0.01) -> Any:
-    """Wait until `found()` is true, and return it. Fails with `what` when that takes too long."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        value = found()
-        if value:
-            return value
-        time.sleep(every_s)
-    raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
 
 
 class Api:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from shoal.runtime.blob_files import CrashPoint, no_crash
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
-from tests.support.coordinator import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 class EdgeNode:

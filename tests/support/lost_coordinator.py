@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 
 from shoal.trust.documents import Charter, open_charter
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.node import weight
 from tests.support.scenario import Stage, task_of
+from tests.support.waiting import until
 
 
 @dataclass

@@ -16,8 +16,9 @@ import pytest
 
 from shoal.core.protocol.message import BlobRef, Report, Task
 from shoal.wire import codec
-from tests.support.coordinator import Inside, until
+from tests.support.coordinator import Inside
 from tests.support.node import History, Node, body, displacement, initial
+from tests.support.waiting import until
 
 SIZE = 10
 CHANGES = ("up_bytes", "down_bytes", "last_seen_s", "failures", "last_error", "eta_s")

@@ -1,11 +1,12 @@
 """Tiers of tests, derived from what a test, its fixtures and the helpers that they call use.
 
-unit      neither a process nor a server of its own
-process   starts a process or listens on a socket
-whole     a whole run: training until a figure is reached, a demo, a process in a sample of a sweep
-service   needs a foreign program: PostgreSQL, an S3 server, Helm, a build of the wheel
-browser   drives a real Chromium; those of `ESSENTIAL` are marked `essential` too
-nightly   the rest of the sweeps (`at_night`)
+check     the conventions: `tests/conventions`, which may ask git and start interpreters
+unit      neither a child process nor a socket nor a sleep; `tests/support/unit_guard.py` fails one that uses them
+process   starts a process, listens on a socket or needs another server
+browser   drives a real Chromium
+nightly   swarms and soaks at full length (`tests/support/sampling.py`)
+
+`required` are the tests of `make test`: checks, unit tests within their samples, and those of `tests/essential.toml`.
 """
 
 from __future__ import annotations
@@ -17,36 +18,36 @@ from typing import Any
 
 import pytest
 
-BUDGETS_S = {"unit": 300, "process": 900, "whole": 900, "service": 600, "browser": 900, "nightly": 7200}
-"""Seconds of tests that a tier may take, all workers together."""
-ESSENTIAL = ("test_live.py", "test_control.py", "test_new_job.py", "test_join.py", "test_coordinator_killed.py")
-"""Files of tests/dashboard with what a user cannot do without."""
+from tests.support import essential
+
+TIERS = ("check", "unit", "process", "browser", "nightly")
+CHECKS = "tests/conventions/"
 BROWSER_FIXTURES = {"browser"}
-WHOLE_RUNS = {
-    "Machines",
-    "demo_interrupted",
-    "tests.algorithms.averaging_runs",
-    "tests.learn.federation",
-    "tests.peer.test_processes.Process",
-    "tests.peering.scenario.Process",
-    "tmpdir_of_demo",
-}
-"""Helpers, their modules and fixtures that train real networks, kill nodes, run a demo or follow the tutorial."""
-SERVICES = {"Cluster", "S3", "cluster", "s3", "fleet", "helm", "wheel", "sdist"}
-"""Names of helpers and fixtures that start a foreign program."""
+DECLARED = {"processes", "sockets"}
+"""Fixtures that say what a test uses where no name does."""
+FOREIGN = {"postgresql", "s3"}
+"""Parameters of fixtures that ask for another server."""
 STARTERS = {
+    "Cluster",
     "Forked",
+    "EdgeListener",
     "Listener",
+    "PeerTrainer",
     "Popen",
     "ProcessTrainer",
     "ThreadingHTTPServer",
+    "TrainingProcess",
     "bind",
     "create_server",
     "fork",
     "forkserver",
+    "free_ports",
     "get_context",
     "in_processes",
     "inside",
+    "listen",
+    "process_group",
+    "serve_peer",
     "start_server",
     "subprocess",
     "uvicorn",
@@ -55,35 +56,44 @@ STARTERS = {
 
 
 def assign(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier."""
+    """Mark each test with its tier, and those of `make test` as `required`."""
     for item in items:
         tier = tier_of(item)
         item.add_marker(tier)
-        if tier == "browser" and item.path.name in ESSENTIAL:
-            item.add_marker("essential")
+        if essential.protects(item.nodeid) or tier == "check" or is_sampled_unit(item, tier):
+            item.add_marker("required")
+
+
+def is_sampled_unit(item: pytest.Item, tier: str) -> bool:
+    """Return whether a test is a unit test that every change runs."""
+    return tier == "unit" and not item.get_closest_marker("extended")
 
 
 def tier_of(item: pytest.Item) -> str:
     """Return the tier of one test."""
     if item.get_closest_marker("nightly"):
         return "nightly"
+    if item.nodeid.startswith(CHECKS):
+        return "check"
     names = set(getattr(item, "fixturenames", ()))
     if names & BROWSER_FIXTURES:
         return "browser"
     names |= uses(item.function) if isinstance(item, pytest.Function) else set()
     for definitions in getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).values():
         names |= uses(definitions[-1].func)
-    if names & SERVICES:
-        return "service"
-    starts = bool(names & STARTERS)
-    if names & WHOLE_RUNS or (starts and item.get_closest_marker("sweep")):
-        return "whole"
+    starts = names & (STARTERS | DECLARED) or FOREIGN & parameters(item)
     return "process" if starts else "unit"
+
+
+def parameters(item: pytest.Item) -> set[str]:
+    """Return the texts among a test's parameters."""
+    call = getattr(item, "callspec", None)
+    return {value for value in call.params.values() if isinstance(value, str)} if call else set()
 
 
 def tier_of_report(report: pytest.TestReport) -> str:
     """Return the tier of a test that has run, in whichever worker."""
-    return next((tier for tier in reversed(BUDGETS_S) if tier in report.keywords), "unit")
+    return next((tier for tier in reversed(TIERS) if tier in report.keywords), "unit")
 
 
 @functools.cache
@@ -130,11 +140,11 @@ def is_helper(thing: Any) -> bool:
 
 
 class Clock:
-    """The seconds that each tier's tests have taken, with setup and teardown."""
+    """The seconds that each tier's tests have taken, with setup and teardown, all workers together."""
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys(BUDGETS_S, 0.0)
-        self.counts = dict.fromkeys(BUDGETS_S, 0)
+        self.seconds = dict.fromkeys(TIERS, 0.0)
+        self.counts = dict.fromkeys(TIERS, 0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         tier = tier_of_report(report)
@@ -144,8 +154,6 @@ class Clock:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print one line for each tier that ran."""
         terminalreporter.section("tiers")
-        for tier, budget_s in BUDGETS_S.items():
+        for tier in TIERS:
             if self.counts[tier]:
-                spent = f"{self.counts[tier]:5} tests {self.seconds[tier]:6.0f} s of {budget_s} s"
-                over = "  OVER ITS BUDGET" if self.seconds[tier] > budget_s else ""
-                terminalreporter.write_line(f"{tier:8} {spent}{over}")
+                terminalreporter.write_line(f"{tier:8} {self.counts[tier]:5} tests {self.seconds[tier]:6.0f} s")
