@@ -189,6 +189,7 @@ def test_what_lbfgs_cannot_do() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ ADMM, study B four
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_admm_finds_the_optimum_of_nodes_with_two_labels_each() -> None:
     """Study B4: within 1e-3 after 60 versions; one average of what each finds alone is far away."""

@@ -139,6 +139,7 @@ def accuracy_after(steps: int, filters: tuple[Any, ...]) -> float:
     return judge.evaluate()["eval/accuracy"]
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_one_number_in_a_thousand_is_enough_with_a_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Study D1: with error feedback at least .93 after 600 steps, without at most .89."""

@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -149,9 +148,7 @@ def test_a_hanging_call_does_not_keep_the_process() -> None:
         "    await asyncio.sleep(0.05)\n"
         "asyncio.run(main())\n"
     )
-    begun = time.monotonic()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
-    assert time.monotonic() - begun < 30.0
 
 
 def test_an_outcome_after_the_loop_has_ended_is_dropped() -> None:

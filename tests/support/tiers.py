@@ -6,7 +6,8 @@ process   starts a process, listens on a socket or needs another server
 browser   drives a real Chromium
 nightly   swarms and soaks at full length (`tests/support/sampling.py`)
 
-`required` are the tests of `make test`: checks, unit tests within their samples, and those of `tests/essential.toml`.
+`required` are the tests of `make test`: checks, unit tests but long trainings and cases beyond a sample, and those of
+`tests/essential.toml`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ DECLARED = {"processes", "sockets"}
 """Fixtures that say what a test uses where no name does."""
 FOREIGN = {"postgresql", "s3"}
 """Parameters of fixtures that ask for another server."""
+TRAININGS = {"tests.algorithms.averaging_runs", "tests.learn.federation"}
+"""Modules of helpers that train until a figure of a paper is reached, for seconds."""
 STARTERS = {
     "Cluster",
     "Forked",
@@ -35,6 +38,7 @@ STARTERS = {
     "PeerTrainer",
     "Popen",
     "ProcessTrainer",
+    "S3",
     "ThreadingHTTPServer",
     "TrainingProcess",
     "bind",
@@ -60,13 +64,22 @@ def assign(items: list[pytest.Item]) -> None:
     for item in items:
         tier = tier_of(item)
         item.add_marker(tier)
-        if essential.protects(item.nodeid) or tier == "check" or is_sampled_unit(item, tier):
+        if is_required(item, tier):
             item.add_marker("required")
 
 
-def is_sampled_unit(item: pytest.Item, tier: str) -> bool:
-    """Return whether a test is a unit test that every change runs."""
-    return tier == "unit" and not item.get_closest_marker("extended")
+def is_required(item: pytest.Item, tier: str) -> bool:
+    """Return whether `make test` runs a test."""
+    if tier == "nightly":
+        return False
+    if essential.protects(item.nodeid):
+        return True
+    return tier == "check" or (tier == "unit" and not is_extended(item))
+
+
+def is_extended(item: pytest.Item) -> bool:
+    """Return whether a unit test is left to `make test-all`: beyond a sample, or a training to a figure."""
+    return item.get_closest_marker("extended") is not None or bool(names_in(item) & TRAININGS)
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -75,14 +88,20 @@ def tier_of(item: pytest.Item) -> str:
         return "nightly"
     if item.nodeid.startswith(CHECKS):
         return "check"
-    names = set(getattr(item, "fixturenames", ()))
+    names = names_in(item)
     if names & BROWSER_FIXTURES:
         return "browser"
+    starts = names & (STARTERS | DECLARED) or FOREIGN & parameters(item)
+    return "process" if starts else "unit"
+
+
+def names_in(item: pytest.Item) -> set[str]:
+    """Return the fixtures of a test, and all names that it, they and their helpers mention."""
+    names = set(getattr(item, "fixturenames", ()))
     names |= uses(item.function) if isinstance(item, pytest.Function) else set()
     for definitions in getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).values():
         names |= uses(definitions[-1].func)
-    starts = names & (STARTERS | DECLARED) or FOREIGN & parameters(item)
-    return "process" if starts else "unit"
+    return names
 
 
 def parameters(item: pytest.Item) -> set[str]:

@@ -81,68 +81,8 @@ READERS: dict[str, tuple[Callable[[bytes], Any], Any]] = {
 }
 
 
-OVER_HTTP = pytest.mark.usefixtures("sockets")
 SERVED = ("answer", "papers", "manifest")
-
-
-@BAD
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=OVER_HTTP if name in ("answer", "papers", "manifest") else ()) for name in READERS],
-)
-def test_a_reader_refuses_such_a_text(name: str, bad: str) -> None:
-    read, values = READERS[name]
-    text = json.dumps(values)
-    assert read(text.encode()) is not None
-    with pytest.raises((ShoalError, ValueError)) as refused:
-        read(text.replace("TEXT", bad).encode())
-    assert text_flaw(str(refused.value)) == ""
-
-
-@BAD
-@OVER_HTTP
-def test_a_refusal_can_be_shown(bad: str) -> None:
-    said = Said(409, b'{"detail": "TEXT", "code": "TEXT", "hint": "TEXT"}'.replace(b"TEXT", bad.encode()))
-    with answering(lambda asked: said) as url, Link(url) as link, pytest.raises(ShoalError) as refused:
-        link.json("GET", "/x")
-    assert text_flaw([refused.value.message, refused.value.code, refused.value.hint]) == ""
-
-
-@pytest.mark.parametrize("bad", ["\ud800", "\0"], ids=["half", "nul"])
-@pytest.mark.parametrize("place", ["http://a{}", "http://{}a:1", "http://a:1/{}", "http{}://a", "{}"])
-def test_no_address_holds_one(place: str, bad: str) -> None:
-    with pytest.raises(ShoalError, match="is no address") as refused:
-        parse(place.format(bad))
-    assert text_flaw(refused.value.message) == ""
-
-
-# What a node keeps of others
-
-
-KEPT: dict[str, tuple[Callable[[NodeState], Any], Any]] = {
-    "job": (
-        lambda state: state.files.job_info(),
-        {"spec": {"name": "j", "title": "TEXT"}, "created_at": "2026-01-01T00:00:00Z"},
-    ),
-    "documents": (lambda state: state.files.documents(), {"charter": "c", "roster": "r", "more": "TEXT"}),
-    "grant": (lambda state: state.files.load("grant", dict), {"term": 1, "life": 1, "more": "TEXT"}),
-    "checkpoints": (
-        lambda state: state.checkpoints() or None,
-        {"checkpoints": [{"manifest": "m", "model": ["0" * 64, 8], "more": "TEXT"}]},
-    ),
-    "machine": (
-        NodeState.load_peer,
-        {"peer": {"gossip": None, "model": None, "term": 1, "more": "TEXT"}, "sums": None},
-    ),
-}
-
-
-def write(folder: Path, bad: str = "TEXT", only: str = "") -> None:
-    """Write what a node keeps of a job, one of its files with that text."""
-    (folder / "peer").mkdir(parents=True, exist_ok=True)
-    for name, (_, values) in KEPT.items():
-        text = json.dumps(values).replace("TEXT", bad if name == only else "TEXT")
-        (folder / "peer" / f"{name}.json").write_text(text)
+OVER_HTTP = pytest.mark.usefixtures("sockets")
 
 
 def refuses(name: str, bad: str) -> None:
