@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,10 @@ from shoal.cli.process.processes import DemoProcess, ProcessGroup, process_group
 from shoal.cli.process.signals import ENDING
 from shoal.core.errors import ShoalError
 from tests.conventions.sources import ROOT
+from tests.support.waiting import until
 
 SLEEPS = "import time; print('asleep', flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
-
-
-def until(true: Callable[[], bool], within_s: float = 60) -> None:
-    due = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < due, "it has not happened"
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -52,7 +45,7 @@ def child(processes: ProcessGroup, name: str, code: str) -> DemoProcess:
 def test_processes_and_folder_are_gone_afterwards() -> None:
     with process_group("shoal-test-") as processes:
         children = [child(processes, name, SLEEPS) for name in ("a", "b")]
-        until(lambda: all("asleep" in one.tail() for one in children))
+        until("both to be asleep", lambda: all("asleep" in one.tail() for one in children))
         processes.check()
     assert [one.process.returncode for one in children] == [-signal.SIGKILL] * 2
     assert not processes.folder.exists()
@@ -87,7 +80,7 @@ def test_ctrl_c_while_it_cleans_up_waits_until_it_is_clean(monkeypatch: pytest.M
     def be_told() -> None:
         with process_group("shoal-test-") as processes:
             children.append(child(processes, "a", STUBBORN))
-            until(lambda: "asleep" in children[0].tail())
+            until("the first to be asleep", lambda: "asleep" in children[0].tail())
 
     with pytest.raises(KeyboardInterrupt):
         be_told()
@@ -98,7 +91,7 @@ def test_ctrl_c_while_it_cleans_up_waits_until_it_is_clean(monkeypatch: pytest.M
 def test_a_crash_is_told_with_the_end_of_the_log() -> None:
     with process_group("shoal-test-") as processes:
         one = child(processes, "node-1", "for i in range(100): print('line', i)\nraise SystemExit(7)")
-        until(lambda: one.process.poll() is not None)
+        until("it to end", lambda: one.process.poll() is not None)
         with pytest.raises(ShoalError, match="node-1 has ended with exit code 7") as caught:
             processes.check()
     assert caught.value.message.endswith("line 99")
@@ -109,7 +102,7 @@ def test_a_good_end_is_awaited_and_another_told() -> None:
     with process_group("shoal-test-") as processes:
         quick = child(processes, "a", "pass")
         slow = child(processes, "b", SLEEPS)
-        until(lambda: quick.process.poll() is not None and "asleep" in slow.tail())
+        until("one to end and the other to sleep", lambda: quick.process.poll() is not None and "asleep" in slow.tail())
         assert not processes.all_ended()
         slow.process.kill()
         slow.process.wait()
@@ -117,7 +110,7 @@ def test_a_good_end_is_awaited_and_another_told() -> None:
             processes.all_ended()
     with process_group("shoal-test-") as processes:
         one = child(processes, "a", "pass")
-        until(lambda: one.process.poll() is not None)
+        until("it to end", lambda: one.process.poll() is not None)
         assert processes.all_ended()
 
 
@@ -167,7 +160,7 @@ def test_a_process_ends_with_the_one_that_started_it(place: Path) -> None:
     assert is_alive(pid)
     started.kill()
     started.wait()
-    until(lambda: not is_alive(pid))
+    until("it to end", lambda: not is_alive(pid))
 
 
 def test_a_tethered_command_is_the_command(place: Path) -> None:

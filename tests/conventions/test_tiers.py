@@ -128,7 +128,7 @@ def test_an_essential_test_that_is_gone_is_named() -> None:
 
 
 @pytest.mark.parametrize("promise", promises())
-def test_a_promise_has_a_test_of_processes_or_browsers(promise: str) -> None:
+def test_a_promise_has_a_test(promise: str) -> None:
     assert promises()[promise]
 
 

@@ -16,6 +16,7 @@ from shoal_coordinator.http.connections import CoordinatorConnections
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.telemetry.metrics import Metrics
 from shoal_coordinator.telemetry.traffic import Label, TrafficCounter
+from tests.support.waiting import until_async
 
 BODY = b"x" * 1000
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -72,12 +73,6 @@ def answering(*bodies: bytes, between: asyncio.Event | None = None) -> App:
     return app
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30.0):
-        while not condition():  # noqa: ASYNC110 - a protocol sets no event
-            await asyncio.sleep(0)
-
-
 def asked(method: str, **headers: str) -> bytes:
     lines = [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([f"{method} / HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""]).encode()
@@ -90,7 +85,7 @@ def test_an_answers_head_goes_with_its_body() -> None:
         for _ in range(2):
             wire.pieces.clear()
             protocol.data_received(asked("GET"))
-            await until(lambda: len(wire.pieces) == 2)
+            await until_async("both pieces", lambda: len(wire.pieces) == 2)
             head, _, rest = wire.pieces[0].partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200")
             assert [rest, wire.pieces[1]] == [BODY, BODY]
@@ -105,10 +100,10 @@ def test_a_head_does_not_wait_for_a_body_that_takes_its_time() -> None:
         between = asyncio.Event()
         protocol, wire = connected(answering(BODY, between=between), TrafficCounter())
         protocol.data_received(asked("GET"))
-        await until(lambda: bool(wire.pieces))
+        await until_async("a piece", lambda: bool(wire.pieces))
         assert wire.pieces[0].endswith(b"\r\n\r\n")
         between.set()
-        await until(lambda: wire.pieces[1:] == [BODY])
+        await until_async("the body", lambda: wire.pieces[1:] == [BODY])
         protocol.connection_lost(None)
 
     asyncio.run(main())
@@ -120,7 +115,7 @@ def test_a_head_without_a_body_is_sent(after: str) -> None:
         ledger = TrafficCounter()
         protocol, wire = connected(answering(BODY), ledger)
         protocol.data_received(asked("HEAD", connection=after))
-        await until(lambda: len(wire.pieces) == 1 and wire.closed == (after == "close"))
+        await until_async("the answer", lambda: len(wire.pieces) == 1 and wire.closed == (after == "close"))
         assert wire.pieces[0].endswith(b"\r\n\r\n")
         assert ledger.totals["", "down"] == len(wire.pieces[0])
         protocol.connection_lost(None)
@@ -141,7 +136,7 @@ def test_a_request_behind_one_that_waits_is_refused_and_a_hang_up_is_heard() -> 
 
         protocol, wire = connected(app, ledger)
         protocol.data_received(asked("GET"))
-        await until(lambda: protocol.exchange.gone is not None)
+        await until_async("the end of the exchange", lambda: protocol.exchange.gone is not None)
         first, second = len(asked("GET")), asked("GET", behind="it")
         protocol.data_received(second)
         assert wire.pieces[0].startswith(b"HTTP/1.1 400")
@@ -160,7 +155,7 @@ def test_requests_one_after_the_other_are_none_of_that() -> None:
         protocol, wire = connected(answering(BODY), TrafficCounter())
         for number in range(3):
             protocol.data_received(asked("GET"))
-            await until(lambda: b"".join(wire.pieces).count(BODY) == number + 1)  # noqa: B023
+            await until_async("the next answer", lambda: b"".join(wire.pieces).count(BODY) == number + 1)  # noqa: B023
         assert not wire.closed
         protocol.connection_lost(None)
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -33,18 +32,12 @@ from shoal_edge_client.spool import Spool
 from shoal_edge_client.trainer import EdgeTrainer, TaskInProgress
 from shoal_edge_client.trainer_backend import ProcessTrainer, ThreadTrainer, TrainerBackend, trainer_backend
 from tests.support.learners import VectorLearner
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 LEARNERS = Path(__file__).parents[1] / "support" / "learners.py"
 PATIENCE_S = 60.0
 JOB = {"name": "j", "learner": "shoal.learn.digits:learner"}
-
-
-def until(what: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < end, "it has not come to that"
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -165,7 +158,7 @@ def test_who_is_killed_is_begun_anew_with_the_same_result(tmp_path: Path, apart:
     hold.touch()
 
     def kill() -> None:
-        until(lambda: says.read_text().count("\n") == 2)
+        until("both to have said something", lambda: says.read_text().count("\n") == 2)
         os.kill(shop.training.pid or 0, signal.SIGKILL)
         hold.unlink()
 
@@ -225,7 +218,7 @@ def test_a_cancelled_training_ends_at_its_next_tick_and_its_process_lives_on(
     bench = Bench(tmp_path, shop)
 
     def cancel() -> None:
-        until(lambda: bench.watch.fraction == 0.5)
+        until("half of the work", lambda: bench.watch.fraction == 0.5)
         bench.watch.cancel()
 
     thread = threading.Thread(target=cancel)
@@ -251,7 +244,7 @@ def test_a_learner_that_hears_of_nothing_is_killed_in_the_end(
     bench.watch.cancel()
     with pytest.raises(Cancelled):
         bench.begin(TASK, MODEL).run_piece(TASK)
-    until(lambda: not is_alive(pid))
+    until("the process to end", lambda: not is_alive(pid))
 
 
 def test_the_learners_error_comes_with_its_own_traceback(tmp_path: Path, apart: Callable[..., ProcessTrainer]) -> None:
@@ -303,7 +296,7 @@ def test_what_the_learner_says_comes_out_in_the_nodes_log(tmp_path: Path, apart:
 
     with capture_logs() as logs:
         Bench(tmp_path, apart("talkative")).do(TASK, MODEL)
-        until(lambda: len(said()) >= 4)
+        until("four lines", lambda: len(said()) >= 4)
     assert said() == {"printed": "info", "10 %": "info", "20 %": "info", "logged, sht_[redacted]": "warning"}
 
 
@@ -326,13 +319,13 @@ Bench(Path(), shop).do(TASK, MODEL)
         node = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment, stdout=log, stderr=log)
     pids: list[int] = []
     try:
-        until(lambda: (tmp_path / "pids").exists() or node.poll() is not None)
+        until("the processes to begin", lambda: (tmp_path / "pids").exists() or node.poll() is not None)
         assert node.poll() is None, (tmp_path / "log").read_text()
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         assert all(is_alive(pid) for pid in pids)
         node.kill()
         node.wait()
-        until(lambda: not any(is_alive(pid) for pid in pids))
+        until("the processes to end", lambda: not any(is_alive(pid) for pid in pids))
     finally:
         node.kill()
         for pid in pids:

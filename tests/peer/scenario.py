@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import socket
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -38,8 +37,8 @@ from shoal.wire.peer_codec import Letter
 from shoal_peer.peer_process import PeerSettings, StandalonePeer
 from shoal_peer.peer_status import PeerSummary
 from shoal_peer.provision import InvitedNode, invite
+from tests.support.waiting import PATIENCE_S, until_async
 
-PATIENCE_S = 60.0
 JOB = """
 name = "toys"
 seed = 3
@@ -180,10 +179,7 @@ async def node(
 
 async def until(what: Callable[[], Any], why: str = "") -> None:
     """Wait until something is so."""
-    end = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < end, why or "it has not come to that"
-        await asyncio.sleep(0.02)
+    await until_async(why or "it to come to that", what, every_s=0.02)
 
 
 def body_of(tree: Tree) -> bytes:

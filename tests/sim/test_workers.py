@@ -4,9 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing import active_children
@@ -23,6 +21,7 @@ from shoal.sim.tasks.learners import MakeLearner
 from tests.algorithms.softmax import Softmax
 from tests.sim import worker_learners as make
 from tests.sim.worker_learners import in_processes
+from tests.support.waiting import until
 
 
 def job(**fields: Any) -> shoal.JobSpec:
@@ -175,14 +174,14 @@ def test_processes_end_with_the_simulation(killed: bool, tmp_path: Path) -> None
         [sys.executable, script], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        wait_for(lambda: len(list(begun.iterdir())) == 2)
+        until("both to begin", lambda: len(list(begun.iterdir())) == 2)
         if killed:
             main.kill()
         else:
             os.killpg(main.pid, signal.SIGINT)  # as a terminal does: every process of the group gets it
         _, printed = main.communicate(timeout=30)
         assert printed.count("Traceback") == (0 if killed else 1)
-        wait_for(lambda: not alive(main.pid))
+        until("it to end", lambda: not alive(main.pid))
     finally:
         with suppress(ProcessLookupError):
             os.killpg(main.pid, signal.SIGKILL)
@@ -194,10 +193,3 @@ def alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The essential tests: those outside the unit tier that `make test` runs, each for a promise of the README."""
+"""The essential tests of processes, browsers and trainings, each for a promise of the README: `make test` runs them."""
 
 from __future__ import annotations
 

@@ -62,33 +62,29 @@ STARTERS = {
 def assign(items: list[pytest.Item]) -> None:
     """Mark each test with its tier, and those of `make test` as `required`."""
     for item in items:
-        tier = tier_of(item)
+        names = names_in(item)
+        tier = tier_of(item, names)
         item.add_marker(tier)
-        if is_required(item, tier):
+        if is_required(item, tier, names):
             item.add_marker("required")
 
 
-def is_required(item: pytest.Item, tier: str) -> bool:
+def is_required(item: pytest.Item, tier: str, names: set[str]) -> bool:
     """Return whether `make test` runs a test."""
     if tier == "nightly":
         return False
     if essential.protects(item.nodeid):
         return True
-    return tier == "check" or (tier == "unit" and not is_extended(item))
+    extended = item.get_closest_marker("extended") or names & TRAININGS
+    return tier == "check" or (tier == "unit" and not extended)
 
 
-def is_extended(item: pytest.Item) -> bool:
-    """Return whether a unit test is left to `make test-all`: beyond a sample, or a training to a figure."""
-    return item.get_closest_marker("extended") is not None or bool(names_in(item) & TRAININGS)
-
-
-def tier_of(item: pytest.Item) -> str:
+def tier_of(item: pytest.Item, names: set[str]) -> str:
     """Return the tier of one test."""
     if item.get_closest_marker("nightly"):
         return "nightly"
     if item.nodeid.startswith(CHECKS):
         return "check"
-    names = names_in(item)
     if names & BROWSER_FIXTURES:
         return "browser"
     starts = names & (STARTERS | DECLARED) or FOREIGN & parameters(item)
