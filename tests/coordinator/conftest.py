@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import structlog
 
+from shoal_coordinator.nodes import presence
 from tests.support.cluster import Fleet, signal_of
 from tests.support.coordinator import PATIENCE_S, Api, Inside, Server, inside
 from tests.support.lost_coordinator import Kept, keep, one_round
 from tests.support.node import History, Node
 from tests.support.peers import GOSSIP, OPEN, join_as_peers
 from tests.support.postgres import Cluster
-from tests.support.scenario import set_up
+from tests.support.scenario import Clock, set_up
 
 # It is installed for `make test-all`; what `make test` runs needs it not.
 collect_ignore = [] if importlib.util.find_spec("schemathesis") else ["test_openapi_fuzz.py"]
@@ -76,6 +77,14 @@ def coordinator(tmp_path: Path) -> Iterator[Inside]:
     """A coordinator in this process."""
     with inside(tmp_path / "data") as running:
         yield running
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock of all signs of life, so that no node is lost because the machine is slow."""
+    made = Clock()
+    monkeypatch.setattr(presence, "time", made)
+    return made
 
 
 @pytest.fixture

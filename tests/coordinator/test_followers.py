@@ -31,7 +31,7 @@ from tests.support.node import History, Node, body, initial
 from tests.support.postgres import Cluster
 from tests.support.proxy import Proxy
 from tests.support.sse import listening
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, pause, pause_async, until
 
 Swarm = Callable[..., list[Node]]
 Pair = tuple[Inside, Inside]
@@ -106,7 +106,13 @@ def test_both_coordinators_run_their_own_jobs_and_every_model_is_right(pair: Pai
     assert [[job["name"] for job in where.get("/jobs")["jobs"]] for where in pair] == [["first"], ["first"]]
 
 
-def test_a_followers_task_answers_an_open_poll(pair: Pair, swarm: Swarm) -> None:
+def test_a_followers_task_answers_an_open_poll(url: str, tmp_path: Path, swarm: Swarm) -> None:
+    with two(url, tmp_path, poll_s_max=2 * PATIENCE_S) as pair:
+        check_an_open_poll(pair, swarm)
+
+
+def check_an_open_poll(pair: Pair, swarm: Swarm) -> None:
+    """Open a poll for a paused job of the follower's; resume the job, and see the poll answered."""
     spread(pair, nodes=1)
     (node,) = swarm(pair[0], 1, {"first": 10, "second": 66_000})
     node.finish()
@@ -118,15 +124,15 @@ def test_a_followers_task_answers_an_open_poll(pair: Pair, swarm: Swarm) -> None
     answers: list[httpx.Response] = []
 
     def poll() -> None:
-        with client(timeout=30, headers={"Authorization": node.client.headers["Authorization"]}) as asks:
-            answers.append(asks.get(f"{pair[1].url}/api/v1/work", params={"wait_s": 2.0, "job": "fourth"}))
+        with client(headers={"Authorization": node.client.headers["Authorization"]}) as asks:
+            answers.append(asks.get(f"{pair[1].url}/api/v1/work", params={"wait_s": 2 * PATIENCE_S, "job": "fourth"}))
 
     polling = threading.Thread(target=poll)
     polling.start()
     until("it to be open", lambda: pair[0].coordinator.nodes.presence._open_polls["n0"])
     until("the follower to know it", lambda: at_follower(pair).jobs.runner("fourth").hub.is_poll_repeated("n0"))
     pair[0].post("/jobs/fourth/resume", {"why": "now"})
-    polling.join()
+    polling.join(PATIENCE_S)
     assert answers[0].status_code == 200
     assert b'"fourth"' in answers[0].content
 
@@ -143,12 +149,12 @@ def test_unanswered_polls_ask_a_follower_again_when_it_speaks(
             raise Unanswered
         return await ask(self, to, method, target, *rest, **more)
 
-    with two(url, tmp_path, poll_s_max=60.0) as (leader, _):
+    with two(url, tmp_path, poll_s_max=300.0) as (leader, _):
         leader.begin("first", nodes=9)
         leader.begin("second", nodes=1, rounds=1000)
         monkeypatch.setattr(InsideOf, "call", deaf)
-        (node,) = swarm(leader, 1, SIZES, wait_s="60")
-        until("a version", lambda: leader.job("second")["version"] > 0, patience_s=20.0)  # else when its poll is over
+        (node,) = swarm(leader, 1, SIZES, wait_s="300")
+        until("a version", lambda: leader.job("second")["version"] > 0)  # else when its poll is over
         node.quit.set()
     assert silent == [0]
 
@@ -161,7 +167,7 @@ def test_nodes_may_report_before_a_follower_has_announced_its_job(
     async def slow(self: InsideOf, to: Any, method: str, target: str, *rest: Any, **more: Any) -> Any:
         found = await ask(self, to, method, target, *rest, **more)
         if (method, target) == ("POST", "/api/v1/jobs"):
-            await asyncio.sleep(0.5)
+            await pause_async(0.5)
         return found
 
     monkeypatch.setattr(InsideOf, "call", slow)
@@ -179,12 +185,12 @@ def test_a_job_that_takes_long_to_begin_is_begun_once(pair: Pair, monkeypatch: p
     drive = JobLifecycle._start_runner
 
     async def slow(self: JobLifecycle, *rest: Any) -> Any:
-        await asyncio.sleep(2.5 if self._registry.owner else 0.0)
+        await pause_async(2.5 if self._registry.owner else 0.0)
         return await drive(self, *rest)
 
     monkeypatch.setattr(JobLifecycle, "_start_runner", slow)
     spread(pair)
-    time.sleep(1.5)
+    pause(1.5)
     assert [note["text"] for note in pair[0].notes("second", "state")] == ["coordinator started (boot 1)"]
 
 
@@ -282,13 +288,13 @@ def test_a_request_waits_for_a_job_that_comes_back(pair: Pair, swarm: Swarm, mon
 
     async def held(row: Any) -> None:
         restoring.set()
-        await asyncio.to_thread(go_on.wait, 30)
+        await asyncio.to_thread(go_on.wait, PATIENCE_S)
         await restore(row)
 
     monkeypatch.setattr(leader, "restore_job", held)
     for node in swarm(pair[0], 2, SIZES):
         node.finish()
-    assert restoring.wait(30)
+    assert restoring.wait(PATIENCE_S)
     threading.Timer(0.5, go_on.set).start()
     assert pair[0].job("second")["state"] == "done"
 
@@ -380,7 +386,7 @@ def test_an_alert_of_a_followers_job_is_raised_once_and_cleared_by_the_next_owne
         assert [one["kind"] for one in raised] == ["no-progress"]
         follower.stop()
         until("the leader to own it", lambda: "second" in leader.coordinator.jobs.records)
-        time.sleep(0.3)
+        pause(0.3)
         leader.post("/jobs/second/stop", {"when": "now", "why": "enough"})
         until("it to be over", lambda: next(iter(mine(leader)))["cleared_at"])
         assert len(mine(leader)) == 1
@@ -412,7 +418,7 @@ def test_a_removed_node_is_refused_at_once_everywhere(pair: Pair, swarm: Swarm) 
 
 def test_a_session_is_valid_and_ends_on_all_coordinators(pair: Pair) -> None:
     spread(pair)
-    with client(timeout=30) as browser:
+    with client() as browser:
         entered = browser.post(f"{pair[0].url}/api/v1/session", json={"token": OPERATOR})
         browser.headers.update({"Cookie": entered.headers["set-cookie"].partition(";")[0], "Origin": pair[1].url})
         tags = f"{pair[1].url}/api/v1/jobs/second/tags"

@@ -23,7 +23,7 @@ from tests.support.coordinator import OPERATOR, Inside
 from tests.support.history import check
 from tests.support.node import History, Node, body, initial
 from tests.support.postgres import Cluster, rows
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, pause, until
 
 Swarm = Callable[..., list[Node]]
 
@@ -88,7 +88,7 @@ def test_bytes_are_counted_once_and_as_they_came(pair: tuple[Inside, Inside]) ->
 def events(where: Inside) -> Iterator[httpx.Response]:
     """The stream that a browser holds open."""
     with (
-        client(timeout=30, headers={"Authorization": f"Bearer {OPERATOR}"}) as asks,
+        client(headers={"Authorization": f"Bearer {OPERATOR}"}) as asks,
         asks.stream("GET", f"{where.url}/api/v1/stream") as stream,
     ):
         yield stream
@@ -109,8 +109,9 @@ def test_who_hangs_up_at_the_standby_hangs_up_at_the_owner(pair: tuple[Inside, I
     until("a follower", lambda: owner.coordinator.cluster.event_relay.followers)  # else readers may be sent away
     with events(standby) as stream:
         assert stream.status_code == 200
-        next(stream.iter_lines())
-        until("the owner to know it", lambda: owner.coordinator.telemetry.event_bus.has_readers, patience_s=5.0)
+        lines = stream.iter_lines()  # kept: the end of this iterator closes the stream
+        assert next(lines)
+        until("the owner to know it", lambda: owner.coordinator.telemetry.event_bus.has_readers)
     until("the owner to see it", lambda: not owner.coordinator.telemetry.event_bus.has_readers)
 
 
@@ -144,7 +145,7 @@ def test_bodies_ranges_heads_and_refusals_are_the_owner_s(pair: tuple[Inside, In
 
 def test_a_stranger_s_upload_is_refused_before_it_comes(pair: tuple[Inside, Inside]) -> None:
     _, standby = pair
-    with client(timeout=30) as asks:
+    with client() as asks:
         found = asks.put(f"{standby.url}/api/v1/blobs/{'0' * 64}", content=b"x" * 3_000_000)
     assert found.status_code == 401
 
@@ -152,7 +153,7 @@ def test_a_stranger_s_upload_is_refused_before_it_comes(pair: tuple[Inside, Insi
 def test_a_browser_s_session(pair: tuple[Inside, Inside]) -> None:
     """The cookie goes through, and a change must come from a page of the address that the browser sees."""
     _, standby = pair
-    with client(timeout=30) as browser:
+    with client() as browser:
         entered = browser.post(f"{standby.url}/api/v1/session", json={"token": OPERATOR})
         assert entered.status_code == 204, entered.text
         cookie = {"Cookie": entered.headers["set-cookie"].partition(";")[0]}
@@ -287,10 +288,10 @@ def test_an_owner_that_was_stopped_for_too_long_says_nothing_of_what_it_knew(fle
     asking = [threading.Thread(target=ask) for _ in range(4)]
     for one in asking:
         one.start()
-    until("them to wait", lambda: True)
+    pause()  # so that they wait, though nothing here tells
     signal_of(zombie, signal.SIGCONT)
     for one in asking:
-        one.join(30)
+        one.join(PATIENCE_S)
     assert {answer.status_code for answer in answers} <= {200, 503}
     until("the zombie to pass on", lambda: zombie.request("GET", "/api/v1/jobs/new").status_code == 200)
     until("it to know its place", lambda: "shoal_replica_leader 0.0" in zombie.request("GET", "/metrics").text)

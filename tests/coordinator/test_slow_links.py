@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from shoal.runtime.http.server.slow_responses import Delivery
-from shoal_coordinator.nodes import presence
 from tests.coordinator.test_followers import at_follower, two
 from tests.support import clients
 from tests.support.cluster import owners
@@ -23,8 +22,8 @@ from tests.support.http_servers import CERTIFICATE
 from tests.support.node import body, displacement
 from tests.support.postgres import Cluster
 from tests.support.raw_http import head
-from tests.support.scenario import Stage, set_up, task_of
-from tests.support.waiting import until
+from tests.support.scenario import Clock, Stage, set_up, task_of
+from tests.support.waiting import PATIENCE_S, until
 
 LEASE_S = 1.0
 STEP_S = 0.8
@@ -34,25 +33,6 @@ STEPS = 4
 PIECE_BYTES = 20_000
 INLINE, LARGE = 60_000, 120_000
 """Models that go along with tasks and reports, and that do not. Both fit into the kernel's buffers as a whole."""
-
-
-class Clock:
-    """Stands for the module `time` where signs of life are kept: it moves only when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    time = monotonic
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(presence, "time", made)
-    return made
 
 
 @pytest.fixture(params=["http", "https"])
@@ -71,7 +51,7 @@ def link(running: Inside) -> Iterator[socket.socket]:
     place = urlsplit(running.url)
     with socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.settimeout(60.0)
+        raw.settimeout(PATIENCE_S)
         raw.connect((place.hostname, place.port))
         if place.scheme == "http":
             yield raw
@@ -91,7 +71,7 @@ def crawl(stage: Stage, clock: Clock, step: Callable[[], object]) -> None:
     for _ in range(STEPS):
         clock.now += STEP_S
         step()
-        until("n0 to be heard", lambda: stage.running.coordinator.nodes.presence.silent_s("n0") == 0.0, 5.0)
+        until("n0 to be heard", lambda: stage.running.coordinator.nodes.presence.silent_s("n0") == 0.0)
 
 
 def lost(stage: Stage) -> list[str]:
@@ -106,7 +86,7 @@ def check_that_silence_counts(stage: Stage, clock: Clock) -> None:
         return lost(stage)
 
     assert not lost(stage)
-    assert until("n0 to be lost", later, 10.0, every_s=0.1) == ["n0 is lost: no sign of life for 1 s"]
+    assert until("n0 to be lost", later, every_s=0.1) == ["n0 is lost: no sign of life for 1 s"]
 
 
 def receive(raw: socket.socket, nbytes: int) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-PATIENCE_S = 60.0
+from tests.support.waiting import PATIENCE_S
 
 
 @contextlib.contextmanager
@@ -45,21 +45,21 @@ def pour(raw: socket.socket, nbytes: int) -> int:
     return sent
 
 
-def closed_after(raw: socket.socket, trickle: bytes = b"", every_s: float = 0.1) -> float:
-    """Send a byte at a time; seconds until the other side has had enough."""
-    started, place = time.monotonic(), 0
+def await_close(raw: socket.socket, trickle: bytes = b"", every_s: float = 0.1) -> None:
+    """Send a byte at a time until the other side closes the connection, which it does before it has all of them."""
+    deadline, place = time.monotonic() + PATIENCE_S, 0
     raw.settimeout(every_s)
-    while time.monotonic() - started < PATIENCE_S:
+    while time.monotonic() < deadline:
         try:
             if place < len(trickle):
                 raw.sendall(trickle[place : place + 1])
                 place += 1
             if not raw.recv(1 << 16):
-                return time.monotonic() - started
+                return
         except TimeoutError:
             continue
         except ConnectionError:
-            return time.monotonic() - started
+            return
     raise AssertionError(f"still open after {PATIENCE_S:g} s")
 
 
