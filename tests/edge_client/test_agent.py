@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,11 +20,14 @@ from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Join, Stop
 from shoal.jobs.spec import parse_job
 from shoal.runtime.threads import SerialExecutor
-from shoal_edge_client.agent import CANCEL_GRACE_S, Agent
+from shoal_edge_client import agent as edge_agent
+from shoal_edge_client.agent import CANCEL_GRACE_S, IDLE_PAUSE_S_MAX, Agent
 from shoal_edge_client.edge_jobs import EdgeJobs
 from tests.edge_client.conftest import LARGE, PLAN, Place
 from tests.support.fake_coordinator import Coordinator, serving
 from tests.support.learners import VectorLearner
+from tests.support.scenario import Clock
+from tests.support.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,17 +147,25 @@ def test_who_is_in_a_hurry_does_not_wait_for_the_learner(place: Place, monkeypat
     assert waited == [CANCEL_GRACE_S, 0.0]
 
 
-def test_an_idle_node_does_not_hammer(place: Place) -> None:
+def test_an_idle_node_does_not_hammer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator that answers each poll at once with nothing new (it is about to stop, say)."""
-    coordinator = place.coordinator
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float, result: object = None) -> object:
+        if seconds and sys._getframe(1).f_globals["__name__"] == edge_agent.__name__:
+            pauses.append(seconds)
+        return await sleep(min(seconds, 0.001), result)
+
     place.join()
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    monkeypatch.setattr(edge_agent, "time", Clock())  # each poll is answered at once, however slow the machine is
     node = place.start(VectorLearner(), jobs=[], wait_s=0.001)
-    before, started = coordinator.requests["GET /work"], time.monotonic()
-    threading.Event().wait(1.0)
-    asked = coordinator.requests["GET /work"] - before
-    assert asked < 12 * (time.monotonic() - started)
+    until("eight pauses", lambda: len(pauses) >= 8)
     node.leave()
     assert node.end() is False
+    longest = [min(0.05 * 2.0**count, IDLE_PAUSE_S_MAX) for count in range(1, 9)]
+    assert all(most / 2 <= seconds <= most for seconds, most in zip(pauses, longest, strict=False)), pauses
 
 
 def test_a_named_job_that_is_over(place: Place) -> None:
@@ -376,7 +386,7 @@ def test_join_in_a_thread(place: Place) -> None:
 
     thread = threading.Thread(target=call)
     thread.start()
-    thread.join(30.0)
+    thread.join(PATIENCE_S)
     assert codes == [0]
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,11 +176,9 @@ def test_a_job_with_another_model_is_an_error_of_the_loop(place: Place) -> None:
 
 
 def test_a_loop_that_is_left_hands_its_task_back(place: Place) -> None:
-    with joined(place) as node:
+    with joined(place, shutdown_train_s=3600.0) as node:  # which it does not wait for
         for _ in node.tasks(arrays()):
-            started = time.monotonic()
             break
-    assert time.monotonic() - started < 4.0
     assert place.coordinator.left == ["a"]
     assert place.coordinator.failed == []
     assert run(place, add_one) == 3
