@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from shoal.cli.demos.failover import AWAY_ROUNDS
 from shoal.cli.demos.plumbing import HOST, DemoOptions, DemoPlan, check, free_port, spec
 from shoal.core.errors import ShoalError
 from tests.cli.conftest import ROOT, Shoal, process
+from tests.support.waiting import until
 
 LEFT_S = 60
 
@@ -186,10 +186,7 @@ def test_keep_stays_until_ctrl_c(tmpdir_of_demo: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
 def test_ctrl_c_in_the_middle_leaves_nothing(tmpdir_of_demo: Path, number: int, code: int) -> None:
     running = process("demo", "--rounds", "100000", "--port", "0")
-    due = time.monotonic() + 60
-    while len(children_of(running.pid)) < 5:
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    until("its processes", lambda: len(children_of(running.pid)) >= 5)
     children = children_of(running.pid)
     running.send_signal(number)
     _, said = running.communicate(timeout=LEFT_S)
@@ -202,10 +199,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmpdir_of_demo: Path, number: int, 
 @pytest.mark.timeout(300)
 def test_a_client_that_crashes_is_told_and_all_is_cleaned_up(tmpdir_of_demo: Path) -> None:
     running = process("demo", "--rounds", "100000", "--clients", "2", "--port", "0", "--json")
-    due = time.monotonic() + 60
-    while len(children_of(running.pid)) < 3:
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    until("its processes", lambda: len(children_of(running.pid)) >= 3)
     victim = children_of(running.pid)[-1]
     subprocess.run(["kill", "-KILL", str(victim)], check=True)
     output, said = running.communicate(timeout=LEFT_S)

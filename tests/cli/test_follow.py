@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from shoal.cli.commands import run
 from tests.cli.command_cases import run_answers
 from tests.cli.conftest import Shoal
 from tests.support.scripted_coordinator import Answer, Asked, FakeCoordinator, a_job, at
+from tests.support.waiting import pause
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -40,7 +40,7 @@ def test_a_coordinator_that_takes_long_over_a_given_model_is_waited_for(
     made = fake.answers["POST /jobs"]
 
     def slowly(asked: Asked) -> Answer:
-        time.sleep(0.6)
+        pause(0.6)
         return made(asked) if callable(made) else made
 
     fake.answers["POST /jobs"] = slowly

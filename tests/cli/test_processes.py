@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from shoal.cli.process.processes import DemoProcess, ProcessGroup, process_group
 from shoal.cli.process.signals import ENDING
 from shoal.core.errors import ShoalError
 from tests.conventions.sources import ROOT
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, pause, until
 
 SLEEPS = "import time; print('asleep', flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
@@ -123,7 +122,7 @@ def test_it_ends_as_at_ctrl_c(number: int) -> None:
         with process_group("shoal-test-") as processes:
             children.append(child(processes, "a", SLEEPS))
             os.kill(os.getpid(), number)
-            time.sleep(10)
+            pause(PATIENCE_S)  # the signal ends it
 
     with pytest.raises(KeyboardInterrupt):
         be_told()

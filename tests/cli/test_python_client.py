@@ -67,7 +67,7 @@ def test_a_job_is_run_to_its_end_and_its_models_are_read(client: CoordinatorClie
     assert job.metrics == job.status["metrics"]
     assert list(client.jobs) == ["digits"]
     assert np.array_equal(client.job("digits").model()["w"], expected(3))
-    assert client.jobs["digits"].wait(1).name == "digits", "one that has ended is not waited for"
+    assert client.jobs["digits"].wait(60).name == "digits", "one that has ended is not waited for"
 
 
 def test_progress_and_events_are_told(client: CoordinatorClient, nodes: list[Node]) -> None:
@@ -94,7 +94,7 @@ def test_it_waits_no_longer_than_it_is_told(client: CoordinatorClient) -> None:
     assert (last.name, last.data["state"]) == ("job", "stopped"), "though nothing came for a while"
     assert "enough" in job.status["state_why"]
     with pytest.raises(ShoalError, match="digits is stopped") as told:
-        job.wait(10)
+        job.wait(60)
     assert told.value.code == "job.stopped"
     assert next(iter(list(job.events()))).name == "hello", "the events of a job that has ended have an end"
 

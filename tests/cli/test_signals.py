@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from shoal.cli.process.child_of_parent import PARENT
 from tests.cli.conftest import process
 from tests.conventions.sources import ROOT
 from tests.support.sampling import nightly
+from tests.support.waiting import pause
 
 LEFT_S = 100
 
@@ -129,10 +129,10 @@ def test_a_demo_leaves_nothing_whenever_it_is_interrupted(folder: Path, seed: in
     running = process("demo", "--rounds", "100000", "--clients", "2", "--port", "0", "-v")
     assert running.stderr is not None
     assert running.stderr.readline()  # the first process was started: signals are heard from long before
-    time.sleep(draw.uniform(0, 1.5))
+    pause(draw.uniform(0, 1.5))
     for _ in range(draw.choice([1, 2, 5])):
         running.send_signal(draw.choice(signals.ENDING))
-        time.sleep(draw.uniform(0, 0.01))
+        pause(draw.uniform(0, 0.01))
     check(running, folder, 130)
 
 

@@ -7,7 +7,6 @@ import hmac
 import json
 import queue
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +21,7 @@ from shoal_coordinator.composition import housekeeping
 from tests.support.coordinator import Inside, inside
 from tests.support.scenario import SIZE, by_hand, problem, set_up, task_of
 from tests.support.sse import listening
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +117,7 @@ def test_a_job_that_no_node_has_joined_is_not_missed(tmp_path: Path) -> None:
     with inside(tmp_path / "data", alert_stalled_s=0.01, alert_disk_bytes=2**60) as running:
         running.begin("main", nodes=1, rounds=3)
         waited(running, "disk-low")  # so it looks
-        time.sleep(0.2)
+        pause(0.2)
         assert not told(running, "no-progress")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.support.clients import client
 from tests.support.coordinator import FAST, OPERATOR, Inside, inside
 from tests.support.node import body, displacement, initial
 from tests.support.scenario import SIZE, Stage, by_hand, problem, set_up, task_of
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 Roles = dict[str, dict[str, str]]
 
@@ -174,7 +173,7 @@ def roles(stage: Stage) -> Roles:
         return {"Authorization": f"Bearer {running.post('/tokens', {'role': role, 'ttl_s': ttl_s})['token']}"}
 
     expired, viewer, operator = person("operator", 0.05), person("viewer", 900), person("operator", 900)
-    time.sleep(0.1)
+    until("a token to expire", lambda: running.request("GET", "/api/v1/tokens", headers=expired).status_code == 401)
     return {
         "nobody": {},
         "a wrong token": {"Authorization": "Bearer sho_wrong"},
@@ -199,7 +198,7 @@ def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response
     if not content and (method == "POST" or operation in JSON):
         content = {"json": JSON.get(operation, {})}
     with (
-        client(timeout=20) as asking,
+        client() as asking,
         asking.stream(method, f"{stage.running.url}{path}", headers=headers, **content) as found,
     ):
         if found.headers.get("content-type", "").startswith("text/event-stream"):
@@ -324,9 +323,7 @@ def test_sessions_and_tokens_end(tmp_path_factory: pytest.TempPathFactory) -> No
         spent = running.token(ttl_s=0.01)
         with client(base_url=running.url) as asking:
             assert asking.post("/api/v1/session", json={"token": OPERATOR}).status_code == 204
-            time.sleep(0.3)
-            asking.cookies.jar.clear_expired_cookies()
-            assert asking.get("/api/v1/session").json() == {"role": None}
+            until("the session to end", lambda: asking.get("/api/v1/session").json() == {"role": None})
         wanted = {"token": spent, "name": "late"}
         problem(
             running.request("POST", "/api/v1/enrol", json=wanted, headers={"Authorization": ""}), 401, "token.invalid"
@@ -362,12 +359,12 @@ def test_sessions_and_tokens_outlive_the_process(tmp_path_factory: pytest.TempPa
 
 
 def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with inside(tmp_path_factory.mktemp("out") / "data", poll_s_max=20) as running:
+    with inside(tmp_path_factory.mktemp("out") / "data", poll_s_max=2 * PATIENCE_S) as running:
         stage = set_up(running, schedule={"min_nodes": 2})
         try:
             answers: list[int] = []
             task = stage.tasks["n0"].id
-            params = {"wait_s": 20, "held": f"main:{task[0]}.{task[1]}"}
+            params = {"wait_s": 2 * PATIENCE_S, "held": f"main:{task[0]}.{task[1]}"}
             poll = threading.Thread(
                 target=lambda: answers.append(stage.send("n0", "GET", "/work", params=params).status_code)
             )
@@ -375,7 +372,7 @@ def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_fac
             until("the poll to be open", lambda: running.coordinator.nodes.presence._open_polls["n0"])
             assert running.request("DELETE", "/api/v1/nodes/n0").status_code == 204
             running.loop.call_soon_threadsafe(running.coordinator.nodes.wakeups.notify_all)
-            poll.join(10)
+            poll.join(PATIENCE_S)
             assert answers == [401]
             assert not running.runner("main").hub.roster["n0"].is_present
             problem(stage.report(node="n0"), 401, "node.removed")

@@ -22,7 +22,7 @@ from shoal.wire.payload import Layouts, parse_header
 from tests.support.coordinator import Inside, inside
 from tests.support.node import initial
 from tests.support.scenario import Stage, problem, set_up, task_of
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 SIZE = 70_000
 LIMIT = 1_000_000
@@ -144,7 +144,7 @@ def break_off(stage: Stage, data: bytes, sent: int) -> None:
     client = next(node.client for node in stage.nodes if node.node == "n0")
     place = stage.running.url.removeprefix("http://").split(":")
     digest = hashlib.sha256(data).hexdigest()
-    with socket.create_connection((place[0], int(place[1])), 10) as raw:
+    with socket.create_connection((place[0], int(place[1])), PATIENCE_S) as raw:
         head = f"PUT /api/v1/jobs/{stage.job}/blobs/{digest} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         head += f"Content-Length: {len(data)}\r\n"
         raw.sendall(f"{head}Authorization: {client.headers['Authorization']}\r\n\r\n".encode() + data[:sent])

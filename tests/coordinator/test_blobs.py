@@ -27,7 +27,7 @@ from tests.support.coordinator import inside
 from tests.support.history import final, predicted
 from tests.support.node import Node, body, initial
 from tests.support.s3 import KEY_ID, S3, SECRET
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, pause, until
 
 Swarm = Callable[..., list[Node]]
 
@@ -92,7 +92,8 @@ def test_what_is_there_is_listed_with_its_age(store: BlobStore) -> None:
         store.put(key, DATA)
     [found] = store.list("main")
     assert (found.key, found.nbytes) == (KEY, len(DATA))
-    assert abs(found.since - time.time()) < 60
+    now = time.time()
+    assert found.since == pytest.approx(now, abs=3600.0), "in seconds since 1970"
     assert not list(store.list("mai"))
 
 
@@ -292,21 +293,21 @@ def test_a_body_that_is_put_while_it_is_deleted_is_there_in_the_end(tmp_path: Pa
 
     def slowly(key: str) -> None:
         begun.set()
-        go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         delete(key)
 
     store.delete = slowly  # type: ignore[method-assign]
     reaper = threading.Thread(target=bodies.reap)
     reaper.start()
-    begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     assert bodies.size(REF.digest) is None
     sender = threading.Thread(target=sent, args=(bodies,))
     sender.start()
-    sender.join(0.1)
+    pause(0.1)
     assert sender.is_alive(), "it waits until the deletion is over"
     go_on.set()
-    reaper.join(10)
-    sender.join(10)
+    reaper.join(PATIENCE_S)
+    sender.join(PATIENCE_S)
     assert got(store) == DATA
 
 

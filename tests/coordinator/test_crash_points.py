@@ -16,9 +16,9 @@ import pytest
 from shoal.runtime.durable_files import STEPS
 from tests.support.coordinator import Server
 from tests.support.history import check, final, predicted
-from tests.support.node import Gone, History, Node
+from tests.support.node import PAUSE_S, Gone, History, Node
 from tests.support.sampling import nightly
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"inline": 10, "large": 66_000}
@@ -75,12 +75,12 @@ class Visitors(threading.Thread):
                 return
             if found.status_code != 201:
                 node.history.wrong(f"{node.node} cannot enrol: {found.text}")
-            node.quit.wait(0.02)
+            node.quit.wait(PAUSE_S)
 
     def finish(self) -> None:
         for node in self.nodes:
             node.quit.set()
-        self.join(10)
+        self.join(PATIENCE_S)
         for node in self.nodes:
             node.client.close()
 

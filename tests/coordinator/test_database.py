@@ -25,6 +25,7 @@ from shoal_coordinator.storage.tables import metadata
 from shoal_coordinator.storage.writer import Database
 from tests.support.coordinator import FAST, Inside, Server, inside
 from tests.support.node import Node
+from tests.support.waiting import PATIENCE_S
 
 
 def refusal(**settings: Any) -> ShoalError:
@@ -121,7 +122,7 @@ def test_who_writes_to_a_database_that_is_closed_is_told(tmp_path: Path) -> None
     async def work() -> None:
         database = Database(f"sqlite:///{tmp_path / 'shoal.db'}")
         await database.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(StorageFailed, match="stopping"):
                 await database.write(lambda c: None)
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Callable
 
 import httpx
@@ -20,7 +19,7 @@ from tests.support.coordinator import Api, Inside, Server, inside
 from tests.support.node import Node
 from tests.support.raw_http import connected, head
 from tests.support.sse import Event, listening
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 Swarm = Callable[..., list[Node]]
 REPLAYED = {"job_event", "version", "metrics"}
@@ -154,7 +153,8 @@ def test_nothing_is_missed_across_reconnections_and_kills(server: Callable[..., 
         browser.start()
     nodes = swarm(running, 2, {"a": 10})
     for _ in range(2):
-        time.sleep(0.3)
+        seen = running.job("a")["version"]
+        until("progress", lambda seen=seen: running.job("a")["version"] > seen + 2)
         running.kill()
         running.start()
     for node in nodes:
@@ -200,7 +200,7 @@ def test_a_browser_that_does_not_read_holds_little_and_catches_up(coordinator: I
         coordinator.call(runner.feed.record_event("warning", "the last one"))
         assert reader.dropped
         assert reader._queue.qsize() <= BEHIND_MAX
-        raw.settimeout(20)
+        raw.settimeout(PATIENCE_S)
         received, piece = 0, b""
         while not piece.endswith(b"0\r\n\r\n"):  # the end of the answer: it was let go
             piece = piece[-10:] + raw.recv(1 << 20)
@@ -217,21 +217,22 @@ def test_a_quiet_stream_is_kept_alive(coordinator: Inside, monkeypatch: pytest.M
 
 
 def test_streams_and_polls_do_not_hold_up_the_end(server: Callable[..., Server]) -> None:
-    running = server(poll_s_max=25).start()
+    running = server(poll_s_max=2 * PATIENCE_S).start()
     token = running.token()
     node = Node(lambda: running.url, "n0", token, {})
     node.enter()
     statuses: list[int] = []
     poll = threading.Thread(
-        target=lambda: statuses.append(node.once("GET", "/work", params={"wait_s": 25}).status_code)
+        target=lambda: statuses.append(node.once("GET", "/work", params={"wait_s": 2 * PATIENCE_S}).status_code)
     )
     with listening(running.url) as events:
         next(events)
+        until("the node to be silent", lambda: running.get("/nodes")["nodes"][0]["last_seen_s"] > 0)
         poll.start()
-        time.sleep(0.2)
+        until("the poll to be open", lambda: running.get("/nodes")["nodes"][0]["last_seen_s"] == 0)
         assert running.end() == 0
         assert list(events) == []
-    poll.join()
+    poll.join(PATIENCE_S)
     node.client.close()
     assert statuses == [204]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ from tests.support.coordinator import Server
 from tests.support.history import check
 from tests.support.node import History, Node
 from tests.support.postgres import rows
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 SIZES = {"first": 10, "second": 66_000}
 LEASE_S = 2.0
@@ -194,7 +193,7 @@ def test_nodes_are_not_lost_while_the_leader_is_silent(working: Callable[..., Ru
     run = working(LASTING_S, lease_s=NODES_S)
     lost = "SELECT 1 FROM job_events WHERE job = 'second' AND position('no sign of life' in data::text) > 0"
     signal_of(run.leader, signal.SIGSTOP)
-    time.sleep(3 * NODES_S)
+    pause(3 * NODES_S)
     signal_of(run.leader, signal.SIGCONT)
     run.go_on()
     assert rows(run.url, lost) == []

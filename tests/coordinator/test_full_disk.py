@@ -8,7 +8,6 @@ import errno
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from tests.support.coordinator import Inside, Server, inside
 from tests.support.history import check, final, predicted
 from tests.support.node import History, Node
 from tests.support.scenario import problem, set_free_bytes, set_up
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 Swarm = Callable[..., list[Node]]
 SIZES = {"inline": 10, "large": 66_000}
@@ -140,7 +139,7 @@ def test_a_full_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm:
             answer = running.request("POST", "/api/v1/tokens", json={"name": "x" * 60})
             if answer.status_code != 201:
                 assert problem(answer, 507, "storage.full")["hint"]
-            time.sleep(0.2)
+            pause(0.2)
             limit(running, UNBOUNDED)
         for node in nodes:
             node.finish()
@@ -196,7 +195,7 @@ def test_the_end_of_a_job_waits_until_it_is_written_down(tmp_path: Path, monkeyp
         for name in ("n0", "n1"):
             assert stage.report(node=name).status_code == 200, "the journal has it"
         running.post("/jobs/main/stop", {"when": "now"})
-        time.sleep(1.2)  # twice the time after which an ended job is concluded
+        pause(1.2)  # twice the time after which an ended job is concluded
         assert running.job("main")["ended_at"] is None
         assert running.request("GET", "/readyz").status_code == 503
         full[0] = False
@@ -267,7 +266,7 @@ def test_a_disk_that_is_really_full_for_a_while(tmp_path: Path, server: Callable
             until("refusals", lambda: fill(filler) or refuses(running))
             running.kill()
             running.start(ready=False)
-            time.sleep(1.0)  # whatever it does in that time, on a full disk
+            pause(1.0)  # whatever it does in that time, on a full disk
             filler.unlink()
             if running.ended() is not None:
                 running.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.support.history import check, final, predicted
 from tests.support.node import History, Node, advance, body, initial
 from tests.support.scenario import problem, set_up, task_of
 from tests.support.sse import listening
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 Swarm = Callable[..., list[Node]]
 
@@ -135,7 +134,7 @@ def test_a_pause_outlives_the_process(server: Callable[..., Server], swarm: Swar
     running.start()
     paused = running.job("a")
     assert (paused["state"], paused["state_why"]) == ("paused", "lunch")
-    time.sleep(0.2)
+    pause(0.2)
     assert running.job("a")["version"] == paused["version"]
     running.post("/jobs/a/resume")
     for node in nodes:
@@ -266,7 +265,7 @@ def test_the_held_out_evaluation_is_made_up_for_after_a_crash(tmp_path_factory: 
         for name in ("n0", "n1"):
             assert stage.report(node=name).status_code == 200
         until("the version", lambda: len(running.rows("SELECT 1 FROM versions")) == 2)
-        time.sleep(0.6)
+        pause(0.6)
         stage.close()
     with inside(folder) as running:
         until(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import time
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.coordinator import Inside, inside
 from tests.support.history import check, final, predicted
 from tests.support.node import History, Node
 from tests.support.scenario import Stage, problem, set_up, task_of
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 Swarm = Callable[..., list[Node]]
 
@@ -160,13 +160,14 @@ def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: py
             raise RuntimeError("planted")
         return step(self, slots, totals)
 
-    monkeypatch.setattr("shoal_coordinator.jobs.journal.skip_event", slowly(skip_event))
+    monkeypatch.setattr("shoal_coordinator.jobs.journal.skip_event", held(skip_event, go := threading.Event()))
     monkeypatch.setattr(Algorithm, "step", buggy)
     with inside(tmp_path / "data") as running:
         stage = set_up(running)
         assert stage.report(node="n0").status_code == 200
         assert stage.report(node="n1").status_code == 503
         again = stage.report(node="n1")  # while the job is being restored; its event is set aside meanwhile
+        go.set()
         assert again.status_code == 503, again.content
         until("the warning", lambda: running.notes("main", "warning"))
         broken[0] = False
@@ -177,11 +178,11 @@ def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: py
         stage.close()
 
 
-def slowly(work: Callable[..., None]) -> Callable[..., None]:
-    """The same, half a second later."""
+def held(work: Callable[..., None], go: threading.Event) -> Callable[..., None]:
+    """The same, as soon as the event is set."""
 
     def later(*arguments: Any, **more: Any) -> None:
-        time.sleep(0.5)
+        assert go.wait(PATIENCE_S)
         work(*arguments, **more)
 
     return later

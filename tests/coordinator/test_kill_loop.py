@@ -11,7 +11,7 @@ import pytest
 from tests.support.coordinator import Server
 from tests.support.history import check
 from tests.support.node import History, Node
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 SIZES = {"inline": 10, "large": 66_000}
 SUMS = {"inline": "fixed", "large": "float64"}
@@ -24,7 +24,7 @@ def storm(running: Server, seed: int, seconds: float, least: int = 2) -> int:
     """Kill it every 0.3 to 1 s, and start it again at once; how often that was: `least` at least, if it is slow."""
     rng, end, kills = random.Random(seed), time.monotonic() + seconds, 0
     while time.monotonic() < end or kills < least:
-        time.sleep(rng.uniform(0.3, 1.0))
+        pause(rng.uniform(0.3, 1.0))
         running.kill()
         kills += 1
         running.start()

@@ -19,7 +19,7 @@ from shoal_coordinator.jobs import journal
 from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, problem, set_up, task_of
 from tests.support.sse import listening
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, pause, pause_async, until
 
 LABEL = "/api/v1/jobs/main/labels/production"
 
@@ -159,11 +159,12 @@ def test_a_model_that_is_being_promoted_is_not_cleared_away_meanwhile(stage: Sta
     async def promoted_while_it_clears() -> bool:
         await retention.lock.acquire()
         act = asyncio.create_task(asyncio.to_thread(promote, running, 0))
-        done, _ = await asyncio.wait({act}, timeout=0.2)
+        await pause_async(0.2)
+        done = act.done()
         running.coordinator.blobs.of("main").delete(shown_digest)
         retention.lock.release()
         problem(await act, 410, "model.gone")
-        return bool(done)
+        return done
 
     rounds(stage, 1)
     promote(running, 1, "other")
@@ -180,7 +181,7 @@ def test_a_version_that_is_shown_can_be_fetched_at_once(
     project, go = journal.project_effects, threading.Event()
 
     def held(connection: Connection, job: str, fed: Sequence[journal.AppliedEntry]) -> Any:
-        assert not any(isinstance(effect, Save) for one in fed for effect in one.effects) or go.wait(60)
+        assert not any(isinstance(effect, Save) for one in fed for effect in one.effects) or go.wait(PATIENCE_S)
         return project(connection, job, fed)
 
     monkeypatch.setattr(journal, "project_effects", held)
@@ -193,11 +194,11 @@ def test_a_version_that_is_shown_can_be_fetched_at_once(
         answers: list[httpx.Response] = []
         fetch = threading.Thread(target=lambda answers=answers: answers.append(newest(stage, what)))
         fetch.start()
-        fetch.join(0.5)
+        pause(0.5)
         early = list(answers)
         go.set()
         assert not early, f"version {number} is not written yet: {early[0].text}"
-        fetch.join(60)
+        fetch.join(PATIENCE_S)
         if what == "models":
             assert hashlib.sha256(answers[0].content).hexdigest() == stage.running.job("main")["model"]["digest"]
         else:

@@ -23,7 +23,7 @@ from shoal.runtime.blob_files import FileBlobs
 from shoal_coordinator.updates.pending_uploads import TARGETS_MAX, NodeByteLimit, PendingUploads
 from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, problem, set_free_bytes, set_up
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 SIZE = 70_000
 COUNT = 12
@@ -97,7 +97,7 @@ def test_what_a_report_has_named_stays(stage: Stage) -> None:
 def begin(held: ExitStack, stage: Stage, data: bytes, sent: int) -> socket.socket:
     """Announce a body of n0's and send a part of it."""
     client, place = stage.nodes[0].client, urlsplit(stage.running.url)
-    raw = held.enter_context(socket.create_connection((place.hostname or "", place.port or 0), 30))
+    raw = held.enter_context(socket.create_connection((place.hostname or "", place.port or 0), PATIENCE_S))
     head = f"PUT /api/v1{path_of(data)} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n"
     raw.sendall(f"{head}Authorization: {client.headers['Authorization']}\r\n\r\n".encode() + data[:sent])
     folder, digest = stage.running.runner("main").blobs.folder / "partial" / "n0", path_of(data).rpartition("/")[2]

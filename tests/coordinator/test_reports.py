@@ -20,7 +20,7 @@ from shoal_coordinator.telemetry.task_timing import Phases, TaskTimer, TaskTimer
 from tests.support.coordinator import Inside, Server, inside
 from tests.support.node import History
 from tests.support.scenario import Stage, problem, set_up
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 PHASES = ("wait_s", "download_s", "train_s", "upload_s", "fold_s")
 
@@ -38,10 +38,11 @@ def both(stage: Stage) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def stage(coordinator: Inside) -> Any:
-    made = set_up(coordinator)
-    yield made
-    made.close()
+def stage(tmp_path: Path) -> Any:
+    with inside(tmp_path / "data", poll_s_max=2 * PATIENCE_S) as running:
+        made = set_up(running)
+        yield made
+        made.close()
 
 
 def test_a_report_is_kept_with_its_numbers_and_phases(stage: Stage) -> None:
@@ -78,7 +79,7 @@ def test_an_order_that_is_overtaken_keeps_its_phases(stage: Stage) -> None:
     running, mine = stage.running, stage.tasks["n1"].id
     doing = running.coordinator.nodes.presence.activity["main", "n1"]
     answers: list[int] = []
-    held = {"wait_s": 20, "held": f"main:{mine[0]}.{mine[1]}"}
+    held = {"wait_s": 2 * PATIENCE_S, "held": f"main:{mine[0]}.{mine[1]}"}
     poll = threading.Thread(target=lambda: answers.append(stage.send("n1", "GET", "/work", params=held).status_code))
     finish, overtaken = type(doing).finish_task, threading.Event()
 
@@ -93,7 +94,7 @@ def test_an_order_that_is_overtaken_keeps_its_phases(stage: Stage) -> None:
         until("the poll to be open", lambda: running.coordinator.nodes.presence._open_polls["n1"])
         assert stage.report(node="n0").status_code == 200
         assert stage.report(node="n1").status_code == 200
-        poll.join(20)
+        poll.join(PATIENCE_S)
     assert answers == [200]
     until("the reports", lambda: len(kept(running)) == 2)
     (one,) = kept(running, node="n1")

@@ -19,7 +19,7 @@ from tests.support.coordinator import Inside, Server, inside
 from tests.support.history import check, final, predicted
 from tests.support.node import History, Node, advance, body, displacement, initial
 from tests.support.scenario import Stage, by_hand, problem, set_up, task_of
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 Swarm = Callable[..., list[Node]]
 
@@ -81,7 +81,7 @@ def test_updates_stay_where_they_should(tmp_path: Path, swarm: Swarm) -> None:
         for node in swarm(running, 2, {"a": 10}):
             node.finish()
         until("the job to have ended", lambda: running.job("a")["ended_at"])
-        time.sleep(0.7)
+        pause(0.7)
         assert bodies(running, "a") == updates(running, "a") | set(models(running, "a"))
         assert len(updates(running, "a")) == 6
 
@@ -114,7 +114,8 @@ def test_the_same_update_in_every_round_and_a_kill_now_and_then(server: Callable
     running.begin("a", nodes=2, rounds=40)
     nodes = idle_swarm(running, 2, {"a": 66_000})
     for _ in range(3):
-        time.sleep(0.4)
+        seen = running.job("a")["version"]
+        until("progress", lambda seen=seen: running.job("a")["version"] > seen + 2)
         running.kill()
         running.start()
     for node in nodes:
@@ -128,7 +129,7 @@ def test_an_update_that_is_a_model(coordinator: Inside) -> None:
     for name in ("n0", "n1"):
         assert stage.report(initial(10), node=name).status_code == 200
     until("the version", lambda: len(models(coordinator, "main")) == 2)
-    time.sleep(0.7)
+    pause(0.7)
     assert set(models(coordinator, "main")) <= bodies(coordinator, "main")
     for number in (0, 1):
         assert coordinator.request("GET", f"/api/v1/jobs/main/models/{number}").status_code == 200

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Error, Page, Route, expect
 
 from tests.dashboard.scenario import PATIENCE_MS, staged
 from tests.dashboard.screens import each_screen
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -56,7 +57,7 @@ def find(address: str) -> Find:
     """What the API says of the job."""
 
     def ask(what: str = "") -> Any:
-        with urlopen(f"{address}/api/v1/jobs/stream{what}", timeout=30) as answer:
+        with urlopen(f"{address}/api/v1/jobs/stream{what}", timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     return ask

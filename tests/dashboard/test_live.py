@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.scenario import PATIENCE_MS
 from tests.dashboard.screens import each_screen
+from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -27,14 +27,15 @@ ROUNDS = 60
 
 def until_it_answers(address: str) -> None:
     """The address is printed before the job is there."""
-    for _ in range(600):
+
+    def answers() -> bool:
         try:
-            urllib.request.urlopen(address, timeout=10).close()
+            urllib.request.urlopen(address, timeout=PATIENCE_S).close()
         except urllib.error.URLError:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError(f"nobody answers at {address}")
+            return False
+        return True
+
+    until(f"an answer of {address}", answers, every_s=0.1)
 
 
 @pytest.fixture(scope="module")

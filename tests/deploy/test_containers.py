@@ -28,6 +28,7 @@ from shoal_edge_client.settings import EdgeSettings
 from tests.support.coordinator import OPERATOR, Inside, inside
 from tests.support.node import Node
 from tests.support.s3 import S3
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -38,7 +39,9 @@ SECTIONS = {"coordinator": Settings, "edge": EdgeSettings, "client": ClientSetti
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A tool of this virtual environment."""
     found = Path(sys.executable).parent / name
-    return subprocess.run([found, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [found, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +346,7 @@ def test_what_the_chart_sets_are_settings_and_it_shuts_in() -> None:
 
 def health(**environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", str(DEPLOY / "health.py")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_a_container_is_well_when_its_process_answers(coordinator: Inside) -> None:
@@ -368,7 +371,7 @@ def provision(root: Path, *words: str) -> None:
     for folder in ("coordinator", "postgres", "s3", "edge-client"):
         (root / folder).mkdir(exist_ok=True)
     command = [sys.executable, str(DEPLOY / "provision.py"), *words]
-    subprocess.run(command, env={**os.environ, "SECRETS": str(root)}, check=True, timeout=30)
+    subprocess.run(command, env={**os.environ, "SECRETS": str(root)}, check=True, timeout=PATIENCE_S)
 
 
 def written(root: Path) -> dict[str, str]:

@@ -18,7 +18,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ import yaml
 
 from shoal.cli.demos.plumbing import free_port
 from tests.conventions.sources import ROOT
+from tests.support.waiting import until
 
 TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- (run|file|python): ([^>]*?) -->\n```\w+\n(.*?)```", re.DOTALL)
@@ -147,11 +147,7 @@ class Machines:
 
 def wait(block: Block, said: Callable[[], str]) -> None:
     """Until what is said has the block's text. `said`: called again and again."""
-    end, text = time.monotonic() + PATIENCE_S, ""
-    while block.until not in text:
-        assert time.monotonic() < end, f"{block.lines} never said {block.until!r}:\n{text[-3000:]}"
-        time.sleep(LOOK_S)
-        text = said()
+    until(f"{block.lines} to say {block.until!r}", lambda: block.until in said(), PATIENCE_S, every_s=LOOK_S)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from shoal.simulation import SimulationRecorder, payload_bytes
 from shoal.wire.payload import payload_pieces
 from tests.support.coordinator import Api
 from tests.support.edge_node import EdgeNode
+from tests.support.waiting import pause
 
 NODES = ("n0", "n1", "n2")
 Decisions = list[tuple[int, str]]
@@ -56,7 +56,7 @@ class Late:
         return getattr(self._learner, name)
 
     def train(self, *arguments: Any, **more: Any) -> Any:
-        time.sleep(self._seconds)
+        pause(self._seconds)
         return self._learner.train(*arguments, **more)
 
 

@@ -15,6 +15,7 @@ import pytest
 from shoal.core.errors import Unreachable
 from shoal_edge_client.telemetry import system_metrics as system
 from shoal_edge_client.telemetry.system_metrics import SystemProbe, SystemReporter, gpus
+from tests.support.waiting import PATIENCE_S
 
 
 def test_this_machine(tmp_path: Path) -> None:
@@ -115,6 +116,6 @@ def test_a_sample_that_cannot_be_sent_is_dropped_and_the_next_one_is_sent(tmp_pa
 
     reporter = SystemReporter(SystemProbe(tmp_path), 0.01, open_client, credential)
     reporter.start()
-    assert enough.wait(10)
+    assert enough.wait(PATIENCE_S)
     reporter.stop()
     assert taken[0]["memory_total_bytes"] > 0

@@ -16,6 +16,7 @@ from shoal.core.errors import Cancelled, InvalidJob, InvalidPayload, LearnerFail
 from shoal.core.model.tree import Tree, add, digest, scale
 from shoal.learn import TorchConfig, TorchLearner, digits, models
 from tests.conventions.sources import ROOT
+from tests.support.waiting import PATIENCE_S
 
 
 def dropped() -> nn.Module:
@@ -145,7 +146,7 @@ def test_cancelling_reaches_one_that_waits_for_its_turn() -> None:
     def meanwhile(fraction: float) -> None:
         if not cancelled:
             thread.start()
-            thread.join(30)
+            thread.join(PATIENCE_S)
 
     learner.train(TrainConfig(steps=1), tick=meanwhile)
     assert cancelled

@@ -12,6 +12,7 @@ from shoal.peering.http import peer_link
 from shoal.peering.state.byte_counts import ByteCounts
 from shoal.runtime.http import client
 from tests.peer.scenario import PATIENCE_S, folders, free_ports, node, until
+from tests.support.waiting import pause_async
 
 
 def test_both_sides_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +33,7 @@ def test_both_sides_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             for made in (a, b):
                 await made.leave()
             await until(lambda: counts(a, b) == counts(b, a), f"{counts(a, b)} {counts(b, a)}")
-            await asyncio.sleep(0.3)
+            await pause_async(0.3)
             assert counts(a, b) == counts(b, a)
             model = a.group.expected_model.body_bytes
             assert all(count > 2 * model for count in counts(a, b))

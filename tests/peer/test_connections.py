@@ -12,6 +12,7 @@ from shoal.mixing.all_reduce import cut
 from shoal.sim.hosts.toy_models import toy_tree
 from shoal.wire.payload import payload_pieces
 from tests.peer.scenario import PATIENCE_S, PeerClient, folders, node, ref_of
+from tests.support.waiting import pause_async
 
 CHUNK = b"".join(bytes(piece) for piece in payload_pieces({"piece": cut(toy_tree((1.0, 2.0, 3.0), 1), 0, 3)}))
 RING = '[gossip.mixing]\nname = "all_reduce"'
@@ -29,7 +30,7 @@ def test_it_lasts_if_the_whole_letter_was_read(tmp_path: Path, sender: str, stat
             head = "\r\n".join(["POST /p2p/toys HTTP/1.1", "Host: x", f"Content-Length: {len(content)}", *lines])
             reader, writer = await asyncio.open_connection("127.0.0.1", peer.port)  # type: ignore[attr-defined]
             writer.write(f"{head}\r\n\r\n".encode() + content[:-9])
-            await asyncio.sleep(0.2)
+            await pause_async(0.2)
             writer.write(content[-9:])
             async with asyncio.timeout(PATIENCE_S):
                 answer = (await reader.readuntil(b"\r\n\r\n")).lower()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 
 from tests.conventions.sources import ROOT
+from tests.support.waiting import until
 
 TEXT = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8").partition("## Prepared folders")[0]
 PATIENCE_S = 300.0
@@ -49,11 +49,10 @@ def test_three_commands_make_one_model(tmp_path: Path) -> None:
     start, *joins = commands()
     processes = [begun(start, folders[0])]
     try:
-        end = time.monotonic() + PATIENCE_S
-        while not (found := STRING.search((folders[0] / "log.txt").read_text())):
-            assert processes[0].poll() is None, (folders[0] / "log.txt").read_text()
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        log = folders[0] / "log.txt"
+        until("an invitation", lambda: STRING.search(log.read_text()) or processes[0].poll() is not None)
+        found = STRING.search(log.read_text())
+        assert found, log.read_text()
         for command, folder in zip(joins, folders[1:], strict=True):
             processes.append(begun(command.replace("shoal-join-…", found[0]), folder))
         for process, folder in zip(processes, folders, strict=True):

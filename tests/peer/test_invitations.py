@@ -26,6 +26,7 @@ from shoal_peer.join import join
 from shoal_peer.peer_process import StandalonePeer
 from shoal_peer.provision import InvitedNode, invite
 from tests.peer.scenario import folders, free_ports, node, until
+from tests.support.waiting import PATIENCE_S
 
 HOUR = 3600
 MARKER = "joined.json"
@@ -252,7 +253,7 @@ def test_what_an_operator_signs_elsewhere_spreads(tmp_path: Path, monkeypatch: p
                 gone = replace(b.group.documents.roster, version=9, peers=a.group.documents.roster.peers[:1])
                 sealed = sign_document(gone, load_or_create(peers / "operator.pem"), a.group.documents.charter)
                 assert not await b.group.roster_sync.apply(sealed)
-                await asyncio.wait_for(b.progress.done.wait(), 20)  # it is out, and leaves
+                await asyncio.wait_for(b.progress.done.wait(), PATIENCE_S)  # it is out, and leaves
 
     asyncio.run(scene())
 

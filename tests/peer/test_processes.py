@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from shoal.sim.checks.conservation import MassConservation, floats
 from shoal.sim.hosts.toy_models import ToyLearner
 from tests.peer.scenario import folders, free_ports
 from tests.support.forkserver import Forked, shoal
+from tests.support.waiting import until
 
 TOY = Path(__file__).with_name("toy.py")
 PATIENCE_S = 100.0
@@ -53,7 +53,7 @@ class Process:
     def status(self) -> dict[str, Any]:
         """What it says of itself; nothing while it does not answer."""
         try:
-            with Link(f"http://127.0.0.1:{self.port}", read_s=20.0) as link:
+            with Link(f"http://127.0.0.1:{self.port}", read_s=PATIENCE_S) as link:
                 found: dict[str, Any] = link.json("GET", "/p2p/toys/status")
         except Unreachable:
             assert self.process.poll() is None, self.log.read_text()
@@ -62,10 +62,7 @@ class Process:
 
     def until(self, what: Callable[[dict[str, Any]], Any]) -> None:
         """Wait until its status is so."""
-        end = time.monotonic() + PATIENCE_S
-        while not ((said := self.status()) and what(said)):
-            assert time.monotonic() < end, f"{said}\n{self.log.read_text()}"
-            time.sleep(0.05)
+        until(f"the status of {self.folder}", lambda: (said := self.status()) and what(said), every_s=0.05)
 
     def answer(self) -> dict[str, Any]:
         """What it says at its end."""
@@ -169,18 +166,20 @@ def test_ctrl_c_ends_the_training_as_well(tmp_path: Path) -> None:
     """It is in the middle of something that takes for ever, once or more often, before the peer has even begun."""
     with processes(tmp_path, "a", pause_s=3600.0, min_peers=1) as peers:
         one = peers["a"]
-        end = time.monotonic() + PATIENCE_S
-        while not (children := children_of(one.process.pid)):
-            assert time.monotonic() < end, one.log.read_text()
-            time.sleep(0.05)
-        while one.process.poll() is None:  # two that come at once are one
-            assert time.monotonic() < end, one.log.read_text()
+        children = until("its training", lambda: children_of(one.process.pid))
+
+        def interrupted() -> bool:
             one.process.send_signal(signal.SIGINT)
-            time.sleep(0.2)
+            return one.process.poll() is not None
+
+        until("its end", interrupted, every_s=0.2)  # two signals that come at once are one
         for child in children:
-            while Path(f"/proc/{child}/stat").exists() and state_of(child) != "Z":
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            until("the end of its training", lambda child=child: is_over(child))
+
+
+def is_over(process: int) -> bool:
+    """Return whether a process has ended, reaped or not."""
+    return not Path(f"/proc/{process}/stat").exists() or state_of(process) == "Z"
 
 
 def children_of(parent: int) -> list[int]:

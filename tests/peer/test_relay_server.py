@@ -26,6 +26,7 @@ from shoal.trust.keys import SigningKey
 from shoal.wire.payload import payload_layout
 from tests.peer.scenario import folders, free_ports, raw_exchange, until
 from tests.peer.test_peer_group import running_group, with_roster
+from tests.support.waiting import PATIENCE_S
 
 LENGTH = 3_000_000
 DIGEST = "ab" * 32
@@ -50,7 +51,7 @@ class Hub:
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", "0")))
                 hub.came.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-                hub.wait.wait(30)
+                hub.wait.wait(PATIENCE_S)
                 self.send_response(201 if self.command == "PUT" else 200)
                 self.send_header("Shoal-Protocol", "1")
                 self.send_header("Shoal-Signature", "of the coordinator")
@@ -107,7 +108,7 @@ class Scene:
         signed = carried.request
         url = f"http://127.0.0.1:{self.port}/p2p/toys/hub{signed.path}{'?' if signed.query else ''}{signed.query}"
         body = carried.content if content is None else content
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
             return await client.request(signed.method, url, headers={**signed.headers(), **headers}, content=body)
 
 

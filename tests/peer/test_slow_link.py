@@ -16,6 +16,7 @@ from shoal.core.model.tree import Tree
 from shoal.sim.hosts.toy_models import ToyLearner
 from tests.peer import scenario
 from tests.peer.scenario import folders, free_ports, node, until
+from tests.support.waiting import pause_async
 
 NUMBERS = 300_000
 BYTES_PER_S = 400_000.0
@@ -43,7 +44,7 @@ async def throttled(port: int, to: int) -> AsyncIterator[None]:
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(PIECE):
-            await asyncio.sleep(len(piece) / BYTES_PER_S)
+            await pause_async(len(piece) / BYTES_PER_S)
             writer.write(piece)
             await writer.drain()
         writer.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.support.coordinator import Server
 from tests.support.edge_node import EdgeNode
 from tests.support.forkserver import Forked
 from tests.support.learners import CountingLearner
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.waiting import PATIENCE_S, pause, until
 
 ROOT = Path(__file__).parents[2]
 JOB = "main"
@@ -86,7 +85,7 @@ class Looping(Threaded):
     def _loop(self) -> None:
         try:
             for task in self._tasks:
-                time.sleep(self._pause_s)
+                pause(self._pause_s)
                 task.report({"w": task.arrays()["w"] + np.float32(1.0)}, examples=self._weight)
         except BaseException as error:
             self.outcome.append(error)

@@ -20,7 +20,7 @@ from shoal_edge_client.transport import TaskTransport
 from tests.peering.scenario import JOB, LONG, Threaded, acquainted
 from tests.support.coordinator import Server
 from tests.support.learners import CountingLearner
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 FLOATS = 100_000
 
@@ -43,7 +43,7 @@ class DelayedReport:
             self._is_armed.clear()
             until("the report of a to count, so that there is a new version", lambda: not self._is_busy("a"))
             self._server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-            self.is_released.wait(30.0)
+            self.is_released.wait(2 * PATIENCE_S)
         return self._report(transport, job, report, *given)
 
     def _is_busy(self, name: str) -> bool:
@@ -101,10 +101,10 @@ def test_a_report_with_private_memory_is_acknowledged_first(
     download._submit = noted
     delayed.arm()
     try:
-        assert submitted.wait(20.0), "the task comes while the report is on the way"
+        assert submitted.wait(PATIENCE_S), "the task comes while the report is on the way"
         assert nodes[1].peer.state == "coordinated"
         delayed.is_released.set()
-        until("both to carry on", lambda: all(node.peer.state == "away" for node in nodes), patience_s=10.0)
+        until("both to carry on", lambda: all(node.peer.state == "away" for node in nodes))
         assert server.notes(JOB, "refusal") == [], "a report that is too late is no fault of the node"
     finally:
         delayed.is_released.set()
@@ -135,7 +135,7 @@ def test_a_task_whose_model_could_not_be_fetched_is_sent_again(
     try:
         until("the model to be asked for", lambda: download._blobs.has_failed)  # type: ignore[attr-defined]
         delayed.is_released.set()
-        until("both to carry on", lambda: all(node.peer.state == "away" for node in nodes), patience_s=10.0)
+        until("both to carry on", lambda: all(node.peer.state == "away" for node in nodes))
     finally:
         delayed.is_released.set()
         finish(nodes)

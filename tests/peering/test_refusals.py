@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -32,7 +31,7 @@ from tests.peer.scenario import PeerClient
 from tests.peer.test_refusals import DAY_S, FINE, REFUSALS, XID, elsewhere, reserved, swap
 from tests.peering.scenario import Threaded
 from tests.support.coordinator import Server
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 JOB = "toys"
 
@@ -51,7 +50,7 @@ class Still(ToyLearner):
     def train(self, budget: Any, *, tick: Any = lambda fraction: None, **more: Any) -> Trained:
         while self._hold.exists():
             tick(0.5)
-            time.sleep(0.005)
+            pause(0.005)
         return Trained(float(self._number), {"train/loss": 0.5})
 
 

@@ -20,6 +20,8 @@ from shoal.runtime.worker_pump import WorkerPump
 from tests.runtime.task_runs import BODY, begins
 from tests.support.waiting import PATIENCE_S, until_async
 
+EVERY_S = 0.002
+
 
 class World:
     """Transport, Keep and Do in one: everything that happens is noted in `log`, in its order."""
@@ -81,7 +83,7 @@ class World:
         self.log.append(f"begin {task.id[1]}")
         self.started.set()
         watch.tick(0.5)
-        while not self.gate.wait(0.002):
+        while not self.gate.wait(EVERY_S):
             try:
                 watch.tick(0.5)
             except Cancelled:

@@ -14,6 +14,7 @@ from shoal.core.protocol.message import Ack, BlobRef, NoTask, Report, Task, Task
 from shoal.runtime.http.node_client import NodeClient, NodeWelcome, Polled
 from shoal.wire import codec
 from tests.support.http_servers import Asked, Said, answering
+from tests.support.waiting import pause
 
 REF = BlobRef("a" * 64, 3 * 2**20 + 17)
 DATA = bytes(17) * (REF.nbytes // 17) + bytes(REF.nbytes % 17)
@@ -102,10 +103,9 @@ def test_no_work() -> None:
 
 def test_a_late_answer_to_a_poll_is_waited_for() -> None:
     """The poll's own time comes on top of the usual patience."""
-    import time
 
     def late(asked: Asked) -> Said:
-        time.sleep(0.4)
+        pause(0.4)
         return frame(NoTask((0, 0)))
 
     with answering(late) as url, NodeClient(url, read_s=0.1) as client:

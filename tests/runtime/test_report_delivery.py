@@ -12,7 +12,7 @@ from shoal.core.protocol.message import Ack, Report
 from shoal.runtime.worker_pump import WorkerPump
 from tests.runtime.scripted_pump import World, logged, pumped, until
 from tests.runtime.task_runs import task
-from tests.support.waiting import pause_async
+from tests.support.waiting import PATIENCE_S, pause_async
 
 
 def test_a_report_is_sent_until_it_is_acknowledged() -> None:
@@ -34,7 +34,7 @@ def test_one_delivery_at_a_time() -> None:
     def slow(job: str, said: Report, body: Any, cancelled: Callable[[], bool]) -> Ack:
         now[0] += 1
         most[0] = max(most[0], now[0])
-        go.wait(10.0)
+        go.wait(PATIENCE_S)
         now[0] -= 1
         return real(job, said, body, cancelled)
 

@@ -10,7 +10,7 @@ import pytest
 from shoal.core.errors import NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.runtime.http.client import TryLater, TryLaterFull
 from shoal.runtime.http.retry import RETRY_AFTER_S_MAX, Backoff, attempts, call_with_retries, passes
-from tests.support.waiting import pause_async
+from tests.support.waiting import PATIENCE_S, pause_async
 
 QUICK = Backoff(first_s=0.001, most_s=0.002)
 
@@ -95,7 +95,7 @@ def test_waiting_can_be_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    asyncio.run(asyncio.wait_for(main(), 10.0))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_errors_keep_what_they_say() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.runtime.threads import SerialExecutor, in_thread
-from tests.support.waiting import pause, pause_async, until, until_async
+from tests.support.waiting import PATIENCE_S, pause, pause_async, until, until_async
 
 WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
 
@@ -43,7 +43,7 @@ def test_a_call_and_its_outcome(way: str) -> None:
             await run(sys.exit)
         executor.close()
 
-    asyncio.run(asyncio.wait_for(main(), 10.0))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_the_loop_goes_on_meanwhile() -> None:
@@ -57,7 +57,7 @@ def test_the_loop_goes_on_meanwhile() -> None:
         assert await asyncio.gather(*waiting) == [True] * 5
         return ticks
 
-    assert asyncio.run(asyncio.wait_for(main(), 10.0)) == 2
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == 2
 
 
 def test_calls_one_after_the_other_share_threads() -> None:
@@ -76,7 +76,7 @@ def test_a_thread_that_is_not_needed_ends(monkeypatch: pytest.MonkeyPatch) -> No
             await pause_async(random.uniform(0.0, 0.02))  # a call may come just when its thread gives up
         await until_async("the thread to end", lambda: not thread.is_alive())
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:
@@ -112,7 +112,7 @@ def test_a_executor_makes_one_call_at_a_time_in_one_thread() -> None:
         assert len(set(threads)) == 1
         executor.close()
 
-    asyncio.run(asyncio.wait_for(main(), 10.0))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
     assert (most, order) == ([1], list(range(10)))
 
 
@@ -130,10 +130,10 @@ def test_a_call_that_nobody_awaits_any_more_is_not_begun() -> None:
         assert not await executor.wait_idle(0.01)
         go.set()
         await first
-        assert await executor.wait_idle(10.0)
+        assert await executor.wait_idle(PATIENCE_S)
         executor.close()
 
-    asyncio.run(asyncio.wait_for(main(), 10.0))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
     assert begun == []
     until("its thread to have counted the last call", lambda: not executor.busy)
 
@@ -155,7 +155,7 @@ def test_an_outcome_after_the_loop_has_ended_is_dropped() -> None:
     go, gone = threading.Event(), threading.Event()
 
     def late() -> None:
-        go.wait(10.0)
+        go.wait(PATIENCE_S)
         gone.set()
 
     async def main() -> None:
@@ -165,4 +165,4 @@ def test_an_outcome_after_the_loop_has_ended_is_dropped() -> None:
 
     asyncio.run(main())
     go.set()
-    assert gone.wait(10.0)  # an error in the thread would fail this test
+    assert gone.wait(PATIENCE_S)  # an error in the thread would fail this test

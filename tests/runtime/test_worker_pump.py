@@ -18,7 +18,7 @@ from shoal.runtime.worker_ports import CancelToken, WorkerPorts
 from shoal.runtime.worker_pump import WorkerPump
 from tests.runtime.scripted_pump import World, logged, pumped, until
 from tests.runtime.task_runs import BODY, MEMORY, begins, task
-from tests.support.waiting import pause, pause_async
+from tests.support.waiting import PATIENCE_S, pause, pause_async
 
 
 @pytest.mark.parametrize("brought", [None, {"step": 1.0}], ids=["fetched", "brought along"])
@@ -115,7 +115,7 @@ def test_work_that_does_not_look_is_superseded_all_the_same() -> None:
     def deaf(task: Task, slots: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskResult:
         if task.id[1] == 1:
             world.started.set()
-            go.wait(10.0)
+            go.wait(PATIENCE_S)
             return TaskResult(1.0, MEMORY)
         return real(task, slots, memory, watch)
 
@@ -329,5 +329,5 @@ def test_two_jobs_share_one_executor() -> None:
         await asyncio.gather(*running, return_exceptions=True)
         executor.close()
 
-    asyncio.run(asyncio.wait_for(main(), 20.0))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
     assert most == [1]

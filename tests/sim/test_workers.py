@@ -21,7 +21,7 @@ from shoal.sim.tasks.learners import MakeLearner
 from tests.algorithms.softmax import Softmax
 from tests.sim import worker_learners as make
 from tests.sim.worker_learners import in_processes
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 def job(**fields: Any) -> shoal.JobSpec:
@@ -179,7 +179,7 @@ def test_processes_end_with_the_simulation(killed: bool, tmp_path: Path) -> None
             main.kill()
         else:
             os.killpg(main.pid, signal.SIGINT)  # as a terminal does: every process of the group gets it
-        _, printed = main.communicate(timeout=30)
+        _, printed = main.communicate(timeout=PATIENCE_S)
         assert printed.count("Traceback") == (0 if killed else 1)
         until("it to end", lambda: not alive(main.pid))
     finally:

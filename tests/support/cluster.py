@@ -18,9 +18,12 @@ from tests.support.clients import client
 from tests.support.coordinator import OPERATOR, Api, Server
 from tests.support.node import Node
 from tests.support.postgres import rows
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 BODIES = "blobs"
+ANSWER_S = 5.0
+"""Seconds after which a coordinator that was stopped counts as one that does not answer."""
+EVERY_S = 0.05
 
 
 def settings(tmp_path: Path, url: str, lease_s: float = 30.0) -> dict[str, Any]:
@@ -148,7 +151,7 @@ class Storm:
         watching.start()
         try:
             while time.monotonic() < end:
-                time.sleep(self._rng.uniform(0.5, 1.5) * pause_s)
+                pause(self._rng.uniform(0.5, 1.5) * pause_s)
                 self._strike()
         finally:
             over.set()
@@ -197,8 +200,8 @@ class Storm:
     def _watch(self, over: threading.Event) -> None:
         """Ask whoever is next, again and again; how long nobody could answer."""
         since = time.monotonic()
-        with client(timeout=5.0, headers={"Authorization": f"Bearer {OPERATOR}"}) as asks:
-            while not over.wait(0.05):
+        with client(timeout=ANSWER_S, headers={"Authorization": f"Bearer {OPERATOR}"}) as asks:
+            while not over.wait(EVERY_S):
                 try:
                     found = asks.get(f"{self._fleet.url}/api/v1/jobs").status_code == 200
                 except httpx.TransportError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from safetensors.numpy import save
 from shoal.core.protocol.message import Ack, BlobRef, NoTask, Report, Stop, Task, TaskFailed, TaskId
 from shoal.wire import codec
 from tests.support.clients import client
+from tests.support.waiting import PATIENCE_S, pause
 
 Floats = npt.NDArray[np.float32]
 
@@ -149,7 +149,7 @@ class Node(threading.Thread):
         finally:
             self.client.close()
 
-    def finish(self, patience_s: float = 60.0) -> None:
+    def finish(self, patience_s: float = PATIENCE_S) -> None:
         """Wait until it has ended by itself."""
         self.join(patience_s)
         late = self.is_alive()
@@ -240,7 +240,7 @@ class Node(threading.Thread):
             found = self.ask("POST", f"/jobs/{job}/reports", content=content)
             if found.status_code == 409 and found.json()["code"] == "blob.missing":
                 here = False
-                time.sleep(PAUSE_S)
+                pause(PAUSE_S)
                 continue
             if found.status_code == 200:
                 ack = codec.decode(found.content).message
@@ -266,7 +266,7 @@ class Node(threading.Thread):
                 return True
             if found is not None and found.status_code == 409 and found.json()["code"] in ("task.none", "job.ended"):
                 return True  # the report's answer will say what became of it
-            time.sleep(PAUSE_S)
+            pause(PAUSE_S)
             look = self.ask("HEAD", path)
             if look.status_code == 200:
                 return True
@@ -277,7 +277,7 @@ class Node(threading.Thread):
 
         def half() -> Any:
             yield data[: len(data) // 2]
-            time.sleep(2 * PAUSE_S)
+            pause(2 * PAUSE_S)
             raise OSError("hanging up")
 
         try:

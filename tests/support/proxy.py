@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
+from tests.support.waiting import PATIENCE_S
+
 Fate = Literal["drop", "cut"]
 """What becomes of an answer: none of it arrives, or half of it."""
 
@@ -67,13 +69,13 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self._accepting.join(10)
+        self._accepting.join(PATIENCE_S)
         with self._lock:
             for one in self._open:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
 
     def _accept(self) -> None:
         while True:
@@ -91,7 +93,7 @@ class Proxy:
         with contextlib.ExitStack() as stack:
             stack.enter_context(client)
             stack.enter_context(contextlib.suppress(OSError, _Ended))
-            server = stack.enter_context(socket.create_connection((place.hostname or "", place.port or 0), 30))
+            server = stack.enter_context(socket.create_connection((place.hostname or "", place.port or 0), PATIENCE_S))
             with self._lock:
                 self._open |= {client, server}
             stack.callback(self._forget, client, server)
