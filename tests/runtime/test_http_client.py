@@ -268,7 +268,7 @@ def test_abort_breaks_off_what_is_under_way(tls: bool) -> None:
 
     def answer(one: Asked) -> Said:
         asked.set()
-        over.wait(PATIENCE_S)
+        over.wait(2 * PATIENCE_S)  # longer than the abort may take
         return Said()
 
     with answering(answer, tls=tls) as url, Link(url, ca_file=CERTIFICATE if tls else None) as link:
