@@ -271,7 +271,8 @@ def test_abort_breaks_off_what_is_under_way(tls: bool) -> None:
         over.wait(2 * PATIENCE_S)  # longer than the abort may take
         return Said()
 
-    with answering(answer, tls=tls) as url, Link(url, ca_file=CERTIFICATE if tls else None) as link:
+    ca_file = CERTIFICATE if tls else None
+    with answering(answer, tls=tls) as url, Link(url, ca_file=ca_file, read_s=2 * PATIENCE_S) as link:
         outcome: list[object] = []
 
         def call() -> None:
