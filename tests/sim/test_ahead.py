@@ -1,6 +1,7 @@
 """Tasks that are done ahead of their turn come to what they come to in their turn, whatever happens in between."""
 
 from concurrent.futures import Future
+from itertools import product
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -32,29 +33,27 @@ class AtOnce:
 SLOW = {f"node-{number}": 1.0 + number % 4 for number in range(0, 40, 3)}
 
 
-@pytest.mark.parametrize(
-    "learner", extended([make.stackable, make.softmax], but=[make.stackable]), ids=["torch", "numpy"]
-)
-@pytest.mark.parametrize(
-    ("algorithm", "schedule", "more"),
-    [
-        ("fedavg", {"name": "rounds", "cohort": 20, "over_select": 10}, {}),
-        ("fedavg", {"name": "rounds", "quorum": 20, "deadline_s": 1.5}, {}),
-        ("fedbuff", {"name": "buffer", "size": 13, "min_nodes": 40}, {}),
-        ("fedasync", {"name": "buffer", "size": 1, "min_nodes": 40}, {"rounds": 60}),
-        ("fedprox", {"name": "rounds"}, {"filters": [{"name": "top_k", "fraction": 0.2}]}),
-        ("scaffold", {"name": "rounds", "cohort": 25}, {}),
-    ],
-    ids=["over-selection", "deadline", "buffer", "asynchronous", "filter", "private memory"],
-)
-def test_it_is_the_same_to_the_bit(
-    learner: Any, algorithm: str, schedule: Any, more: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+LEARNERS = {"torch": make.stackable, "numpy": make.softmax}
+JOBS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "over-selection": ("fedavg", {"name": "rounds", "cohort": 20, "over_select": 10}, {}),
+    "deadline": ("fedavg", {"name": "rounds", "quorum": 20, "deadline_s": 1.5}, {}),
+    "buffer": ("fedbuff", {"name": "buffer", "size": 13, "min_nodes": 40}, {}),
+    "asynchronous": ("fedasync", {"name": "buffer", "size": 1, "min_nodes": 40}, {"rounds": 60}),
+    "filter": ("fedprox", {"name": "rounds"}, {"filters": [{"name": "top_k", "fraction": 0.2}]}),
+    "private memory": ("scaffold", {"name": "rounds", "cohort": 25}, {}),
+}
+SAMPLE = [("torch", "buffer"), *(("numpy", name) for name in JOBS if name != "buffer")]
+
+
+@pytest.mark.parametrize(("learner", "name"), extended(product(LEARNERS, JOBS), but=SAMPLE))
+def test_it_is_the_same_to_the_bit(learner: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm, schedule, more = JOBS[name]
     monkeypatch.setattr("shoal.sim.tasks.simulated_tasks.WorkerPool", AtOnce)
     monkeypatch.setattr("shoal.learn.training.task_chunks.STACKED_MIN", 10)
     given = {"name": "j", "rounds": 4, "algorithm": {"name": algorithm, "batch_size": 8}, "schedule": schedule, **more}
     one, *others = (
-        shoal.simulate(parse_job(given), learner, nodes=40, workers=workers, slow=SLOW) for workers in (1, 2, 5)
+        shoal.simulate(parse_job(given), LEARNERS[learner], nodes=40, workers=workers, slow=SLOW)
+        for workers in (1, 2, 5)
     )
     for other in others:
         assert digest(one.model) == digest(other.model)

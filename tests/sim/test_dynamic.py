@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,19 @@ DELTA = 0.5
 CHECKS = 150
 SIZE = 50
 NOISE = 0.2
+APART = 0.15
 
 
 class Seeker:
-    """Least squares towards a point of its own, with noise: E||w - point||^2 falls to a floor. `batch` examples."""
+    """Least squares towards a point of its own, with noise: E||w - point||^2 falls to a floor. `batch` examples.
 
-    def __init__(self, number: int, apart: float) -> None:
-        own = np.random.default_rng(number)
-        self.point = np.random.default_rng(99).standard_normal(SIZE) + apart * own.standard_normal(SIZE)
+    The point may move in the middle of the job.
+    """
+
+    def __init__(self, number: int, moves: bool) -> None:
+        own, shared = np.random.default_rng(number), np.random.default_rng(99)
+        self.point = shared.standard_normal(SIZE) + APART * own.standard_normal(SIZE)
+        self.moves_by = shared.standard_normal(SIZE) * moves
         self.batch = float(1 + number)
         self.weights = np.zeros(SIZE, np.float32)
 
@@ -52,11 +58,11 @@ class Seeker:
 
     def train(self, budget: TrainConfig, **_: Any) -> Trained:
         noise = np.random.default_rng((budget.seed, budget.position)).standard_normal((budget.steps, SIZE))
+        point = self.point + self.moves_by * (budget.position >= CHECKS // 2)
         for step in range(budget.steps):
-            self.weights = (self.weights - budget.lr * (self.weights - self.point + NOISE * noise[step])).astype(
-                np.float32
-            )
-        return Trained(self.batch * budget.steps, {"train/loss": float(np.sum((self.weights - self.point) ** 2))})
+            slope = self.weights - point + NOISE * noise[step]
+            self.weights = (self.weights - budget.lr * slope).astype(np.float32)
+        return Trained(self.batch * budget.steps, {"train/loss": float(np.sum((self.weights - point) ** 2))})
 
     def evaluate(self) -> Metrics:
         return {}
@@ -75,6 +81,8 @@ class Truth(Observer):
         self.violations = self.checks = self.unasked = self.late = 0
         self.asked: list[tuple[int, int]] = []
         """Of each version: nodes that were asked, and reports."""
+        self.closed: list[float] = []
+        """When each version was made."""
 
     def checked(self, node: str, learner: Seeker, made: Any, base: Array) -> None:
         """A node has made a check."""
@@ -89,6 +97,7 @@ class Truth(Observer):
         for effect in effects:
             if isinstance(effect, Save) and isinstance(effect.what, ModelVersion) and effect.what.reports:
                 self._closed(effect.what)
+                self.closed.append(now)
         if isinstance(event, Report) and "train/gap" in event.metrics and FINISHED not in event.metrics:
             self.unasked += not self.tasks[event.node].recall
         tasks = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Task | Amendment)]
@@ -112,11 +121,12 @@ class Truth(Observer):
             self.models[node] = made
 
 
-def ran(schedule: Divergence, apart: float = 0.15, slow_s: float = 1.0) -> tuple[Truth, Hub]:
+@cache
+def ran(schedule: Divergence, slow_s: float = 1.0, moves: bool = False) -> tuple[Truth, Hub]:
     """A job without faults: the truth about it, and its hub. A check takes a second, for the last node `slow_s`."""
     bodies, clock, checks = MemoryBlobs(), VirtualClock(), CHECKS
     names = tuple(f"n{number}" for number in range(8))
-    learners = {name: Seeker(number, apart) for number, name in enumerate(names)}
+    learners = {name: Seeker(number, moves) for number, name in enumerate(names)}
     algorithm = DynamicAveraging(steps=1, local_steps=checks, lr=0.1)
     truth = Truth(bodies, names)
 
@@ -166,6 +176,14 @@ def test_a_balancing_moves_no_mean(balancing: Any) -> None:
     assert max(truth.moves) < 1e-5
 
 
+def test_more_is_said_after_a_drift() -> None:
+    """As in A2c: more versions in the quarter after the points have moved than in the one before; then fewer again."""
+    truth, _ = ran(Divergence(delta=DELTA, in_step=True, min_nodes=8), moves=True)
+    quarters = np.histogram(truth.closed, bins=4, range=(0.0, max(truth.closed)))[0]
+    assert quarters[2] >= 1.7 * quarters[1]
+    assert quarters[3] < quarters[2]
+
+
 def test_a_late_answer_is_no_violation() -> None:
     """One node is too slow to answer in time, so that others are balanced without it; then its answer comes."""
     truth, hub = ran(Divergence(delta=DELTA, balancing="double", min_nodes=8, deadline_s=2.0), slow_s=15.0)
@@ -187,5 +205,5 @@ def test_a_reference_that_never_changes_is_violated_at_nearly_every_check(monkey
     monkeypatch.setattr(
         RoundControl, "close", lambda self, decision, now: close(self, replace(decision, rebase=False), now)
     )
-    _, hub = ran(schedule)
+    _, hub = ran.__wrapped__(schedule)
     assert hub.progress.version > 0.9 * CHECKS

@@ -12,7 +12,7 @@ from shoal.sim.network.faults import PeerNetworkConditions
 from tests.sim import join_certificates
 from tests.sim.join_certificates import LATE, NEW, OLD, JoiningWorld
 
-SEEDS = range(9)
+SEEDS = range(4)
 
 
 def ran(seed: int) -> JoiningWorld:
@@ -67,5 +67,5 @@ def test_whose_certificate_has_run_out_stays_out(worlds: list[JoiningWorld]) -> 
 def test_who_shows_its_certificate_only_once_is_not_let_in_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was shown may be lost on its way: so it is shown again, to each, for as long as it is asked for."""
     monkeypatch.setattr(join_certificates, "AGAIN_S", inf)
-    shy = [ran(seed) for seed in (12, 13, 23)]
-    assert [world for world in shy if len([pair for pair in world.entered if pair[0] in NEW]) < len(OLD) * len(NEW)]
+    shy = ran(13)  # a seed that loses one
+    assert len([pair for pair in shy.entered if pair[0] in NEW]) < len(OLD) * len(NEW)

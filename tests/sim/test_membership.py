@@ -20,6 +20,7 @@ from tests.support.sampling import extended
 FAULTY_S = 60.0
 BOUND_S = 80.0
 """Health may have fallen to a turn in nine seconds: 45 s to recover, then a round of turns, a suspicion, a update."""
+SAMPLE_OF_SEEDS = extended(range(5), but=[0])
 
 
 class Liar:
@@ -121,7 +122,7 @@ def troubled(seed: int) -> Watched:
 @pytest.mark.parametrize(
     "seeds",
     [
-        *extended((range(first, first + 20) for first in range(0, 200, 20)), but=[range(20), range(20, 40)]),
+        *extended((range(first, first + 20) for first in range(0, 200, 20)), but=[range(20)]),
         *(pytest.param(range(first, first + 200), marks=pytest.mark.nightly) for first in range(1000, 3000, 200)),
     ],
     ids=lambda seeds: f"from-{seeds.start}",
@@ -162,7 +163,7 @@ def test_strangers_never_enter(n: int) -> None:
     assert {note.text for _, note in world.notes if note.kind == "refusal"} == {"liar: is not admitted"}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SAMPLE_OF_SEEDS)
 def test_a_crashed_peer_is_dead_in_all_views(seed: int) -> None:
     world = settled(8, seed)
     world.kill(["peer-003"])
@@ -172,7 +173,7 @@ def test_a_crashed_peer_is_dead_in_all_views(seed: int) -> None:
     assert world.false_deaths == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SAMPLE_OF_SEEDS)
 def test_a_split_of_eight_is_over_ten_seconds_after_it_heals(seed: int) -> None:
     world = settled(8, seed)
     left, right = halves(names(8))
@@ -189,7 +190,7 @@ def test_a_split_of_eight_is_over_ten_seconds_after_it_heals(seed: int) -> None:
     assert world.false_deaths == []
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SAMPLE_OF_SEEDS)
 def test_one_message_in_ten_may_be_lost_among_eight(seed: int) -> None:
     world = settled(8, seed)
     world.hosts.set_conditions(PeerNetworkConditions(loss=0.1, delay_s=0.02))
@@ -265,7 +266,7 @@ def test_the_roster_decides_who_may_be_there() -> None:
 
 def test_what_all_this_costs() -> None:
     """A ping and its pong for each peer and second; a ping more in two seconds while somebody is dead."""
-    for n in (8, 32):
+    for n in (8, 16):
         world = settled(n, 1)
         world.hosts.run(world.clock.now + 60.0)
         before = world.messages

@@ -18,7 +18,7 @@ from tests.sim.peers_scenario import PeerStage
 from tests.support.sampling import nightly
 
 SEEDS = 600
-CHUNK = 30
+CHUNK = 10
 
 
 @pytest.mark.parametrize("first", nightly(range(0, SEEDS, CHUNK), but=[0]))

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.sim.network.faults import NetworkCut, NetworkSplit
 from tests.sim.peers_scenario import PeerStage
+from tests.support.sampling import extended
 
 LOST = "n2"
 FOUND_S = 20.0
@@ -26,7 +27,7 @@ def check_whole(stage: PeerStage) -> None:
         assert len(stage.history.versions[number].reports) == len(reporters(stage, number)), "a report counted twice"
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", extended(range(1, 9), but=[1, 2]))
 def test_a_relayed_node_misses_no_round(seed: int) -> None:
     stage = PeerStage(cuts=[NetworkCut(LOST, 10.0, 90.0)], seed=seed)
     stage.until(10.0 + FOUND_S)
@@ -41,7 +42,7 @@ def test_a_relayed_node_misses_no_round(seed: int) -> None:
     check_whole(stage)
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", extended(range(1, 5), but=[1]))
 def test_another_peer_takes_over_when_the_relay_dies(seed: int) -> None:
     stage = PeerStage(cuts=[NetworkCut(LOST, 10.0, 110.0)], seed=seed)
     stage.until(10.0 + FOUND_S)
