@@ -13,6 +13,9 @@ import pytest
 
 import shoal
 from shoal.algorithms.fda import FunctionalDynamicAveraging
+from shoal.core.algorithm.algorithm import LocalTask
+from shoal.core.algorithm.continual import ContinualState
+from shoal.core.algorithm.reference_model import SYNC
 from shoal.core.algorithm.server_optimizer import Adam, optimizer_slots, take_step
 from shoal.core.errors import InvalidJob
 from shoal.core.job.job_plan import JobPlan
@@ -91,6 +94,39 @@ def test_a_sketch_is_above_the_variance_and_near_it(seed: int) -> None:
     assert np.mean(estimate >= variance) >= 0.95
     assert np.median(estimate / variance) < 1.25
     assert np.mean(estimate / variance) < 0.7 * np.mean(naive / variance)
+
+
+def estimated(monitor: Any, draw: int) -> tuple[float, float]:
+    """Return the estimate of the variance of five drawn models, and the variance."""
+    rng, fda = np.random.default_rng(draw), FunctionalDynamicAveraging(monitor=monitor)
+    before, step = rng.normal(size=1000), rng.normal(size=1000)
+    models = [before + 1.5 * step + rng.normal(size=1000) for _ in range(5)]
+    task = LocalTask((0, 1), "train", draw, 0, {}, numbers={SYNC: 1.0})
+    statuses = []
+    for number, model in enumerate(models):
+        mine = ContinualState(tree(model), tree(before + step))
+        mine.divergence = dot(mine.update, mine.update)
+        fda.start_task(task, mine, {"base": tree(before), "base_version": 3.0})
+        made = fda.make_status(task, mine)
+        statuses.append(TaskStatus(f"n{number}", (0, number), 1, made.values or {}, made.state))
+    estimate = fda.estimate_variance(statuses)
+    assert estimate is not None
+    return estimate, spread(models)
+
+
+def tree(values: np.ndarray) -> Tree:
+    return Tree.of({"w": values.astype(np.float32)})
+
+
+def test_estimates_bound_the_variance_of_drawn_models() -> None:
+    """Naive and linear ones always, sketches nearly always; linear ones are sharper, sketches the sharpest."""
+    found = {
+        monitor: np.array([estimate / variance for estimate, variance in (estimated(monitor, n) for n in range(40))])
+        for monitor in ("naive", "linear", "sketch")
+    }
+    assert min(found["naive"].min(), found["linear"].min()) >= 1 - 1e-4
+    assert np.mean(found["sketch"] >= 1) >= 0.95
+    assert found["sketch"].mean() < found["linear"].mean() < 0.9 * found["naive"].mean()
 
 
 def test_a_sketch_overestimates_a_norm_rarely() -> None:

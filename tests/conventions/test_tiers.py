@@ -1,6 +1,7 @@
 """A test's tier follows from what it, its fixtures and their helpers use; a unit test that uses more is found out."""
 
 import asyncio
+import functools
 import os
 import socket
 import subprocess
@@ -39,6 +40,15 @@ def by_a_helper() -> None:
     listens().close()
 
 
+@functools.cache
+def cached() -> socket.socket:
+    return listens()
+
+
+def by_a_cached_helper() -> None:
+    cached().close()
+
+
 def by_a_class() -> None:
     Serving()
 
@@ -51,7 +61,9 @@ def by_nothing() -> int:
     return len(sys.argv)
 
 
-@pytest.mark.parametrize("function", [listens, by_a_helper, by_a_class, by_a_base_class, by_a_nested_function])
+@pytest.mark.parametrize(
+    "function", [listens, by_a_helper, by_a_cached_helper, by_a_class, by_a_base_class, by_a_nested_function]
+)
 def test_starters_are_found_through_helpers(function: Callable[[], object]) -> None:
     assert uses(function) & STARTERS
 

@@ -150,8 +150,9 @@ def codes(thing: Any) -> Iterator[tuple[types.CodeType, dict[str, Any]]]:
 
 
 def is_helper(thing: Any) -> bool:
-    """Return whether something is a function or a class of the tests."""
-    return isinstance(thing, types.FunctionType | type) and str(getattr(thing, "__module__", "")).startswith("tests.")
+    """Return whether something is a function, also one with a cache, or a class of the tests."""
+    is_code = isinstance(getattr(thing, "__wrapped__", thing), types.FunctionType | type)
+    return is_code and str(getattr(thing, "__module__", "")).startswith("tests.")
 
 
 class Clock:
