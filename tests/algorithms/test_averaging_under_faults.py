@@ -16,7 +16,7 @@ from shoal.schedules.variance import Variance
 from shoal.sim.scenarios.swarm import JobScenario, draw_drift, run
 from tests.support.sampling import extended
 
-SEEDS = 250
+SEEDS, CHUNK = 250, 25
 
 
 def drawn(seed: int, rng: Random) -> tuple[JobScenario, int, Divergence]:
@@ -27,9 +27,9 @@ def drawn(seed: int, rng: Random) -> tuple[JobScenario, int, Divergence]:
     return scenario, getattr(scenario.setup.algorithm, "local_steps", 0), schedule
 
 
-@pytest.mark.parametrize("first", extended(range(0, SEEDS, 50), but=[0]))
+@pytest.mark.parametrize("first", extended(range(0, SEEDS, CHUNK), but=[0]))
 def test_periodic_averaging_comes_to_its_end(first: int) -> None:
-    for seed in range(first, first + 50):
+    for seed in range(first, first + CHUNK):
         rng = Random(seed)
         scenario, checks, drift = drawn(seed, rng)
         share = rng.choice((1.0, 1.0, 0.5, 0.3, 0.0))
@@ -38,9 +38,9 @@ def test_periodic_averaging_comes_to_its_end(first: int) -> None:
         run(replace(scenario, setup=replace(scenario.setup, algorithm=algorithm, schedule=schedule)))
 
 
-@pytest.mark.parametrize("first", extended(range(0, SEEDS, 50), but=[0]))
+@pytest.mark.parametrize("first", extended(range(0, SEEDS, CHUNK), but=[0]))
 def test_functional_averaging_comes_to_its_end(first: int) -> None:
-    for seed in range(first, first + 50):
+    for seed in range(first, first + CHUNK):
         rng = Random(seed)
         scenario, checks, drift = drawn(seed, rng)
         monitor = rng.choice(("linear", "sketch", "naive"))
