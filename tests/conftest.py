@@ -17,8 +17,8 @@ REQUIRE_ALL = pytest.StashKey[bool]()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Reproducible by default; `--hypothesis-profile=explore` looks for new examples. A shared machine meets no deadline.
-settings.register_profile("shoal", derandomize=True, deadline=None, print_blob=True)
-settings.register_profile("explore", parent=settings.get_profile("shoal"), derandomize=False)
+settings.register_profile("shoal", derandomize=True, deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("explore", parent=settings.get_profile("shoal"), derandomize=False, max_examples=500)
 settings.load_profile("shoal")
 
 

@@ -206,10 +206,9 @@ def test_a_sender_may_not_say_here_what_it_is(kind: str, about: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-@given(st.data())
-def test_an_event_comes_back_from_the_journal(kind: type, data: st.DataObject) -> None:
-    event = data.draw(EVENTS[kind])
+@given(st.one_of(*EVENTS.values()))
+def test_an_event_comes_back_from_the_journal(event: machine.Event) -> None:
+    """With the norm of a report; its other fields are written as in a frame."""
     line = json.dumps(codec.to_json(event), allow_nan=False)
     assert repr(codec.from_json(json.loads(line))) == repr(event)
 
