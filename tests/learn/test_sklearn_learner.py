@@ -35,6 +35,7 @@ from shoal.core.model.tree import digest
 from shoal.learn import SklearnLearner
 from shoal.learn.arrays.array_batches import ArraySource, generator_of
 from tests.algorithms.softmax import digits
+from tests.support.sampling import extended
 
 DIGITS = range(10)
 CLASSIFIERS: dict[str, Any] = {
@@ -124,7 +125,7 @@ SETTINGS: dict[str, tuple[Any, int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", extended(SETTINGS, but=["digits-logistic"]))
 def test_a_federation_comes_within_a_point_of_central_training(name: str) -> None:
     """Four nodes, and one that has all their data and trains as long."""
     estimator, rounds, work = SETTINGS[name]
