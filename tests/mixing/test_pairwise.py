@@ -461,4 +461,4 @@ class Filtered(Interleavings):
 
 
 TestFiltered = Filtered.TestCase
-TestFiltered.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
+TestFiltered.settings = settings(max_examples=25, stateful_step_count=50, deadline=None)

@@ -226,7 +226,7 @@ def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> N
 def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
     """Every third push is refused, and taken back."""
     monkeypatch.setattr(PushSumMixer, "_fault", lambda self, push, me: "bad luck" if push.id[2] % 3 == 0 else "")
-    flocks = [run(scenario) for scenario in map(draw, range(120)) if isinstance(scenario.mixing, PushSum)]
+    flocks = [run(scenario) for scenario in map(draw, range(60)) if isinstance(scenario.mixing, PushSum)]
     refused = [
         note for swarm in flocks for peer in swarm.peers.values() for note in peer.notes if note.kind == "refusal"
     ]
@@ -242,7 +242,7 @@ def test_what_is_declined_is_neither_lost_nor_counted_twice(monkeypatch: Patch) 
         self.feed(ModelRejected(message, "bad luck") if heard[self.own.name] % 4 == 0 else message)
 
     monkeypatch.setattr(SimulatedPeer, "receive", receive)
-    for scenario in map(draw, range(60)):
+    for scenario in map(draw, range(30)):
         if isinstance(scenario.mixing, Pairwise | PushSum):
             run(scenario)
     assert sum(heard.values()) > 1000
