@@ -16,7 +16,8 @@ from shoal.cli.app import app
 from shoal.jobs.spec import parse_job
 from shoal.trust.documents import Charter, Manifest, Roster, config_sha, sign_document
 from shoal.trust.keys import SigningKey
-from tests.support.scripted_coordinator import FakeCoordinator, Raw, a_job, a_node, a_note, a_version
+from tests.support.coordinator_views import a_job, a_node, a_note, a_version
+from tests.support.fake_coordinator import FakeCoordinator, raw
 
 JOB = """
 name = "digits"
@@ -60,7 +61,7 @@ def job_answers(fake: FakeCoordinator, place: Path) -> None:
     """A job that can be looked at and told what to do."""
     fake.answers = {
         "GET /version": {"version": "0.1.0", "protocols": [1]},
-        "GET /metrics": Raw(METRICS, {"Content-Type": "text/plain"}),
+        "GET /metrics": raw(METRICS, {"Content-Type": "text/plain"}),
         "GET /jobs": {"jobs": [a_job(), a_job(name="other", state="waiting", metrics={}, best=None, model=None)]},
         "GET /jobs/digits": a_job(),
         "GET /jobs/digits/nodes": {"nodes": [a_node(), a_node("node-2", state="stale", metrics={})]},
@@ -150,7 +151,7 @@ def export_answers(fake: FakeCoordinator, place: Path) -> None:
     digest = hashlib.sha256(MODEL).hexdigest()
     fake.answers = {
         "GET /jobs/digits": a_job(),
-        "GET /jobs/digits/models/2": Raw(MODEL, {"ETag": f'"sha256:{digest}"'}),
+        "GET /jobs/digits/models/2": raw(MODEL, {"ETag": f'"sha256:{digest}"'}),
         "GET /jobs/digits/versions": {"versions": [a_version(0, metrics={}), a_version(1), a_version(2)]},
     }
 

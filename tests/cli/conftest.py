@@ -17,7 +17,7 @@ from shoal.cli.app import app
 from shoal.client import api
 from shoal.runtime.http.retry import Backoff
 from tests.conventions.sources import ROOT
-from tests.support.scripted_coordinator import FakeCoordinator
+from tests.support.fake_coordinator import FakeCoordinator
 
 Shoal = Callable[..., Result]
 

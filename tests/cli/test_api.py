@@ -14,7 +14,8 @@ from shoal.client.api import CoordinatorApi, segment
 from shoal.core.errors import NotAllowed, Refused, Unreachable
 from shoal.runtime.http.retry import Backoff
 from tests.cli.conftest import Shoal
-from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw
+from tests.support.fake_coordinator import FakeCoordinator, Problem, raw
+from tests.support.http_servers import Said
 
 
 @pytest.fixture
@@ -44,8 +45,8 @@ def test_problems_are_told_as_they_are(api: CoordinatorApi, fake: FakeCoordinato
     assert (caught.value.code, caught.value.hint) == ("job.unknown", "jobs here: a")
 
 
-@pytest.mark.parametrize("answer", [Raw(b"<html>"), Raw(b"[1]"), Raw(b"Not Found", {}, 404), Raw(b"No", {}, 405)])
-def test_something_else_that_answers_is_no_coordinator(api: CoordinatorApi, fake: FakeCoordinator, answer: Raw) -> None:
+@pytest.mark.parametrize("answer", [raw(b"<html>"), raw(b"[1]"), raw(b"Not Found", {}, 404), raw(b"No", {}, 405)])
+def test_another_server_is_no_coordinator(api: CoordinatorApi, fake: FakeCoordinator, answer: Said) -> None:
     fake.answers["GET /jobs"] = answer
     with pytest.raises(Unreachable, match="not as a coordinator does"):
         api.get("/jobs")
@@ -89,7 +90,7 @@ def test_an_address_that_is_none(shoal: Shoal, url: str) -> None:
 
 
 def test_downloads_say_length_and_digest(api: CoordinatorApi, fake: FakeCoordinator) -> None:
-    fake.answers["GET /file"] = Raw(b"x" * 100_000, {"ETag": '"sha256:abc"'})
+    fake.answers["GET /file"] = raw(b"x" * 100_000, {"ETag": '"sha256:abc"'})
     with api.download("/file") as body:
         assert (body.nbytes, body.digest) == (100_000, "abc")
         assert b"".join(body.pieces) == b"x" * 100_000
@@ -127,6 +128,6 @@ def test_events_arrive_and_silence_is_told(
 
 
 def test_a_stream_that_is_refused_ends_the_watch(api: CoordinatorApi, fake: FakeCoordinator) -> None:
-    fake.stream = Problem(403, "auth.forbidden", "not you")
+    fake.answers["GET /stream"] = Problem(403, "auth.forbidden", "not you")
     with api.events("digits") as events, pytest.raises(NotAllowed, match="not you"):
         list(events)

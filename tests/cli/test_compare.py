@@ -12,7 +12,9 @@ from shoal.runtime.http.retry import Backoff
 from tests.cli.command_cases import run_files
 from tests.cli.conftest import Shoal, envelope
 from tests.cli.test_simulate import JOB, TOY
-from tests.support.scripted_coordinator import Asked, FakeCoordinator, a_job, a_version, at
+from tests.support.coordinator_views import a_job, a_version
+from tests.support.fake_coordinator import FakeCoordinator, at
+from tests.support.http_servers import Asked
 
 
 @pytest.fixture(autouse=True)

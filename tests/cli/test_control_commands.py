@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tests.cli.command_cases import MODEL, export_answers, model_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw, a_job, at
+from tests.support.coordinator_views import a_job
+from tests.support.fake_coordinator import FakeCoordinator, Problem, at, raw
 
 
 def sent(fake: FakeCoordinator, method: str, path: str) -> list[object]:
@@ -92,7 +93,7 @@ def test_what_a_label_names_is_exported(shoal: Shoal, fake: FakeCoordinator, pla
 
 
 def run_of(fake: FakeCoordinator, text: bytes) -> None:
-    fake.answers = {"GET /jobs/digits/export": Raw(text, {"Content-Type": "application/jsonl"})}
+    fake.answers = {"GET /jobs/digits/export": raw(text, {"Content-Type": "application/jsonl"})}
 
 
 def test_a_run_is_saved_whole(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.cli.command_cases import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw, a_job, a_node, a_note, a_version, at
+from tests.support.coordinator_views import a_job, a_node, a_note, a_version
+from tests.support.fake_coordinator import FakeCoordinator, Problem, at, raw
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -347,18 +348,7 @@ def test_run_begins_with_a_given_model(shoal: Shoal, fake: FakeCoordinator, plac
     run_answers(fake, place)
     save_file({"w": np.ones(3, np.float32)}, place / "m.safetensors", {"made": "elsewhere"})
 
-    def take(asked: object) -> dict[str, int]:
-        return {"bytes": 1}
-
-    fake.answers = {**fake.answers}
-    answer = fake.answer
-
-    def accept(handler: object) -> None:
-        path = handler.path  # type: ignore[attr-defined]
-        fake.answers[f"PUT {path.removeprefix('/api/v1')}"] = take  # type: ignore[assignment]
-        answer(handler)  # type: ignore[arg-type]
-
-    fake.answer = accept  # type: ignore[method-assign, assignment]
+    fake.answers["PUT /blobs/*"] = {"bytes": 1}
     assert shoal("run", "job.toml", "--model", "m.safetensors", env=at(fake)).exit_code == 0
     sent, made = fake.asked[:2]
     digest = sent.path.rpartition("/")[2]
@@ -387,7 +377,7 @@ def test_export_writes_the_model(shoal: Shoal, fake: FakeCoordinator, place: Pat
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
-        ({"GET /jobs/digits/models/2": Raw(MODEL[:-1], {"ETag": '"sha256:' + "0" * 64 + '"'})}, 1, "damaged"),
+        ({"GET /jobs/digits/models/2": raw(MODEL[:-1], {"ETag": '"sha256:' + "0" * 64 + '"'})}, 1, "damaged"),
         ({"GET /jobs/digits": a_job(model=None)}, 1, "no model yet"),
         ({"GET /jobs/digits/models/2": Problem(410, "model.gone", "no longer kept")}, 1, "no longer kept"),
     ],

@@ -9,7 +9,9 @@ import pytest
 from shoal.cli.commands import run
 from tests.cli.command_cases import run_answers
 from tests.cli.conftest import Shoal
-from tests.support.scripted_coordinator import Answer, Asked, FakeCoordinator, a_job, at
+from tests.support.coordinator_views import a_job
+from tests.support.fake_coordinator import Answer, FakeCoordinator, at
+from tests.support.http_servers import Asked
 from tests.support.waiting import pause
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -12,7 +12,8 @@ from shoal.core.model.tree import Tree
 from shoal.wire.payload import payload_pieces
 from tests.cli.command_cases import job_answers
 from tests.cli.conftest import Shoal
-from tests.support.scripted_coordinator import FakeCoordinator, Problem, Raw, a_job, at
+from tests.support.coordinator_views import a_job
+from tests.support.fake_coordinator import FakeCoordinator, Problem, at, raw
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -22,7 +23,7 @@ def test_a_clone_starts_from_a_version_of_a_job(shoal: Shoal, fake: FakeCoordina
     job_answers(fake, place)
     model = b"".join(bytes(piece) for piece in payload_pieces({"model": Tree.of({"w": np.ones(3, np.float32)})}))
     digest = hashlib.sha256(model).hexdigest()
-    fake.answers["GET /jobs/digits/models/7"] = Raw(model, {"ETag": f'"sha256:{digest}"'})
+    fake.answers["GET /jobs/digits/models/7"] = raw(model, {"ETag": f'"sha256:{digest}"'})
     fake.answers[f"PUT /blobs/{digest}"] = None
     result = shoal("jobs", "clone", "digits", "--model", "digits@7", env=at(fake))
     assert result.exit_code == 0, result.output

@@ -6,7 +6,9 @@ import gc
 import socket
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from shoal.configuration import SECTIONS
 from shoal.runtime.memory import GARBAGE
 from tests.cli.command_cases import COMMANDS
 from tests.cli.conftest import Shoal, envelope
-from tests.support.scripted_coordinator import FakeCoordinator, Problem
+from tests.support.fake_coordinator import FakeCoordinator, Problem, raw
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +226,8 @@ def test_doctor_names_wrong_settings_and_a_refused_token(shoal: Shoal, fake: Fak
 def test_doctor_sees_a_wrong_clock(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     COMMANDS["doctor"].prepare(fake, place)
     assert checks(shoal, SHOAL_CLIENT__URL=fake.url)["clock"]["state"] == "ok"
-    fake.clock_ahead_s = 7230
+    date = formatdate(time.time() + 7230, usegmt=True)
+    fake.answers["GET /version"] = raw(b'{"version": "0.1.0"}', {"Date": date})
     found = checks(shoal, SHOAL_CLIENT__URL=fake.url)["clock"]
     assert (found["state"], found["found"]) == ("warn", "2 h 00 min apart")
 

@@ -10,7 +10,8 @@ import pytest
 from shoal.client import api as module
 from shoal.runtime.http.retry import Backoff
 from tests.cli.conftest import Shoal
-from tests.support.scripted_coordinator import FakeCoordinator, a_job, at
+from tests.support.coordinator_views import a_job
+from tests.support.fake_coordinator import FakeCoordinator, at
 
 
 @pytest.fixture(autouse=True)

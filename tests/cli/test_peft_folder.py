@@ -22,7 +22,7 @@ from shoal.wire.payload import payload_pieces
 from tests.cli.command_cases import export_answers, run_answers
 from tests.cli.conftest import Shoal
 from tests.learn.tiny_bert import adapted, base, examples, learner
-from tests.support.scripted_coordinator import FakeCoordinator, Raw, at
+from tests.support.fake_coordinator import FakeCoordinator, at, raw
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
@@ -53,13 +53,7 @@ def logits(module: Any) -> torch.Tensor:
 def test_a_folder_goes_to_a_job_and_comes_back(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     run_answers(fake, place)
     (place / "mine.py").write_text(MINE)
-    answer = fake.answer
-
-    def accept(handler: Any) -> None:
-        fake.answers[f"PUT {handler.path.removeprefix('/api/v1')}"] = {"bytes": 1}
-        answer(handler)
-
-    fake.answer = accept  # type: ignore[method-assign]
+    fake.answers["PUT /blobs/*"] = {"bytes": 1}
     folder = given_folder(place)
     begun = shoal("run", "job.toml", "--model", folder, env=at(fake))
     assert (begun.exit_code, "add --learner" in begun.stderr) == (2, True)
@@ -68,7 +62,7 @@ def test_a_folder_goes_to_a_job_and_comes_back(shoal: Shoal, fake: FakeCoordinat
     sent = fake.asked[0].body
 
     export_answers(fake, place)
-    fake.answers["GET /jobs/digits/models/2"] = Raw(sent)
+    fake.answers["GET /jobs/digits/models/2"] = raw(sent)
     assert shoal("export", "digits", "--peft", "taken", env=at(fake)).exit_code == 2
     done = shoal("export", "digits", "--peft", "taken", "--learner", "mine.py", env=at(fake))
     assert (done.exit_code, done.stdout) == (0, "taken: version 2\n"), done.output

@@ -25,7 +25,8 @@ from shoal.plugins import KINDS
 from tests.cli.command_cases import COMMANDS, leaves
 from tests.cli.conftest import Shoal, envelope, process
 from tests.conventions.sources import ROOT
-from tests.support.scripted_coordinator import FakeCoordinator, Problem, a_job
+from tests.support.coordinator_views import a_job
+from tests.support.fake_coordinator import FakeCoordinator, Problem
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 

@@ -16,8 +16,8 @@ from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, Unrea
 from shoal.core.model.tree import Tree
 from shoal.model_file import save_model
 from tests.support.coordinator import OPERATOR, Inside, inside
+from tests.support.fake_coordinator import FakeCoordinator, raw
 from tests.support.node import Node, advance, initial
-from tests.support.scripted_coordinator import FakeCoordinator, Raw
 
 SIZE = 6
 JOB = {"name": "digits", "rounds": 3, "schedule": {"name": "rounds", "min_nodes": 2, "quorum": 2}}
@@ -142,7 +142,7 @@ def test_what_is_not_there_or_not_allowed_is_named(client: CoordinatorClient, ru
 
 
 def test_a_damaged_model_is_not_returned(fake: FakeCoordinator) -> None:
-    fake.answers["GET /jobs/x/models/3"] = Raw(b"no model", {"ETag": f'"sha256:{"0" * 64}"'})
+    fake.answers["GET /jobs/x/models/3"] = raw(b"no model", {"ETag": f'"sha256:{"0" * 64}"'})
     fake.answers["GET /jobs/x"] = {}
     with shoal.connect(fake.url, "sho_x") as client, pytest.raises(ShoalError, match="arrived damaged") as told:
         client.job("x").model(version=3)

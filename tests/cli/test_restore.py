@@ -8,7 +8,8 @@ from pathlib import Path
 from shoal.trust.keys import SigningKey
 from tests.cli.command_cases import COMMANDS, MODEL
 from tests.cli.conftest import Shoal, envelope
-from tests.support.scripted_coordinator import FakeCoordinator, a_job, at
+from tests.support.coordinator_views import a_job
+from tests.support.fake_coordinator import FakeCoordinator, at
 
 
 def test_a_coordinator_that_has_the_job_is_not_given_it_again(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

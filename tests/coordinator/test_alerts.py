@@ -6,9 +6,7 @@ import hashlib
 import hmac
 import json
 import queue
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from shoal_coordinator.alerts import alert_rules, webhook
 from shoal_coordinator.alerts.webhook import signature
 from shoal_coordinator.composition import housekeeping
 from tests.support.coordinator import Inside, inside
+from tests.support.http_servers import Asked, Said, answering
 from tests.support.scenario import SIZE, by_hand, problem, set_up, task_of
 from tests.support.sse import listening
 from tests.support.waiting import pause, until
@@ -154,38 +153,22 @@ class Receiver:
         self.got: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
         self.answers: list[int] = []
         self.paths: list[str] = []
-        receiver = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                receiver.paths.append(self.path)
-                status = receiver.answers.pop(0) if receiver.answers else 204
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("Location", "/elsewhere")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                if status == 204:
-                    receiver.got.put(({name.lower(): value for name, value in self.headers.items()}, body))
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/hook/x"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def take(self, asked: Asked) -> Said:
+        self.paths.append(asked.path)
+        status = self.answers.pop(0) if self.answers else 204
+        if status == 204:
+            self.got.put(({name.lower(): value for name, value in asked.headers.items()}, asked.body))
+        return Said(status, headers={"Location": "/elsewhere"} if status == 302 else {})
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     made = Receiver()
-    yield made
-    made.close()
+    with answering(made.take) as url:
+        made.url = f"{url}/hook/x"
+        yield made
 
 
 def test_an_alert_is_posted_and_signed(tmp_path: Path, receiver: Receiver) -> None:

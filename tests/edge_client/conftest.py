@@ -13,9 +13,10 @@ import structlog
 
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
+from tests.support.edge_coordinator import Coordinator, serving
 from tests.support.edge_node import EdgeNode
-from tests.support.fake_coordinator import PATIENCE_S, Coordinator, serving
 from tests.support.learners import VectorLearner
+from tests.support.waiting import PATIENCE_S
 
 PLAN = {"rounds": 3, "schedule": {"name": "rounds", "min_nodes": 1, "deadline_s": 60.0}}
 LARGE = 100_000

@@ -24,7 +24,7 @@ from shoal_edge_client import agent as edge_agent
 from shoal_edge_client.agent import CANCEL_GRACE_S, IDLE_PAUSE_S_MAX, Agent
 from shoal_edge_client.edge_jobs import EdgeJobs
 from tests.edge_client.conftest import LARGE, PLAN, Place
-from tests.support.fake_coordinator import Coordinator, serving
+from tests.support.edge_coordinator import Coordinator, serving
 from tests.support.learners import VectorLearner
 from tests.support.scenario import Clock
 from tests.support.waiting import PATIENCE_S, until

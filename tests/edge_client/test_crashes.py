@@ -19,8 +19,8 @@ from shoal.core.protocol.message import Join
 from shoal.jobs.spec import parse_job
 from tests.edge_client.conftest import LARGE, PLAN, Place
 from tests.edge_client.counting_algorithm import installed
+from tests.support.edge_coordinator import Coordinator, serving
 from tests.support.edge_process import loop_main, main
-from tests.support.fake_coordinator import Coordinator, serving
 from tests.support.forkserver import Forked
 from tests.support.learners import VectorLearner
 from tests.support.waiting import until

@@ -11,9 +11,11 @@ import pytest
 
 from shoal.core.errors import NotAllowed, Refused, Unreachable
 from tests.edge_client.conftest import LARGE, PLAN, Place
-from tests.support.fake_coordinator import PATIENCE_S, Answer, Coordinator, Request, serving
+from tests.support.edge_coordinator import Coordinator, serving
+from tests.support.http_servers import Asked, Said
 from tests.support.learners import VectorLearner
 from tests.support.sampling import nightly
+from tests.support.waiting import PATIENCE_S
 
 ENDPOINTS = [
     ("POST", "/enrol"),
@@ -277,12 +279,12 @@ def test_a_lost_stop_is_found_out(place: Place, monkeypatch: pytest.MonkeyPatch)
     coordinator, lost = place.coordinator, []
     real = coordinator._news
 
-    def once(job: str, *more: object) -> Answer | None:
+    def once(job: str, *more: object) -> Said | None:
         return None if lost and coordinator.ended(job) else real(job, *more)
 
-    def lose(request: Request, answer: Answer) -> bool:
-        stop = request.path.endswith("/work") and b'"type":"stop"' in answer.body
-        lost.extend([answer] * stop)
+    def lose(asked: Asked, said: Said) -> bool:
+        stop = asked.path.endswith("/work") and b'"type":"stop"' in said.body
+        lost.extend([said] * stop)
         return stop
 
     monkeypatch.setattr(coordinator, "_news", once)

@@ -30,9 +30,9 @@ from shoal_edge_client.settings import EdgeSettings
 from tests.edge_client.conftest import PLAN, Place
 from tests.loop.loops import loop, network, parts
 from tests.support.coordinator import Server, inside
-from tests.support.fake_coordinator import PATIENCE_S, Coordinator, serving
+from tests.support.edge_coordinator import Coordinator, serving
 from tests.support.learners import VectorLearner
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 Body = Callable[[LoopTask], object]

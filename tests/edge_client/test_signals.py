@@ -17,8 +17,8 @@ from shoal.runtime.durable_files import no_crash
 from shoal.runtime.threads import SerialExecutor
 from shoal_edge_client.process import EdgeProcess
 from tests.edge_client.conftest import Place
-from tests.support.fake_coordinator import PATIENCE_S
 from tests.support.learners import VectorLearner
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 

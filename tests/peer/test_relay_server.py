@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,14 @@ from shoal.trust.keys import SigningKey
 from shoal.wire.payload import payload_layout
 from tests.peer.scenario import folders, free_ports, raw_exchange, until
 from tests.peer.test_peer_group import running_group, with_roster
+from tests.support.http_servers import Asked, Said, answering
 from tests.support.waiting import PATIENCE_S
 
 LENGTH = 3_000_000
 DIGEST = "ab" * 32
+
+
+HEADERS = {"Shoal-Protocol": "1", "Shoal-Signature": "of the coordinator", "Set-Cookie": "no"}
 
 
 @dataclass
@@ -40,52 +43,28 @@ class Hub:
     wait: threading.Event = field(default_factory=threading.Event)
     answer: bytes = b"\x07" * LENGTH
     cut: bool = False
+    url: str = ""
+    server: ExitStack = field(default_factory=ExitStack)
 
-    def __post_init__(self) -> None:
-        hub = self
-        self.wait.set()
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle_any(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", "0")))
-                hub.came.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-                hub.wait.wait(PATIENCE_S)
-                self.send_response(201 if self.command == "PUT" else 200)
-                self.send_header("Shoal-Protocol", "1")
-                self.send_header("Shoal-Signature", "of the coordinator")
-                self.send_header("Set-Cookie", "no")
-                self.send_header("Content-Length", str(len(hub.answer)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(hub.answer[: len(hub.answer) // 2] if hub.cut else hub.answer)
-                if hub.cut:
-                    self.close_connection = True
-
-            do_GET = do_HEAD = do_PUT = do_POST = handle_any
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def close(self) -> None:
-        self.wait.set()
-        self._server.shutdown()
-        self._server.server_close()
+    def say(self, asked: Asked) -> Said:
+        self.came.append((asked.method, asked.target, {k.lower(): v for k, v in asked.headers.items()}, asked.body))
+        self.wait.wait(PATIENCE_S)
+        status, length = 201 if asked.method == "PUT" else 200, len(self.answer)
+        return (
+            Said(status, self.answer[: length // 2], HEADERS, length)
+            if self.cut
+            else Said(status, self.answer, HEADERS)
+        )
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     made = Hub()
-    yield made
-    made.close()
+    made.wait.set()
+    with made.server:
+        made.url = made.server.enter_context(answering(made.say))
+        yield made
+        made.wait.set()
 
 
 @dataclass
@@ -327,7 +306,7 @@ def test_an_answer_that_breaks_off_is_not_made_up(tmp_path: Path, hub: Hub) -> N
 def test_a_coordinator_that_does_not_answer_is_said_to_be_so(tmp_path: Path, hub: Hub) -> None:
     async def play() -> None:
         async with scene(tmp_path, hub) as stage:
-            hub.close()
+            hub.server.close()
             assert code(await stage.asks(seal(stage.signer(), "b", 1, Poll("b"))), 502) == "relay.unreachable"
             assert stage.carrier.relay.open.total() == 0  # type: ignore[union-attr]  # it carries
 

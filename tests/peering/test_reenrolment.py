@@ -41,7 +41,7 @@ class Coordinator:
 
     def answer(self, asked: Asked) -> Said:
         self.asked.append(asked)
-        path, _, query = asked.path.partition("?")
+        path, _, query = asked.target.partition("?")
         if path == "/api/v1/jobs/j/re-enrol":
             return self._re_enrol(asked, path, query)
         credential = asked.headers.get("Authorization", "").removeprefix("Bearer ")

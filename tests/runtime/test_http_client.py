@@ -51,7 +51,7 @@ def test_json_goes_out_and_comes_in() -> None:
     with answering(answer) as url, Link(f"{url}/behind/a/proxy/", credential="shn_x") as link:
         assert link.json("POST", "/x", body={"a": 1}, params={"by": "node"}) == {"loss": "NaN", "n": [1, 2]}
     (one,) = asked
-    assert (one.method, one.path, one.body) == ("POST", "/behind/a/proxy/x?by=node", b'{"a": 1}')
+    assert (one.method, one.target, one.body) == ("POST", "/behind/a/proxy/x?by=node", b'{"a": 1}')
     assert one.headers["Authorization"] == "Bearer shn_x"
     assert one.headers["Shoal-Protocol"] == "1"
     assert one.headers["Content-Type"] == "application/json"
@@ -355,7 +355,7 @@ def test_a_proxy_of_the_environment_is_asked(proxied: Callable[[str], None], for
     asked: list[str] = []
 
     def answer(one: Asked) -> Said:
-        asked.append(one.path)
+        asked.append(one.target)
         return Said(body=b"1")
 
     with answering(answer) as url:
@@ -370,7 +370,7 @@ def test_a_host_that_the_environment_exempts(proxied: Callable[[str], None], mon
     asked: list[str] = []
 
     def answer(one: Asked) -> Said:
-        asked.append(one.path)
+        asked.append(one.target)
         return Said(body=b"1")
 
     with answering(answer) as url:

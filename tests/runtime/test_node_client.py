@@ -89,7 +89,7 @@ def test_work() -> None:
     with linked(frame(task, b"xy")) as place:
         found = place.client.poll_work(12.5, {"k": (3, 4), "j": (1, 2)}, ("j", "k"))
         assert found == Polled(codec.Frame("j", task, b"xy"))
-    parts = urlsplit(place.last.path)
+    parts = urlsplit(place.last.target)
     assert parts.path == "/api/v1/work"
     assert parse_qs(parts.query) == {"wait_s": ["12.5"], "held": ["j:1.2", "k:3.4"], "job": ["j", "k"]}
 
