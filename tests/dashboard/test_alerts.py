@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demos.demo import free_port
 from shoal_coordinator.alerts import alert_rules
 from shoal_coordinator.composition import housekeeping
 from tests.dashboard import axe
@@ -65,15 +64,6 @@ def test_only_an_operator_acknowledges(low: Inside, page: Page) -> None:
     page.get_by_role("link", name="Jobs", exact=True).click()
     expect(page.get_by_test_id("fleet-health")).to_be_visible()
     expect(page.get_by_test_id("alert-banner")).to_have_count(0)
-
-
-def test_an_alert_is_there_again_after_the_coordinator_was_gone(browser: Browser, tmp_path: Path, page: Page) -> None:
-    folder, port = tmp_path / "data", free_port(0)
-    with inside(folder, port=port, alert_disk_bytes=0) as running:
-        page.goto(f"{running.url}/alerts")
-        expect(page.get_by_text("No alerts")).to_be_visible()
-    with inside(folder, port=port, alert_disk_bytes=2**60):
-        expect(page.get_by_test_id("alerts")).to_contain_text("Disk low")
 
 
 @each_screen

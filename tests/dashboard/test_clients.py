@@ -1,4 +1,4 @@
-"""What each client did, in a real browser: the heat map, the lines, a round; live, over a restart, and in a crowd."""
+"""What each client did, in a real browser: the heat map, the lines, a round; live, and in a crowd."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demos.demo import free_port
 from tests.dashboard import axe
 from tests.dashboard.recorded_runs import diverging, record
 from tests.dashboard.screens import each_screen
 from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, set_up, task_of
-from tests.support.waiting import until
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -194,23 +192,3 @@ def test_a_round_comes_without_a_reload(tmp_path: Path, page: Page) -> None:
         expect(page.get_by_test_id("influence").locator("tbody tr")).to_have_count(2)
         assert page.evaluate("window.unchanged") is True
         stage.close()
-
-
-def test_the_coordinator_is_restarted_under_the_page(tmp_path: Path, page: Page, errors: list[str]) -> None:
-    port = free_port(0)
-    with inside(tmp_path / "data", lease_s=86_400.0, port=port) as running:
-        stage = set_up(running)
-        stage.dismiss("n2")  # so that each round is one of the other two
-        two_report(stage)
-        page.goto(clients(running))
-        expect(page.get_by_test_id("heat")).to_contain_text("2 nodes × 1 column")
-    expect(page.get_by_test_id("connection-banner")).not_to_have_attribute("data-state", "live")
-    expect(page.get_by_test_id("heat")).to_contain_text("2 nodes × 1 column")
-    with inside(tmp_path / "data", lease_s=86_400.0, port=port) as running:
-        stage.running = running
-        until("the job", lambda: running.job("main")["state"] == "running")
-        two_report(stage)
-        expect(page.get_by_test_id("heat")).to_contain_text("2 nodes × 2 columns")
-        expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
-    stage.close()
-    errors[:] = [said for said in errors if "ERR_" not in said]  # the browser's own word on a connection that broke

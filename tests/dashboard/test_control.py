@@ -125,26 +125,6 @@ def test_a_job_that_is_over_is_removed_once_that_is_confirmed(stage: Stage, page
     assert not errors
 
 
-def test_viewers_see_tags_and_no_button(stage: Stage, page: Page) -> None:
-    running = stage.running
-    running.request("PUT", "/api/v1/jobs/main/tags", json={"tags": ["seen"]})
-    page.goto(f"{running.url}/jobs/main")
-    sign_in(page, running.post("/tokens", {"role": "viewer"})["token"])
-    expect(page.get_by_role("link", name="seen")).to_be_visible()
-    for act in ("stop", "pause", "clone", "edit-tags", "switch-gossip"):
-        expect(page.get_by_test_id(act)).to_have_count(0)
-    for method, path in (("PUT", "tags"), ("POST", "stop"), ("POST", "switch"), ("POST", "pause")):
-        refused = page.evaluate(
-            """([method, path]) => fetch(`/api/v1/jobs/main/${path}`, {method, body: '{"tags": [], "to": "gossip"}',
-                headers: {"content-type": "application/json"}}).then((answer) => answer.json())""",
-            [method, path],
-        )
-        assert (refused["status"], refused["code"]) == (403, "auth.forbidden"), path
-        assert refused["detail"]
-    assert running.job("main")["tags"] == ["seen"]
-    assert running.job("main")["state"] == "running"
-
-
 def test_a_job_is_created_and_started_later(stage: Stage, page: Page, errors: list[str]) -> None:
     page.goto(f"{stage.running.url}/new?from=main")
     sign_in(page)

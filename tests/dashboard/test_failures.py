@@ -1,4 +1,4 @@
-"""What nodes could not do, on the job's page: as it happens, whatever they say, and after the coordinator was gone."""
+"""What nodes could not do, on the job's page: as it happens, and whatever they say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demos.demo import free_port
 from shoal.core.protocol.message import Phase, TaskFailed
 from shoal.wire import codec
 from tests.dashboard import axe
@@ -80,23 +79,6 @@ def test_nodes_and_phases_are_chosen_in_the_address_and_by_keyboard(stage: Stage
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator(".failure pre")).to_be_visible()
-
-
-def test_they_are_there_again_after_the_coordinator_was_gone(browser: Browser, tmp_path: Path, page: Page) -> None:
-    folder, port = tmp_path / "data", free_port(0)
-    with inside(folder, port=port, lease_s=86_400.0) as running:
-        made = set_up(running)
-        page.goto(address(made))
-        fail(made, "n0", "before")
-        expect(page.locator(".failure")).to_have_count(1)
-    expect(page.get_by_test_id("connection-banner")).not_to_have_attribute("data-state", "live")
-    with inside(folder, port=port, lease_s=86_400.0) as running:
-        made.running = running
-        fail(made, "n1", "after")
-        expect(page.locator(".failure")).to_have_count(2)
-        expect(page.locator(".failure").first).to_contain_text("after")
-        expect(page.get_by_test_id("connection-banner")).to_have_attribute("data-state", "live")
-        made.close()
 
 
 @each_screen

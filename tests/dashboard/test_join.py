@@ -68,15 +68,6 @@ def test_what_is_no_name_makes_no_token(running: Inside, page: Page) -> None:
     expect(page.get_by_text("Use lower-case letters")).to_be_visible()
 
 
-def test_viewers_are_told_who_may(running: Inside, page: Page) -> None:
-    page.goto(f"{running.url}/join")
-    sign_in(page, running.post("/tokens", {"role": "viewer"})["token"])
-    expect(page.get_by_text("Only operators can add nodes")).to_be_visible()
-    expect(page.get_by_test_id("create-token")).to_have_count(0)
-    page.goto(f"{running.url}/nodes")
-    expect(page.get_by_test_id("join")).to_have_count(0)
-
-
 def test_a_token_can_be_revoked_where_it_was_made(running: Inside, page: Page, errors: list[str]) -> None:
     page.goto(f"{running.url}/join")
     sign_in(page)

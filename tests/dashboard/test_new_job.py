@@ -117,22 +117,6 @@ def test_by_keyboard_alone(running: Inside, form: Page) -> None:
     expect(form.get_by_role("heading", name="keys")).to_be_visible()
 
 
-def test_viewers_begin_nothing(running: Inside, page: Page) -> None:
-    token = running.post("/tokens", {"role": "viewer"})["token"]
-    page.goto(running.url)
-    sign_in(page, token)
-    expect(page.get_by_test_id("new-job")).to_have_count(0)
-    page.goto(f"{running.url}/new")
-    expect(page.get_by_text("Only operators can create jobs")).to_be_visible()
-    expect(page.get_by_test_id("start-job")).to_have_count(0)
-    refused = page.evaluate(
-        """() => fetch("/api/v1/jobs", {method: "POST", headers: {"content-type": "application/json"},
-            body: JSON.stringify({spec: {name: "a"}})}).then((answer) => answer.json())"""
-    )
-    assert (refused["status"], refused["code"]) == (403, "auth.forbidden")
-    assert refused["hint"]
-
-
 def test_who_takes_part_is_chosen_in_the_form(running: Inside, form: Page, errors: list[str]) -> None:
     form.get_by_label("name required").fill("chosen")
     form.get_by_label("selection", exact=True).select_option("power_of_choice")

@@ -30,6 +30,7 @@ ACTS = (
     "start-job",
     "create-paused",
     "create-token",
+    "join",
     "promote",
 )
 PAGES = (
@@ -107,7 +108,7 @@ def test_an_operator_has_the_buttons(stage: Stage, page: Page) -> None:
     expect(page.get_by_test_id("sign-out")).to_be_visible()
     found = set()
     telling = {"": "new-job", "jobs/main": "stop", "alerts": "acknowledge", "new": "start-job", "join": "create-token"}
-    telling["jobs/main?view=models"] = "promote"
+    telling |= {"jobs/main?view=models": "promote", "nodes": "join"}
     for place, act in telling.items():
         page.goto(f"{stage.running.url}/{place}")
         expect(page.get_by_test_id(act).first).to_be_visible()
