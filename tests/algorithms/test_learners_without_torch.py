@@ -28,7 +28,7 @@ from shoal.sim.hosts.gossip_world import GossipWorld
 from shoal.sim.hosts.peers import GossipSetup
 from tests.algorithms.softmax import SIZES, digits
 from tests.algorithms.test_conformance import in_rounds, job
-from tests.edge_client.test_every_filter import LISTS
+from tests.edge_client.test_filters_over_http import LISTS
 from tests.learn.numpy_models import array_learners, loop
 
 FAULTS = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=4, node_crashes=3)

@@ -184,8 +184,6 @@ def test_the_defaults_are_what_the_documentation_promises() -> None:
 # Heads
 
 LONG = {
-    "a header": b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: " + b"a" * 10_000_000 + b"\r\n\r\n",
-    "headers": b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"x: yy\r\n" * 100_000 + b"\r\n",
     "a target": b"GET /healthz?" + b"a" * 10_000_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     "just too many headers": b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"x: y\r\n" * HEADERS_MAX + b"\r\n",
     "just too long": b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: " + b"a" * HEAD_BYTES_MAX + b"\r\n\r\n",

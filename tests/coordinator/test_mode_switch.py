@@ -166,17 +166,6 @@ def test_a_switch_that_makes_the_last_version_sends_nobody_away(last: Stage) -> 
     problem(last.running.request("POST", "/api/v1/jobs/main/switch", json={"to": "gossip"}), 409, "switch.over")
 
 
-def test_what_nodes_bring_to_the_last_version_makes_one_more(last: Stage) -> None:
-    assert ask(last, "n1", "join", {"away": [4, 12]}).status_code == 200
-    tasks(last, "n0", "n1", recall=True)
-    assert {task.version for task in last.tasks.values()} == {1}
-    for name in ("n0", "n1"):
-        assert report(last, name).status_code == 200
-    job = last.running.job("main")
-    assert (job["mode"], job["state"], job["version"]) == ("server", "evaluating", 2)
-    assert np.array_equal(model_of(last.running, 2), merged(model_of(last.running, 1), "n0", "n1"))
-
-
 def test_nothing_brought_to_the_last_version_ends_the_job_too(last: Stage) -> None:
     assert ask(last, "n1", "join", {"away": [4, 12]}).status_code == 200
     tasks(last, "n0", "n1", recall=True)

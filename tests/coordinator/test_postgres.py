@@ -22,7 +22,7 @@ from shoal_coordinator.storage.tables import jobs, metadata
 from shoal_coordinator.storage.writer import Database
 from shoal_coordinator.telemetry import job_events
 from tests.coordinator.test_kill_loop import storm
-from tests.support.coordinator import Inside, Server, inside
+from tests.support.coordinator import Server, inside
 from tests.support.history import check
 from tests.support.node import History, Node
 from tests.support.postgres import Cluster, rows
@@ -263,13 +263,6 @@ def test_a_second_one_is_refused_while_the_first_lives(url: str, tmp_path: Path)
             pass
 
     run(work())
-
-
-def test_one_folder_one_coordinator(url: str, tmp_path: Path) -> None:
-    with inside(tmp_path / "one", database_url=url):
-        with pytest.raises(StorageFailed, match="another coordinator uses") as found:
-            Inside(tmp_path / "one", database_url=url).start()
-        assert found.value.code == "storage.locked"
 
 
 def test_who_was_silent_for_too_long_cannot_write_any_more(url: str, tmp_path: Path) -> None:

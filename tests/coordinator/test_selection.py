@@ -11,7 +11,7 @@ import pytest
 from shoal.core.algorithm.sharding import Shard
 from shoal.core.model.tree import Slots
 from shoal.core.model.vector_parts import Part
-from tests.support.coordinator import Inside, Server
+from tests.support.coordinator import Inside
 from tests.support.node import Node
 from tests.support.scenario import by_hand, problem
 
@@ -33,18 +33,6 @@ def test_a_job_by_tag(coordinator: Inside, swarm: Callable[..., list[Node]]) -> 
     assert coordinator.get("/nodes/p0")["info"] == {"tags": ["phone", "eu"]}
     said = [note["text"] for note in coordinator.notes("tagged", "decision")]
     assert "not asked: n0: without the tag phone" in said
-
-
-def test_power_of_choice(server: Callable[..., Server], swarm: Callable[..., list[Node]]) -> None:
-    running = server().start()
-    choose = {"name": "power_of_choice", "candidates": 4}
-    running.begin("chosen", nodes=4, rounds=4, schedule={"cohort": 2}, selection=choose)
-    nodes = swarm(running, 4, {"chosen": SIZE})
-    for node in nodes:
-        node.finish()
-    opened = [note["text"] for note in running.notes("chosen", "decision") if " opens " in note["text"]]
-    assert len(opened) == 4
-    assert all("opens with 2 of 4 nodes, highest loss of 4 candidates (" in text for text in opened)
 
 
 def test_power_of_choice_with_measurements(coordinator: Inside, swarm: Callable[..., list[Node]]) -> None:

@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from shoal.algorithms.lbfgs import LBFGS
-from shoal.core.algorithm.algorithm import Algorithm, LocalResult
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.learner import TrainConfig, Trained
 from shoal.core.client.task_runner import TaskRunner
 from shoal.core.client.worker import Worker
 from shoal.core.errors import InvalidJob
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.settings_change import apply_changes, apply_node_settings
-from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import Effect, JobEvent, Restarted
 from shoal.core.protocol.message import ChangeSettings, Switch, Task
 from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
 from shoal.sim.network.blobs import MemoryBlobs
 from tests.core.test_hub import NODES, hub_of, model, report
+from tests.support.learners import VectorLearner
 
 HALF = ChangeSettings({"algorithm.lr": 0.05, "algorithm.batch_size": 64.0}, "the loss stands still")
 
@@ -126,28 +127,16 @@ def test_nodes_that_carry_on_keep_what_they_were_told() -> None:
     assert worker.settings == HALF.values
 
 
-class Learner:
-    """It tells what it is asked to train with."""
+class Noting(VectorLearner):
+    """A learner that records what it is asked to train with."""
 
-    def __init__(self) -> None:
-        self.told: list[tuple[float, int]] = []
-
-    def load(self, tree: Tree) -> None:
-        self.now = tree
-
-    def model(self) -> Tree:
-        return self.now
-
-    def evaluate(self) -> dict[str, float]:
-        return {}
-
-    def train(self, budget: Any, **_: Any) -> Any:
-        self.told.append((budget.lr, budget.batch_size))
-        return LocalResult(1.0)
+    def train(self, budget: TrainConfig, **_: Any) -> Trained:  # type: ignore[override]
+        self.told = [*getattr(self, "told", []), (budget.lr, budget.batch_size)]
+        return Trained(1.0)
 
 
 def test_a_node_trains_as_its_order_says() -> None:
-    learner = Learner()
+    learner = Noting()
     for numbers in ({}, HALF.values, {}):
         task = Task((1, 1), "a", "train", 0, 7, numbers=numbers)
         TaskRunner(Algorithm(), learner, {"model": model(1.0)}).run_piece(task)  # type: ignore[arg-type]

@@ -37,6 +37,7 @@ EVERY_ROUND = {
 IN_THE_LOOP = ["loop.task", "loop.reported"]
 """Lines of a training loop of the user's own."""
 MAINS = {"learner": main, "loop": loop_main}
+SIZES = {"small": 8, "large": LARGE}
 EVERY_POINT = {*ONCE, *(point for points in EVERY_ROUND.values() for point in points)}
 ELSEWHERE = {f"rejoining.{step}" for step in STEPS}
 """Passed only at a coordinator that was rebuilt: tests/peering/test_reenrolment.py dies at them."""
@@ -73,10 +74,13 @@ def check(coordinator: Coordinator, rounds: int) -> None:
     assert coordinator.failed == []
 
 
-@pytest.mark.parametrize("size", [8, LARGE], ids=["small", "large"])
-@pytest.mark.parametrize("kind", MAINS)
-@pytest.mark.parametrize("group", EVERY_ROUND)
-def test_killed_at_every_point(tmp_path: Path, group: str, kind: str, size: int) -> None:
+CASES = [(group, "learner", size) for group in EVERY_ROUND for size in ("small", "large")]
+CASES += [(group, "loop", "small") for group in EVERY_ROUND]
+"""A loop's updates lie in the same files as a learner's, so large ones are tried with the learner alone."""
+
+
+@pytest.mark.parametrize(("group", "kind", "size"), CASES)
+def test_killed_at_every_point(tmp_path: Path, group: str, kind: str, size: str) -> None:
     lines = IN_THE_LOOP if kind == "loop" else []
     points = EVERY_ROUND[group] + (lines if group == "moments" else [])
     rounds = len(points) + 3
@@ -86,8 +90,8 @@ def test_killed_at_every_point(tmp_path: Path, group: str, kind: str, size: int)
     with serving(coordinator) as url:
         place = Place(coordinator, url, tmp_path)
         for point in points:
-            assert child(place, point, size=size, kind=kind) == -signal.SIGKILL, f"{point} was never passed"
-        assert child(place, size=size, kind=kind) == 0
+            assert child(place, point, size=SIZES[size], kind=kind) == -signal.SIGKILL, f"{point} was never passed"
+        assert child(place, size=SIZES[size], kind=kind) == 0
     check(coordinator, rounds)
     assert set((tmp_path / "points").read_text().split()) == EVERY_POINT | set(lines)
 
@@ -99,8 +103,7 @@ class FromZero(VectorLearner):
         return self.model()
 
 
-@pytest.mark.parametrize("kind", MAINS)
-@pytest.mark.parametrize("group", EVERY_ROUND)
+@pytest.mark.parametrize(("group", "kind"), [*((group, "learner") for group in EVERY_ROUND), ("memory", "loop")])
 def test_what_a_filter_has_kept_back_survives_every_point(tmp_path: Path, group: str, kind: str) -> None:
     """With error feedback each model hangs on what the node has not sent yet: of updates that count, and no others.
 

@@ -1,4 +1,4 @@
-"""Every list of filters over HTTP: the models of the simulation, and bytes as a proxy on the wire counts them."""
+"""Filters over HTTP: the models of the simulation, and bytes as a proxy on the wire counts them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ LISTS: dict[str, list[dict[str, Any]]] = {
     "delta-top-k-8-bits": [{"name": "delta"}, {"name": "top_k", "fraction": 0.05}, {"name": "quantize"}],
 }
 
+OVER_HTTP = ("plain", "bf16", "4-bits", "top-k-8-bits", "delta-top-k-8-bits")
+"""Each filter, and lists of them; tests/algorithms/test_learners_without_torch.py tries all lists in the simulation."""
+
 
 def job(name: str) -> dict[str, Any]:
     schedule = {"name": "rounds", "min_nodes": 2, "cohort": 2, "quorum": 2, "deadline_s": 600.0}
@@ -72,14 +75,14 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     proxy = Proxy(lambda: direct)
     running.url = proxy.url
     try:
-        for name in LISTS:
+        for name in OVER_HTTP:
             running.post("/jobs", {"spec": job(name)})
-        nodes = [Joined(proxy.url, running.token(), n, one, folder, list(LISTS)) for n, one in learners().items()]
+        nodes = [Joined(proxy.url, running.token(), n, one, folder, list(OVER_HTTP)) for n, one in learners().items()]
         for node in nodes:
             node.start()
         for node in nodes:
             node.finish()
-        models = {n: running.request("GET", f"/api/v1/jobs/{n}/models/{ROUNDS}").content for n in LISTS}
+        models = {n: running.request("GET", f"/api/v1/jobs/{n}/models/{ROUNDS}").content for n in OVER_HTTP}
     finally:
         running.stop()
         proxy.close()
@@ -93,13 +96,13 @@ def test_the_coordinator_counts_the_bytes_on_the_wire(done: Done) -> None:
     assert done.booked == done.wire
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", OVER_HTTP)
 def test_it_comes_to_the_model_of_the_simulation(name: str, done: Done) -> None:
     foreseen = shoal.simulate(parse_job(job(name)), learners())
     assert digest(tree_slot(open_payload(done.models[name]), "model")) == digest(foreseen.model)
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", OVER_HTTP)
 def test_updates_are_as_large_as_their_form_says(name: str, done: Done) -> None:
     """Two nodes, four rounds; what else travels with a report differs by the digits of its numbers."""
     saved = 2 * ROUNDS * (payload_bytes("plain") - payload_bytes(name))
