@@ -39,9 +39,12 @@ def test_loopback_is_known(local: Inside, host: str) -> None:
     assert ask(local, f"Host: {host}") == (200, "")
 
 
-@pytest.mark.parametrize("path", [JOBS, "/api/v1/stream", "/", "/healthz", "/api/v1/session", "/openapi.json"])
+HOSTS = ["evil.example:8080", "10.0.0.1", "localhost.evil.example", "x\xe9", "."]
+PATHS = [JOBS, "/api/v1/stream", "/", "/healthz", "/api/v1/session", "/openapi.json"]
+
+
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8080", "10.0.0.1", "localhost.evil.example", "x\xe9", "."]
+    ("host", "path"), [*((host, JOBS) for host in HOSTS), *(("evil.example", path) for path in PATHS)]
 )
 def test_a_foreign_host_is_refused(local: Inside, host: str, path: str) -> None:
     assert ask(local, f"Host: {host}", path=path) == (421, "host.unknown")
@@ -67,10 +70,10 @@ PROXIES = {
 }
 
 
-@pytest.mark.parametrize(
-    "path", [JOBS, "/api/v1/stream", "/metrics", "/api/v1/nodes", f"/api/v1/jobs/a/blobs/{'0' * 64}"]
-)
-@pytest.mark.parametrize("proxy", PROXIES)
+READ = ["/api/v1/stream", "/metrics", "/api/v1/nodes", f"/api/v1/jobs/a/blobs/{'0' * 64}"]
+
+
+@pytest.mark.parametrize(("proxy", "path"), [*((proxy, JOBS) for proxy in PROXIES), *(("Via", path) for path in READ)])
 def test_behind_a_proxy_nobody_reads_without_a_credential(local: Inside, proxy: str, path: str) -> None:
     status, code = ask(local, *PROXIES[proxy], path=path)
     assert (status, code) == (401, "auth.missing") or (status, code) == (404, "job.unknown")

@@ -88,48 +88,30 @@ def of_a_model(**tensors: Any) -> Send:
 
 
 W = np.zeros(SIZE, np.float32)
-NAN = '{"shoal":1,"job":"main","type":"report","node":"n0","task":[1,3],"version":0,"weight":NaN,"metrics":{}}'
 
 NOTED: dict[str, tuple[Send, int, str]] = {
     "NaN first": (lambda s: s.report(with_value(0, math.nan)), 422, "payload.not-finite"),
-    "NaN last": (lambda s: s.report(with_value(SIZE - 1, math.nan)), 422, "payload.not-finite"),
-    "infinity": (lambda s: s.report(with_value(3, math.inf)), 422, "payload.not-finite"),
-    "minus infinity": (lambda s: s.report(with_value(3, -math.inf)), 422, "payload.not-finite"),
     "a norm that overflows": (lambda s: s.report(with_value(0, 3e38)), 422, "payload.not-finite"),
     "truncated payload": (truncated, 422, "payload.length"),
-    "truncated, and said so": (of_payload(save({"w": W})[:-1]), 422, "payload.length"),
-    "too long": (of_payload(save({"w": W}) + b"\0"), 422, "payload.length"),
     "another digest": (digest_of_another, 422, "blob.digest"),
     "a tensor more": (of_a_model(w=W, x=W), 422, "payload.length"),
     "no tensor": (of_payload(save({})), 422, "payload.length"),
     "another name": (of_a_model(v=W), 422, "payload.header"),
     "another shape": (of_a_model(w=W.reshape(2, 5)), 422, "payload.length"),
-    "another type": (of_a_model(w=W.astype(np.int32)), 422, "payload.header"),
     "float64": (of_a_model(w=W.astype(np.float64)), 422, "payload.length"),
-    "zeros": (of_payload(bytes(len(save({"w": W})))), 422, "payload.header"),
     "no body": (lambda s: s.report(body=None), 422, "payload.missing"),
     "weight 0": (lambda s: s.report(weight=0.0), 422, "update.weight"),
     "weight above the job's": (lambda s: s.report(weight=2e9), 422, "update.weight"),
     "weight -1": (lambda s: s.report(weight=-1.0), 422, "head.weight"),
-    "weight 1e30": (lambda s: s.report(weight=1e30), 422, "head.weight"),
-    "weight that is infinite": (lambda s: s.report(weight=math.inf), 422, "head.invalid"),
     "weight in words": (lambda s: s.report(weight="many"), 422, "head.invalid"),
-    "weight of a truth": (lambda s: s.report(weight=True), 422, "head.invalid"),
     "65 metrics": (of_metrics({f"m{i}": 0.0 for i in range(65)}), 422, "head.metrics"),
-    "a metric called ../x": (of_metrics({"../x": 0.0}), 422, "head.metrics"),
-    "a metric called <script>": (of_metrics({"<script>": 0.0}), 422, "head.metrics"),
-    "a metric without a name": (of_metrics({"": 0.0}), 422, "head.metrics"),
-    "a metric with a long name": (of_metrics({"a" * 65: 0.0}), 422, "head.metrics"),
-    "a metric with a line break": (of_metrics({"a\nb": 0.0}), 422, "head.metrics"),
-    "a metric in words": (of_metrics({"a": "good"}), 422, "head.invalid"),
-    "a metric that is huge": (of_metrics({"a": 10**400}), 422, "head.invalid"),
-    "nested metrics": (of_metrics({"a": {"b": 1.0}}), 422, "head.invalid"),
     "examples below zero": (of_metrics({"eval/examples": -1.0}), 422, "head.metrics"),
-    "an unknown field": (lambda s: s.report(more=1), 422, "head.invalid"),
     "another version than the task's": (lambda s: s.report(version=7), 422, "head.version"),
     "a version beyond the books": (lambda s: s.report(version=2**63), 422, "head.range"),
 }
-"""(request, status, code) of what concerns a task that stands: the job's notes tell of it."""
+"""(request, status, code) of what concerns a task that stands: the job's notes tell of it.
+
+One or two for each code: tests/wire tries all that a head and a payload may not be."""
 
 QUIET: dict[str, tuple[Send, int, str]] = {
     "not uploaded": (without_its_body, 409, "blob.missing"),
@@ -142,19 +124,10 @@ QUIET: dict[str, tuple[Send, int, str]] = {
     "a frame of another job": (lambda s: s.report(job="other"), 422, "head.type"),
     "a job with a hostile name": (lambda s: s.report(job="../../etc"), 422, "head.name"),
     "nothing": (raw(b""), 422, "head.length"),
-    "garbage": (raw(b"\xff" * 100), 422, "head.length"),
-    "a head that promises more": (raw(b"\0\0\xff\0{}"), 422, "head.length"),
     "no JSON": (with_head("{,"), 422, "head.invalid"),
-    "a list": (with_head("[1]"), 422, "head.invalid"),
     "deeply nested": (with_head('{"a":' + "[" * 60_000), 422, "head.invalid"),
-    "no protocol": (with_head("{}"), 426, "protocol.unknown"),
     "another protocol": (with_head('{"shoal": 2, "job": "main"}'), 426, "protocol.unknown"),
-    "a protocol that is no number": (with_head('{"shoal": true, "job": "main"}'), 426, "protocol.unknown"),
-    "a number beyond floats": (with_head('{"shoal": 1e400, "job": "main"}'), 422, "head.invalid"),
     "another message": (with_head('{"shoal":1,"job":"main","type":"poll","node":"n0"}'), 422, "head.type"),
-    "an unknown message": (with_head('{"shoal":1,"job":"main","type":"restarted"}'), 422, "head.type"),
-    "weight NaN": (with_head(NAN), 422, "head.invalid"),
-    "half a character": (with_head(r'{"shoal":1,"job":"main","type":"\ud800"}'), 422, "head.invalid"),
     "half a character in bytes": (with_head('{"shoal":1,"job":"main","type":"\ud800"}'), 422, "head.invalid"),
     "too long for its place": (
         raw(bytes(4 + codec.HEAD_BYTES_MAX + codec.INLINE_BYTES_MAX + 1)),

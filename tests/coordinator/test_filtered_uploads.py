@@ -49,13 +49,9 @@ def quantised(values: Any) -> bytes:
 
 BAD = {
     "NaN": (made_up(np.nan), "payload.not-finite"),
-    "one NaN": (made_up([1.0, 1.0, np.nan]), "payload.not-finite"),
     "infinity": (made_up(np.inf), "payload.not-finite"),
-    "minus infinity": (made_up([-np.inf, 0.0, 0.0]), "payload.not-finite"),
     "nothing times infinity": (made_up(np.inf, codes=0), "payload.not-finite"),
-    "beyond what there is": (made_up(3.4e38, codes=-128), "payload.not-finite"),
     "a norm above the limit": (made_up(NORM_MAX), "update.norm"),
-    "a negative scale": (made_up(-NORM_MAX), "update.norm"),
 }
 
 
