@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from shoal.runtime.http.server.header_limits import (
     HEAD_BYTES_MAX,
@@ -20,7 +22,7 @@ from shoal.runtime.http.server.header_limits import (
     PendingHeaders,
 )
 from shoal.runtime.http.server.receive_timeouts import ReceiveWatchdog
-from shoal_coordinator.http.buffered_bodies import NODE_BYTES_MAX, STRANGERS_BYTES_MAX, BodyBudget
+from shoal_coordinator.http.buffered_bodies import NODE_BYTES_MAX, STRANGERS_BYTES_MAX, BodyBudget, BufferedBodies
 from shoal_coordinator.http.request_limits import STRANGER_BYTES_MAX
 from shoal_coordinator.settings import Settings
 from tests.support.coordinator import OPERATOR, Inside, Server, inside
@@ -72,6 +74,23 @@ def test_a_stranger_is_refused_before_his_body_comes(small: Inside, method: str,
     status, problem = asked(small.url, head(method, path, Content_Length=100_000, **more))
     assert status == 401
     assert problem["code"] == ("auth.refused" if credential else "auth.missing")
+
+
+@pytest.mark.parametrize("found", [None, "node n0"])
+def test_the_application_reads_the_body_of_a_known_sender_alone(found: str | None) -> None:
+    api, asked, said = FastAPI(), [], []
+    api.post("/api/v1/jobs")(lambda: None)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+
+    async def send(message: Any) -> None:
+        said.append(message.get("status"))
+
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/jobs", "headers": [(b"content-length", b"9")]}
+    bodies = BufferedBodies(app, api, Settings(), lambda _: found)
+    asyncio.run(bodies(scope, NotImplemented, send))  # its `receive` cannot be called
+    assert (asked, said[:1]) == (([], [401]) if found is None else (["/api/v1/jobs"], []))
 
 
 @pytest.mark.parametrize("path", ["/api/v1/enrol", "/api/v1/session", "/api/v1/jobs/any/re-enrol?term=1"])

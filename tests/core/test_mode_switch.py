@@ -37,6 +37,25 @@ def test_there_and_back_twice_said_is_once() -> None:
     assert list(tree_slot(hub.store.slots, "model")["w"]) == [2.0, 1.0]
 
 
+def test_reports_that_are_in_count_before_the_peers_carry_on() -> None:
+    hub = hub_of(MemoryBlobs())
+    for node, step in zip(NODES[:2], (1.0, 3.0), strict=True):
+        hub.on(report(hub, node, {"model": model(step, -step)}, 2.0), 1.0)
+    hub.on(Switch("gossip"), 2.0)
+    assert (hub.progress.mode, hub.progress.version) == ("gossip", 1)
+    assert list(tree_slot(hub.store.slots, "model")["w"]) == [3.0, 0.0]
+
+
+def test_a_model_that_is_handed_back_counts_by_its_weight() -> None:
+    hub = hub_of(MemoryBlobs())
+    hub.on(Switch("gossip"), 1.0)
+    hub.on(Switch("server"), 1.0)
+    for node, step, weight in zip(NODES, (1.0, 2.0, 3.0, 4.0, 5.0), (4.0, 1.0, 1.0, 1.0, 1.0), strict=True):
+        hub.on(report(hub, node, {"model": model(step, -step)}, weight), 2.0)
+    assert hub.progress.mode == "server"
+    assert list(tree_slot(hub.store.slots, "model")["w"]) == [1.0 + 18 / 8, 2.0 - 18 / 8]
+
+
 @pytest.mark.parametrize("event", [Restarted(), CoordinatorPing("z", 7)])
 def test_orders_to_carry_on_are_given_anew_in_a_new_term(event: Restarted | CoordinatorPing) -> None:
     """Peers obey nothing of an older term than the hub's, and would not hand back what they are asked for in one."""
