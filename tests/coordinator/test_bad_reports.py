@@ -13,7 +13,8 @@ import pytest
 from safetensors.numpy import save
 
 from shoal.wire import codec
-from tests.support.coordinator import inside
+from tests.support.coordinator import Inside, inside
+from tests.support.node import displacement
 from tests.support.scenario import SIZE, ZEROS, Stage, problem, set_up
 
 Send = Callable[[Stage], httpx.Response]
@@ -161,6 +162,15 @@ def test_a_refused_report_changes_nothing_and_is_noted(stage: Stage, name: str) 
     assert found["detail"] in refusals[-1]["text"]
     node = next(n for n in stage.running.get(f"/jobs/{stage.job}/nodes")["nodes"] if n["name"] == "n0")
     assert node["last_error"] == found["detail"]
+
+
+def test_the_stored_body_of_a_refused_report_is_deleted(coordinator: Inside) -> None:
+    size = 20_000  # too large for the journal
+    stage = set_up(coordinator, size=size)
+    before = stage.picture()
+    problem(stage.report(displacement("n0", 0, size), weight=2e9), 422, "update.weight")
+    assert stage.picture() == before
+    stage.close()
 
 
 @pytest.mark.parametrize("name", QUIET)

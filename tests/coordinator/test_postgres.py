@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, select, text
 
 from shoal.core.errors import StorageFailed
-from shoal_coordinator.storage import backends, dialects, lease_store, tables
+from shoal_coordinator.storage import backends, dialects, job_owners, lease_store, tables
 from shoal_coordinator.storage.tables import jobs, metadata
 from shoal_coordinator.storage.writer import Database
 from shoal_coordinator.telemetry import job_events
@@ -77,6 +78,18 @@ def test_a_fresh_database_has_the_tables_of_the_code(url: str) -> None:
             return await database.write(differences)
 
     assert run(work()) == []
+
+
+def test_a_commit_waits_for_the_servers_disk(url: str) -> None:
+    """Whatever the database's own setting is: a commit that has returned survives a power cut."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'ALTER DATABASE "{connection.info.dbname}" SET synchronous_commit = off')
+
+    async def work() -> Any:
+        async with opened(url) as database:
+            return await database.write(lambda c: c.execute(text("SHOW synchronous_commit")).scalar())
+
+    assert run(work()) == "on"
 
 
 def test_texts_are_kept_whatever_the_locale_was(cluster: Cluster) -> None:
@@ -284,6 +297,22 @@ def test_who_was_silent_for_too_long_cannot_write_any_more(url: str, tmp_path: P
 
     run(work())
     assert kept(url) == ["early"]
+
+
+@pytest.mark.parametrize(("left_s", "owner"), [(60.0, "b"), (-1.0, "")])
+def test_a_followers_jobs_are_taken_over_when_its_lease_has_ended(url: str, left_s: float, owner: str) -> None:
+    lease = {"name": f"{lease_store.FOLLOWER}b", "term": 1, "holder": "b", "commits": 0}
+    job = {"name": "main", "spec": {}, "created_at": 0.0, "owner": "b"}
+
+    async def work() -> Any:
+        async with opened(url) as database:
+            await database.write(lambda c: c.execute(insert(jobs).values(job)))
+            ends = backends.DB_CLOCK + left_s
+            await database.write(lambda c: c.execute(insert(tables.leases).values(until=ends, **lease)))
+            assert await database.write(partial(job_owners.take_over, follower="b")) == (owner == "")
+            return await database.write(lambda c: c.execute(select(jobs.c.owner)).scalar())
+
+    assert run(work()) == owner
 
 
 def test_what_a_stopped_owner_was_in_the_midst_of_is_ended(url: str) -> None:
