@@ -54,6 +54,7 @@ commands:
   test          check, the dashboard's tests, unit and essential tests  (-- ARGS: pytest alone, with ARGS)
   test-all      test, then all tests of processes and browsers
   test-nightly  swarms and soaks at full length
+  mutations     break each essential promise in a copy, and show that its tests fail    (-- WORD …: those with WORD)
   check         ruff, mypy, import-linter and the conventions, with their table: half a minute
   install       make .venv and install into it; the other commands do it by themselves
   coordinator   start a coordinator                                    (-- ARGS: see shoal coordinator --help)
@@ -250,6 +251,13 @@ def test_nightly(rest: list[str]) -> int:
     return tiers("nightly", rest)
 
 
+def mutations(rest: list[str]) -> int:
+    """Apply the mutations of tests/mutations.toml, each to a copy, and show that its tests fail."""
+    ready("test")
+    npm_step("test")
+    return run([str(PYTHON), "-m", "tests.support.mutations", *rest])
+
+
 def every_change(options: list[str]) -> int:
     """Run the checks, the dashboard's tests and the required tests."""
     started = time.monotonic()
@@ -435,6 +443,7 @@ COMMANDS = {
     "dashboard": dashboard,
     "demo": demo,
     "install": install,
+    "mutations": mutations,
     "test": test,
     "test-all": test_all,
     "test-nightly": test_nightly,
