@@ -186,8 +186,9 @@ def show_version(wanted: bool) -> None:
     except PackageNotFoundError:
         torch = "not installed"
     python = platform.python_version()
-    data = {"shoal": __version__, "python": python, "torch": torch, "platform": platform.platform()}
-    out.answer(data, f"shoal {__version__} (Python {python}, torch {torch}, {platform.system()} {platform.machine()})")
+    system, machine = platform.system(), platform.machine()
+    data = {"shoal": __version__, "python": python, "torch": torch, "platform": f"{system} {machine}"}
+    out.answer(data, f"shoal {__version__} (Python {python}, torch {torch}, {system} {machine})")
     raise typer.Exit
 
 
