@@ -127,8 +127,11 @@ class LetterRouter:
         """Return the numbers of waiting and dropped messages, as JSON values."""
         return {"waiting": self.mailbox.counts(), "dropped": self.mailbox.dropped}
 
-    async def wait_collected(self, patience_s: float) -> None:
-        """Wait at most `patience_s` seconds until callers have fetched all messages."""
+    async def wait_delivered(self, patience_s: float) -> None:
+        """Wait until letters under way are answered and callers have fetched theirs, each at most `patience_s`
+        seconds."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=patience_s)
         for _ in range(ceil(patience_s / TICK_S)):
             if not self.mailbox.counts():
                 return

@@ -158,9 +158,9 @@ class PeerGroup:
         self.liveness.update_live()
 
     async def leave(self) -> None:
-        """Tell peers that this one leaves, and wait until callers have collected their mail."""
+        """Tell peers that this one leaves, and wait until they have got what was sent to them."""
         await self.liveness.leave()
-        await self.router.wait_collected(CALLERS_PERIODS * self.documents.spec.gossip.probe_interval_s)
+        await self.router.wait_delivered(CALLERS_PERIODS * self.documents.spec.gossip.probe_interval_s)
 
     def close(self) -> None:
         """Close all links and tasks; `save` stores windows and byte counts."""
