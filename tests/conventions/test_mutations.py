@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conventions.sources import ROOT
-from tests.support.essential import promises
+from tests.support.essential import names, promises
 from tests.support.mutations import Mutation, mutations
 
 ALL = mutations()
@@ -23,9 +23,9 @@ def faults(mutation: Mutation, root: Path) -> list[str]:
 
 def is_there(test: str, root: Path) -> bool:
     """Return whether a file of tests, or the file with the function of a test, exists."""
-    file, _, name = test.partition("::")
-    function = f"def {name.partition('[')[0]}("
-    return (root / file).is_file() and (not name or function in (root / file).read_text(encoding="utf-8"))
+    _, function, file = names(test)
+    name = function.rpartition("::")[2]
+    return (root / file).is_file() and (name == file or f"def {name}(" in (root / file).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda one: one.change)

@@ -23,11 +23,11 @@ from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Tree
 from tests.support.coordinator import OPERATOR, Inside, inside
 from tests.support.edge_node import EdgeNode
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.timeout(300)]
 
 BY_NAME = {case.name: case for case in CASES}
-PATIENCE_S = 60.0
 
 
 @contextmanager

@@ -36,7 +36,6 @@ from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 LEARNERS = Path(__file__).parents[1] / "support" / "learners.py"
-PATIENCE_S = 60.0
 JOB = {"name": "j", "learner": "shoal.learn.digits:learner"}
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 from tests.support.http_servers import Asked, Said, answering
+from tests.support.waiting import PATIENCE_S
 
 BASE = "/api/v1"
 PROTOCOL = {"Shoal-Protocol": "1"}
@@ -67,7 +68,7 @@ class FakeCoordinator:
         for number, (name, data) in enumerate(script, 1):
             yield f"event: {name}\nid: {number}\ndata: {json.dumps(data)}\n\n".encode()
         if self.hold is not None:
-            self.hold.wait(60)
+            self.hold.wait(PATIENCE_S)
 
 
 def at(fake: FakeCoordinator) -> dict[str, str]:

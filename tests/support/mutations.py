@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dev
+from tests.conventions.sources import files
 
 FILE = Path(__file__).parents[1] / "mutations.toml"
 PACKAGES = ("", "coordinator", "edge_client", "peer", "dashboard")
@@ -55,12 +56,10 @@ def mutations(file: Path = FILE) -> list[Mutation]:
 
 def copy_sources(folder: Path) -> None:
     """Copy all files that git knows or would add; link what was built."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=dev.ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in names:
-        if (dev.ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(dev.ROOT / name, folder / name)
+    for path in files(dev.ROOT):
+        copied = folder / path.relative_to(dev.ROOT)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copied)
     for name in BUILT:
         if (dev.ROOT / name).is_dir():
             (folder / name).symlink_to(dev.ROOT / name)
