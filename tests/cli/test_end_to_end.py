@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from shoal.cli.demos.demo import free_port
 from tests.cli.conftest import Shoal, envelope, process
 from tests.cli.test_simulate import JOB, TOY
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.timeout(180)]
 
@@ -45,7 +45,7 @@ def ended(running: subprocess.Popen[str], number: int) -> tuple[int, str]:
 @pytest.fixture
 def coordinator(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
     """`shoal coordinator` in this folder, found by the other commands as on any machine."""
-    port = free_port(0)
+    port = free_port()
     running = process("coordinator", "--port", port)
     monkeypatch.setenv("SHOAL_CLIENT__URL", f"http://127.0.0.1:{port}")
     assert running.stderr is not None

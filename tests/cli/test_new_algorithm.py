@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.demos.demo import free_port
 from tests.cli.conftest import process
 from tests.cli.test_simulate import JOB, TOY
 from tests.conventions.sources import ROOT
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.timeout(180)]
 
@@ -65,7 +65,7 @@ def test_a_field_that_it_does_not_have(env: dict[str, str]) -> None:
 
 @pytest.fixture
 def coordinator(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
-    port = free_port(0)
+    port = free_port()
     monkeypatch.setenv("SHOAL_CLIENT__URL", f"http://127.0.0.1:{port}")
     running = process("coordinator", "--port", port, env=env)
     assert running.stderr is not None

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.demos.demo import free_port
 from tests.cli.conftest import process
+from tests.support.ports import free_port
 
 PATIENCE_MS = 120_000
 
@@ -19,7 +19,7 @@ class Stage:
     """The coordinator at `address`, and the commands that talk to it."""
 
     def __init__(self, place: Path) -> None:
-        self.place, self.address = place, f"http://127.0.0.1:{free_port(0)}"
+        self.place, self.address = place, f"http://127.0.0.1:{free_port()}"
         self._environment = {
             "HOME": str(place),
             "SHOAL_CLIENT__URL": self.address,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demos.demo import free_port
 from tests.dashboard.scenario import PATIENCE_MS
 from tests.support.coordinator import Server
 from tests.support.node import Node
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.timeout(300)]
 @pytest.fixture
 def server(browser: Browser, tmp_path: Path) -> Iterator[Server]:
     """In a process of its own, always at one port. (The browser is first: without one there is nothing to do.)"""
-    made = Server(tmp_path / "data", port=free_port(0)).start()
+    made = Server(tmp_path / "data", port=free_port()).start()
     yield made
     made.kill()
     made.close()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from shoal.cli.demos.demo import free_port
 from tests.dashboard import axe
 from tests.dashboard.scenario import PATIENCE_MS, staged
 from tests.dashboard.screens import each_screen
 from tests.support.coordinator import Inside, inside
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -154,7 +154,7 @@ def test_levels_and_nodes_are_in_the_address(running: Inside, page: Page) -> Non
 
 
 def test_it_goes_on_after_the_coordinator_was_gone(browser: Browser, tmp_path: Path, page: Page) -> None:
-    folder, port = tmp_path / "data", free_port(0)
+    folder, port = tmp_path / "data", free_port()
     with inside(folder, port=port) as running:
         write(running, ["before"])
         opened(page, running)

@@ -25,8 +25,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shoal.cli.demos.plumbing import free_port
 from tests.conventions.sources import ROOT
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -78,8 +78,8 @@ class Machines:
     """The tutorial's machines: folders of this one, with ports of their own."""
 
     folder: Path
-    port: int = field(default_factory=lambda: free_port(0))
-    peers: tuple[int, int] = field(default_factory=lambda: (free_port(0), free_port(0)))
+    port: int = field(default_factory=free_port)
+    peers: tuple[int, int] = field(default_factory=lambda: (free_port(), free_port()))
     tokens: list[str] = field(default_factory=list)
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 

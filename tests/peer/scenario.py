@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import socket
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -77,23 +75,6 @@ def folders(
     ]
     invite(job, ToyLearner(1).init(3), invited, root / "peers")
     return root / "peers"
-
-
-_reserved: deque[socket.socket] = deque()
-RESERVED_MAX = 64
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, and that no connection on this machine is given before a peer listens there.
-
-    Linux leaves a bound port out when it chooses one, and lets another socket bind it too while nobody listens, where
-    both have SO_REUSEADDR.
-    """
-    made = [listen("127.0.0.1", 0) for _ in range(count)]
-    _reserved.extend(made)
-    while len(_reserved) > RESERVED_MAX:
-        _reserved.popleft().close()
-    return [one.getsockname()[1] for one in made]
 
 
 class Apart:

@@ -11,7 +11,8 @@ from shoal.core.errors import StorageFailed
 from shoal.peering.http import peer_link
 from shoal.peering.state.byte_counts import ByteCounts
 from shoal.runtime.http import client
-from tests.peer.scenario import PATIENCE_S, folders, free_ports, node, until
+from tests.peer.scenario import PATIENCE_S, folders, node, until
+from tests.support.ports import free_ports
 from tests.support.waiting import pause_async
 
 

@@ -25,7 +25,8 @@ from shoal.trust.keys import SigningKey, load_or_create
 from shoal_peer.join import join
 from shoal_peer.peer_process import StandalonePeer
 from shoal_peer.provision import InvitedNode, invite
-from tests.peer.scenario import folders, free_ports, node, until
+from tests.peer.scenario import folders, node, until
+from tests.support.ports import free_ports
 from tests.support.waiting import PATIENCE_S
 
 HOUR = 3600

@@ -17,8 +17,9 @@ from shoal.peering.state.peer_state import PeerDocuments, read_documents
 from shoal.trust.documents import JoinCert, RosterEntry, sign_document
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.keys import SigningKey, load_or_create
-from tests.peer.scenario import folders, free_ports, node, until
+from tests.peer.scenario import folders, node, until
 from tests.peer.test_peer_group import made_in, running_group, with_roster
+from tests.support.ports import free_ports
 
 DAY = 86_400
 

@@ -12,7 +12,8 @@ import pytest
 
 from shoal.trust.keys import next_boot
 from shoal_peer.peer_process import StandalonePeer
-from tests.peer.scenario import PATIENCE_S, folders, free_ports, node, to_its_end, until
+from tests.peer.scenario import PATIENCE_S, folders, node, to_its_end, until
+from tests.support.ports import free_ports
 
 ROUNDS = 3
 

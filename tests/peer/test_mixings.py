@@ -13,7 +13,8 @@ from shoal.core.errors import InvalidJob
 from shoal.mixing.push_sum import PushSumMixer
 from shoal.plugins import mixings
 from shoal_peer.peer_process import StandalonePeer
-from tests.peer.scenario import PATIENCE_S, apart, drift, folders, free_ports, node, to_its_end
+from tests.peer.scenario import PATIENCE_S, apart, drift, folders, node, to_its_end
+from tests.support.ports import free_ports
 
 ROUNDS = 4
 TABLES = {

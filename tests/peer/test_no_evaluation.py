@@ -10,7 +10,8 @@ import pytest
 
 from shoal.core.errors import LearnerFailed
 from shoal.core.protocol.message import BlobRef, Metrics
-from tests.peer.scenario import PATIENCE_S, HereTrainer, folders, free_ports, node, to_its_end
+from tests.peer.scenario import PATIENCE_S, HereTrainer, folders, node, to_its_end
+from tests.support.ports import free_ports
 
 
 async def nothing(self: HereTrainer, model: BlobRef) -> Metrics:

@@ -26,7 +26,8 @@ from shoal.runtime.http.server.serving import listen
 from shoal.sim.hosts.toy_models import ToyLearner
 from shoal.trust.documents import ModeRecord, Roster, sign_document
 from shoal.trust.keys import load_or_create
-from tests.peer.scenario import folders, free_ports, until
+from tests.peer.scenario import folders, until
+from tests.support.ports import free_ports
 
 ANSWER = CoordinatorStatus("b", 1, True, False, 0, None)
 

@@ -15,7 +15,8 @@ from shoal.sim.checks.conservation import floats
 from shoal.sim.hosts.toy_models import ToyLearner
 from shoal_peer.model_file import held_model, write_model
 from shoal_peer.provision import InvitedNode, invite
-from tests.peer.scenario import JOB, folders, free_ports, node, until
+from tests.peer.scenario import JOB, folders, node, until
+from tests.support.ports import free_ports
 
 
 def unset(root: Path, ports: list[int], min_peers: int = 0) -> Path:

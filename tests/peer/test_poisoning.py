@@ -27,9 +27,10 @@ from shoal.sim.hosts.gossip_world import GossipWorld
 from shoal.sim.hosts.peers import GossipSetup
 from shoal.sim.hosts.toy_models import toy_tree
 from tests.peer.line import Line, accuracy
-from tests.peer.scenario import PeerClient, body_of, folders, free_ports, ref_of
+from tests.peer.scenario import PeerClient, body_of, folders, ref_of
 from tests.peer.test_processes import Process
 from tests.peer.test_refusals import OTHER
+from tests.support.ports import free_ports
 from tests.support.sampling import nightly
 
 LINE = Path(__file__).with_name("line.py")

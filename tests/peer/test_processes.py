@@ -22,8 +22,9 @@ from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.http.client import Link
 from shoal.sim.checks.conservation import MassConservation, floats
 from shoal.sim.hosts.toy_models import ToyLearner
-from tests.peer.scenario import folders, free_ports
+from tests.peer.scenario import folders
 from tests.support.forkserver import Forked, shoal
+from tests.support.ports import free_ports
 from tests.support.waiting import until
 
 TOY = Path(__file__).with_name("toy.py")

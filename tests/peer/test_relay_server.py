@@ -23,9 +23,10 @@ from shoal.runtime.http.relay import RelayedRequest, seal, seal_body
 from shoal.trust.envelope import Signer
 from shoal.trust.keys import SigningKey
 from shoal.wire.payload import payload_layout
-from tests.peer.scenario import folders, free_ports, raw_exchange, until
+from tests.peer.scenario import folders, raw_exchange, until
 from tests.peer.test_peer_group import running_group, with_roster
 from tests.support.http_servers import Asked, Said, answering
+from tests.support.ports import free_ports
 from tests.support.waiting import PATIENCE_S
 
 LENGTH = 3_000_000

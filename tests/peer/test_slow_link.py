@@ -15,7 +15,8 @@ from shoal.core.algorithm.learner import Trained
 from shoal.core.model.tree import Tree
 from shoal.sim.hosts.toy_models import ToyLearner
 from tests.peer import scenario
-from tests.peer.scenario import folders, free_ports, node, until
+from tests.peer.scenario import folders, node, until
+from tests.support.ports import free_ports
 from tests.support.waiting import pause_async
 
 NUMBERS = 300_000

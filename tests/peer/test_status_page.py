@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from shoal.cli.app import app
 from shoal.peering.http.node_overview import NodeOverview, PeerOverview, overview
 from shoal.peering.http.status_page import HEADERS, STYLE, render
-from tests.peer.scenario import folders, free_ports, node, until
+from tests.peer.scenario import folders, node, until
+from tests.support.ports import free_ports
 
 HOSTILE = "<script>alert(1)</script>'\""
 

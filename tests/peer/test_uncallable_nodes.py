@@ -18,8 +18,9 @@ from shoal.peering.host.peer_group import PeerGroup
 from shoal.peering.http.letter_receiver import LetterReceiver
 from shoal.peering.http.peer_link import PeerLink
 from shoal.peering.state.peer_state import read_documents
-from tests.peer.scenario import folders, free_ports, until
+from tests.peer.scenario import folders, until
 from tests.peer.test_peer_group import Machine, running_group
+from tests.support.ports import free_ports
 
 DECLARED = DeclareFailover("a", 4, 2, BlobRef("ab" * 32, 20), "the hub is silent")
 

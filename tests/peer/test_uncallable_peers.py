@@ -17,8 +17,9 @@ from shoal.peering.host.mailbox import MESSAGES_MAX, Mailbox
 from shoal.peering.host.peer_group import PeerCallbacks, PeerGroup
 from shoal.peering.http.peer_link import OutgoingMessage
 from shoal_peer.peer_process import StandalonePeer
-from tests.peer.scenario import PATIENCE_S, PeerClient, apart, drift, folders, free_ports, node, to_its_end, until
+from tests.peer.scenario import PATIENCE_S, PeerClient, apart, drift, folders, node, to_its_end, until
 from tests.peer.test_uncallable_nodes import Losing
+from tests.support.ports import free_ports
 
 ROUNDS = 4
 

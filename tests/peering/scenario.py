@@ -16,12 +16,12 @@ from shoal.runtime.worker_ports import JobPump
 from shoal_edge_client.joined_node import JoinedNode
 from shoal_edge_client.peering.failover_pump import FailoverPump
 from shoal_edge_client.settings import EdgeSettings
-from tests.peer.scenario import free_ports
 from tests.support import edge_process
 from tests.support.coordinator import Server
 from tests.support.edge_node import EdgeNode
 from tests.support.forkserver import Forked
 from tests.support.learners import CountingLearner
+from tests.support.ports import free_ports
 from tests.support.waiting import PATIENCE_S, pause, until
 
 ROOT = Path(__file__).parents[2]

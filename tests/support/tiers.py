@@ -45,6 +45,7 @@ STARTERS = {
     "create_server",
     "fork",
     "forkserver",
+    "free_port",
     "free_ports",
     "get_context",
     "in_processes",
