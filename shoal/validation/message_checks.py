@@ -8,8 +8,8 @@ from typing import Any
 from shoal.core.errors import InvalidPayload
 from shoal.core.model.tree import DIGEST
 from shoal.core.protocol.message import CoordinatorPing, Metrics
+from shoal.core.protocol.metrics import METRIC_RULE, metrics_fault
 
-METRICS_MAX = 64
 WEIGHT_MAX = 1e15
 COUNT_MAX = 2**53
 TRACEBACK_MAX = 8000
@@ -17,7 +17,6 @@ TRACEBACK_MAX = 8000
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """Names of nodes and jobs: they stand in addresses, files and logs."""
-_METRIC = re.compile(r"[a-z0-9_]+(?:[./-][a-z0-9_]+){0,7}")
 
 
 def is_digest(text: str) -> bool:
@@ -45,9 +44,7 @@ def check(found: Any) -> None:
     if (length := len(getattr(found, "traceback", ""))) > TRACEBACK_MAX:
         raise InvalidPayload(f"a traceback of {length} characters; at most {TRACEBACK_MAX}", code="head.traceback")
     for name in ("metrics", "values", "numbers"):
-        _check_names(getattr(found, name, {}))
-    if not 0 <= (examples := getattr(found, "metrics", {}).get("eval/examples", 1.0)) <= WEIGHT_MAX:
-        raise InvalidPayload(f"eval/examples is {examples}", code="head.metrics")
+        _check_metrics(getattr(found, name, {}), counts=name == "metrics")
 
 
 def _task_of(found: Any) -> tuple[int, ...]:
@@ -58,9 +55,9 @@ def _task_of(found: Any) -> tuple[int, ...]:
     return ()
 
 
-def _check_names(metrics: Metrics) -> None:
-    if len(metrics) > METRICS_MAX:
-        raise InvalidPayload(f"{len(metrics)} metrics; at most {METRICS_MAX}", code="head.metrics")
-    for name in metrics:
-        if len(name) > 64 or not _METRIC.fullmatch(name):
-            raise InvalidPayload(f"{name[:70]!r} is no name of a metric", code="head.metrics")
+def _check_metrics(metrics: Metrics, counts: bool) -> None:
+    if text := metrics_fault(metrics):
+        raise InvalidPayload(text, code="head.metrics", hint=METRIC_RULE)
+    for name, count in metrics.items() if counts else ():
+        if name.endswith("/examples") and not 0 <= count <= WEIGHT_MAX:
+            raise InvalidPayload(f"{name} is {count}", code="head.metrics")

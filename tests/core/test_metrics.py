@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.protocol.metrics import LatestMeans, Means
+from shoal.core.protocol.metrics import METRICS_MAX, LatestMeans, Means, metrics_fault, own_count
 
 
 def means(*reports: tuple[dict[str, float], float]) -> dict[str, float]:
@@ -65,12 +65,54 @@ def test_who_has_no_examples_has_no_say(examples: float) -> None:
     }
 
 
+def test_a_metric_that_is_undefined_on_a_node_is_the_mean_of_the_others() -> None:
+    one, two = {"eval/examples": 1.0, "eval/auc": math.nan}, {"eval/examples": 3.0, "eval/auc": 0.5}
+    found = means((one, 1.0), (two, 1.0), ({"eval/examples": 1.0, "eval/loss": 1.0}, 1.0))
+    assert (found["eval/auc"], found["eval/auc/nodes"], found["eval/nodes"]) == (0.5, 1.0, 3.0)
+    everywhere = means((one, 1.0))
+    assert math.isnan(everywhere["eval/auc"])
+    assert everywhere["eval/auc/nodes"] == 0.0
+
+
+def test_a_metric_weighs_by_the_number_of_its_own() -> None:
+    """Of labels that count, or of pixels, where those differ from the examples."""
+    one = {"eval/examples": 10.0, "eval/accuracy": 1.0, "eval/accuracy/examples": 30.0, "eval/loss": 1.0}
+    two = {"eval/examples": 10.0, "eval/accuracy": 0.0, "eval/accuracy/examples": 10.0, "eval/loss": 2.0}
+    assert means((one, 1.0), (two, 1.0)) == {
+        "eval/accuracy": 0.75,
+        "eval/accuracy/examples": 40.0,
+        "eval/examples": 20.0,
+        "eval/loss": 1.5,
+        "eval/nodes": 2.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["eval/AUC", "eval/F1 (macro)", "eval/recall@5", "train/layer.0/grad-norm", "loss", "a" * 64]
+)
+def test_names_as_people_give_them_can_be_reported(name: str) -> None:
+    assert metrics_fault({name: 1.0}) == ""
+
+
+@pytest.mark.parametrize("name", ["", " auc", "auc ", "-auc", "a\nb", "é", 'a"b', "a\\b", "a" * 65])
+def test_names_that_could_hide_something_cannot(name: str) -> None:
+    assert "is no name of a metric" in metrics_fault({name: 1.0})
+
+
+def test_there_may_be_256_metrics() -> None:
+    many = {f"recall_{i}": 0.0 for i in range(METRICS_MAX)}
+    counts = {own_count(name): 1.0 for name in many}
+    assert metrics_fault(many, METRICS_MAX) == metrics_fault(many | counts) == ""
+    assert "at most 256" in metrics_fault({**many, "more": 0.0}, METRICS_MAX)
+
+
 def test_a_weight_of_nothing_counts_for_nothing() -> None:
     assert means(({"train/loss": math.nan}, 0.0), ({"train/loss": 2.0}, 3.0)) == {"train/loss": 2.0}
 
 
+VALUES = st.sampled_from([0.1, 0.25, 3.0, 1e300, math.nan])
 SAID = st.fixed_dictionaries(
-    {}, optional={name: st.sampled_from([0.1, 0.25, 3.0, 1e300, math.nan]) for name in ("eval/loss", "eval/accuracy")}
+    {}, optional={"eval/loss": VALUES, "eval/accuracy": VALUES, "eval/accuracy/examples": st.sampled_from([0.0, 2.0])}
 )
 STEPS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([0.0, 3.0, 7.0]), st.none() | SAID), max_size=12)
 

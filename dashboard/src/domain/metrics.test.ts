@@ -9,6 +9,13 @@ test("the most telling name comes first, whatever order they arrive in", () => {
   expect(metricNames("loss", ["eval/gloss"])).toEqual([]);
 });
 
+test("the count of another metric is no metric of its own", () => {
+  const all = ["eval/auc", "eval/auc/nodes", "eval/auc/examples", "eval/examples"];
+  expect(metricNames("examples", all)).toEqual(["eval/examples"]);
+  expect(metricNames("nodes", all)).toEqual([]);
+  expect(metricNames("nodes", ["eval/lonely/nodes"])).toEqual(["eval/lonely/nodes"]);
+});
+
 test("names are gathered over all versions", () => {
   expect(metricNamesIn("loss", [version(0, { "eval/loss": 2 }), version(1, { "train/loss": 1 })])).toEqual([
     "eval/loss",

@@ -15,9 +15,13 @@ const metricSource = (name: string) => name.slice(0, name.lastIndexOf("/"));
 const sourceIndex = (order: string[], name: string) => (order.includes(metricSource(name)) ? order.indexOf(metricSource(name)) : order.length);
 const priority = (name: string) => sourceIndex(PRIORITY_ORDER, name);
 
+/** Return whether a name is the number of examples or nodes over which another metric was taken: "eval/auc/nodes". */
+const isCount = (name: string, all: Set<string>) => /\/(examples|nodes)$/.test(name) && all.has(metricSource(name));
+
 /** Return the names of one kind of metric by priority. */
 export function metricNames(what: string, all: Iterable<string>): string[] {
-  const names = [...new Set(all)].filter((name) => name === what || name.endsWith(`/${what}`));
+  const known = new Set(all);
+  const names = [...known].filter((name) => (name === what || name.endsWith(`/${what}`)) && !isCount(name, known));
   return names.sort((a, b) => priority(a) - priority(b) || a.localeCompare(b));
 }
 

@@ -18,13 +18,13 @@ from typing import ClassVar
 
 from shoal.core.algorithm.capability import Capability, check_learner
 from shoal.core.algorithm.learner import Learner, Tick, TrainConfig, no_tick
-from shoal.core.errors import InvalidPayload
+from shoal.core.errors import InvalidPayload, LearnerFailed
 from shoal.core.errors.ranges import check_ranges
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, sub
 from shoal.core.model.vector_parts import Part, ShardScope
 from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily, TaskId, TaskStatus
-from shoal.core.protocol.metrics import EVAL_WEIGHT, PROBE
+from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, metrics_fault
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,16 @@ class Algorithm:
 def run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
     """Do a task of any kind, or its next piece: the node's part, the same in every world.
 
-    Raises `InvalidJob` where the learner lacks what the algorithm needs.
+    Raises `InvalidJob` where the learner lacks what the algorithm needs, `LearnerFailed` for metrics that cannot be
+    reported.
     """
+    result = _run_task(algorithm, learner, task, memory)
+    if isinstance(result, LocalResult) and (text := metrics_fault(result.metrics)):
+        raise LearnerFailed(f"the learner gives {text}", code="learner.metrics", hint=METRIC_RULE)
+    return result
+
+
+def _run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
     if task.kind != "evaluate":
         check_learner(algorithm, learner)
     if task.kind == "init":
