@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from shoal.core.errors import InvalidJob
 from shoal.core.protocol.message import Metrics
+from shoal.core.protocol.metrics import METRIC_RULE, METRICS_MAX, metrics_fault, own_count
 
 Loss = Callable[[Any, Any], Tensor]
 """`(output, target) -> scalar`, the mean over the batch."""
 
-Measure = Callable[[Any, Any], Tensor | float]
-"""`(output, target) -> scalar`, the mean over the batch, for evaluations."""
+Measured = Tensor | float | tuple[Tensor | float, Tensor | float]
+"""The mean over the batch, or (mean, number of values) if the number differs from that of the examples."""
+
+Measure = Callable[[Any, Any], Measured]
+"""`(output, target) -> scalar`, for evaluations."""
+
+IGNORED = -100
+"""The class that torch's cross entropy ignores by default."""
+
+RESERVED = ("asked", "examples", "loss", "nodes")
+"""Names of metrics that have a meaning already."""
 
 
 class Mean:
@@ -26,7 +37,9 @@ class Mean:
         self.weight, self.added, self._sum = 0, 0, torch.zeros((), dtype=dtype, device=device)
 
     def add(self, value: Tensor | float, weight: int) -> None:
-        """Add the mean of `weight` examples."""
+        """Add the mean of `weight` examples; nothing without examples, of which the mean is undefined."""
+        if not weight:
+            return
         if isinstance(value, Tensor):
             self._sum.add_(value.detach(), alpha=weight)
         else:
@@ -34,20 +47,79 @@ class Mean:
         self.weight += weight
         self.added += 1
 
+    def add_measured(self, measured: Measured, examples: int) -> None:
+        """Add what a measure gives for a batch."""
+        value, weight = measured if isinstance(measured, tuple) else (measured, examples)
+        self.add(value, int(weight))
+
     def named(self, name: str) -> Metrics:
         """Return the mean under this name; nothing if nothing was added."""
         return {name: float(self._sum) / self.weight} if self.weight else {}
 
 
-def accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """Return the fraction of outputs `[batch, classes, …]` whose maximum is the target: a class, or the maximum of a
-    target."""
-    truth = target.argmax(1) if target.ndim == output.ndim else target
-    return (output.argmax(1) == truth).float().mean()
+def accuracy(output: Tensor, target: Tensor, ignore_index: int = IGNORED) -> tuple[Tensor, Tensor]:
+    """Return the fraction of outputs `[batch, classes, …]` whose maximum is the target, and the number of targets.
+
+    A target is a class, or as many numbers as there are classes, of which the maximum counts. Targets of `ignore_index`
+    are left out.
+    """
+    classes = target.ndim == output.ndim
+    truth = target.argmax(1) if classes else target
+    counted = torch.ones_like(truth, dtype=torch.bool) if classes else truth != ignore_index
+    number = counted.sum()
+    return ((output.argmax(1) == truth) & counted).sum() / number.clamp(min=1), number
+
+
+def class_loss(loss: Loss) -> tuple[bool, int]:
+    """Return whether a loss is the mean of a cross entropy of classes, and the class that it ignores."""
+    function, options = (loss.func, loss.keywords) if isinstance(loss, partial) else (loss, {})
+    if isinstance(function, nn.CrossEntropyLoss):
+        return True, function.ignore_index
+    return function is nn.functional.cross_entropy, options.get("ignore_index", IGNORED)
 
 
 def default_metrics(loss: Loss) -> dict[str, Measure]:
     """Return accuracy if the loss is a cross entropy of classes."""
-    function = loss.func if isinstance(loss, partial) else loss
-    classes = function is nn.functional.cross_entropy or isinstance(function, nn.CrossEntropyLoss)
-    return {"accuracy": accuracy} if classes else {}
+    of_classes, ignored = class_loss(loss)
+    return {"accuracy": partial(accuracy, ignore_index=ignored)} if of_classes else {}
+
+
+def targets_counted(loss: Loss, target: Any, examples: int) -> int:
+    """Return the number of targets over which a loss takes its mean: all examples, unless it ignores some."""
+    of_classes, ignored = class_loss(loss)
+    if not of_classes or not isinstance(target, Tensor) or target.is_floating_point():
+        return examples
+    ignoring = target == ignored
+    return int((~ignoring).sum()) if ignoring.any() else examples
+
+
+def named_means(means: Mapping[str, Mean], examples: int) -> Metrics:
+    """Return each mean as "eval/NAME", with "eval/NAME/examples" where it was not taken over this many examples."""
+    values: Metrics = {}
+    for name, mean in means.items():
+        values |= mean.named(f"eval/{name}")
+        if mean.weight not in (0, examples):
+            values[own_count(f"eval/{name}")] = float(mean.weight)
+    return values
+
+
+def checked_metrics(metrics: Mapping[str, Measure]) -> dict[str, Measure]:
+    """Return the metrics. Raises `InvalidJob` for a name that cannot be reported, or has a meaning already."""
+    text = metrics_fault({f"eval/{name}": 0.0 for name in metrics}, METRICS_MAX)
+    hint = METRIC_RULE
+    if taken := [name for name in metrics if name in RESERVED or name.endswith(("/examples", "/nodes"))]:
+        text, hint = f"{taken[0]!r}, which has another meaning", "choose another name"
+    if text:
+        raise InvalidJob(f"the metrics hold {text}", code="learner.metrics", hint=hint)
+    return dict(metrics)
+
+
+def check_without_parameters(name: str, function: Any) -> None:
+    """Raise `InvalidJob` if a loss or a metric is a module with trainable parameters."""
+    found = function.named_parameters() if isinstance(function, nn.Module) else ()
+    if own := [parameter for parameter, values in found if values.requires_grad]:
+        raise InvalidJob(
+            f"{name} has parameters of its own ({', '.join(own[:3])}), which nodes would not exchange",
+            code="learner.model",
+            hint="make them part of the model, or freeze them by requires_grad_(False)",
+        )
