@@ -50,6 +50,7 @@ from shoal.sim.network.observer import Direction, Observer
 from shoal.sim.network.traffic_count import TrafficCount
 from shoal.sim.tasks.learners import LearnersOnDemand, MakeLearner
 from shoal.sim.tasks.simulated_tasks import SimulatedTasks
+from shoal.sim.tasks.torch_threads import torch_threads
 from shoal.wire.head_size import head_size
 from shoal.wire.payload import layouts_of, payload_layout
 
@@ -69,8 +70,8 @@ BEAT_S = 10.0
 LEASE_S = 35.0
 
 IDLE_S = 8000.0
-"""Virtual seconds without any work after which a job is given up: twice the longest deadline that a schedule makes up
-by itself, and more than a worker needs to be heard again."""
+"""Virtual seconds without any work, or with a failing node and no advance, after which a job is given up: twice the
+longest deadline that a schedule makes up by itself, and more than a worker needs to be heard again."""
 
 GARBAGE = (20_000, 10, 20)
 """New objects, and looks at younger ones, between two searches for what only points at itself: a thousand nodes are
@@ -87,6 +88,7 @@ class NodeOptions(TypedDict, total=False):
 
     nodes: int
     workers: int
+    threads: int
     slow: Mapping[str, float]
     about: Mapping[str, NodeInfo]
 
@@ -97,6 +99,7 @@ class _NodeOptions:
 
     nodes: int = 0
     workers: int = 1
+    threads: int = 1
     slow: Mapping[str, float] = field(default_factory=dict)
     about: Mapping[str, NodeInfo] = field(default_factory=dict)
 
@@ -129,7 +132,8 @@ def simulate(
 
     A sequence of learners gets the names node-0, node-1, … A function makes the learner of one of `nodes` nodes from
     its number, 0 to nodes - 1, for each of its tasks anew, so that few learners are in memory. With such a function,
-    `workers` processes can do the tasks, with the same result; each finds it by its module and name.
+    `workers` processes can do the tasks, with the same result; each finds it by its module and name. Torch computes
+    with `threads` threads in each process: more are slower for small models.
     `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). `progress`:
     None shows how far it is in a notebook and in a terminal, True elsewhere too, False nowhere; a function is told
     instead. `held_out` measures every version on data that no node has, as a coordinator does: metrics "held_out/…".
@@ -163,10 +167,10 @@ def simulate(
     pace = _paced(clock, factors, list(named), rng if faults is not None else None)
     bodies = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
     tasks = SimulatedTasks(setup, named, bodies)
-    with displayed(progress, job.name) as shown:
+    with torch_threads(options.threads), displayed(progress, job.name) as shown:
         evaluate = partial(evaluated, held_out, bodies) if held_out else None
         record = SimulationRecorder(job.name, plan.versions, shown, evaluate, tasks)
-        with tasks.in_processes(options.workers, record.show):
+        with tasks.in_processes(options.workers, record.show, options.threads):
             if isinstance(bodies, LeanBlobs):
                 return _run(LeanWorld(setup, tasks, pace, clock=clock, bodies=bodies, watch=record), record)
             return _run(
@@ -188,15 +192,16 @@ def _fidelity(given: Fidelity | None, faults: Faults | None) -> Fidelity:
 
 def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder) -> Result:
     """Run until the job ends. Raises the error that ends it."""
-    begun, usual = -1, gc.get_threshold()
+    begun, advance, usual = -1, record.advance(world.hub), gc.get_threshold()
     gc.set_threshold(*GARBAGE)
     try:
         world.start()
         while not world.run(world.clock.now + IDLE_S):
-            here = world.hub.roster.present_members()
-            if record.begun == begun or (here and all(member.failures >= FAILURES_MAX for member in here)):
+            failing = [member.failures >= FAILURES_MAX for member in world.hub.roster.present_members()]
+            stands = record.advance(world.hub) == advance
+            if record.begun == begun or (any(failing) and (stands or all(failing))):
                 raise record.given_up(world.hub) from record.cause
-            begun = record.begun
+            begun, advance = record.begun, record.advance(world.hub)
     finally:
         gc.set_threshold(*usual)
     return record.result(world.hub, "lean" if isinstance(world, LeanWorld) else "wire")
@@ -330,6 +335,10 @@ class SimulationRecorder(Observer):
         if self._progress is not None:
             self._progress(self._shown, text)
 
+    def advance(self, hub: Hub) -> tuple[int, float]:
+        """Return what grows as long as the job goes on: versions, and what nodes have trained."""
+        return hub.progress.version, sum(self._trained.values())
+
     def _share(self, hub: Hub) -> float:
         """Return the progress: by versions, or, where those are irregular, by what nodes have trained."""
         if hub.settings.schedule.relative_to_reference:
@@ -385,8 +394,9 @@ class SimulationRecorder(Observer):
         failures = [note.text for note in self._notes if note.kind in ("warning", "refusal")]
         if self._failed is not None:
             hint = CHAINED if self._failed.hint in ("", IN_THE_LOG) else self._failed.hint
-            lasting = failures[-1] if failures else "learners fail"
-            return LearnerFailed(f"{lasting}; the first failure: {self._failed.message}", hint=hint)
+            since = [text for text in (hub.progress.waiting_for, *failures[-1:]) if text]
+            node = self._tasks.failed_node if self._tasks is not None else ""
+            return LearnerFailed(f"{node}: {self._failed.message} (then: {'; '.join(since)})", hint=hint)
         if failures:
             return LearnerFailed(failures[-1], hint=failures[0])
         text = f"the job does not go on: {hub.progress.waiting_for or 'too few learners'}"

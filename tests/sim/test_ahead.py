@@ -18,8 +18,8 @@ from tests.support.sampling import extended
 class AtOnce:
     """An engine in this process, which runs a chunk when it is sent."""
 
-    def __init__(self, workers: int, runner: bytes) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, runner: bytes, threads: int) -> None:
+        self.workers, self.threads = workers, threads
         self._run: ChunkRunner = ForkingPickler.loads(runner)
 
     def submit(self, work: ChunkWork) -> Future[list[TaskOutcome]]:

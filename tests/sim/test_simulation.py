@@ -221,14 +221,20 @@ def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
 
 
 def test_learners_that_all_fail_end_the_job() -> None:
-    with pytest.raises(LearnerFailed, match=r"node-0 failed .* times in a row") as caught:
+    with pytest.raises(LearnerFailed, match=r"^node-0: the learner's train failed in ") as caught:
         shoal.simulate(SPEC, [Broken(one.x, one.y) for one in unbalanced()[:1]])
-    assert "the first failure: the learner's train failed in " in caught.value.message
+    assert "node-0 failed 10 times in a row" in caught.value.message
     assert "test_simulation.py, line" in caught.value.message
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert str(caught.value).endswith(
-        "no examples left\n  hint: fix the learner: the traceback of its first error is above this one"
-    )
+    assert "ZeroDivisionError: no examples left (" in caught.value.message
+    assert caught.value.hint == "fix the learner: the traceback of its first error is above this one"
+
+
+def test_a_job_below_its_quorum_because_of_a_failure_ends() -> None:
+    one, two, _ = unbalanced()
+    with pytest.raises(LearnerFailed, match=r"^node-1: .* no examples left .*below the quorum: 1 of 2") as caught:
+        shoal.simulate(job(schedule={"name": "rounds", "min_nodes": 2}), [one, Broken(two.x, two.y)])
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 @pytest.mark.parametrize(

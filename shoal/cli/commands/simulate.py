@@ -138,6 +138,7 @@ def run(spec: JobSpec, here: SimulationOptions) -> Result:
             learners,
             nodes=count if callable(learners) else 0,
             workers=here.workers,
+            threads=here.threads,
             faults=faults_of(here.fault),
             fidelity=cast("Fidelity | None", here.fidelity),
             seed=here.seed,

@@ -45,6 +45,7 @@ class SimulatedTasks:
         self._remote: RemoteTasks | None = None
         self.failed: ShoalError | None = None
         """The first failure of a learner."""
+        self.failed_node = ""
 
     def _stacked_tasks(self) -> StackedTasks | None:
         """Return what trains several tasks at once; None while no `TorchLearner` can be among the learners."""
@@ -59,8 +60,11 @@ class SimulatedTasks:
         return TaskChunks(self._setup.nodes, stacks=self._stacks)
 
     @contextmanager
-    def in_processes(self, workers: int, show: Callable[[str], None]) -> Iterator[None]:
-        """Let so many processes do the tasks in a block. Raises `InvalidJob` where they cannot get the learners."""
+    def in_processes(self, workers: int, show: Callable[[str], None], threads: int) -> Iterator[None]:
+        """Let so many processes do the tasks in a block, each with so many threads of torch.
+
+        Raises `InvalidJob` where they cannot get the learners.
+        """
         if workers < 1:
             raise InvalidJob(f"workers is {workers}", code="job.workers", hint="1 or more")
         runner = self._pickled_runner() if workers > 1 else b""
@@ -70,7 +74,7 @@ class SimulatedTasks:
             self._where = "in this process, since nodes keep a model from task to task" if runner else ""
             yield
             return
-        with closing(WorkerPool(workers, runner)) as pool:
+        with closing(WorkerPool(workers, runner, threads)) as pool:
             self._chunks = self._chunks or self._new_chunks()
             self._remote = RemoteTasks(self._chunks, pool, self._bodies, show)
             self._where = f"in {workers} processes"
@@ -107,7 +111,7 @@ class SimulatedTasks:
         if self._remote is not None:
             outcome = self._remote.outcome(task)
             self._note(outcome.notes)
-            return RecordingTask(RemoteTask(outcome, self._bodies), self)
+            return RecordingTask(node, RemoteTask(outcome, self._bodies), self)
         setup = self._setup
         if self._stacked is not None and self._chunks is not None:
             learner = self._stacked.learner(task, self._chunks.due(node))
@@ -115,7 +119,7 @@ class SimulatedTasks:
         else:
             learner = self._learners[node]
         work = LearnerTask(setup.algorithm, learner, self._bodies, task, memory, setup.plan.filters)
-        return RecordingTask(work, self)
+        return RecordingTask(node, work, self)
 
     def _note(self, trained: Iterable[str]) -> None:
         self._trained.update(trained)
@@ -144,8 +148,8 @@ def _first_checked(setup: SimulationSetup, learners: Mapping[str, Learner]) -> L
 class RecordingTask:
     """A task whose first failure is recorded with its traceback."""
 
-    def __init__(self, work: SimulatedTask, tasks: SimulatedTasks) -> None:
-        self._work, self._tasks = work, tasks
+    def __init__(self, node: str, work: SimulatedTask, tasks: SimulatedTasks) -> None:
+        self._node, self._work, self._tasks = node, work, tasks
 
     @property
     def held(self) -> BlobRef | None:
@@ -158,5 +162,6 @@ class RecordingTask:
         try:
             return self._work.run_piece(task)
         except ShoalError as error:
-            self._tasks.failed = self._tasks.failed or error
+            if self._tasks.failed is None:
+                self._tasks.failed, self._tasks.failed_node = error, self._node
             raise

@@ -37,14 +37,14 @@ class WorkerFailed(ShoalError):
 class WorkerPool:
     """`workers` processes with a runner in each: a pickled `ChunkRunner`."""
 
-    def __init__(self, workers: int, runner: bytes) -> None:
+    def __init__(self, workers: int, runner: bytes, threads: int) -> None:
         self.workers = workers
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="shoal-worker")
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._processes: list[WorkerProcess] = []
         with _signals_blocked():
             for number in range(workers):
-                self._processes.append(WorkerProcess(f"{number + 1} of {workers}", runner))
+                self._processes.append(WorkerProcess(f"{number + 1} of {workers}", runner, threads))
                 self._idle.put(self._processes[-1])
 
     def submit(self, work: ChunkWork) -> Future[list[TaskOutcome]]:
@@ -68,11 +68,12 @@ class WorkerPool:
 class WorkerProcess:
     """One process, which does a chunk at a time."""
 
-    def __init__(self, name: str, runner: bytes) -> None:
+    def __init__(self, name: str, runner: bytes, threads: int) -> None:
         self._name, self._is_ready = name, False
         self._connection, theirs = Pipe()
         context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=serve, args=(theirs, runner), name=f"shoal worker {name}", daemon=True)
+        arguments = (theirs, runner, threads)
+        self._process = context.Process(target=serve, args=arguments, name=f"shoal worker {name}", daemon=True)
         self._process.start()
         theirs.close()
 
@@ -114,11 +115,11 @@ class WorkerProcess:
         self._process.join()
 
 
-def serve(connection: Connection, runner: bytes) -> None:
+def serve(connection: Connection, runner: bytes, threads: int) -> None:
     """Run chunks until this process is killed, or the one that has started it ends: the body of a worker."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     multiprocessing.current_process().daemon = False  # a learner may start processes of its own, which read its data
-    threads = os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded
     try:
         run: ChunkRunner = ForkingPickler.loads(runner)
     except Exception as error:  # noqa: BLE001 - the user's modules are imported here
@@ -126,8 +127,8 @@ def serve(connection: Connection, runner: bytes) -> None:
             _failed("loading the learners", error, "it imports the file of the function that makes them anew")
         )
         return
-    if threads == "1" and "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
     connection.send(None)
     while True:
         work = connection.recv()

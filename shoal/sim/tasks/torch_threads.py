@@ -1,0 +1,30 @@
+"""The threads that torch computes with, in a simulation and in its worker processes. Loads no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shoal.core.errors import InvalidJob
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch, where it is loaded, compute with so many threads in a block, and with as many as before afterwards.
+
+    Learners train one after the other, and each step of a small model takes longer on several threads than on one.
+    Raises `InvalidJob` for less than one.
+    """
+    if threads < 1:
+        raise InvalidJob(f"threads is {threads}", code="job.threads", hint="1 or more")
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
