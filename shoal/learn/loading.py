@@ -1,16 +1,14 @@
 """Loading of learners by name: "file.py:name" or "package.module:name".
 
 The name is a `Learner`, or a function or class that makes one from options (`--option part=0`), which are converted to
-the types that it declares. A file is loaded by its path under a name of its own, so it may be called like one of
-shoal's packages or of the standard library; its folder comes last on the search path, so its neighbours can be imported
-but hide nothing.
+the types that it declares. A file is loaded by its path under a name of its own (`learner_files`), so it may be called
+like one of shoal's packages or of the standard library; its folder comes last on the search path, so its neighbours can
+be imported but hide nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,6 +19,7 @@ from typing import Any
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.extras import extra_of, not_installed
+from shoal.learn.learner_files import module_name
 from shoal.learn.options import fitted, named_parameters, takes_any
 from shoal.learn.user_errors import error_location, one_line, user_code
 
@@ -171,22 +170,14 @@ def _from_file(path: Path) -> ModuleType:
         raise InvalidJob(
             f"there is no file {path}", code="learner.missing", hint="check the path; it is relative to where you are"
         )
-    name = f"shoal_learner_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py":
         raise InvalidJob(f"{path} is no Python file", code="learner.missing", hint="its name must end in .py")
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses and subprocesses look modules up by name
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module(module_name(file))
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
         raise _failed(str(path), error) from error
-    return module
 
 
 def _imported(name: str) -> ModuleType:

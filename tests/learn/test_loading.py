@@ -128,7 +128,7 @@ def test_a_file_that_fails_is_told_with_its_line(tmp_path: Path, source: str, sa
         load_learner(path)
     assert told.value.code == "learner.import"
     assert told.value.__cause__ is not None
-    assert not [name for name in set(sys.modules) - before if name.startswith("shoal_learner")]
+    assert not [name for name in set(sys.modules) - before if name.startswith("shoal.learn.learner_files.")]
     written(tmp_path, FACTORY)
     assert is_learner(load_learner(path)), "mended, it loads"
 
