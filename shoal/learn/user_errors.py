@@ -59,6 +59,8 @@ def _hint(error: Exception) -> str:
     # By name, because this module is used where torch is not loaded.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "it ran out of memory: use a smaller batch_size, precision bf16, or another device"
+    if "more than 1 value per channel" in str(error):
+        return "BatchNorm cannot train on one example: use another batch_size, or a DataLoader with drop_last=True"
     if isinstance(error, ModuleNotFoundError):
         return f"install {error.name} in the environment that shoal runs in"
     return IN_THE_LOG

@@ -126,4 +126,5 @@ class ModuleModel:
         """Yield the batches that a `TorchLearner` trains on."""
         merge = bool(norm_tensors(self._module))
         options = BatchOptions(self._device, merge_small=merge)
-        yield from training_batches(source_of(data, options), budget, generator_of(budget.seed), tick)
+        for batch, fraction in training_batches(source_of(data, options), budget, generator_of(budget.seed), tick):
+            yield batch.data, fraction

@@ -117,11 +117,11 @@ def test_mnist_comes_as_a_stream(small_mnist: Path) -> None:
     stream = load_learner("shoal.learn.mnist:stream", {**options, "drift": "permute@4"})
     assert stream.train_data.examples == 18
     was, same, other = (
-        next(source.sequence(5, position, lambda: None))
+        next(source.sequence(5, position, lambda: None)).data
         for source, position in ((plain.train_data, 3), (stream.train_data, 3), (stream.train_data, 4))
     )
     assert all(torch.equal(a, b) for a, b in zip(was, same, strict=True))
-    unlike = next(plain.train_data.sequence(5, 4, lambda: None))
+    unlike = next(plain.train_data.sequence(5, 4, lambda: None)).data
     assert torch.equal(unlike[0], other[0])
     assert not (unlike[1] == other[1]).any()
 

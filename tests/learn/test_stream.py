@@ -39,7 +39,7 @@ def batches(data, position: int, steps: int, size: int = 4, seed: int = 0, **opt
     """([first feature], [label]) of each mini-batch."""
     budget = TrainConfig(steps=steps, batch_size=size, position=position, seed=seed)
     found = training_batches(source(data, **options), budget, generator_of(seed))
-    return [(batch[0].flatten(1)[:, 0].tolist(), batch[1].tolist()) for batch, _ in found]
+    return [(x.flatten(1)[:, 0].tolist(), y.tolist()) for ((x, y), _), _ in found]
 
 
 def stream(*drifts: Drift, **more) -> Stream:
@@ -206,8 +206,8 @@ def test_images_turn_from_the_batch_on() -> None:
     plain = islice(source((images, Y[:12])).sequence(3, 0, lambda: None), 6)
     for number, (had, got) in enumerate(zip(plain, data.sequence(3, 0, lambda: None), strict=False)):
         turns = (number >= 2) + (number >= 4)
-        wanted = torch.rot90(had[0].reshape(-1, 8, 8), turns, (1, 2)).reshape(-1, 64)
-        assert torch.allclose(got[0], wanted, atol=1e-4)
+        wanted = torch.rot90(had.data[0].reshape(-1, 8, 8), turns, (1, 2)).reshape(-1, 64)
+        assert torch.allclose(got.data[0], wanted, atol=1e-4)
 
 
 # ---------------------------------------------------------------------------------------------------------- learners
@@ -228,7 +228,7 @@ def test_the_loss_of_a_batch_is_taken_before_its_step() -> None:
     one = learner((X / 40, Y))
     one.init(1)
     budget = TrainConfig(steps=1, batch_size=8, lr=0.5, position=4)
-    (inputs, target), _ = next(training_batches(source((X / 40, Y)), budget, generator_of(0)))
+    ((inputs, target), _), _ = next(training_batches(source((X / 40, Y)), budget, generator_of(0)))
     before = nn.functional.cross_entropy(one.module(inputs), target).item()
     assert one.train(budget).metrics["train/loss"] == pytest.approx(before)
     assert one.train(budget).metrics["train/loss"] != pytest.approx(before)

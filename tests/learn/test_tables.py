@@ -207,7 +207,7 @@ def test_learners_take_frames_whose_parts_are_told(frame: Any) -> None:
         with pytest.raises(InvalidJob, match=r"a DataFrame is no training data") as caught:
             make(frame)
         assert "table(frame, target=…)" in caught.value.hint
-    batch = next(TorchLearner(lambda: nn.Linear(1, 2), data).train_data.epoch(0, None))
+    batch = next(TorchLearner(lambda: nn.Linear(1, 2), data).train_data.epoch(0, None)).data
     assert (batch[0].dtype, batch[1].dtype) == (torch.float32, torch.int64)
     with pytest.raises(InvalidJob, match="text and objects"):
         TorchLearner(lambda: nn.Linear(1, 2), (pd.DataFrame(ROWS)[["sex"]], frame["b"]))
@@ -217,11 +217,11 @@ def test_datasets_are_taken_as_rows() -> None:
     """A row of lists is a row of tensors, or of arrays; a format of one's own stays."""
     rows = datasets.Dataset.from_dict({"x": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], "y": [1, 0, 1]})
     for given in (rows, rows.with_format("torch")):
-        batch = next(source_of(given, BatchOptions(torch.device("cpu"))).epoch(2, None))
+        batch = next(source_of(given, BatchOptions(torch.device("cpu"))).epoch(2, None)).data
         assert (batch["x"].tolist(), batch["y"].tolist()) == ([[0, 1], [2, 3]], [1, 0])
     batch = next(ArraySource(rows).epoch(2, None))
     assert (batch["x"].tolist(), batch["y"].tolist()) == ([[0, 1], [2, 3]], [1, 0])
     turned = rows.with_transform(lambda some: {"z": [torch.tensor(1.0) for _ in some["y"]]})
-    assert set(next(source_of(turned, BatchOptions(torch.device("cpu"))).epoch(2, None))) == {"z"}
+    assert set(next(source_of(turned, BatchOptions(torch.device("cpu"))).epoch(2, None)).data) == {"z"}
     with pytest.raises(InvalidJob, match="inputs and targets"):
         SklearnLearner(SGDClassifier(), rows, classes=[0, 1])

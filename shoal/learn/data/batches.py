@@ -2,18 +2,23 @@
 
 | given                                | batches                                           | examples       |
 | tensors or arrays `(x, …, y)`        | by a seeded permutation, on the device throughout | their length   |
+| some of them `numpy.memmap`          | by the same permutation, read when needed         | their length   |
 | a `Dataset`, or any list of examples | by the same permutation, through a `DataLoader`   | its length     |
 | an `IterableDataset`                 | in its own order, of the job's batch size         | counted        |
 | a `DataLoader`                       | its own; the job's batch size must be the same    | of its sampler |
 
-A batch that is a tuple or list is `(*inputs, target)`; any other goes whole to the model and to the loss.
+A batch that is a tuple or list is `(*inputs, target)`, one of a single part has the input as its target; any other
+batch goes whole to the model and to the loss. The examples of a batch are those that were collated, not the length of
+a tensor: sequences may have time first, or be packed.
 `shoal.learn.data.passes` has what needs no torch.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -21,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from shoal.core.algorithm.learner import TrainConfig
@@ -31,6 +37,13 @@ from shoal.learn.seeds import generator_of
 
 Data = Any
 """`(x, y)` tensors or arrays, a `Dataset`, `IterableDataset`, `DataLoader`, `SourceFactory` or a list of examples."""
+
+
+class Batch(NamedTuple):
+    """One batch for the model and the loss, and the number of its examples."""
+
+    data: Any
+    examples: int
 
 
 class SourceFactory(ABC):
@@ -56,6 +69,8 @@ class BatchOptions(NamedTuple):
     two or three it learns statistics so wrong that they can ruin the model, so its models are never given so few."""
     paced: bool = True
     """True if a stream keeps its pace; otherwise all its batches are available at once."""
+    count: Callable[[Any], int] | None = None
+    """The number of examples of a batch, where a `DataLoader` does not make it of single examples."""
 
 
 def source_of(data: Data, options: BatchOptions) -> BatchSource:
@@ -65,6 +80,8 @@ def source_of(data: Data, options: BatchOptions) -> BatchSource:
     data = formatted(data, "torch")
     if isinstance(data, TensorDataset):
         data = data.tensors
+    if isinstance(data, Tensor):
+        data = (data,)
     source: BatchSource
     if isinstance(data, SourceFactory):
         source = data.source(options)
@@ -73,8 +90,8 @@ def source_of(data: Data, options: BatchOptions) -> BatchSource:
     elif isinstance(data, IterableDataset):
         source = IterableSource(data, options)
     elif isinstance(data, tuple) and all(isinstance(part, Tensor | np.ndarray) for part in data):
-        source = TensorSource(data, options)
-    elif (isinstance(data, Dataset | Sequence) and hasattr(data, "__len__")) or hasattr(data, "__getitems__"):
+        source = (MappedSource if any(isinstance(part, np.memmap) for part in data) else TensorSource)(data, options)
+    elif _is_indexable(data):
         source = DatasetSource(data, options)
     else:
         raise InvalidJob(
@@ -87,19 +104,33 @@ def source_of(data: Data, options: BatchOptions) -> BatchSource:
     return source
 
 
-class TensorSource(BatchSource):
-    """Tensors of equal length, kept on the device if they fit in `resident_bytes_max`."""
+def is_empty(data: Data) -> bool:
+    """Return whether data have no example, or a `DataLoader` gives no batch: a node with few has none left to test."""
+    parts = data.tensors if isinstance(data, TensorDataset) else data if isinstance(data, tuple) else (data,)
+    return bool(parts) and all(_length(part) == 0 for part in parts)
 
-    def __init__(self, parts: Sequence[Tensor | np.ndarray[Any, Any]], options: BatchOptions) -> None:
-        tensors = tuple(_tensor(part) for part in parts)
-        lengths = sorted({len(tensor) if tensor.ndim else 0 for tensor in tensors})
-        if len(lengths) != 1:
-            raise InvalidJob(f"the data's parts differ in length: {lengths}", code="learner.data")
-        self.options, self._length = options, lengths[0]
-        fits = sum(tensor.nbytes for tensor in tensors) <= options.resident_bytes_max
-        self.tensors = tuple(tensor.to(options.device) for tensor in tensors) if fits else tensors
-        self.form = tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in self.tensors)
-        """Shape, type and place of one example."""
+
+def _length(part: Any) -> int | None:
+    try:
+        return len(part)
+    except TypeError:  # an iterable dataset without a length, a number
+        return None
+
+
+def _is_indexable(data: Any) -> bool:
+    """Return whether a `DataLoader` could take the data by index: they need not be a `Dataset` of torch's."""
+    by_index = hasattr(data, "__getitem__") or hasattr(data, "__getitems__")
+    return by_index and hasattr(data, "__len__") and not isinstance(data, Mapping | tuple)
+
+
+class IndexedSource(BatchSource):
+    """Parts of equal length whose examples are taken by their indices."""
+
+    def __init__(self, lengths: Iterable[int], options: BatchOptions) -> None:
+        found = sorted(set(lengths))
+        if len(found) != 1:
+            raise InvalidJob(f"the data's parts differ in length: {found}", code="learner.data")
+        self.options, self._length = options, found[0]
 
     @property
     def examples(self) -> int:
@@ -108,29 +139,58 @@ class TensorSource(BatchSource):
     def steps(self, batch_size: int) -> int:
         return len(cuts(self._length, batch_size, merge_small=self.options.merge_small))
 
-    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[tuple[Tensor, ...]]:
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Batch]:
         places = cuts(self._length, batch_size, merge_small=self.options.merge_small)
         order = _order(self._length, places, shuffle)
-        if order is not None:
-            order = order.to(self.tensors[0].device)
         for start, stop in places:
-            if order is None:
-                yield moved(tuple(tensor[start:stop] for tensor in self.tensors), self.options.device)
-            else:
-                yield self.take(order[start:stop])
+            yield Batch(self.take(slice(start, stop) if order is None else order[start:stop]), stop - start)
 
-    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[tuple[Tensor, ...]]:
+    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[Batch]:
         for chosen in endless(
             self._length, batch_size, position, seeds=(0, 0, seed), merge_small=self.options.merge_small
         ):
-            yield self.take(chosen)
+            yield Batch(self.take(chosen), len(chosen))
 
-    def take(self, chosen: Tensor) -> tuple[Tensor, ...]:
-        """Return the examples with these indices, `int64[n]`, on the device."""
-        here = chosen.to(self.tensors[0].device)
-        batch: tuple[Tensor, ...] = moved(
-            tuple(tensor.index_select(0, here) for tensor in self.tensors), self.options.device
+    @abstractmethod
+    def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
+        """Return the examples with these indices, `int64[n]`, or those of a slice, on the device."""
+
+
+class TensorSource(IndexedSource):
+    """Tensors of equal length, kept on the device if they fit in `resident_bytes_max`."""
+
+    def __init__(self, parts: Sequence[Tensor | np.ndarray[Any, Any]], options: BatchOptions) -> None:
+        tensors = tuple(_tensor(part) for part in parts)
+        super().__init__((len(tensor) if tensor.ndim else 0 for tensor in tensors), options)
+        fits = sum(tensor.nbytes for tensor in tensors) <= options.resident_bytes_max
+        self.tensors = tuple(tensor.to(options.device) for tensor in tensors) if fits else tensors
+        self.form = tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in self.tensors)
+        """Shape, type and place of one example."""
+
+    def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
+        if isinstance(chosen, slice):
+            found = tuple(tensor[chosen] for tensor in self.tensors)
+        else:
+            here = chosen.to(self.tensors[0].device)
+            found = tuple(tensor.index_select(0, here) for tensor in self.tensors)
+        batch: tuple[Tensor, ...] = moved(found, self.options.device)
+        return batch
+
+
+class MappedSource(IndexedSource):
+    """Arrays of which some are in a file (`numpy.memmap`): each batch is read when it is needed."""
+
+    def __init__(self, parts: Sequence[Tensor | np.ndarray[Any, Any]], options: BatchOptions) -> None:
+        super().__init__((len(part) if part.ndim else 0 for part in parts), options)
+        self._parts = tuple(part if isinstance(part, np.memmap) else _tensor(part) for part in parts)
+
+    def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
+        numbers = np.arange(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen.numpy()
+        read = tuple(
+            _tensor(np.asarray(part[numbers])) if isinstance(part, np.memmap) else part[torch.from_numpy(numbers)]
+            for part in self._parts
         )
+        batch: tuple[Tensor, ...] = moved(read, self.options.device)
         return batch
 
 
@@ -160,7 +220,12 @@ class DatasetSource(BatchSource):
         yield from self._load(numbers.tolist() for numbers in chosen)
 
     def _load(self, batches: Iterable[list[int]]) -> Iterator[Any]:
-        loader: DataLoader[Any] = DataLoader(self.dataset, batch_sampler=batches, num_workers=self.options.workers)
+        loader: DataLoader[Any] = DataLoader(
+            self.dataset,
+            batch_sampler=batches,
+            num_workers=self.options.workers,
+            collate_fn=CountedCollate(default_collate),
+        )
         for batch in loader:
             yield moved(batch, self.options.device)
 
@@ -179,29 +244,54 @@ class IterableSource(BatchSource):
         examples = self.examples
         return None if examples is None else len(cuts(examples, batch_size))
 
-    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Batch]:
         examples = iter(self.dataset)
         while chunk := list(islice(examples, batch_size or None)):
-            yield moved(default_collate(chunk), self.options.device)
+            yield Batch(moved(default_collate(chunk), self.options.device), len(chunk))
+
+
+class CountedCollate:
+    """A `collate_fn` that also counts the examples. It can be pickled if the original can."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, examples: Any) -> Batch:
+        return Batch(self._collate(examples), len(examples))
 
 
 class LoaderSource(BatchSource):
-    """The user's `DataLoader`, with its batches and its order, drawn from the seed."""
+    """The user's `DataLoader`, with its batches and its order, drawn from the seed.
+
+    Each pass starts the loader's workers anew, persistent ones too: their random numbers follow from the seed that they
+    started with.
+    """
 
     def __init__(self, loader: DataLoader[Any], options: BatchOptions) -> None:
-        self.loader, self.options = loader, options
+        self.loader, self.options = copy.copy(loader), options
+        self._collates = loader.batch_sampler is not None
+        if self._collates:
+            self.loader.collate_fn = CountedCollate(loader.collate_fn)
+        vars(self.loader)["persistent_workers"] = False  # no attribute that may be set; the copy has no workers yet
+        if self.steps(0) == 0 and self.examples != 0:
+            raise InvalidJob(
+                f"the DataLoader gives no batch of its {self.examples or 0} examples",
+                code="learner.data",
+                hint="use a smaller batch_size, or drop_last=False",
+            )
 
     @property
     def examples(self) -> int | None:
-        for part in (self.loader.sampler, self.loader.dataset):
+        """The examples of its sampler; None where batches are not made of single examples."""
+        for part in (self.loader.sampler, self.loader.dataset) if self._collates else ():
             if isinstance(part, Sized):
                 return len(part)
         return None
 
     def steps(self, batch_size: int) -> int | None:
-        return None if self.examples is None else len(self.loader)
+        return len(self.loader) if isinstance(self.loader.dataset, Sized) or self.examples is not None else None
 
-    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Any]:
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Batch]:
         if shuffle is not None:
             # Generators of the loader's own are seeded too; without any it draws from torch's, seeded already.
             seed = int(torch.randint(2**62, (), generator=shuffle))
@@ -210,7 +300,17 @@ class LoaderSource(BatchSource):
                 if isinstance(generator, torch.Generator):
                     generator.manual_seed(seed)
         for batch in self.loader:
-            yield moved(batch, self.options.device)
+            yield moved(batch if self._collates else self._counted(batch), self.options.device)
+
+    def _counted(self, batch: Any) -> Batch:
+        """Return a batch that the data made, with its number of examples. Raises `LearnerFailed` if nothing tells."""
+        if self.options.count is None:
+            raise LearnerFailed(
+                "the DataLoader has batch_size=None, so the number of examples in a batch is unknown",
+                code="learner.data",
+                hint="give it: TorchConfig(examples=lambda batch: len(batch[1]))",
+            )
+        return Batch(batch, int(self.options.count(batch)))
 
     def check_batch_size(self, wanted: int) -> None:
         own = self.loader.batch_size
@@ -266,15 +366,15 @@ def pass_order(examples: int, seed: int) -> Tensor:
 
 
 def split(batch: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return (arguments of the model, target of the loss)."""
-    if isinstance(batch, tuple | list) and len(batch) > 1:
-        return tuple(batch[:-1]), batch[-1]
-    return (batch,), batch
+    """Return (arguments of the model, target of the loss). Without a target the input is the target."""
+    if isinstance(batch, PackedSequence) or not isinstance(batch, tuple | list) or not batch:
+        return (batch,), batch
+    return tuple(batch[:-1] or batch), batch[-1]
 
 
 def check_batch(batch: Any) -> None:
     """Raise `LearnerFailed` for a batch without a tensor, such as text. Objects of unknown types pass."""
-    if size_of(batch) or not isinstance(batch, str | bytes | list | tuple | Mapping):
+    if _holds_tensor(batch):
         return
     inner = batch[0] if isinstance(batch, list | tuple) and batch else batch
     raise LearnerFailed(
@@ -284,31 +384,50 @@ def check_batch(batch: Any) -> None:
     )
 
 
-def size_of(batch: Any) -> int:
-    """Return the number of examples in a batch: the length of its first tensor; 0 without one."""
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else 1
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()
-    for part in parts:
-        if found := size_of(part):
-            return found
-    return 0
+def _holds_tensor(part: Any) -> bool:
+    """Return whether there is a tensor, or an object of the user's that may have one."""
+    if isinstance(part, Mapping):
+        return any(map(_holds_tensor, part.values()))
+    if isinstance(part, tuple | list):
+        return any(map(_holds_tensor, part))
+    return not isinstance(part, str | bytes | int | float | None)
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """Return the batch with all tensors on the device."""
+    """Return the batch with all tensors on the device, in containers of the same types.
+
+    Objects with a method `to` move themselves, as packed sequences and graphs do.
+    """
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
+    if callable(getattr(batch, "to", None)):
+        return batch.to(device)
     if isinstance(batch, Mapping):
-        return {name: moved(part, device) for name, part in batch.items()}
+        return _rebuilt(batch, {name: moved(part, device) for name, part in batch.items()})
     if isinstance(batch, tuple | list):
-        return tuple(moved(part, device) for part in batch)
+        parts = [moved(part, device) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        made = copy.copy(batch)
+        for field in fields(batch):
+            object.__setattr__(made, field.name, moved(getattr(batch, field.name), device))
+        return made
     return batch
 
 
+def _rebuilt(batch: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
+    """Return a mapping of a batch's type with these parts; a plain dict where the type cannot be filled."""
+    if not isinstance(batch, MutableMapping):
+        return parts
+    made = copy.copy(batch)
+    made.update(parts)
+    return made
+
+
 def _tensor(part: Tensor | np.ndarray[Any, Any]) -> Tensor:
-    """Return a tensor; float64 arrays, numpy's default, become torch's default type."""
+    """Return a tensor, without a copy where possible; float64 arrays, numpy's default, become torch's default type."""
     if isinstance(part, Tensor):
         return part
-    tensor = torch.tensor(part)
+    shared = part.flags.writeable and min(part.strides, default=0) >= 0
+    tensor = torch.from_numpy(part) if shared else torch.tensor(part)
     return tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.float64 else tensor

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.learn.data.batches import BatchOptions, Data, SourceFactory, TensorSource, endless
+from shoal.learn.data.batches import Batch, BatchOptions, Data, SourceFactory, TensorSource, endless
 from shoal.learn.data.passes import BatchSource, Waiting, seed_of
 from shoal.learn.seeds import generator_of
 
@@ -213,7 +213,7 @@ class StreamSource(BatchSource):
     def steps(self, batch_size: int) -> int | None:
         return self._base.steps(batch_size) if self._stream.passes else None
 
-    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Parts]:
+    def epoch(self, batch_size: int, shuffle: torch.Generator | None) -> Iterator[Batch]:
         if shuffle is not None and (self._drifts or self._stream.per_second):
             raise LearnerFailed(
                 "the data are a stream, and the order does not say where in it to train",
@@ -222,12 +222,12 @@ class StreamSource(BatchSource):
             )
         return self._base.epoch(batch_size, shuffle)
 
-    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[Parts]:
+    def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[Batch]:
         number = position
         for era in [era for era in self._eras if position < era.stop]:
             for chosen in islice(self._chosen(era, batch_size, number, seed), era.stop - number):
                 self._pace.wait(number, waiting)
-                yield self._drifted(self._base.take(chosen), number)
+                yield Batch(self._drifted(self._base.take(chosen), number), len(chosen))
                 number += 1
 
     def as_of(self, position: int) -> TensorSource:

@@ -20,11 +20,11 @@ import torch
 from torch import nn
 from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainingArguments
+from transformers.trainer_pt_utils import find_batch_size
 
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained
 from shoal.core.protocol.message import Metrics
 from shoal.core.protocol.metrics import EVAL_WEIGHT
-from shoal.learn.data.batches import size_of
 from shoal.learn.hf.checks import check_arguments, check_data, check_device, check_task, check_vocabulary
 from shoal.learn.hf.task_batches import TaskBatches
 from shoal.learn.hf.task_trainer import TaskTrainer, TrainerInput
@@ -176,7 +176,7 @@ class HFLearner(ModuleLearner):
             parts = budget.steps * self.args.gradient_accumulation_steps
             whole = parts if batches is None else len(batches)
             for number, inputs in enumerate(islice(trainer.get_train_dataloader(), whole or None), 1):
-                size = size_of(inputs)
+                size = find_batch_size(inputs) or 0
                 with trainer.compute_loss_context_manager():
                     loss = trainer.compute_loss(model, inputs)
                 yield loss, size, number / whole if whole else 0.0

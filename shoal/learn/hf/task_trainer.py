@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_pt_utils import find_batch_size
 
 from shoal.core.algorithm.learner import Correct, Tick, no_tick
-from shoal.learn.data.batches import size_of
 from shoal.learn.hf.task_batches import TaskBatches
 from shoal.learn.training.descent import KeptOptimizer, correct_in_place
 from shoal.learn.training.measures import Mean
@@ -95,7 +95,7 @@ class TaskTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        size = size_of(inputs)
+        size = find_batch_size(inputs) or 0
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         self.task.parts.append((loss, size))
         return loss

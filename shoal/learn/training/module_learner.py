@@ -20,7 +20,7 @@ from shoal.learn.training.descent import KeptOptimizer, gradients_of
 from shoal.learn.training.devices import resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.tensor_roles import Travels, tensor_roles
-from shoal.learn.training.weights import Weights, built, pack
+from shoal.learn.training.weights import Weights, built, pack, unwrapped
 from shoal.learn.user_errors import user_code
 
 Losses = Iterator[tuple[Tensor, int, float]]
@@ -143,6 +143,7 @@ class ModuleLearner(ABC):
             with user_code("training"), seeded(budget.seed, device, tick) as shuffle:
                 trained = self._train(budget, correct, extra_loss, shuffle, tick)
                 self.weights.check_constants()
+                self.weights.check_complete()
                 return trained
         except BaseException:
             self.weights.restore_local(kept)
@@ -178,7 +179,7 @@ class ModuleLearner(ABC):
 
     def _statistics(self) -> dict[str, Tensor]:
         """Return the shared tensors that are not parameters."""
-        parameters = {name for name, _ in self.module.named_parameters()}
+        parameters = {name for name, _ in unwrapped(self.module).named_parameters()}
         return {name: tensor for name, tensor in self.weights.tensors().items() if name not in parameters}
 
     def _gradient(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> tuple[Trained, dict[str, Tensor]]:

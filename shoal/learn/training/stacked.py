@@ -26,7 +26,7 @@ from shoal.learn.training.descent import descend, gradients_of
 from shoal.learn.training.measures import Loss
 from shoal.learn.training.stacked_batches import StackedBatch, StackedBatches
 from shoal.learn.training.torch_learner import TorchLearner
-from shoal.learn.training.weights import TORCH_DTYPES
+from shoal.learn.training.weights import TORCH_DTYPES, unwrapped
 from shoal.learn.user_errors import user_code
 
 
@@ -55,7 +55,14 @@ def _why_not_stacked(learner: TorchLearner) -> str:
         return "the model has buffers, which its forward pass may change"
     if not learner.weights.trainable().keys() <= learner.layout.index.keys():
         return "some of the model's weights stay on the node"
+    if any(_has_hooks(parameter) for parameter in learner.weights.trainable().values()):
+        return "the model's parameters have hooks"
     return ""
+
+
+def _has_hooks(parameter: Tensor) -> bool:
+    """Return whether something is called with a parameter's gradient; torch has no public name for it."""
+    return any(getattr(parameter, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
 
 
 def stack_key(learner: TorchLearner) -> Hashable:
@@ -131,6 +138,7 @@ def train_stacked(
                 tick(batch.fraction)
         finally:
             training.restore()
+        first.weights.check_complete()
     results: dict[int, StackedResult] = {}
     trees, sums, seen = _trees(model.layout, rows), training.losses.tolist(), batches.seen.tolist()
     alone = [own / max(1, steps) for own, steps in zip(batches.alone.tolist(), batches.steps, strict=True)]
@@ -145,7 +153,8 @@ class _StackedTraining:
     """SGD on the parameters of several learners, `[row, …]`, and the sums of their losses over examples."""
 
     def __init__(self, learner: TorchLearner, parameters: dict[str, Tensor], lr: float, *, is_simple: bool) -> None:
-        self._module, self._loss, self._parameters, self._lr = learner.module, learner.loss, parameters, lr
+        self._module, self._loss = unwrapped(learner.module), learner.loss
+        self._parameters, self._lr = parameters, lr
         loss = partial(_loss, self._module, cross_entropy if is_simple else self._loss)
         self._gradients = vmap(grad_and_value(loss), randomness="error")
         self._own, self._is_checked = learner.weights.trainable(), False

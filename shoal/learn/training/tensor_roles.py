@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.training.weights import TensorRoles, base_digest, norm_tensors, saved_tensors
+from shoal.learn.training.weights import TensorRoles, base_digest, norm_tensors, saved_tensors, unwrapped
 
 Travels = Literal["trainable", "all"] | Callable[[str, Tensor], bool]
 """The tensors that nodes exchange: the trained ones, all, or those for which a function of name and tensor is true."""
@@ -28,6 +28,7 @@ def tensor_roles(module: nn.Module, travels: Travels | None, *, local_norms: boo
 
     `local_norms`: BatchNorm stays on each node (FedBN). Raises `InvalidJob` for another `travels`.
     """
+    module = unwrapped(module)
     chosen = _chosen(module, travels)
     tensors, trained = saved_tensors(module), _trained(module)
     statistics, frozen = _statistics(module)

@@ -28,7 +28,7 @@ from shoal.learn.data.batches import (
     Data,
     SourceFactory,
     check_batch,
-    size_of,
+    is_empty,
     source_of,
     split,
 )
@@ -37,7 +37,16 @@ from shoal.learn.seeds import seeded
 from shoal.learn.training.descent import Descent, OptimizerOf
 from shoal.learn.training.devices import resolve
 from shoal.learn.training.distill import taught_by
-from shoal.learn.training.measures import Loss, Mean, Measure, default_metrics
+from shoal.learn.training.measures import (
+    Loss,
+    Mean,
+    Measure,
+    check_without_parameters,
+    checked_metrics,
+    default_metrics,
+    named_means,
+    targets_counted,
+)
 from shoal.learn.training.module_learner import Losses, ModuleLearner
 from shoal.learn.training.tensor_roles import Travels
 from shoal.learn.training.weights import Weights, norm_tensors, saved_tensors
@@ -65,6 +74,8 @@ class TorchConfig:
     """Examples per batch in evaluations."""
     workers: int = 0
     """Processes that load examples of a `Dataset`; 0: the training thread loads them."""
+    examples: Callable[[Any], int] | None = None
+    """The number of examples in a batch of a `DataLoader` with batch_size=None, which cannot be counted otherwise."""
     resident_bytes_max: int = 1 << 30
     """Bytes up to which the data stay on the device; larger data are copied batch by batch."""
 
@@ -105,9 +116,10 @@ class TorchLearner(ModuleLearner):
     ) -> None:
         super().__init__(model, device, config.travels, local_norms=config.batch_norm == "local")
         self.loss, self.config, self._optimizer = loss, config, optimizer
-        self._metrics = default_metrics(loss) if metrics is None else dict(metrics)
+        self._metrics = default_metrics(loss) if metrics is None else checked_metrics(metrics)
         if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
             test = train.alongside(test)
+        self._check_functions()
         self._data, self._paced = (train, test), True
         self._position = -1  # of the last mini-batch trained on
         with user_code("reading the data"):
@@ -137,6 +149,11 @@ class TorchLearner(ModuleLearner):
         if paced is not None:
             self._paced, self._placed = paced, None
 
+    def _check_functions(self) -> None:
+        """Raise `InvalidJob` if the loss or a metric has parameters, which no other node would get."""
+        for name, function in (("loss", self.loss), *self._metrics.items()):
+            check_without_parameters(name, function)
+
     def _place_data(self, device: torch.device) -> None:
         config = self.config
         if isinstance(self.loss, nn.Module):
@@ -147,10 +164,11 @@ class TorchLearner(ModuleLearner):
             config.workers,
             merge_small=bool(norm_tensors(self.module)),
             paced=self._paced,
+            count=config.examples,
         )
         train, test = self._data
         self.train_data: BatchSource = source_of(train, options)
-        self.test_data: BatchSource | None = None if test is None else source_of(test, options)
+        self.test_data: BatchSource | None = None if test is None or is_empty(test) else source_of(test, options)
 
     # -------------------------------------------------------------------------------------------------------- training
     def _train(
@@ -167,11 +185,12 @@ class TorchLearner(ModuleLearner):
         self.weights.enter_training_mode()
         for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
             with self._autocast():
-                output, loss = self._forward(batch)
-                objective = loss if extra_loss is None else loss + extra_loss(batch, output)
+                output, loss = self._forward(batch.data)
+                objective = loss if extra_loss is None else loss + extra_loss(batch.data, output)
             descent.step(objective)
-            mean.add(loss.detach(), size_of(batch))
+            mean.add(loss.detach(), batch.examples)
             tick(fraction)
+        self._check_functions()  # again: a module may make parameters when it is first called
         return self._trained(budget, mean)
 
     def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
@@ -213,8 +232,8 @@ class TorchLearner(ModuleLearner):
         self.weights.enter_training_mode()
         for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
             with nullcontext() if self.config.precision == "fp16" else self._autocast():
-                _, loss = self._forward(batch)
-            yield loss, size_of(batch), fraction
+                _, loss = self._forward(batch.data)
+            yield loss, batch.examples, fraction
 
     # ------------------------------------------------------------------------------------------------------ evaluation
     def evaluate(self) -> Metrics:
@@ -226,15 +245,14 @@ class TorchLearner(ModuleLearner):
         test_data = None if self.test_data is None else self.test_data.as_of(self._position)
         if test_data is None or test_data.examples == 0:
             return {}
-        means = {name: Mean(device) for name in ("loss", *self._metrics)}
+        means, examples = {name: Mean(device) for name in ("loss", *self._metrics)}, 0
         with user_code("evaluating"), seeded(0, device), torch.no_grad():
             self.module.eval()
             for batch in test_data.epoch(self.config.eval_batch_size, None):
                 with self._autocast():
-                    output, loss = self._forward(batch)
-                count, target = size_of(batch), split(batch)[1]
-                means["loss"].add(loss, count)
+                    output, loss = self._forward(batch.data)
+                target, examples = split(batch.data)[1], examples + batch.examples
+                means["loss"].add(loss, targets_counted(self.loss, target, batch.examples))
                 for name, measure in self._metrics.items():
-                    means[name].add(measure(output, target), count)
-        values = {f"eval/{name}": value for name, mean in means.items() for value in mean.named("").values()}
-        return {EVAL_WEIGHT: float(means["loss"].weight), **values}
+                    means[name].add_measured(measure(output, target), batch.examples)
+        return {EVAL_WEIGHT: float(examples), **named_means(means, examples)}

@@ -39,6 +39,8 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
 NAMED_MAX = 5
 """So many tensors are named that are missing."""
 
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
 Module = TypeVar("Module", bound=nn.Module)
 
 NAME_OF = {dtype: name for name, dtype in TORCH_DTYPES.items()}
@@ -88,21 +90,37 @@ def _faults(module: nn.Module) -> Iterator[tuple[str, str, str]]:
         elif tensor.layout is not torch.strided or tensor.dtype not in NAME_OF:
             types = ", ".join(str(dtype).removeprefix("torch.") for dtype in NAME_OF)
             yield name, f"is {tensor.dtype}, {tensor.layout}: such tensors cannot be sent", f"use dense {types}"
+        elif _overlaps(tensor):
+            yield name, "is a view whose numbers share memory (expand)", "make it of its own memory: .clone()"
     for name in module.state_dict():
         if name.endswith("_extra_state"):
             yield name, "is not a tensor (get_extra_state)", "register it as a buffer"
 
 
+def _overlaps(tensor: Tensor) -> bool:
+    """Return whether several numbers of a strided tensor are one in memory."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return span < tensor.numel()
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module inside `torch.compile` and `DataParallel`, whose prefixes are no part of a tensor's name."""
+    while (inner := getattr(module, "_orig_mod", None)) is not None or isinstance(module, _PARALLEL):
+        module = module.module if inner is None else inner
+    return module
+
+
 def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
     """Return parameters and buffers, each once under its first name."""
-    return list(chain(module.named_parameters(), module.named_buffers()))
+    plain = unwrapped(module)
+    return list(chain(plain.named_parameters(), plain.named_buffers()))
 
 
 def norm_tensors(module: nn.Module) -> frozenset[str]:
     """Return the names of all parameters and buffers of BatchNorm modules."""
     return frozenset(
         f"{prefix}.{name}" if prefix else name
-        for prefix, part in module.named_modules()
+        for prefix, part in unwrapped(module).named_modules()
         if isinstance(part, _BatchNorm)
         for name, _ in _state(part)
     )
@@ -110,7 +128,7 @@ def norm_tensors(module: nn.Module) -> frozenset[str]:
 
 def saved_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the parameters and persistent buffers, each once under its first name."""
-    saved = set(module.state_dict().keys())
+    saved = set(unwrapped(module).state_dict().keys())
     return {name: tensor for name, tensor in _state(module) if name in saved}
 
 
@@ -142,8 +160,9 @@ class Weights:
     """The exchanged tensors of a module: `layout`, and copies to and from a tree."""
 
     def __init__(self, module: nn.Module, roles: TensorRoles = TensorRoles()) -> None:
-        self._module, self.roles = module, roles
+        self._module, self.roles = unwrapped(module), roles
         state = saved_tensors(module)
+        self._all = state.keys()
         self._names = state.keys() - roles.local - roles.base
         self._local = state.keys() & roles.local
         self._constants = {name: one.clone() for name, one in module.named_buffers() if name in roles.base}
@@ -158,6 +177,15 @@ class Weights:
             raise InvalidJob("the model has no parameter that can be trained", code="learner.model")
         if not self.layout.leaves:
             raise InvalidJob("no tensor of the model travels, so there is nothing to average", code="learner.travels")
+
+    def check_complete(self) -> None:
+        """Raise `LearnerFailed` if the module has tensors that it did not have when it was made."""
+        if added := sorted(saved_tensors(self._module).keys() - self._all):
+            raise LearnerFailed(
+                f"training has added {', '.join(added[:NAMED_MAX])} to the model, which no other node would get",
+                code="learner.model",
+                hint="make all layers in the model function, or run one batch through the module there",
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the shared tensors; a module may replace its buffers."""
