@@ -4,14 +4,16 @@ Two kinds. "float64" adds in double precision: any order of arrival gives the sa
 rounding to float32 hides even that nearly always. "fixed" adds whole multiples of 2**-40 in int64, where addition is
 associative: any order gives the same *bits*. Weights are added as exact fractions in both.
 
-A sum owns eight bytes per element and nothing else; `mean_onto` writes its result into that same memory, so a
-coordinator needs two float32 models' worth of memory for a round, whatever the number of clients.
+A sum owns eight bytes for each float and what whole numbers have in the tree, nothing else; `mean_onto` writes its
+result into that same memory, so a coordinator needs two float32 models' worth of memory for a round, whatever the
+number of clients.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from math import isfinite
 from typing import Any, Literal
 
@@ -51,6 +53,18 @@ def exact(value: float) -> Exact:
     return int(value) if float(value).is_integer() else Fraction(value)
 
 
+def _cell_bytes(segment: Segment) -> int:
+    """Return the bytes of a segment's cells, filled up so that the next cells are aligned."""
+    count = (segment.stop - segment.start) // segment.itemsize
+    return count * 8 if segment.is_float else -(-count * segment.itemsize // 8) * 8
+
+
+def _places(layout: Layout) -> dict[str, tuple[int, int]]:
+    """Return by type where its cells begin, and the elements before its segment."""
+    starts = accumulate((_cell_bytes(segment) for segment in layout.segments), initial=0)
+    return {segment.dtype: (start, segment.first) for segment, start in zip(layout.segments, starts, strict=False)}
+
+
 class TreeSum:
     """`sum_i w_i * t_i` of trees with one layout; whole numbers: the greatest value."""
 
@@ -58,14 +72,23 @@ class TreeSum:
         self.layout, self.kind = layout, kind
         self.weight: Exact = 0
         self._bound = 0.0  # of any |sum|
-        self._cells = np.empty(layout.elements * 8, np.uint8)
+        self._places = _places(layout)
+        self._cells = np.empty(sum(_cell_bytes(segment) for segment in layout.segments), np.uint8)
         self._is_empty = True  # the first tree is written, which costs half of zeros and an addition
         self._scratch = np.empty(min(BLOCK_ELEMENTS, layout.elements), np.float64)
         self._rows: tuple[Stack, list[float]] | None = None  # whose weighted sum is to be added
 
-    def _view(self, block: Segment, kind: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        count = (block.stop - block.start) // block.itemsize
-        return self._cells[block.first * 8 : (block.first + count) * 8].view(kind)
+    def _view(self, block: Segment) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """Return the cells of a block: sums of floats, or the greatest whole numbers."""
+        kind = self._kind_of(block)
+        place, first = self._places[block.dtype]
+        start = place + (block.first - first) * kind.itemsize
+        return self._cells[start : start + (block.stop - block.start) // block.itemsize * kind.itemsize].view(kind)
+
+    def _kind_of(self, block: Segment) -> np.dtype[Any]:
+        if not block.is_float:
+            return DTYPES[block.dtype]
+        return DTYPES["I64" if self.kind == "fixed" else "F64"]
 
     def add(self, tree: Tree, weight: float, norm: float) -> None:
         """Add `weight * tree`. `norm` is at least the tree's greatest magnitude (its Euclidean norm is).
@@ -94,7 +117,7 @@ class TreeSum:
         if self._rows is not None:
             stack, weights = self._rows
             (segment,) = self.layout.segments  # as in every layout of a stack
-            self._merge(segment, "<f8", stack.weighted_sum(weights), np.add)
+            self._merge(segment, stack.weighted_sum(weights), np.add)
             self._is_empty, self._rows = False, None
 
     def check(self, tree: Tree, weight: float, norm: float) -> None:
@@ -110,7 +133,7 @@ class TreeSum:
 
     def _add_block(self, block: Segment, data: np.ndarray[tuple[int], np.dtype[np.uint8]], weight: float) -> None:
         if not block.is_float:
-            self._merge(block, "<i8", data.view(DTYPES[block.dtype]).astype(np.int64), np.maximum)
+            self._merge(block, data.view(DTYPES[block.dtype]), np.maximum)
             return
         wide = self._scratch[: data.size // block.itemsize]
         np.copyto(wide, data.view("<f4") if block.dtype == "F32" else to_float(data, block.dtype))
@@ -118,13 +141,13 @@ class TreeSum:
         if self.kind == "fixed":
             wide *= 1.0 / FIXED_STEP
             np.rint(wide, out=wide)
-            self._merge(block, "<i8", wide.astype(np.int64), np.add)
+            self._merge(block, wide.astype(np.int64), np.add)
         else:
-            self._merge(block, "<f8", wide, np.add)
+            self._merge(block, wide, np.add)
 
-    def _merge(self, block: Segment, kind: str, new: np.ndarray[Any, Any], how: np.ufunc) -> None:
+    def _merge(self, block: Segment, new: np.ndarray[Any, Any], how: np.ufunc) -> None:
         """Combine a block's cells with new values by `how`; the first values replace what the memory held."""
-        cells = self._view(block, kind)
+        cells = self._view(block)
         if self._is_empty:
             cells[:] = new
         else:
@@ -136,14 +159,14 @@ class TreeSum:
         total = 0.0
         for segment in self.layout.segments:
             for block in segment.blocks() if segment.is_float else ():
-                cells = self._view(block, "<i8" if self.kind == "fixed" else "<f8").astype(np.float64)
+                cells = self._view(block).astype(np.float64)
                 total += float(np.dot(cells, cells))
         return total * (FIXED_STEP if self.kind == "fixed" else 1.0) ** 2 / float(self.weight) ** 2
 
     def mean_onto(self, base: Tree | None = None, rate: float = 1.0) -> Tree:
         """Return `base + rate * sum / weight` (base None: zero), made in the sum's own memory, which this uses up.
 
-        Safe in place: an element's result is at most as wide as its eight-byte cell and stands no later.
+        Safe in place: an element's result is at most as wide as its cell and stands no later.
         """
         self._add_rows()
         factor = rate / float(self.weight) * (FIXED_STEP if self.kind == "fixed" else 1.0)
@@ -161,13 +184,13 @@ class TreeSum:
         place = self._cells[block.start : block.stop]
         old = base.block(block.start, block.stop) if base is not None else None
         if not block.is_float:
-            whole = self._view(block, "<i8").copy()
+            whole = self._view(block).copy()
             if old is not None:
-                np.maximum(whole, old.view(DTYPES[block.dtype]).astype(np.int64), out=whole)
-            place.view(DTYPES[block.dtype])[:] = whole.astype(DTYPES[block.dtype])
+                np.maximum(whole, old.view(DTYPES[block.dtype]), out=whole)
+            place.view(DTYPES[block.dtype])[:] = whole
             return
         wide = self._scratch[: (block.stop - block.start) // block.itemsize]
-        np.multiply(self._view(block, "<i8" if self.kind == "fixed" else "<f8"), factor, out=wide)
+        np.multiply(self._view(block), factor, out=wide)
         if old is not None:
             wide += to_float(old, block.dtype)
         from_float(wide, block.dtype, place)
