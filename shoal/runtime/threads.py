@@ -31,13 +31,25 @@ class _Call:
         self._call, self._context = call, copy_context()
 
     def run(self) -> None:
-        """Make the call in a thread, and pass its outcome to the loop."""
+        """Make the call in a thread, and pass its outcome to the loop.
+
+        An error holds the frames that it came through. None of them may hold the call, whose future holds the error:
+        what a failed step has on a GPU would stay there.
+        """
         try:
             result = self._context.run(self._call)
         except BaseException as error:  # noqa: BLE001 - it is the caller's, who awaits it
             self._deliver(self._fail, error)
         else:
             self._deliver(self._succeed, result)
+        finally:
+            del self
+
+    def run_if_awaited(self) -> None:
+        """Make the call, unless nobody awaits it any more."""
+        if not self.future.cancelled():
+            self.run()
+        del self  # as in `run`
 
     def _deliver(self, settle: Callable[[T], None], value: T) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is left to be told
@@ -69,7 +81,10 @@ async def in_thread(call: Callable[[], T]) -> T:
         mailbox = SimpleQueue()
         threading.Thread(target=_make_calls, args=(mailbox,), name="shoal-call", daemon=True).start()
     mailbox.put(made)
-    return await made.future  # type: ignore[return-value]  # the future is typed for any call
+    try:
+        return await made.future  # type: ignore[return-value]  # the future is typed for any call
+    finally:
+        del made  # see `_Call.run`
 
 
 def _make_calls(mailbox: SimpleQueue[_Call]) -> None:
@@ -90,7 +105,8 @@ class SerialExecutor:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._is_closed = False
         self._thread: threading.Thread | None = None
         self._asked = self._made = 0  # each is counted by one thread alone
 
@@ -101,8 +117,11 @@ class SerialExecutor:
             self._thread.start()
         made = _Call(call)
         self._asked += 1
-        self._queue.put(made)
-        return await made.future  # type: ignore[return-value]  # the future is typed for any call
+        self._queue.put(made.run_if_awaited)
+        try:
+            return await made.future  # type: ignore[return-value]  # the future is typed for any call
+        finally:
+            del made  # see `_Call.run`
 
     @property
     def busy(self) -> bool:
@@ -121,14 +140,15 @@ class SerialExecutor:
 
     def close(self) -> None:
         """Let the thread end when it has made the calls that wait."""
-        self._queue.put(None)
+        self._queue.put(self._end)
 
     def _work(self) -> None:
-        while (made := self._queue.get()) is not None:
-            # One that nobody awaits any more need not be begun.
-            if not made.future.cancelled():
-                made.run()
+        while not self._is_closed:
+            self._queue.get()()
             self._made += 1
+
+    def _end(self) -> None:
+        self._is_closed = True
 
 
 def _nothing() -> None:

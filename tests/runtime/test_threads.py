@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
 import threading
+import weakref
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -44,6 +47,38 @@ def test_a_call_and_its_outcome(way: str) -> None:
         executor.close()
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+class Held:
+    """A step's tensors, say."""
+
+
+@pytest.mark.parametrize("way", ["thread", "executor"])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_call_held_is_freed_with_its_end(way: str, fails: bool) -> None:
+    executor, alive = SerialExecutor("executor"), []
+
+    def call() -> Held:
+        held = Held()
+        alive.append(weakref.ref(held))
+        if fails:
+            raise ValueError
+        return held
+
+    async def handled() -> None:
+        with suppress(ValueError):
+            await (in_thread if way == "thread" else executor.run)(call)
+
+    async def main() -> None:
+        await handled()
+        await until_async("it to be freed", lambda: alive[0]() is None)
+        executor.close()
+
+    gc.disable()
+    try:
+        asyncio.run(asyncio.wait_for(main(), 2 * PATIENCE_S))
+    finally:
+        gc.enable()
 
 
 def test_the_loop_goes_on_meanwhile() -> None:
