@@ -10,6 +10,8 @@ import torch
 from shoal.core.algorithm.learner import Tick, no_tick
 from shoal.learn.default_generators import seeded_generators
 
+CPU = torch.device("cpu")
+
 
 def _seed_torch(seed: int, device: torch.device) -> None:
     """Seed the generators in use. `torch.manual_seed` seeds those of all devices and takes ten times as long."""
@@ -35,3 +37,13 @@ def seeded(seed: int, device: torch.device, tick: Tick = no_tick) -> Iterator[to
     with seeded_generators(seed, tick), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         _seed_torch(seed % 2**63, device)
         yield generator_of(seed)
+
+
+@contextmanager
+def seeded_to_build(seed: int) -> Iterator[None]:
+    """Seed what makes a module: it is built on the CPU, unless it names a device, whose generators are seeded too."""
+    cards = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    with seeded(seed, CPU), torch.random.fork_rng(devices=cards, enabled=bool(cards)), CPU:
+        if cards:
+            torch.cuda.manual_seed_all(seed % 2**63)
+        yield

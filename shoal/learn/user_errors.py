@@ -15,6 +15,9 @@ _OTHERS = tuple(
     str(Path(place).resolve()) for place in {*sysconfig.get_paths().values(), str(Path(__file__).parents[1])}
 )
 
+LINE_MAX = 200
+"""Characters of an error's own text in one line; the log has all of it."""
+
 IN_THE_LOG = "the full traceback stands in the log of the node"
 
 
@@ -28,9 +31,12 @@ def error_location(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error's type and the first line of its message."""
+    """Return the error's type and the first line of its message, shortened so that a hint has room beside it."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    first = lines[0] if len(lines[0]) <= LINE_MAX else lines[0][: LINE_MAX - 1] + "…"
+    return f"{type(error).__name__}: {first}"
 
 
 @contextmanager
@@ -50,14 +56,20 @@ def failure_of(error: Exception, doing: str, *, code: str = "") -> LearnerFailed
     message = f"{doing} failed{f' in {where}' if where else ''}: {one_line(error)}"
     failure = LearnerFailed(message, code=code, hint=_hint(error))
     failure.__cause__ = error
+    if is_out_of_memory(error):
+        traceback.clear_frames(error.__traceback__)  # the step's tensors, which the next attempt needs the room of
     return failure
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, by name, because this module is used where torch is not loaded."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def _hint(error: Exception) -> str:
     if isinstance(error, ShoalError) and error.hint:
         return error.hint
-    # By name, because this module is used where torch is not loaded.
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if is_out_of_memory(error):
         return "it ran out of memory: use a smaller batch_size, precision bf16, or another device"
     if "more than 1 value per channel" in str(error):
         return "BatchNorm cannot train on one example: use another batch_size, or a DataLoader with drop_last=True"

@@ -325,7 +325,7 @@ class LoaderSource(BatchSource):
 
 def _order(examples: int, places: Places, shuffle: torch.Generator | None) -> Tensor | None:
     """Return a new order of the examples; None (stored order) where order does not matter or no shuffle is wanted."""
-    return None if shuffle is None or len(places) < 2 else torch.randperm(examples, generator=shuffle)
+    return None if shuffle is None or len(places) < 2 else torch.randperm(examples, generator=shuffle, device="cpu")
 
 
 def endless(
@@ -341,7 +341,7 @@ def _shuffled(places: Places, shuffle: torch.Generator) -> Iterator[tuple[Tensor
     examples = places[-1][1]
     while True:
         order = _order(examples, places, shuffle)
-        yield torch.arange(examples) if order is None else order, places
+        yield torch.arange(examples, device="cpu") if order is None else order, places
 
 
 def training_passes(places: Places, budget: TrainConfig, shuffle: torch.Generator) -> Iterator[tuple[Tensor, Places]]:
@@ -362,7 +362,7 @@ def training_passes(places: Places, budget: TrainConfig, shuffle: torch.Generato
 @lru_cache(maxsize=PASSES_KEPT)
 def pass_order(examples: int, seed: int) -> Tensor:
     """Return the order of a pass, cached because a node asks for a few of its batches at a time."""
-    return torch.randperm(examples, generator=generator_of(seed))
+    return torch.randperm(examples, generator=generator_of(seed), device="cpu")
 
 
 def split(batch: Any) -> tuple[tuple[Any, ...], Any]:
@@ -429,5 +429,5 @@ def _tensor(part: Tensor | np.ndarray[Any, Any]) -> Tensor:
     if isinstance(part, Tensor):
         return part
     shared = part.flags.writeable and min(part.strides, default=0) >= 0
-    tensor = torch.from_numpy(part) if shared else torch.tensor(part)
+    tensor = torch.from_numpy(part) if shared else torch.tensor(part, device="cpu")
     return tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.float64 else tensor

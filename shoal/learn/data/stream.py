@@ -150,7 +150,9 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
     height, width = shaped.shape[-2:]
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     # The grid is in shares of height and width, which differ where the image is no square.
-    turn = torch.tensor([[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]]).to(shaped)
+    turn = torch.tensor([[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]], device="cpu").to(
+        shaped
+    )
     grid = torch.nn.functional.affine_grid(turn.expand(len(shaped), 2, 3), list(shaped.shape), align_corners=False)
     turned = torch.nn.functional.grid_sample(shaped, grid, padding_mode="border", align_corners=False)
     return turned.reshape(images.shape)
@@ -269,9 +271,9 @@ def eras(drifts: list[Drift], labels: Tensor) -> list[Era]:
     found = []
     for number, (start, stop) in enumerate(zip(starts, [*starts[1:], FOREVER], strict=True)):
         hidden = [label for drift in coming if drift.at > start for label in drift.classes]
-        there = torch.ones(len(labels), dtype=torch.bool)
+        there = torch.ones(len(labels), dtype=torch.bool, device="cpu")
         if hidden:
-            there = ~torch.isin(labels.cpu(), torch.tensor(hidden))
+            there = ~torch.isin(labels.cpu(), torch.tensor(hidden, device="cpu"))
         found.append(Era(number, start, stop, torch.nonzero(there).flatten()))
     return found
 

@@ -85,6 +85,10 @@ class HFLearner(ModuleLearner):
             pass
 
     @property
+    def _keeps_optimizer(self) -> bool:
+        return self._keeps
+
+    @property
     def examples(self) -> int | None:
         """The number of training examples; None if only iteration tells."""
         return len(self._train_dataset) if isinstance(self._train_dataset, Sized) else None
@@ -157,8 +161,6 @@ class HFLearner(ModuleLearner):
     ) -> Trained:
         batches = self._batches(budget, shuffle)
         check_task(self.args, budget, own_loader=batches is None, extra_loss=extra_loss)
-        if not self._keeps:
-            self._kept.forget()
         task = self._task(self.device, lr=budget.lr, batches=batches, kept=self._kept, correct=correct, tick=tick)
         if budget.steps or budget.epochs:
             with self._trainer(budget, task) as trainer:

@@ -16,6 +16,9 @@ from torch.optim import Optimizer
 from shoal.core.algorithm.learner import Correct
 from shoal.learn.training.weights import Weights, pack, unpack
 
+CLIP_EPSILON = 1e-6
+"""Keeps the division defined for a gradient of zero, as in `torch.nn.utils.clip_grad_norm_`."""
+
 OptimizerOf = Callable[[Iterable[Any], float], Optimizer]
 """`(parameters, lr) -> optimizer`."""
 
@@ -69,8 +72,10 @@ class Descent:
         optimizer: Optimizer | None = None,
         scaler: torch.amp.GradScaler | None = None,
         correct: Correct | None = None,
+        clip_norm: float | None = None,
     ) -> None:
         self.weights, self.lr, self.optimizer, self.scaler, self.correct = weights, lr, optimizer, scaler, correct
+        self.clip_norm = clip_norm
         self.trained = weights.trainable()
 
     def step(self, loss: Tensor) -> None:
@@ -85,7 +90,15 @@ class Descent:
         gradients = gradients_of(loss, parameters)
         if self.correct is not None:
             gradients = corrected(self.weights, gradients, self.correct)
+        self._clip(gradients)
         descend(parameters, gradients, self.lr)
+
+    def _clip(self, gradients: Iterable[Tensor | None]) -> None:
+        if self.clip_norm is not None:
+            found = [gradient for gradient in gradients if gradient is not None]
+            total = nn.utils.get_total_norm(found)
+            scale = (self.clip_norm / (total + CLIP_EPSILON)).clamp(max=1.0)
+            torch._foreach_mul_(found, scale)
 
     def _optimized(self, loss: Tensor, optimizer: Optimizer) -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -94,6 +107,7 @@ class Descent:
             self.scaler.unscale_(optimizer)
         if self.correct is not None:
             correct_in_place(self.weights, self.correct)
+        self._clip(parameter.grad for parameter in self.trained.values())
         if self.scaler is None:
             optimizer.step()
         else:

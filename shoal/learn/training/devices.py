@@ -1,10 +1,12 @@
-"""Selection and description of the device."""
+"""Selection and description of the device, and how it computes."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -50,6 +52,29 @@ def _cuda(index: int) -> torch.device:
     return torch.device("cuda", index)
 
 
+@contextmanager
+def arithmetic(*, deterministic: bool, tf32: bool | None) -> Iterator[None]:
+    """Choose among a GPU's ways to compute in a block; `tf32` None: as torch is set. Restores torch's settings.
+
+    Raises `RuntimeError` in the block for an operation that has no deterministic form, as torch does.
+    """
+    cudnn, strict = torch.backends.cudnn, torch.are_deterministic_algorithms_enabled()
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+    try:
+        if tf32 is not None:
+            torch.set_float32_matmul_precision("high" if tf32 else "highest")
+            cudnn.allow_tf32 = tf32
+        if deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch demands it before the first product
+            torch.use_deterministic_algorithms(True)
+            cudnn.benchmark, cudnn.deterministic = False, True
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict)
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before[1:]
+
+
 def describe(device: torch.device) -> dict[str, str | int]:
     """Return the description of a device: "device", "name", and "memory_bytes" (0 if unknown)."""
     if device.type == "cuda":
@@ -57,7 +82,7 @@ def describe(device: torch.device) -> dict[str, str | int]:
         return {"device": str(device), "name": properties.name, "memory_bytes": int(properties.total_memory)}
     return {
         "device": str(device),
-        "name": platform.processor() or platform.machine() or "unknown",
+        "name": platform.machine() or "unknown",
         "memory_bytes": _memory_bytes(),
     }
 

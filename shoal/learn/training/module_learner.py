@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
-from shoal.learn.seeds import seeded
+from shoal.learn.seeds import seeded, seeded_to_build
 from shoal.learn.training.descent import KeptOptimizer, gradients_of
 from shoal.learn.training.devices import resolve
 from shoal.learn.training.measures import Mean
@@ -58,6 +59,11 @@ class ModuleLearner(ABC):
     @abstractmethod
     def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
         """Yield the loss of each batch of a budget at the present weights, in training mode."""
+
+    @property
+    def _keeps_optimizer(self) -> bool:
+        """Whether the optimizer's state is kept from task to task."""
+        return False
 
     @property
     @abstractmethod
@@ -140,7 +146,7 @@ class ModuleLearner(ABC):
         device = self.place()
         kept = self.weights.local()
         try:
-            with user_code("training"), seeded(budget.seed, device, tick) as shuffle:
+            with user_code("training"), seeded(budget.seed, device, tick) as shuffle, self._arithmetic():
                 trained = self._train(budget, correct, extra_loss, shuffle, tick)
                 self.weights.check_constants()
                 self.weights.check_complete()
@@ -151,6 +157,18 @@ class ModuleLearner(ABC):
             raise
         finally:
             self.module.zero_grad(set_to_none=True)
+            self._release(device)
+
+    def _arithmetic(self) -> AbstractContextManager[None]:
+        """Return the settings of torch under which the module computes."""
+        return nullcontext()
+
+    def _release(self, device: torch.device) -> None:
+        """Give back what only a task in progress needs, so that an idle node leaves the card to others."""
+        if not self._keeps_optimizer:
+            self._kept.forget()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
         """Return the mean gradient over all training data, or over `steps` batches. Weights and statistics do not
@@ -168,7 +186,7 @@ class ModuleLearner(ABC):
         device = self.place()
         before = {name: tensor.clone() for name, tensor in self._statistics().items()}
         try:
-            with user_code("computing the gradient"), seeded(budget.seed, device, tick) as shuffle:
+            with user_code("computing the gradient"), seeded(budget.seed, device, tick) as shuffle, self._arithmetic():
                 trained, entries = self._gradient(replace(budget, epochs=1.0), shuffle, tick)
             for name, tensor in self._statistics().items():
                 entries[name] = _statistic_entry(before[name], tensor, budget.lr)
@@ -204,5 +222,5 @@ def _statistic_entry(before: Tensor, after: Tensor, lr: float) -> Tensor:
 
 def built_with(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """Return the model for a seed, on the CPU."""
-    with user_code("making the model"), seeded(seed, torch.device("cpu")):
+    with user_code("making the model"), seeded_to_build(seed):
         return built(factory)

@@ -227,7 +227,7 @@ def is_by_example(module: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
 def _repeated(model: Tree, count: int, device: torch.device) -> Tensor:
     """Return the bytes of so many copies, `uint8[count, nbytes]`. A few bytes between two rows align the numbers."""
     nbytes = model.layout.nbytes
-    rows = torch.empty(count, (nbytes + 7) // 8 * 8, dtype=torch.uint8)
+    rows = torch.empty(count, (nbytes + 7) // 8 * 8, dtype=torch.uint8, device="cpu")
     rows.numpy()[:, :nbytes] = model.buffer
     return rows.to(device)[:, :nbytes]
 

@@ -13,7 +13,8 @@ import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ from shoal.learn.data.batches import (
 from shoal.learn.data.passes import BatchSource, training_batches
 from shoal.learn.seeds import seeded
 from shoal.learn.training.descent import Descent, OptimizerOf
-from shoal.learn.training.devices import resolve
+from shoal.learn.training.devices import arithmetic, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.measures import (
     Loss,
@@ -78,8 +79,19 @@ class TorchConfig:
     """The number of examples in a batch of a `DataLoader` with batch_size=None, which cannot be counted otherwise."""
     resident_bytes_max: int = 1 << 30
     """Bytes up to which the data stay on the device; larger data are copied batch by batch."""
+    clip_norm: float | None = None
+    """The greatest Euclidean norm of a step's gradient; None: not clipped."""
+    deterministic: bool = False
+    """Use only deterministic operations: the same task gives the same bits on a GPU too, which may be slower."""
+    tf32: bool | None = None
+    """Whether products of float32 may round their inputs to 10 bits, on NVIDIA GPUs since Ampere; None: as torch is
+    set."""
+    compile: bool | str = False
+    """Run the model through `torch.compile`; a text names its backend."""
 
     def __post_init__(self) -> None:
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise InvalidJob(f"clip_norm is {self.clip_norm}", hint="use a number above 0, or None")
         for name, allowed in (("precision", get_args(Precision)), ("batch_norm", ("average", "local"))):
             if getattr(self, name) not in allowed:
                 raise InvalidJob(f"{name} is {getattr(self, name)!r}", hint=f"use {' or '.join(allowed)}")
@@ -133,8 +145,14 @@ class TorchLearner(ModuleLearner):
 
     @property
     def is_plain(self) -> bool:
-        """True if training is plain SGD in float32."""
-        return self._optimizer is torch.optim.SGD and self.config.precision == "float32"
+        """True if training is plain SGD in float32, without other settings of the arithmetic."""
+        config = self.config
+        usual = config.precision == "float32" and config.tf32 is None and not config.deterministic
+        return self._optimizer is torch.optim.SGD and usual and not config.compile and config.clip_norm is None
+
+    @property
+    def _keeps_optimizer(self) -> bool:
+        return self.config.keep_optimizer
 
     def use(self, *, device: str | None = None, precision: Precision | None = None, paced: bool | None = None) -> None:
         """Set device and precision, which overrides the constructor: the operator of a node decides.
@@ -201,8 +219,21 @@ class TorchLearner(ModuleLearner):
     def _forward(self, batch: Any) -> tuple[Any, Tensor]:
         check_batch(batch)
         inputs, target = split(batch)
-        output = self.module(*inputs)
+        output = self._called(*inputs)
         return output, self.loss(output, target)
+
+    @cached_property
+    def _called(self) -> Callable[..., Any]:
+        """The module as it is called; compiled once, if at all."""
+        chosen = self.config.compile
+        if not chosen:
+            return self.module
+        return cast(
+            "Callable[..., Any]", torch.compile(self.module, **({"backend": chosen} if chosen is not True else {}))
+        )
+
+    def _arithmetic(self) -> AbstractContextManager[None]:
+        return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = AUTOCAST.get(self.config.precision)
@@ -211,11 +242,10 @@ class TorchLearner(ModuleLearner):
     def _descent(self, lr: float, correct: Correct | None) -> Descent:
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
         if self._optimizer is torch.optim.SGD and scaler is None:
-            return Descent(self.weights, lr, correct=correct)
-        if not self.config.keep_optimizer:
-            self._kept.forget()
+            return Descent(self.weights, lr, correct=correct, clip_norm=self.config.clip_norm)
         optimizer = self._kept.take(self._optimizer, list(self.weights.trainable().values()), lr)
-        return Descent(self.weights, lr, optimizer=optimizer, scaler=scaler, correct=correct)
+        clip_norm = self.config.clip_norm
+        return Descent(self.weights, lr, optimizer=optimizer, scaler=scaler, correct=correct, clip_norm=clip_norm)
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
         """Return the additional loss by another model: see `shoal.learn.training.distill`."""
@@ -246,7 +276,7 @@ class TorchLearner(ModuleLearner):
         if test_data is None or test_data.examples == 0:
             return {}
         means, examples = {name: Mean(device) for name in ("loss", *self._metrics)}, 0
-        with user_code("evaluating"), seeded(0, device), torch.no_grad():
+        with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
             self.module.eval()
             for batch in test_data.epoch(self.config.eval_batch_size, None):
                 with self._autocast():

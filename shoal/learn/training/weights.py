@@ -314,7 +314,7 @@ def unpack(tree: Tree, tensors: Mapping[str, Tensor]) -> None:
                 tensors[leaf.name].reshape(-1).view(torch.uint8).numpy()[:] = tree.block(leaf.start, leaf.stop)
         return
     device = next(iter(tensors.values())).device
-    flat = torch.empty(tree.layout.nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    flat = torch.empty(tree.layout.nbytes, dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
     flat.numpy()[:] = tree.buffer
     views = _views(tree.layout, flat.to(device, non_blocking=True))
     for name, tensor in tensors.items():
