@@ -69,7 +69,7 @@ class BatchOptions(NamedTuple):
     two or three it learns statistics so wrong that they can ruin the model, so its models are never given so few."""
     paced: bool = True
     """True if a stream keeps its pace; otherwise all its batches are available at once."""
-    count: Callable[[Any], int] | None = None
+    examples_in: Callable[[Any], int] | None = None
     """The number of examples of a batch, where a `DataLoader` does not make it of single examples."""
 
 
@@ -304,13 +304,13 @@ class LoaderSource(BatchSource):
 
     def _counted(self, batch: Any) -> Batch:
         """Return a batch that the data made, with its number of examples. Raises `LearnerFailed` if nothing tells."""
-        if self.options.count is None:
+        if self.options.examples_in is None:
             raise LearnerFailed(
                 "the DataLoader has batch_size=None, so the number of examples in a batch is unknown",
                 code="learner.data",
                 hint="give it: TorchConfig(examples=lambda batch: len(batch[1]))",
             )
-        return Batch(batch, int(self.options.count(batch)))
+        return Batch(batch, int(self.options.examples_in(batch)))
 
     def check_batch_size(self, wanted: int) -> None:
         own = self.loader.batch_size

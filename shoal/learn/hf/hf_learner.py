@@ -178,7 +178,7 @@ class HFLearner(ModuleLearner):
             parts = budget.steps * self.args.gradient_accumulation_steps
             whole = parts if batches is None else len(batches)
             for number, inputs in enumerate(islice(trainer.get_train_dataloader(), whole or None), 1):
-                size = find_batch_size(inputs) or 0
+                size = find_batch_size(inputs) or 0  # type: ignore[no-untyped-call]
                 with trainer.compute_loss_context_manager():
                     loss = trainer.compute_loss(model, inputs)
                 yield loss, size, number / whole if whole else 0.0

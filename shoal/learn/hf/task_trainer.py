@@ -95,7 +95,7 @@ class TaskTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        size = find_batch_size(inputs) or 0
+        size = find_batch_size(inputs) or 0  # type: ignore[no-untyped-call]
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         self.task.parts.append((loss, size))
         return loss

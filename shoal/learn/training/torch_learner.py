@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -182,7 +182,7 @@ class TorchLearner(ModuleLearner):
             config.workers,
             merge_small=bool(norm_tensors(self.module)),
             paced=self._paced,
-            count=config.examples,
+            examples_in=config.examples,
         )
         train, test = self._data
         self.train_data: BatchSource = source_of(train, options)
@@ -228,9 +228,7 @@ class TorchLearner(ModuleLearner):
         chosen = self.config.compile
         if not chosen:
             return self.module
-        return cast(
-            "Callable[..., Any]", torch.compile(self.module, **({"backend": chosen} if chosen is not True else {}))
-        )
+        return torch.compile(self.module, backend="inductor" if chosen is True else chosen)
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)

@@ -105,9 +105,11 @@ def _overlaps(tensor: Tensor) -> bool:
 
 def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module inside `torch.compile` and `DataParallel`, whose prefixes are no part of a tensor's name."""
-    while (inner := getattr(module, "_orig_mod", None)) is not None or isinstance(module, _PARALLEL):
-        module = module.module if inner is None else inner
-    return module
+    while True:
+        inner = module.module if isinstance(module, _PARALLEL) else getattr(module, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
 
 
 def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
