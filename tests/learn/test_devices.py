@@ -1,10 +1,12 @@
 """Names of devices, and what is said where one is not there."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.training.devices import describe, resolve
+from shoal.learn.training.devices import RESIDENT_BYTES, describe, resident_limit, resolve
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):
     [
         (0, False, "auto", "cpu"),
         (0, True, "auto", "mps"),
-        (2, True, "auto", "cuda:0"),
+        (1, True, "auto", "cuda:0"),
         (2, False, "cuda", "cuda:0"),
         (2, False, "CUDA:1", "cuda:1"),
         (2, False, " cpu ", "cpu"),
@@ -35,6 +37,29 @@ def machine(monkeypatch: pytest.MonkeyPatch):
 def test_devices_by_name(machine, gpus: int, metal: bool, name: str, device: str) -> None:
     machine(gpus, metal)
     assert str(resolve(name)) == device
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_auto_is_the_card_with_the_most_free_memory(machine, has_library: bool, monkeypatch) -> None:
+    machine(3)
+    used = [70, 10, 40]
+
+    def memory_used(index: int) -> int:
+        if not has_library:
+            raise ModuleNotFoundError("No module named 'pynvml'")
+        return used[index]
+
+    monkeypatch.setattr(torch.cuda, "device_memory_used", memory_used)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=80))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (80 - used[index], 80))
+    assert str(resolve("auto")) == "cuda:1"
+    assert str(resolve("cuda")) == "cuda:0"
+
+
+def test_data_may_take_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 << 30, 80 << 30))
+    assert resident_limit(torch.device("cuda", 0)) == 30 << 30
+    assert resident_limit(torch.device("cpu")) == RESIDENT_BYTES
 
 
 @pytest.mark.parametrize(

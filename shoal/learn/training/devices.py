@@ -12,11 +12,15 @@ import torch
 
 from shoal.core.errors import InvalidJob
 
+RESIDENT_BYTES = 1 << 30
+"""Bytes of data that stay on a device whose free memory is not known."""
+
 KINDS = "auto, cpu, cuda, cuda:0, cuda:1, … or mps"
 
 
 def resolve(name: str = "auto") -> torch.device:
-    """Return the device of a name; "auto" is the first available of cuda, mps and cpu.
+    """Return the device of a name; "auto" is the first available of cuda, mps and cpu, and of several cards the one
+    with the most free memory.
 
     Raises `InvalidJob` with the code "device.unknown" for a name that is none, "device.missing" for a device that
     this machine or this build of torch does not have.
@@ -26,7 +30,9 @@ def resolve(name: str = "auto") -> torch.device:
     if found is None:
         raise InvalidJob(f"{name!r} is no device", code="device.unknown", hint=f"use {KINDS}")
     if text == "auto":
-        text = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        if torch.cuda.is_available():
+            return torch.device("cuda", max(range(torch.cuda.device_count()), key=_free_bytes))
+        text = "mps" if torch.backends.mps.is_available() else "cpu"
     if text == "mps" and not torch.backends.mps.is_available():
         raise InvalidJob(
             "this machine has no Metal device, or this build of torch cannot use it",
@@ -36,6 +42,21 @@ def resolve(name: str = "auto") -> torch.device:
     if text.startswith("cuda"):
         return _cuda(int(found[1] or 0))
     return torch.device(text)
+
+
+def _free_bytes(index: int) -> int:
+    """Return the free memory of a card, by NVIDIA's library if it is there: to open a card takes some of it."""
+    if torch.cuda.device_count() == 1:
+        return 0
+    try:
+        return int(torch.cuda.get_device_properties(index).total_memory) - torch.cuda.device_memory_used(index)
+    except (ImportError, RuntimeError):
+        return int(torch.cuda.mem_get_info(index)[0])
+
+
+def resident_limit(device: torch.device) -> int:
+    """Return the bytes of data that may stay on a device: half of a card's free memory."""
+    return int(torch.cuda.mem_get_info(device)[0]) // 2 if device.type == "cuda" else RESIDENT_BYTES
 
 
 def _cuda(index: int) -> torch.device:

@@ -36,7 +36,7 @@ from shoal.learn.data.batches import (
 from shoal.learn.data.passes import BatchSource, training_batches
 from shoal.learn.seeds import seeded
 from shoal.learn.training.descent import Descent, OptimizerOf
-from shoal.learn.training.devices import arithmetic, resolve
+from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.measures import (
     Loss,
@@ -77,8 +77,9 @@ class TorchConfig:
     """Processes that load examples of a `Dataset`; 0: the training thread loads them."""
     examples: Callable[[Any], int] | None = None
     """The number of examples in a batch of a `DataLoader` with batch_size=None, which cannot be counted otherwise."""
-    resident_bytes_max: int = 1 << 30
-    """Bytes up to which the data stay on the device; larger data are copied batch by batch."""
+    resident_bytes_max: int | None = None
+    """Bytes up to which the data stay on the device; larger data are copied batch by batch. None: half of a card's
+    free memory, elsewhere 1 GiB."""
     clip_norm: float | None = None
     """The greatest Euclidean norm of a step's gradient; None: not clipped."""
     deterministic: bool = False
@@ -178,7 +179,7 @@ class TorchLearner(ModuleLearner):
             self.loss.to(device)
         options = BatchOptions(
             device,
-            config.resident_bytes_max,
+            resident_limit(device) if config.resident_bytes_max is None else config.resident_bytes_max,
             config.workers,
             merge_small=bool(norm_tensors(self.module)),
             paced=self._paced,
