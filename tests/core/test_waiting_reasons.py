@@ -6,6 +6,8 @@ import pytest
 
 from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import NodeLost, Restarted, Timer
 from shoal.core.protocol.message import ChangeSettings, Join, Leave, NodeInfo, Pause, Report, Task, TaskFailed
 from shoal.core.scheduling.schedule import Schedule
@@ -135,3 +137,26 @@ def test_who_is_paused_waits_for_an_operator() -> None:
     hub.on(Pause("lunch"), 1.0)
     hub.on(NodeLost("a"), 2.0)
     assert not hub.state.is_idle
+
+
+def test_a_job_that_makes_a_version_is_not_idle() -> None:
+    """A page that is drawn between two rounds shows the job as running."""
+    seen = list[bool]()
+
+    class Watched(Algorithm):
+        def step(self, slots: Slots, totals: Totals) -> Slots:
+            seen.append(hub.state.is_idle)
+            return super().step(slots, totals)
+
+    bodies = MemoryBlobs()
+    start = bodies.put({"model": model(1.0, 2.0)})
+    hub = Hub(JobPlan(9, 7, "float64", start), Watched(), Rounds(), bodies)
+    for node in "ab":
+        hub.on(Join(node), 0.0)
+    for at in range(2):
+        for node in "ab":
+            hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 1.0 + at)
+    assert (hub.progress.version, seen, hub.state.is_idle) == (2, [False, False], False)
+    hub.on(NodeLost("a"), 3.0)
+    hub.on(NodeLost("b"), 3.0)
+    assert hub.state.is_idle

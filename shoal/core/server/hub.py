@@ -96,7 +96,9 @@ class Hub:
     def on(self, event: Event, now: float) -> list[Effect]:
         """Take one event and return what follows."""
         effects = [*self._end_suspensions(now), *self._handlers[type(event)](event, now)]
-        return effects + self.decisions.settle(now)
+        effects += self.decisions.settle(now)
+        self.state.is_idle = self.state.has_no_work
+        return effects
 
     def _handler_of_each(self) -> dict[type, Callable[[Any, float], list[Effect]]]:
         """Return the method that takes each type of event."""

@@ -63,6 +63,9 @@ class HubState:
         self.clear_round()
         if snapshot is not None:
             self._load(snapshot)
+        self.is_idle = self.has_no_work
+        """True if no present node worked for the job after the last event. Other threads read it while an event is in
+        progress: between the last report of a round and the first task of the next, no node has a task."""
 
     # The round
 
@@ -95,13 +98,13 @@ class HubState:
         return JobEvent(kind, text, self.progress.version, node)
 
     @property
-    def is_idle(self) -> bool:
-        """True if no present node works for a job that is neither paused nor over."""
+    def has_no_work(self) -> bool:
+        """True if no present node works now for a job that is neither paused nor over."""
         return self.progress.paused_at is None and not self.progress.is_over and not self.roster.is_working
 
     def set_waiting_for(self, why: str, now: float) -> None:
         """Store what the job waits for; where no node works for it, with what keeps nodes from being asked."""
-        if self.is_idle:
+        if self.has_no_work:
             why = why if self.eligibility.askable_members(now) or why.endswith("ready") else "no node is ready"
             missing = self.eligibility.describe_missing(self.progress.not_asked)
             why = "; ".join(part for part in (why, missing) if part)
