@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -14,9 +17,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from shoal.core.errors import StorageFailed
 from shoal.core.protocol.message import Task
+from shoal.runtime.observability import logs
 from shoal.trust.documents import Manifest, Roster, open_charter, sign_document, verify_document
 from shoal.trust.keys import SigningKey, load_or_create
+from shoal_coordinator.peers import signed_checkpoints
 from shoal_coordinator.peers.trust_documents import LEAP
 from tests.support.coordinator import Inside, Server
 from tests.support.lost_coordinator import Kept, go_on, manifest_of, one_round
@@ -51,6 +57,30 @@ def test_a_manifest_is_the_same_in_every_life(server: Callable[..., Server]) -> 
     found = verify_document(newer.json()["manifest"].encode(), Manifest, charter)
     assert (found.term, found.version) == (1, 1), "its tasks were given in the first life"
     stage.close()
+
+
+class NoRows:
+    """A database in which a version has not been written down yet."""
+
+    reader: NoRows
+
+    def __init__(self) -> None:
+        self.reader = self
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[NoRows]:
+        yield self
+
+    async def execute(self, _query: object) -> list[object]:
+        return []
+
+
+def test_a_version_that_has_just_closed_is_to_be_asked_for_again() -> None:
+    with pytest.raises(StorageFailed, match="has not been written down yet") as caught:
+        asyncio.run(
+            signed_checkpoints._manifest(cast("Any", SimpleNamespace(name="main")), 3, {}, 1, cast("Any", NoRows()))
+        )
+    assert caught.value.code in logs.USUAL_WAITS_S
 
 
 # Going on

@@ -12,8 +12,9 @@ import stamina
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from stamina.instrumentation import RetryDetails
 
-from shoal.core.errors import Unreachable
+from shoal.core.errors import StorageFailed, Unreachable
 from shoal.runtime.http.retry import Backoff, attempts
 from shoal.runtime.observability import logs
 
@@ -133,6 +134,24 @@ def test_tries_are_told_in_words() -> None:
     assert first["why"] == "nobody's there; sht_[redacted]"
     assert str(first["event"]).startswith("trying again in ")
     assert not {"args", "kwargs", "callable"} & set(first)
+
+
+@pytest.mark.parametrize(
+    ("error", "waited_s", "level"),
+    [
+        (StorageFailed("version 7 has not been written down yet", code="storage.pending"), 0.0, "debug"),
+        (StorageFailed("version 7 has not been written down yet", code="storage.pending"), 5.0, "warning"),
+        (StorageFailed("no space left", code="storage.full"), 0.0, "warning"),
+        (ValueError("no error of shoal"), 0.0, "warning"),
+    ],
+)
+def test_a_usual_wait_is_a_warning_only_if_it_lasts(error: Exception, waited_s: float, level: str) -> None:
+    stream = io.StringIO()
+    logs.configure("edge", stream=stream, level="debug")
+    logs.log_retry(RetryDetails("call", (), {}, 1, 2.0, waited_s, error))
+    (line,) = lines(stream)
+    assert (line["level"], line["event"], line["tries"]) == (level, "trying again in 2 s", 1)
+    assert line["why"] == error.args[0]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ from typing import Any, Literal, TextIO
 
 import stamina
 import structlog
+from stamina.instrumentation import RetryDetails
+
+from shoal.core.errors import message_of
 
 Form = Literal["auto", "console", "json"]
 
@@ -28,6 +31,8 @@ _UNSEEN = re.compile(
 """Colours, controls but tab and new line, and what Unicode has for layout alone."""
 _SECRET_NAMES = {"token", "credential", "authorization", "cookie", "password", "secret"}
 _DEPTH_MAX = 6
+USUAL_WAITS_S = {"storage.pending": 4.0}
+"""By an error's code: seconds for which a healthy job may have it."""
 _QUIET = ("asyncio", "urllib3", "alembic.runtime.migration")
 
 
@@ -45,7 +50,6 @@ def configure(
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console, key="at"),
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
-        describe_tries,
         redacted,
     ]
     structlog.configure(
@@ -63,7 +67,7 @@ def configure(
     handler.of_shoal = True  # type: ignore[attr-defined]  # a mark of ours, to find it again
     root.addHandler(handler)
     root.setLevel(level.upper())
-    stamina.instrumentation.set_on_retry_hooks(None)  # its own: an entry for each try
+    stamina.instrumentation.set_on_retry_hooks([log_retry])
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -99,14 +103,12 @@ def _hidden(name: str, value: Any, depth: int) -> Any:
     return redact(str(value))
 
 
-def describe_tries(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Describe stamina's failed tries (a structlog processor)."""
-    if entry.get("event") != "stamina.retry_scheduled":
-        return entry
-    kept = {name: value for name, value in entry.items() if name not in _STAMINA}
-    why = re.sub(r"^\w+\((['\"])(.*)\1\)$", r"\2", str(entry.get("caused_by", "")))
-    pause_s = round(float(entry.get("wait_for", 0.0)), 2)
-    return {**kept, "event": f"trying again in {pause_s:g} s", "why": why, "tries": entry.get("retry_num", 0)}
+def log_retry(details: RetryDetails) -> None:
+    """Log a failed try (a hook of stamina): a warning, but a debug line during the first seconds of a usual wait."""
+    error, log = details.caused_by, structlog.get_logger("stamina")
+    is_usual = details.waited_so_far < USUAL_WAITS_S.get(getattr(error, "code", ""), 0.0)
+    text = f"trying again in {round(details.wait_for, 2):g} s"
+    (log.debug if is_usual else log.warning)(text, why=message_of(error), tries=details.retry_num)
 
 
 def in_order(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -115,4 +117,3 @@ def in_order(_logger: Any, _method: str, entry: MutableMapping[str, Any]) -> Mut
 
 
 _FIRST = ("at", "level", "event", "role", "node", "job", "round")
-_STAMINA = {"callable", "args", "kwargs", "retry_num", "caused_by", "wait_for", "waited_so_far"}
