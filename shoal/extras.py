@@ -32,11 +32,17 @@ def extra_of(error: ModuleNotFoundError) -> str:
     return EXTRAS.get((error.name or "").partition(".")[0], "")
 
 
+def install_hint(extra: str, *options: str) -> str:
+    """Return how to install an extra, with these options of pip. No package index has shoal."""
+    pip = " ".join(("pip install", *options))
+    return f"{pip} '.[{extra}]' in a clone of shoal (with its wheel: {pip} 'shoal-….whl[{extra}]')"
+
+
 def not_installed(error: ModuleNotFoundError, extra: str = "", what: str = "", instead: str = "") -> ShoalError:
     """Make the error for a missing package: `what` needs it, `extra` brings it, `instead` does without it."""
     name = (error.name or "a package").partition(".")[0]
     message = f"{what} needs {name}, which is not installed" if what else f"{name} is not installed"
-    hint = f"pip install 'shoal[{extra or extra_of(error)}]'{f', or {instead}' if instead else ''}"
+    hint = install_hint(extra or extra_of(error)) + (f", or {instead}" if instead else "")
     return ShoalError(message, code="usage.extra", hint=hint)
 
 

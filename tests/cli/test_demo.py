@@ -18,6 +18,7 @@ from shoal.cli.demos.demo import bars, versions_per_part
 from shoal.cli.demos.failover import AWAY_ROUNDS
 from shoal.cli.demos.plumbing import HOST, DemoOptions, DemoPlan, check, free_port, spec
 from shoal.core.errors import ShoalError
+from shoal.extras import install_hint
 from tests.cli.conftest import ROOT, Shoal, process
 from tests.support.waiting import until
 
@@ -53,7 +54,7 @@ def test_a_missing_extra_is_said_before_anything_starts(monkeypatch: pytest.Monk
     monkeypatch.setattr("shoal.cli.demos.plumbing.find_spec", lambda name: None if name == "torch" else name)
     with pytest.raises(ShoalError, match="the demo needs torch, not installed") as caught:
         check(DemoOptions(), 4)
-    assert (caught.value.code, caught.value.hint) == ("usage.extra", "pip install 'shoal[demo]'")
+    assert (caught.value.code, caught.value.hint) == ("usage.extra", install_hint("demo"))
 
 
 def test_the_job_of_drifting_streams_is_sound() -> None:

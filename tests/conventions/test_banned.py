@@ -23,6 +23,7 @@ PLACES = re.compile(
     r"/work/(?:main|shared|\.library)\b|(?<![\w.])/ro[o]t/|/home/\w+/|/opt/(?:pypi|wheels)\b|/tmp/(?:venv|notes)\b"
     r"|\.\./shared\b|\b(?:ALGORITHMS|CONTRACT|DESIGN|ECOSYSTEM|GOSSIP|PERFORMANCE|RELIABILITY|SCALE)\.md\b"
 )
+UNPUBLISHED = re.compile(r"""\bpip3? install (?:-\S+ )*['"]?shoal(?![\w/-]|\.\w)""")
 LOCKS = ("package-lock.json",)  # their checksums spell anything
 
 
@@ -107,6 +108,13 @@ def named_places(root: Path) -> list[str]:
     ]
 
 
+def unpublished_installs(root: Path) -> list[str]:
+    """Commands that install shoal from a package index: none has it. Install a folder, or a wheel's file."""
+    return [
+        f"{name}:{line}: {match.group()}" for name, text in texts(root) for line, match in matches(UNPUBLISHED, text)
+    ]
+
+
 def matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, re.Match[str]]]:
     """(line number, match) of every place where the pattern is found."""
     for number, line in enumerate(text.splitlines(), 1):
@@ -114,7 +122,7 @@ def matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, re.Match
             yield number, match
 
 
-RULES = (foreign_code, swallowed_errors, half_done, prints, named_places)
+RULES = (foreign_code, swallowed_errors, half_done, prints, named_places, unpublished_installs)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -191,5 +199,26 @@ def test_named_places_are_found(tmp_path: Path, text: str) -> None:
 
 
 def test_ordinary_paths_and_hosts_are_no_places(tmp_path: Path) -> None:
-    text = "GET /api/v1/work?wait_s=30, /var/lib/shoal, /tmp/x, http://127.0.0.1:8080, pip install shoal, the root/\n"
+    text = "GET /api/v1/work?wait_s=30, /var/lib/shoal, /tmp/x, http://127.0.0.1:8080, the root/\n"
     assert named_places(plant(tmp_path, {"README.md": text})) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install sh|oal",
+        "`pip install 'sh|oal[torch]'`",
+        'pip install "sh|oal"',
+        "bin/pip3 install -U --quiet sh|oal.",
+    ],
+)
+def test_installs_from_an_index_are_found(tmp_path: Path, text: str) -> None:
+    plant(tmp_path, {"dashboard/src/a.ts": "\n" + text.replace("|", "") + "\n"})
+    assert [line.partition(": ")[0] for line in unpublished_installs(tmp_path)] == ["dashboard/src/a.ts:2"]
+
+
+def test_installs_from_a_folder_or_a_file_are_fine(tmp_path: Path) -> None:
+    text = (
+        "pip install '.[torch]', pip install 'shoal-0.1.0-py3-none-any.whl[torch]', pip install shoal/, install shoal\n"
+    )
+    assert unpublished_installs(plant(tmp_path, {"README.md": text})) == []

@@ -8,6 +8,7 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
+from shoal.extras import install_hint
 from tests.conventions.sources import PACKAGES, ROOT, texts
 
 # The modules that need torch: they hold TorchLearner, its parts, and ready learners.
@@ -165,10 +166,10 @@ def test_without_torch_it_is_said_how_to_get_it(tmp_path: Path) -> None:
     assert [what for _, what, _ in said] == [
         f"{what} needs torch, which is not installed" for what in ("TorchLearner", "shoal.learn.digits", file)
     ]
-    assert {(code, hint) for code, _, hint in said} == {("usage.extra", "pip install 'shoal[torch]'")}
+    assert {(code, hint) for code, _, hint in said} == {("usage.extra", install_hint("torch"))}
 
 
 def test_without_hugging_face_it_is_said_how_to_get_it() -> None:
-    hint = "which is not installed | pip install 'shoal[hf]'"
+    hint = f"which is not installed | {install_hint('hf')}"
     assert python(HUGGING_FACE, "transformers") == f"HFLearner needs transformers, {hint}\n"
     assert python(HUGGING_FACE, "peft") == f"save_adapter needs peft, {hint}\n"

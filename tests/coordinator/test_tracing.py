@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from shoal.extras import install_hint
 from shoal.runtime.observability import tracing
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
@@ -140,4 +141,4 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     tracing.configure("edge")
     assert not tracing.current.on
-    assert said[0]["hint"] == "pip install 'shoal[otel]'"
+    assert said[0]["hint"] == install_hint("otel")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal import __version__
 from shoal.jobs.spec import job_schema, load_job, parse_job
 from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules, selections
 from tests.docs.tables import ROOT, documents, of_dataclass, renewed
@@ -66,6 +67,14 @@ def test_the_schema_knows_every_field_that_the_tables_name() -> None:
             table = schema["$defs"][f"{what}-{name}"]
             assert table["properties"].keys() == {"name", *(field.name for field in fields(kind))}
             assert table["properties"]["name"] == {"const": name}
+
+
+def test_the_extras_that_a_user_may_want_are_listed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    section = (ROOT / "docs/deploy.md").read_text().partition("## Install\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(listed) == sorted(project["optional-dependencies"].keys() - {"test", "dev"})
+    assert f"shoal-{__version__}-py3-none-any.whl" in section
 
 
 def test_the_architecture_names_what_exists() -> None:

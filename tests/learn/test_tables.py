@@ -20,6 +20,7 @@ from torch import nn
 
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob, ShoalError, StorageFailed
+from shoal.extras import install_hint
 from shoal.learn import ArrayLearner, SklearnLearner, TorchLearner
 from shoal.learn.arrays.array_batches import ArraySource
 from shoal.learn.data.batches import BatchOptions, source_of
@@ -182,7 +183,7 @@ def test_parquet_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ShoalError, match=r"rows\.parquet needs pyarrow") as caught:
         table(path, "outcome")
-    assert caught.value.hint == "pip install 'shoal[tables]'"
+    assert caught.value.hint == install_hint("tables")
 
 
 COLUMNS = {"a": [0.0, 1, 2, 3], "b": [1, 0, 1, 0]}

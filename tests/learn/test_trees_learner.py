@@ -13,6 +13,7 @@ import shoal
 from shoal.core.boosting.ensemble import Ensemble
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.model.tree import Array, Tree
+from shoal.extras import install_hint
 from shoal.learn.trees import TreesLearner, predict, to_xgboost
 from shoal.learn.trees.objective import auc
 from shoal.model_file import save_model
@@ -112,7 +113,7 @@ def test_without_xgboost_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(__import__("sys").modules, "xgboost", None)
     with pytest.raises(ShoalError, match="to_xgboost needs xgboost") as caught:
         to_xgboost(TreesLearner(mixed(10)).model())
-    assert caught.value.hint == "pip install 'shoal[xgboost]'"
+    assert caught.value.hint == install_hint("xgboost")
 
 
 def test_the_area_under_the_curve_is_the_share_of_pairs_in_order() -> None:

@@ -20,6 +20,7 @@ import shoal.lightning
 import shoal.transformers
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.model.tree import Tree, digest
+from shoal.extras import install_hint
 from shoal.loop.module_model import ModuleModel
 from shoal.loop.rendezvous import LoopCall
 from shoal.loop.task import LoopTask
@@ -184,4 +185,4 @@ except ShoalError as error:
 @pytest.mark.parametrize(("name", "extra"), [("lightning", "lightning"), ("transformers", "hf")])
 def test_without_the_library_it_is_said_how_to_get_it(name: str, extra: str) -> None:
     done = subprocess.run([sys.executable, "-c", MISSING, name], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == f"shoal.{name} needs {name}, which is not installed | pip install 'shoal[{extra}]'\n"
+    assert done.stdout == f"shoal.{name} needs {name}, which is not installed | {install_hint(extra)}\n"

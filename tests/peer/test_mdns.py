@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import ShoalError, Unreachable
+from shoal.extras import install_hint
 from shoal_peer.mdns import SERVICE, MdnsDiscovery, MdnsRecord, own_addresses, texts
 from shoal_peer.process import announce
 from tests.peer.scenario import apart, folders, node, to_its_end, until
@@ -155,7 +156,7 @@ def test_without_the_extra_it_is_said(monkeypatch: Patch) -> None:
     with pytest.raises(ShoalError, match="--discover needs zeroconf") as caught:
         MdnsDiscovery(MdnsRecord("toys", "a", "pa", (), 1), lambda *_: None)
     assert caught.value.code == "usage.extra"
-    assert "pip install 'shoal[lan]'" in caught.value.hint
+    assert caught.value.hint == install_hint("lan")
 
 
 def test_addresses_that_others_can_use_are_announced(air: Air) -> None:

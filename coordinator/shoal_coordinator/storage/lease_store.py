@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from shoal.core.cluster.job_assignment import LEADER, JobOwners
 from shoal.core.cluster.leader_lease import HeldLease, LeaderLease, LeaseRow
 from shoal.core.errors import StorageFailed
+from shoal.extras import install_hint
 from shoal.runtime.durable_files import write_file
 
 LEASE_S = 6.0
@@ -115,7 +116,7 @@ class LeaseStore:
             raise StorageFailed(
                 f"PostgreSQL needs the package {error.name}",
                 code="storage.driver",
-                hint="pip install 'shoal[postgres]'",
+                hint=install_hint("postgres"),
             ) from None
         except StorageFailed:
             self.close()

@@ -7,7 +7,7 @@ const ask = { address: "https://hub.example:8080", token: "sht_a-b_c", name: "cl
 
 test("the lines are those of shoal join", () => {
   expect(pipCommands(ask)).toBe(
-    "pip install 'shoal[torch]'\nshoal join https://hub.example:8080 --token sht_a-b_c --learner mine.py:learner --name clinic-a",
+    "pip install '.[torch]'    # in a clone of shoal; with its wheel: pip install 'shoal-….whl[torch]'\nshoal join https://hub.example:8080 --token sht_a-b_c --learner mine.py:learner --name clinic-a",
   );
   expect(pipCommands({ ...ask, name: "" })).not.toContain("--name");
   const docker = dockerCommands(ask);

@@ -10,6 +10,9 @@ export interface JoinOptions {
   learner: string;
 }
 
+/** No package index has shoal. */
+const INSTALL = "pip install '.[torch]'    # in a clone of shoal; with its wheel: pip install 'shoal-….whl[torch]'";
+
 /** Valid node names. */
 export const NAME = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 
@@ -21,7 +24,7 @@ const shellQuote = (text: string): string => (/^[\w./:@%+,=-]+$/.test(text) ? te
 const joinCommand = (ask: JoinOptions): string =>
   `shoal join ${shellQuote(ask.address)} --token ${shellQuote(ask.token)} --learner ${shellQuote(ask.learner)}${nameOption(ask)}`;
 
-export const pipCommands = (ask: JoinOptions): string => `pip install 'shoal[torch]'\n${joinCommand(ask)}`;
+export const pipCommands = (ask: JoinOptions): string => `${INSTALL}\n${joinCommand(ask)}`;
 
 /** Return the lines with which a training script becomes a node. Python reads JSON texts as its own. */
 export function scriptLines({ address, token, name }: JoinOptions): string {

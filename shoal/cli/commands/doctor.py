@@ -21,6 +21,7 @@ from shoal.cli.process.program import FAILED, OK
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import safe, seconds, size, state, table
 from shoal.core.errors import NotAllowed, ShoalError
+from shoal.extras import install_hint
 
 if TYPE_CHECKING:
     from shoal.client.api import CoordinatorApi
@@ -85,10 +86,10 @@ def torch() -> list[DoctorCheck]:
     try:
         import torch as found
     except ModuleNotFoundError:
-        fix = "to use TorchLearner or held-out data here: pip install 'shoal[torch]'"
+        fix = f"to use TorchLearner or held-out data here: {install_hint('torch')}"
         return [DoctorCheck("torch", "warn", "torch not installed", fix)]
     except ImportError as error:  # it is there and damaged
-        return [DoctorCheck("torch", "fail", str(error), "pip install --force-reinstall 'shoal[torch]'")]
+        return [DoctorCheck("torch", "fail", str(error), install_hint("torch", "--force-reinstall"))]
     names = ["cpu"]
     if found.backends.mps.is_available():
         names.insert(0, "mps")
@@ -104,7 +105,7 @@ def server_parts() -> list[DoctorCheck]:
     """Check the packages that a coordinator needs."""
     missing = [name for name in ("fastapi", "uvicorn", "sqlalchemy", "alembic") if not importlib.util.find_spec(name)]
     if missing:
-        fix = "to run a coordinator here: pip install 'shoal[coordinator]'"
+        fix = f"to run a coordinator here: {install_hint('coordinator')}"
         return [DoctorCheck("coordinator", "warn", f"{', '.join(missing)} not installed", fix)]
     return [DoctorCheck("coordinator", "ok", "can be started here"), _sqlite(), _dashboard()]
 

@@ -18,6 +18,7 @@ from shoal.cli.commands.doctor import is_free
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import seconds
 from shoal.core.errors import NotAllowed, Refused, ShoalError, Unreachable
+from shoal.extras import install_hint
 
 if TYPE_CHECKING:
     from shoal.cli.process.processes import DemoProcess, ProcessGroup
@@ -95,8 +96,8 @@ def check(asked: DemoOptions, parts: int) -> None:
     """Raise `ShoalError` for options that the processes would refuse."""
     missing = [name for name in NEEDED if not find_spec(name)]
     if missing:
-        text, hint = f"the demo needs {' and '.join(missing)}, not installed", "pip install 'shoal[demo]'"
-        raise ShoalError(text, code="usage.extra", hint=hint)
+        text = f"the demo needs {' and '.join(missing)}, not installed"
+        raise ShoalError(text, code="usage.extra", hint=install_hint("demo"))
     from shoal.learn.data.partition import divided
 
     divided(asked.split, [example % CLASSES for example in range(EXAMPLES)], parts, 0)

@@ -1,4 +1,4 @@
-"""Hugging Face: a `transformers.Trainer` as a learner, and adapters as PEFT folders (`pip install 'shoal[hf]'`)."""
+"""Hugging Face: a `transformers.Trainer` as a learner, and adapters as PEFT folders. Needs the extra `hf`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """OpenTelemetry traces, from a node's training to the fold of its update. Without configuration nothing is loaded.
 
 OpenTelemetry's variables turn it on: `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) is the target of spans,
-`OTEL_TRACES_SAMPLER` their selection. The extra `shoal[otel]` has the exporter.
+`OTEL_TRACES_SAMPLER` their selection. The extra `otel` has the exporter.
 
 coordinator  round ─────────────────────────────────────────────────────────────── close
 node            └ receive ─ train or evaluate ─ send
@@ -27,6 +27,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import structlog
+
+from shoal.extras import install_hint
 
 log = structlog.get_logger()
 
@@ -159,7 +161,7 @@ def configure(role: str) -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
-        log.warning("no traces", why=f"{error.name} is not installed", hint="pip install 'shoal[otel]'")
+        log.warning("no traces", why=f"{error.name} is not installed", hint=install_hint("otel"))
         return
     name = os.environ.get("OTEL_SERVICE_NAME") or f"shoal-{role}"
     provider = TracerProvider(resource=Resource.create({"service.name": name}))

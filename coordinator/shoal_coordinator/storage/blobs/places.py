@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shoal.core.errors import StorageFailed
+from shoal.extras import install_hint
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.storage.blobs.folder import FolderStore
 from shoal_coordinator.storage.blobs.memory import MemoryStore
@@ -41,9 +42,8 @@ def open_store(settings: Settings) -> BlobStore:
         try:
             from shoal_coordinator.storage.blobs.s3 import S3Store
         except ModuleNotFoundError as error:
-            raise StorageFailed(
-                f"{error.name} is not installed", code="usage.extra", hint="pip install 'shoal[s3]'"
-            ) from None
+            text = f"{error.name} is not installed"
+            raise StorageFailed(text, code="usage.extra", hint=install_hint("s3")) from None
         return S3Store(settings)
     raise StorageFailed(
         f"blobs = {scheme}://… names no store",  # the rest may hold secrets
