@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots
+from shoal.core.protocol.message import Join
+from shoal.core.server.hub import Hub
+from shoal.schedules.rounds import Rounds
+from shoal.sim.network.blobs import MemoryBlobs
 from shoal_coordinator.presenters.headline import JobFacts, headline
+from shoal_coordinator.presenters.job_presenter import state_reason
+from tests.core.test_hub import model, report
 from tests.support.coordinator import Inside
 from tests.support.scenario import by_hand
 
@@ -47,6 +57,7 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
             "With its peers since 16:40 UTC, 29 rounds",
         ),
         (replace(GOING, mode="returning"), "On its way back from its peers: 2 of 4 nodes have handed back"),
+        (replace(IDLE, version=30, versions=30), "Version 30, the last one, is made"),
         (replace(GOING, phase="evaluating"), "The final model is being measured: 2 of 4 nodes have reported"),
         (replace(GOING, paused=True, why="lunch"), "Paused: lunch"),
         (replace(GOING, trouble="no space left"), "In trouble: no space left"),
@@ -59,6 +70,26 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
 )
 def test_what_it_says(facts: JobFacts, said: str) -> None:
     assert headline(facts) == said
+
+
+def test_no_round_is_announced_after_the_last() -> None:
+    """Pages are drawn while the last version is made, too."""
+    seen = list[str]()
+
+    class Watched(Algorithm):
+        def step(self, slots: Slots, totals: Totals) -> Slots:
+            seen.append(state_reason(hub))
+            return super().step(slots, totals)
+
+    bodies = MemoryBlobs()
+    start = bodies.put({"model": model(1.0, 2.0)})
+    hub = Hub(JobPlan(2, 7, "float64", start), Watched(), Rounds(min_nodes=2), bodies)
+    for node in "ab":
+        hub.on(Join(node), 0.0)
+    for at in range(2):
+        for node in "ab":
+            hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 1.0 + at)
+    assert (seen, hub.progress.phase) == (["round 2: 1 of 2 reports", "1 of 2 reports"], "evaluating")
 
 
 def test_a_job_whose_tag_nobody_has(coordinator: Inside) -> None:

@@ -57,6 +57,8 @@ class JobFacts:
     reported: int = 0
     busy: int = 0
     version: int = 0
+    versions: int | None = None
+    """Number of the last version; None: it is open."""
     unit: str = "round"
     """"round" where all are asked anew for each version; "version" where a few reports make one; "sync" where models
     are synchronised when they have drifted apart."""
@@ -169,6 +171,8 @@ def _at_work(facts: JobFacts) -> str:
     measured = f"{facts.reported} of {counted(facts.asked, 'node')} have reported"
     if facts.phase == "evaluating":
         return f"The final model is being measured: {measured}"
+    if facts.version == facts.versions:
+        return f"Version {facts.version}, the last one, is made"
     if facts.unit == "sync":
         return f"{counted(facts.busy, 'node')} at work; models were synchronised {counted(facts.version, 'time')}"
     if facts.unit == "version":
@@ -214,6 +218,7 @@ def job_facts(runner: JobRunner, known: VersionSummary, silent: set[str], peers:
         reported=len(hub.state.round.reports),
         busy=hub.roster.busy_count(),
         version=hub.progress.version,
+        versions=hub.settings.plan.versions,
         unit=unit,
         best=known.best,
     )

@@ -115,8 +115,9 @@ def state_reason(hub: Hub) -> str:
         return hub.progress.paused_why
     if hub.progress.phase == "running" and hub.progress.mode != "server" and not hub.state.is_idle:
         return _gossip_progress(hub)
-    next_one = f"{'version' if hub.settings.schedule.relative_to_reference else 'round'} {hub.progress.version + 1}: "
-    return f"{next_one if hub.progress.phase == 'running' else ''}{hub.progress.waiting_for}"
+    unit = "version" if hub.settings.schedule.relative_to_reference else "round"
+    has_next = hub.progress.phase == "running" and hub.progress.version < hub.settings.plan.versions
+    return f"{f'{unit} {hub.progress.version + 1}: ' if has_next else ''}{hub.progress.waiting_for}"
 
 
 def _gossip_progress(hub: Hub) -> str:
