@@ -11,12 +11,16 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from shoal.cli.app import COMMANDS
+from shoal.cli.demos.afterwards import NEXT, program, stays
 from shoal.cli.demos.demo import bars, versions_per_part
 from shoal.cli.demos.failover import AWAY_ROUNDS
 from shoal.cli.demos.plumbing import HOST, DemoOptions, DemoPlan, check, free_port, spec
+from shoal.cli.terminal.output import Flags, out
 from shoal.core.errors import ShoalError
 from shoal.extras import install_hint
 from tests.cli.conftest import ROOT, Shoal, process
@@ -44,7 +48,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_the_job_that_comes_with_shoal_is_sound() -> None:
-    found = spec(DemoPlan(DemoOptions(rounds=7, clients=3, split="iid", seed=5), port=1, keep=False))
+    found = spec(DemoPlan(DemoOptions(rounds=7, clients=3, split="iid", seed=5), port=1))
     assert (found["rounds"], found["seed"], found["schedule"]["min_nodes"]) == (7, 5, 3)
     assert found["options"] == {"split": "iid"}
     assert found["held_out"]["learner"] == "shoal.learn.digits:held_out"
@@ -57,8 +61,41 @@ def test_a_missing_extra_is_said_before_anything_starts(monkeypatch: pytest.Monk
     assert (caught.value.code, caught.value.hint) == ("usage.extra", install_hint("demo"))
 
 
+@pytest.mark.parametrize(
+    ("keep", "terminals", "json_", "stay"),
+    [
+        (None, ("stdin", "stdout"), False, True),
+        (None, ("stdout",), False, False),
+        (None, ("stdin",), False, False),
+        (None, ("stdin", "stdout"), True, False),
+        (False, ("stdin", "stdout"), False, False),
+        (True, (), True, True),
+    ],
+)
+def test_the_page_stays_for_a_person(
+    monkeypatch: pytest.MonkeyPatch, keep: bool | None, terminals: tuple[str, ...], json_: bool, stay: bool
+) -> None:
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda name=name: name in terminals))
+    monkeypatch.setattr(out, "flags", Flags(json=json_))
+    assert stays(keep) is stay
+
+
+def test_the_next_commands_can_be_typed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of a virtual environment that is not active is named by its path."""
+    (place / "my venv").mkdir()
+    command = place / "my venv/shoal"
+    command.touch(0o755)
+    monkeypatch.setenv("PATH", str(place))
+    assert program("my venv/shoal") == f"'{command}'"
+    monkeypatch.setenv("PATH", str(command.parent))
+    assert program("my venv/shoal") == "shoal"
+    assert program("/lib/shoal/__main__.py") == f"{sys.executable} -m shoal"
+    assert {text.split()[0] for text, _ in NEXT} <= {entry.name for entry in COMMANDS}
+
+
 def test_the_job_of_drifting_streams_is_sound() -> None:
-    found = spec(DemoPlan(DemoOptions(clients=3, seed=5, drift=True), port=1, keep=False))
+    found = spec(DemoPlan(DemoOptions(clients=3, seed=5, drift=True), port=1))
     assert (found["algorithm"]["name"], found["schedule"]["name"]) == ("dynamic", "divergence")
     assert (found["seed"], found["schedule"]["min_nodes"]) == (5, 3)
     batches = found["algorithm"]["local_steps"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.commands.jobs import node_table
+from shoal.cli.demos.afterwards import show_next_commands, stays, wait_for_interrupt
 from shoal.cli.demos.plumbing import (
     PORT,
     READY_S,
@@ -44,12 +45,17 @@ def demo(
         int, typer.Option(min=0, max=65535, help="port of the dashboard; 0, or if in use: any free one")
     ] = PORT,
     browser: Annotated[bool, typer.Option("--open", help="open the dashboard in a browser")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="leave everything running afterwards, until Ctrl-C")] = False,
+    keep: Annotated[
+        bool | None,
+        typer.Option("--keep/--exit", help="afterwards leave everything running until Ctrl-C, or end; see above"),
+    ] = None,
     device: Device = None,
 ) -> None:
     """Train on handwritten digits with a coordinator, four edge clients and the dashboard on this machine.
 
-    Each client has its own digits in its own mix (non-IID) and sends none of them. Everything is removed at the end.
+    Each client has its own digits in its own mix (non-IID) and sends none of them. At a terminal the dashboard stays
+    until Ctrl-C when the job has ended; with --exit, with --json or without a terminal the demo ends. Then everything
+    is removed.
 
     With --drift the clients learn from streams and report only when their models diverge; half-way the labels
     are permuted: synchronisations rise, and fall again.
@@ -67,7 +73,7 @@ def demo(
         return
     check(asked, asked.clients)
     peer_ports = free_ports(asked.clients) if asked.failover else ()
-    plan = DemoPlan(asked, free_port(port), keep, device or "auto", peer_ports)
+    plan = DemoPlan(asked, free_port(port), device or "auto", peer_ports)
     if plan.port != port and port:
         out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
     with process_group("shoal-demo-") as processes:
@@ -84,7 +90,8 @@ def demo(
             else:
                 job = train(api, processes, plan, nodes)
                 answer(api, plan, job, time.monotonic() - started)
-            if keep:
+            show_next_commands()
+            if stays(keep):
                 wait_for_interrupt(processes, plan)
 
 
@@ -97,6 +104,7 @@ def without_server(asked: DemoOptions, device: str) -> None:
     count = asked.clients + 1
     check(asked, count)
     gossip.demo(gossip.DemoPeers(asked.rounds, asked.split, asked.seed, device, free_ports(count)))
+    show_next_commands()
 
 
 def train(api: CoordinatorApi, processes: ProcessGroup, plan: DemoPlan, nodes: list[DemoProcess]) -> dict[str, Any]:
@@ -188,15 +196,3 @@ def bars(counts: list[int]) -> str:
     """Return a row of bars."""
     most = max([1, *counts])
     return "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in counts)
-
-
-def wait_for_interrupt(processes: ProcessGroup, plan: DemoPlan) -> None:
-    """Wait for Ctrl-C."""
-    secret = processes.folder / "data" / "operator.token"
-    try:
-        out.notice(f"still running: {plan.page}  [dim](Ctrl-C ends it; operator token: {secret})[/]")
-        while True:
-            processes.check()
-            time.sleep(0.5)
-    except KeyboardInterrupt:
-        out.notice("stopping")

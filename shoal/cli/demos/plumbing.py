@@ -72,7 +72,6 @@ class DemoPlan:
 
     asked: DemoOptions
     port: int
-    keep: bool
     device: str = "auto"
     peer_ports: tuple[int, ...] = ()
 
