@@ -120,6 +120,36 @@ def test_a_demo_installs_what_it_needs_and_no_more(installs: list[str]) -> None:
     assert installs[6:] == ["pages"]
 
 
+@pytest.mark.parametrize(
+    ("version", "steps"),
+    [
+        ((22, 3), [["venv", "--clear", "--without-pip"], ["pip", "--python"]]),
+        ((22, 2), [["venv", "--clear"], ["pip", "install"]]),
+        ((0, 0), [["venv", "--clear"], ["pip", "install"]]),
+    ],
+)
+def test_a_pip_that_is_there_installs_the_one_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], steps: list[list[str]]
+) -> None:
+    made: list[list[str]] = []
+    monkeypatch.setattr(dev, "version_of", lambda python: (0, 0))
+    monkeypatch.setattr(dev, "newest_python", lambda: "python")
+    monkeypatch.setattr(dev, "pip_version", lambda python: version)
+    monkeypatch.setattr(dev, "quietly", lambda what, command, *_: made.append(command))
+    dev.make_venv()
+    assert [command[2 : 2 + len(step)] for command, step in zip(made, steps, strict=True)] == steps
+    assert made[1][-2:] == (["pip", dev.BUILDER] if version >= dev.PIP_OLDEST else ["--no-compile", dev.BUILDER])
+
+
+def test_the_version_of_a_pip_is_found(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'pip 23.2.1 from /somewhere (python 3.11)'\n")
+    python.chmod(0o755)
+    assert dev.pip_version(str(python)) == (23, 2)
+    python.write_text("#!/bin/sh\necho 'No module named pip' >&2; exit 1\n")
+    assert dev.pip_version(str(python)) == (0, 0)
+
+
 def test_tests_install_less_than_all_tests(installs: list[str]) -> None:
     dev.ready("test")
     dev.ready("demo")
