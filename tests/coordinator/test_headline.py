@@ -58,6 +58,13 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         ),
         (replace(GOING, mode="returning"), "On its way back from its peers: 2 of 4 nodes have handed back"),
         (replace(IDLE, version=30, versions=30), "Version 30, the last one, is made"),
+        (
+            replace(GOING, refusing=("a", "b"), refused_s=90.0),
+            (
+                "Refused by a, b: another coordinator had the same term, as before a backup was restored; this ends "
+                "within about 90 s"
+            ),
+        ),
         (replace(GOING, phase="evaluating"), "The final model is being measured: 2 of 4 nodes have reported"),
         (replace(GOING, paused=True, why="lunch"), "Paused: lunch"),
         (replace(GOING, trouble="no space left"), "In trouble: no space left"),

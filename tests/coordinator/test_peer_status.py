@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -260,6 +261,39 @@ def test_what_a_peer_refuses_is_a_note_once_a_minute(stage: Stage, monkeypatch: 
     send_status(stage, **status_report(boot=2, refused={"trust.replayed": 2}))
     assert refusals(stage)[3].startswith("n0 refused 2 messages"), "a new process counts from nothing"
     assert stage.running.notes("main", "refusal")[0]["node"] == "n0"
+
+
+def test_nodes_that_refuse_this_coordinator_are_known_until_they_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, now = peer_status.PeerStatuses(), [0.0]
+    monkeypatch.setattr(peer_status, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0))
+
+    def status(at_s: float, state: str, count: int, boot: int = 1) -> tuple[str, ...]:
+        now[0], refused = at_s, {"trust.lease-forked": count, "trust.replayed": int(at_s)}
+        report = PeerStatusReport.model_validate(status_report(state=state, refused=refused, boot=boot))
+        kept.update("main", "n0", report)
+        return kept.refusing("main")
+
+    assert status(0.0, "coordinated", 3) == (), "it may have refused another one"
+    assert status(5.0, "coordinated", 3) == ()
+    assert status(10.0, "coordinated", 4) == ("n0",)
+    assert status(20.0, "suspect", 4) == ("n0",)
+    assert status(40.0, "away", 4) == ("n0",)
+    now[0] = 40.0 + peer_status.FRESH_S + 1
+    assert kept.refusing("main") == (), "it is silent"
+    assert status(90.0, "coordinated", 4) == ()
+    assert status(95.0, "coordinated", 5) == ("n0",)
+    assert status(96.0, "coordinated", 5) == ("n0",)
+    assert status(97.0, "coordinated", 0, boot=2) == ()
+
+
+def test_a_refused_coordinator_says_so(stage: Stage) -> None:
+    """As after a backup was restored."""
+    for count in (0, 2):
+        send_status(stage, **status_report(refused={"trust.lease-forked": count}))
+    assert refusals(stage) == [
+        "n0 refused 2 answers of this coordinator (trust.lease-forked): another coordinator holds that term"
+    ]
+    assert stage.running.job("main")["headline"].startswith("Refused by n0: another coordinator had the same term")
 
 
 def test_no_node_can_fill_the_notes(stage: Stage) -> None:

@@ -28,6 +28,9 @@ SAMPLE_S = 5.0
 HISTORY_KEPT = 300
 CHANGES_KEPT = 50
 
+FORKED = "trust.lease-forked"
+"""Code with which a node refuses this coordinator, because it obeyed another one with the same key and term."""
+
 NOTE_S = 60.0
 """Interval in seconds of job events about a node's refusals of one code."""
 NOTES_MAX = 8
@@ -42,6 +45,7 @@ class PeerStatus:
     received_at: float
     changes: deque[PeerStateChange] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
     noted_refusals: dict[str, tuple[float, int]] = field(default_factory=dict)  # by code: when, and how many by then
+    refused_at: float | None = None  # when it last refused this coordinator; None: it obeys
     unsent: set[str] | None = None  # peers whose entries changed since the last publication; None: all
 
 
@@ -68,6 +72,7 @@ class PeerStatuses:
         known_status = nodes[node] = PeerStatus(
             status, now, *((known.changes, known.noted_refusals) if known is not None else ())
         )
+        known_status.refused_at = _refused_at(known, status, now)
         if known is None or known.status.state != status.state:
             known_status.changes.append(PeerStateChange(at=iso(time.time()), state=status.state))
         if known is not None and known.status.boot != status.boot:
@@ -88,6 +93,12 @@ class PeerStatuses:
     def statuses(self, job: str) -> Mapping[str, PeerStatus]:
         """Return the statuses by node."""
         return self._jobs[job].nodes if job in self._jobs else {}
+
+    def refusing(self, job: str) -> tuple[str, ...]:
+        """Return the nodes that refuse this coordinator, by name."""
+        now, found = time.monotonic(), self.statuses(job).items()
+        fresh = {node: one for node, one in found if now - one.received_at <= FRESH_S}
+        return tuple(sorted(node for node, one in fresh.items() if one.refused_at is not None))
 
     def sample_history(self, job: str, roster: Mapping[str, RosterEntry]) -> None:
         """Add a point to the history, if one is due and a peer is in gossip mode."""
@@ -202,6 +213,17 @@ def _row_delta(row: PeerView, known_status: PeerStatus | None) -> PeerUpdateView
     return delta
 
 
+def _refused_at(known: PeerStatus | None, status: PeerStatusReport, now: float) -> float | None:
+    """Return when a node last refused this coordinator; None if it obeys again, or has told too little yet."""
+    if known is None or known.status.boot != status.boot:
+        return None
+    if status.refused.get(FORKED, 0) > known.status.refused.get(FORKED, 0):
+        return now
+    at = known.refused_at
+    obeys = status.state == "coordinated" and at is not None and now - at > FRESH_S
+    return None if obeys else at
+
+
 def _refusals(node: str, known_status: PeerStatus, now: float) -> list[str]:
     """Return a sentence for each code with more refusals than were recorded, unless one was written a moment ago."""
     lately = sum(now - at < NOTE_S for at, _ in known_status.noted_refusals.values())
@@ -213,5 +235,7 @@ def _refusals(node: str, known_status: PeerStatus, now: float) -> list[str]:
         known_status.noted_refusals[code] = now, count
         lately += 1
         why = f": {REASONS[code].means}" if code in REASONS else ""
-        found.append(f"{node} refused {counted(count - before, 'message')} of other peers ({code}){why}")
+        what = "answer" if code == FORKED else "message"
+        of = "this coordinator" if code == FORKED else "other peers"
+        found.append(f"{node} refused {counted(count - before, what)} of {of} ({code}){why}")
     return found

@@ -44,6 +44,10 @@ class JobFacts:
     """Nodes that are not asked at this hour."""
     suspended: tuple[str, ...] = ()
     """Nodes that are set aside after failures."""
+    refusing: tuple[str, ...] = ()
+    """Nodes that refuse this coordinator, because they obeyed another one with its key and term."""
+    refused_s: float = 0.0
+    """Seconds within which they come back."""
     mode: str = "server"
     since: float | None = None
     """Time of the last change of mode (s since 1970)."""
@@ -72,6 +76,7 @@ def headline(facts: JobFacts) -> str:
         _trouble,
         _end,
         _pause,
+        _refused,
         _wait,
         _all_suspended,
         _gossip_headline,
@@ -102,6 +107,13 @@ def _pause(facts: JobFacts) -> str:
     if not facts.paused:
         return ""
     return f"Paused: {facts.why}" if facts.why else "Paused"
+
+
+def _refused(facts: JobFacts) -> str:
+    if not facts.refusing:
+        return ""
+    names, why = join_names(facts.refusing), "another coordinator had the same term, as before a backup was restored"
+    return f"Refused by {names}: {why}; this ends within about {facts.refused_s:g} s"
 
 
 def _wait(facts: JobFacts) -> str:
@@ -189,9 +201,17 @@ def missing_nodes(hub: Hub, silent: set[str]) -> tuple[str, ...]:
     return tuple(member.node for member in gone if not hub.settings.plan.selection.describe_exclusion(member.candidate))
 
 
-def job_facts(runner: JobRunner, known: VersionSummary, silent: set[str], peers: ConsensusPoint | None) -> JobFacts:
-    """Return how a job stands; `silent`: nodes that have fallen silent, `peers`: how they do meanwhile."""
-    hub, now = runner.hub, runner.clock.now()
+def job_facts(
+    runner: JobRunner,
+    known: VersionSummary,
+    silent: set[str],
+    peers: ConsensusPoint | None,
+    refusing: tuple[str, ...] = (),
+) -> JobFacts:
+    """Return how a job stands; `silent`: nodes that have fallen silent, `peers`: how they do meanwhile, `refusing`:
+    those that refuse this coordinator.
+    """
+    hub, now, gossip = runner.hub, runner.clock.now(), runner.spec.gossip
     here, selection, schedule = hub.roster.present_members(), hub.settings.plan.selection, hub.settings.schedule
     able = hub.eligibility.askable_members(now)
     unit = "sync" if schedule.relative_to_reference else "version" if schedule.accepts_staleness(1) else "round"
@@ -209,6 +229,8 @@ def job_facts(runner: JobRunner, known: VersionSummary, silent: set[str], peers:
             not selection.describe_exclusion(hub.roster[node].candidate) for node in hub.eligibility.excluded_nodes(now)
         ),
         suspended=tuple(one.node for one in hub.roster.suspended_members()),
+        refusing=refusing,
+        refused_s=gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_away_s,
         mode=hub.progress.mode,
         since=runner.feed.mode_since,
         rounds=peers.rounds if peers is not None else 0,

@@ -314,8 +314,8 @@ class JobPresenter:
         )
 
     def headline(self, runner: JobRunner, known: version_history.VersionSummary) -> str:
-        found = headline.job_facts(runner, known, self._presence.lost, self._peer_statuses.current_point(runner.name))
-        return headline.headline(found)
+        point, refusing = self._peer_statuses.current_point(runner.name), self._peer_statuses.refusing(runner.name)
+        return headline.headline(headline.job_facts(runner, known, self._presence.lost, point, refusing))
 
     async def version_list(self, name: str, after: int, points: int) -> list[VersionView]:
         """Return closed versions after a number, thinned to about `points`; first, last and marked ones stay."""
