@@ -22,6 +22,7 @@ from shoal.core.errors.ranges import FractionBelowOne
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, Tree, scale
 from shoal.core.model.vector_parts import ShardScope
+from shoal.core.protocol.message import ScheduleFamily
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class AsyncSGD(Algorithm):
 
     name: ClassVar[str] = "asgd"
     title: ClassVar[str] = "Staleness-aware asynchronous SGD (Zhang et al. 2016)"
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("asynchronous", "synchronous")
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
     supports_gossip: ClassVar[bool] = False

@@ -21,6 +21,7 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.algorithm.server_optimizer import Adagrad
 from shoal.core.algorithm.server_step import ServerStep
 from shoal.core.errors.ranges import PositiveFloat
+from shoal.core.protocol.message import ScheduleFamily
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Downpour(ServerStep):
 
     name: ClassVar[str] = "downpour"
     title: ClassVar[str] = "Downpour SGD (Dean et al. 2012)"
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("asynchronous",)
     unweighted: ClassVar[bool] = True
 
     changeable: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "lr")

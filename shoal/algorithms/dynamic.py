@@ -22,6 +22,7 @@ from typing import ClassVar
 from shoal.core.algorithm.algorithm import LocalTask
 from shoal.core.algorithm.continual import Continual, ContinualState
 from shoal.core.errors.ranges import PositiveInt
+from shoal.core.protocol.message import ScheduleFamily
 from shoal.core.scheduling.schedule import WINDOW
 
 
@@ -31,6 +32,7 @@ class DynamicAveraging(Continual):
 
     name: ClassVar[str] = "dynamic"
     title: ClassVar[str] = "Dynamic model averaging (Kamp et al. 2018)"
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("conditional",)
 
     steps: PositiveInt = 10
     """b: mini-batches between two checks of the local condition."""

@@ -23,6 +23,7 @@ from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveF
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, towards
 from shoal.core.model.vector_parts import ShardScope
+from shoal.core.protocol.message import ScheduleFamily
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class FedAsync(Algorithm):
 
     name: ClassVar[str] = "fedasync"
     title: ClassVar[str] = "FedAsync (Xie et al. 2019)"
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("asynchronous",)
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
     supports_gossip: ClassVar[bool] = False

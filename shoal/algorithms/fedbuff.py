@@ -19,6 +19,7 @@ from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots
 from shoal.core.model.vector_parts import ShardScope
+from shoal.core.protocol.message import ScheduleFamily
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class FedBuff(Algorithm):
 
     name: ClassVar[str] = "fedbuff"
     title: ClassVar[str] = "FedBuff (Nguyen et al. 2022)"
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("asynchronous",)
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
     supports_gossip: ClassVar[bool] = False

@@ -179,6 +179,24 @@ class Gossip(JobTable):
         return build("mixing", table, mixings())
 
 
+def as_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's values with each name that stands for a table written as one: `"fedavg"` is
+    `{"name": "fedavg"}`."""
+    found = {**values}
+    for what in ("algorithm", "schedule", "selection"):
+        if what in values:
+            found[what] = _as_table(values[what])
+    if isinstance(filters := values.get("filters"), list):
+        found["filters"] = [_as_table(one) for one in filters]
+    if isinstance(gossip := values.get("gossip"), Mapping) and "mixing" in gossip:
+        found["gossip"] = {**gossip, "mixing": _as_table(gossip["mixing"])}
+    return found
+
+
+def _as_table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
 def check_name(table: dict[str, Any]) -> dict[str, Any]:
     """Return the table. Raises `ValueError` when it has no name."""
     if not isinstance(table.get("name"), str):

@@ -1,8 +1,9 @@
 """Presets: an algorithm and a schedule that belong together, by one name.
 
 `preset = "dynamic"` in a job file fills in the tables of the preset; the file's own tables override single fields
-(`with_preset`). `shoal run JOB.toml --compare A,B` runs one job under several presets (`under`): there the preset's
-fields override those of the job, and each node trains for as many mini-batches or passes as before.
+(`with_preset`). A schedule that is left out follows from the algorithm (`complete`). `shoal run JOB.toml --compare A,B`
+runs one job under several presets (`apply_preset`): there the preset's fields override those of the job, and each node
+trains for as many mini-batches or passes as before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shoal.core.errors import InvalidJob
+from shoal.jobs.job_tables import as_tables
 from shoal.plugins import algorithms, schedules, suggestion
 from shoal.validation.config_errors import TEXT_CHARS_MAX, ConfigError
 
@@ -55,6 +57,30 @@ PRESETS = {
     "bagged-trees": Preset({"name": "bagged_trees"}),
     "cyclic-trees": Preset({"name": "bagged_trees"}, {"name": "rounds", "cohort": 1, "quorum": 1, "over_select": 0}),
 }
+
+
+def complete(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's values with names written as tables, and with what they leave out: the tables of the preset, the
+    algorithm's schedule, the usual selection. Applying this twice changes nothing."""
+    values = with_preset(as_tables(values))
+    schedule, selection = values.get("schedule", {}), values.get("selection", {})
+    if isinstance(schedule, Mapping) and "name" not in schedule:
+        values["schedule"] = {**default_schedule(values.get("algorithm")), **schedule}
+    if isinstance(selection, Mapping) and "name" not in selection:
+        values["selection"] = {"name": "uniform", **selection}
+    return values
+
+
+def default_schedule(algorithm: Any) -> dict[str, Any]:
+    """Return the table of the schedule for the table of an algorithm: that of its preset, or else one of the first
+    family of schedules that it works with."""
+    name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
+    kind = algorithms().get(name) if isinstance(name, str) else None
+    if kind is None or kind.schedules[0] == "synchronous":
+        return {"name": "rounds"}
+    if kind.name in PRESETS:
+        return dict(PRESETS[kind.name].schedule)
+    return {"name": next((key for key, one in schedules().items() if one.family == kind.schedules[0]), "rounds")}
 
 
 def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +132,7 @@ def parse_presets(names: Iterable[str]) -> list[str]:
 def apply_preset(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a job's values under a preset, named JOB-PRESET."""
     kept = values.keys() - {"preset"} | {"algorithm", "schedule"}  # filters of the job's own preset go with it
-    values = {key: value for key, value in with_preset(values).items() if key in kept}
+    values = {key: value for key, value in complete(values).items() if key in kept}
     preset, own = PRESETS[name], values.get("algorithm", {})
     tables = {
         "algorithm": _laid_over(preset.algorithm, own, algorithms()),

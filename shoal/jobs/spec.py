@@ -26,7 +26,8 @@
     mixing = { name = "pairwise" }
 
 The tables `algorithm`, `schedule`, `selection`, `filters` and `gossip.mixing` take the fields of the class that they
-name. `preset` names an algorithm and a schedule together (`shoal.jobs.presets`). An unknown key is an error.
+name; a name alone, `algorithm = "fedavg"`, is a table with that name. `preset` names an algorithm and a schedule
+together; a schedule that is left out follows from the algorithm (`shoal.jobs.presets`). An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ from shoal.core.job.job_plan import JobPlan
 from shoal.core.protocol.message import BlobRef
 from shoal.core.scheduling.schedule import Schedule
 from shoal.core.scheduling.selection import Selection
-from shoal.jobs.job_tables import Gossip, HeldOut, JobTable, Limits, build, check_name, table_errors
-from shoal.jobs.presets import preset_errors, with_preset
+from shoal.jobs.job_tables import Gossip, HeldOut, JobTable, Limits, as_tables, build, check_name, table_errors
+from shoal.jobs.presets import complete, default_schedule, preset_errors
 from shoal.plugins import (
     KINDS,
     PEER_KINDS,
@@ -114,7 +115,8 @@ class _JobFile(JobTable):
         default_factory=lambda: {"name": "fedavg"}, description="what nodes and coordinator compute"
     )
     schedule: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "rounds"}, description="when nodes are asked and versions close"
+        default_factory=lambda: {"name": "rounds"},
+        description="when nodes are asked and versions close; left out: as the algorithm needs, `rounds` for most",
     )
     selection: dict[str, Any] = Field(
         default_factory=lambda: {"name": "uniform"}, description="which nodes take part, and how they are sampled"
@@ -192,7 +194,7 @@ class JobSpec(_JobFile):
             )
         if mistakes := check_job(values):
             raise combined_error(mistakes)
-        return handler(with_preset(values))
+        return handler(complete(values))
 
 
 def _file_key_errors(error: ValidationError) -> Iterator[ConfigError]:
@@ -215,10 +217,10 @@ def check_job(values: dict[str, Any]) -> list[ConfigError]:
 
 def _all_errors(values: dict[str, Any]) -> Iterator[ConfigError]:
     """Yield mistakes of keys, then of tables, then of their combination if there are no others."""
-    if mistakes := list(preset_errors(values)):
+    if mistakes := list(preset_errors(as_tables(values))):
         yield from mistakes
         return
-    values = with_preset(values)
+    values = complete(values)
     right = True
     for mistake in chain(_file_errors(values), _table_errors(values)):
         right = False
@@ -304,7 +306,8 @@ def load_job(job: str | Path | Mapping[str, Any]) -> JobSpec:
 
 @cache
 def job_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a job file, with the fields of all installed classes. Cached: do not modify it."""
+    """Return the JSON Schema of a job file, with the fields of all installed classes, and with each algorithm's usual
+    schedule as `x-schedule`. Cached: do not modify it."""
     schema = JobSpec.model_json_schema()
     definitions = schema.setdefault("$defs", {})
     for what, known in {**KINDS, **PEER_KINDS}.items():
@@ -316,6 +319,8 @@ def job_schema() -> dict[str, Any]:
                 if field in table["properties"]:
                     table["properties"][field]["description"] = note
             table["required"], table["additionalProperties"] = ["name"], False
+            if what == "algorithm":
+                table["x-schedule"] = default_schedule({"name": name})["name"]
             definitions[f"{what}-{name}"] = table
             options.append({"$ref": f"#/$defs/{what}-{name}"})
         if what == "filter":

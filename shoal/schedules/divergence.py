@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from shoal.core.errors import InvalidJob
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
-from shoal.core.protocol.message import Metrics
+from shoal.core.protocol.message import Metrics, ScheduleFamily
 from shoal.core.scheduling.schedule import (
     FULL,
     VIOLATIONS,
@@ -70,6 +70,7 @@ class Divergence(RelativeSchedule):
 
     name: ClassVar[str] = "divergence"
     title: ClassVar[str] = "Dynamic averaging"
+    family: ClassVar[ScheduleFamily] = "conditional"
 
     delta: float | Literal["auto"] = "auto"
     """Delta, the greatest ||w - r||^2 of a silent node; "auto": measured in a first window."""

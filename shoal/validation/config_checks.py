@@ -13,6 +13,7 @@ import numpy as np
 
 from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.model.tree import Tree
+from shoal.core.protocol.message import ScheduleFamily
 from shoal.core.scheduling.schedule import Schedule
 from shoal.core.scheduling.selection import Selection
 from shoal.plugins import algorithms, schedules
@@ -21,28 +22,42 @@ from shoal.validation.config_errors import ConfigError, Place
 CODE = "job.fit"
 
 
-_NEEDED = {
-    "continual": "whose nodes train on by themselves; {} is none",
-    "monitored": "that reports the models' variance; {} does not",
+USUAL = "fedavg"
+"""The algorithm that hints name where many would do."""
+
+_METHODS: dict[ScheduleFamily, str] = {
+    "synchronous": "averages reports on one and the same version",
+    "asynchronous": "takes reports as they come, each by its age",
+    "periodic": "averages after equal numbers of mini-batches",
+    "conditional": "averages when models have drifted apart",
+    "monitored": "averages when the variance of the models is too great",
 }
+"""The method of an algorithm whose first family of schedules this is."""
+
+_WAYS: dict[ScheduleFamily, str] = {
+    "synchronous": "asks nodes for each version and waits for them",
+    "asynchronous": "counts reports on older versions",
+    "periodic": "asks nodes that train on at every check",
+    "conditional": "waits until nodes that train on report that they have drifted",
+    "monitored": "waits for the variance that nodes that train on report",
+}
+"""The way in which schedules of a family come to a version."""
 
 
 def of_schedule(algorithm: Algorithm, schedule: Schedule) -> Iterator[ConfigError]:
-    """Yield mismatches of algorithm and schedule."""
+    """Yield the mismatch of algorithm and schedule: together they would be another method than either's paper has."""
     family, used = schedule.family, algorithm.schedules
     if family in used or (family == "asynchronous" and "synchronous" in used and not schedule.accepts_staleness(1)):
         return
-    others = ", ".join(name for name, kind in schedules().items() if kind.family in used)
-    if used == ("monitored",):
-        text = f"{algorithm.name} waits for a schedule that watches the models' variance; {schedule.name} does not"
-        yield _named("schedule", text, f"schedule: {others}, whose threshold is theta")
-    elif family in _NEEDED:
-        able = ", ".join(name for name, kind in algorithms().items() if family in kind.schedules)
-        text = f"schedule {schedule.name} needs an algorithm {_NEEDED[family].format(algorithm.name)}"
-        yield _named("algorithm", text, f"algorithms that do: {able}; or for {algorithm.name} the schedule {others}")
-    else:
-        text = f"schedule {schedule.name} counts reports of older versions, which {algorithm.name} makes no sense of"
-        yield _named("schedule", text, "choose schedule rounds, or algorithm asgd, downpour, fedasync or fedbuff")
+    method, way = f"{algorithm.name} {_METHODS[used[0]]}", f"schedule {schedule.name} {_WAYS[family]}"
+    fitting = [name for name, kind in schedules().items() if kind.family in used]
+    able = [name for name, kind in algorithms().items() if kind.schedules[0] == family]
+    hint = f"for algorithm {algorithm.name} leave the schedule out, or choose schedule {' or '.join(fitting)}"
+    if able:
+        shown = f"such as {USUAL}" if USUAL in able else " or ".join(able)
+        hint += f"; for schedule {schedule.name} choose algorithm {shown}"
+    wrong = "algorithm" if schedule.relative_to_reference and not algorithm.continual else "schedule"
+    yield _named(wrong, f"algorithm {method}, and {way}: they do not fit", hint)
 
 
 def of_shards(shards: int, algorithm: Algorithm, schedule: Schedule) -> Iterator[ConfigError]:

@@ -119,8 +119,8 @@ def test_an_algorithm_of_weights_refuses_learners_of_trees_and_the_other_way_rou
         ({"filters": [{"name": "half"}]}, "boosted_trees sends numbers that must arrive exactly"),
         ({"gossip": {"allowed": True}}, "boosted_trees keeps"),
         ({"shards": 2}, "boosted_trees does not say that it can work on parts"),
-        ({"schedule": {"name": "buffer", "size": 2}}, "which boosted_trees makes no sense of"),
-        ({"schedule": {"name": "divergence"}}, "boosted_trees is none"),
+        ({"schedule": {"name": "buffer", "size": 2}}, "boosted_trees averages .*, and schedule buffer counts"),
+        ({"schedule": {"name": "divergence"}}, "boosted_trees averages .*, and schedule divergence waits"),
     ],
 )
 def test_where_it_cannot_go_is_said_before_the_start(fields: dict[str, Any], text: str) -> None:

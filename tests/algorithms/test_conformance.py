@@ -1,4 +1,4 @@
-"""What every algorithm that works in rounds must do, ours or anybody's: `shoal.plugins` says which there are."""
+"""What every algorithm must do, ours or anybody's, in rounds or as it needs: `shoal.plugins` says which there are."""
 
 from __future__ import annotations
 
@@ -34,8 +34,18 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
 }
 """With these, one node alone does what it would do alone: train, or go down its gradient."""
 
-QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}}
-"""Less work than by default."""
+ALWAYS: dict[str, dict[str, Any]] = {
+    "dynamic": {"delta": 1e-12},
+    "fedasync": {"size": 1},
+    "fedbuff": {"size": 1},
+}
+"""Settings of schedules other than `rounds` under which a node alone reports each time."""
+
+NOT_IN_ROUNDS = {"downpour", "dynamic", "fda", "fedasync", "fedbuff"}
+"""Algorithms that `rounds` would make another method of (`test_compatibility.py`)."""
+
+QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}, "dynamic": {"local_steps": 200}}
+"""Less work than by default; dynamic averaging has no end of its own once models agree."""
 
 STEPPING = {"admm", "downpour", "fedadagrad", "fedadam", "fedyogi", "flexlora", "lbfgs"}
 """The hub takes a step of its own even with one node: what holds is that two alike nodes are as one."""
@@ -45,10 +55,7 @@ LIKE_ANOTHER = {
     "fedadagrad": "fedadam",
     "fedyogi": "fedadam",
     "fedavgm": "fedadam",
-    "fedasync": "fedbuff",
-    "asgd": "downpour",
-    "largebatch": "downpour",
-    "periodic": "dynamic",
+    "largebatch": "asgd",
     "bagged_trees": "boosted_trees",
 }
 """Algorithms that keep what another keeps, at the hub and on nodes: what holds of its crashes holds of theirs."""
@@ -70,11 +77,11 @@ def kind(name: str) -> type[Softmax]:
 
 
 def in_rounds() -> list[str]:
-    """All that need no other schedule."""
+    """All that work under the schedule `rounds`."""
     found = []
     for name in algorithms():
         try:
-            parse_job({"name": "fits", "rounds": 1, "algorithm": {"name": name}})
+            parse_job({"name": "fits", "rounds": 1, "algorithm": name, "schedule": "rounds"})
         except InvalidJob:
             continue
         found.append(name)
@@ -82,8 +89,8 @@ def in_rounds() -> list[str]:
 
 
 def of_weights() -> list[str]:
-    """Those in rounds whose learners have weights."""
-    return [name for name in in_rounds() if "trees" not in algorithms()[name]().required_capabilities]
+    """Those whose learners have weights."""
+    return [name for name in algorithms() if "trees" not in algorithms()[name]().required_capabilities]
 
 
 def three(name: str, tested: bool = False) -> list[Any]:
@@ -97,7 +104,7 @@ def job(name: str, **fields: object) -> shoal.JobSpec:
         "rounds": 4,
         "seed": 5,
         "aggregation_precision": "fixed",
-        "schedule": ROUNDS,
+        "schedule": {"min_nodes": 3} if name in NOT_IN_ROUNDS else ROUNDS,
         "algorithm": {"name": name},
     }
     found: dict[str, Any] = {**given, **fields}
@@ -107,12 +114,12 @@ def job(name: str, **fields: object) -> shoal.JobSpec:
 def test_no_method_is_left_out() -> None:
     """One that is registered tomorrow must say here what it is with one node."""
     assert {*ALONE, *STEPPING, *ELSEWHERE} == set(algorithms())
-    assert {*in_rounds(), "fda"} == set(algorithms())
+    assert {*in_rounds(), *NOT_IN_ROUNDS} == set(algorithms())
 
 
-@pytest.mark.parametrize("name", in_rounds())
+@pytest.mark.parametrize("name", algorithms())
 def test_it_learns(name: str) -> None:
-    rounds = 40 if name in ("asgd", "downpour") else 8
+    rounds = {"asgd": 40, "downpour": 120, "fedasync": 24}.get(name, 8)
     result = shoal.simulate(job(name, rounds=rounds, algorithm={"name": name, "lr": 0.5}), three(name, True))
     assert result.versions[-1].metrics["eval/loss"] < 0.8 * result.versions[0].metrics["eval/loss"]
 
@@ -128,7 +135,7 @@ def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(name: st
     assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
 
 
-@pytest.mark.parametrize("name", [name for name in in_rounds() if "asynchronous" in algorithms()[name].schedules])
+@pytest.mark.parametrize("name", [name for name in algorithms() if "asynchronous" in algorithms()[name].schedules])
 @pytest.mark.parametrize("seed", extended(range(2), but=[0]))
 def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None:
     """Whatever is lost, late, doubled or killed: the job ends, and no report makes two versions."""
@@ -139,7 +146,7 @@ def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None
     assert {version.reports for version in result.versions[1:]} <= {1, 2}
 
 
-@pytest.mark.parametrize("name", in_rounds())
+@pytest.mark.parametrize("name", algorithms())
 def test_a_job_that_may_go_to_its_nodes_needs_an_algorithm_that_declares_it(name: str) -> None:
     gossip = {"allowed": True}
     if algorithms()[name].supports_gossip:
@@ -156,7 +163,7 @@ def test_one_node_alone_trains_as_if_alone(name: str) -> None:
         return unbalanced()[:1]
 
     fields, like = ALONE[name]
-    one = {"name": "rounds"}
+    one = ALWAYS.get(name, {"name": "rounds"})
     own = shoal.simulate(job(name, schedule=one, algorithm={"name": name, **fields}), alone()).model
     reference = unbalanced()[0]
     reference.load(reference.init(5))
@@ -170,12 +177,10 @@ def test_one_node_alone_trains_as_if_alone(name: str) -> None:
         assert np.allclose(own[tensor], value, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted({*ALONE, *STEPPING}))
+@pytest.mark.parametrize("name", sorted({*ALONE, *STEPPING} - NOT_IN_ROUNDS))
 def test_two_alike_nodes_are_as_one(name: str) -> None:
     """Of full batches, which leave nothing to chance."""
-    fields: dict[str, Any] = {"largebatch": {"scaled": False}, "periodic": {}, "dynamic": {}}.get(
-        name, {"batch_size": 0}
-    )
+    fields: dict[str, Any] = {"largebatch": {"scaled": False}, "periodic": {}}.get(name, {"batch_size": 0})
     found = []
     for count in (1, 2):
         schedule = {"name": "rounds", "min_nodes": count, "quorum": count}
@@ -239,10 +244,10 @@ def test_it_declares_what_it_asks_of_learners(name: str) -> None:
     assert learners[0].asked == job(name).build_algorithm().required_capabilities
 
 
-@pytest.mark.parametrize("name", in_rounds())
+@pytest.mark.parametrize("name", algorithms())
 def test_a_learner_that_lacks_what_it_needs_is_refused_by_name(name: str) -> None:
     """Before anything is trained: what is ignored would give a model, only not this algorithm's."""
-    one, plain = job(name, rounds=1, schedule={"name": "rounds"}), type("Plain", (Plain, kind(name)), {})
+    one, plain = job(name, rounds=1, schedule={"min_nodes": 1}), type("Plain", (Plain, kind(name)), {})
     if not one.build_algorithm().required_capabilities:
         assert shoal.simulate(one, [plain()]).state == "done"
         return

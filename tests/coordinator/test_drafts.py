@@ -77,7 +77,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
     ("spec", "place"),
     [
         ({"schedule": {"name": "divergence"}}, ["algorithm", "name"]),
-        ({"algorithm": {"name": "fda"}}, ["schedule", "name"]),
+        ({"algorithm": {"name": "fda"}, "schedule": {"name": "rounds"}}, ["schedule", "name"]),
         ({"algorithm": {"name": "scaffold"}, "gossip": {"allowed": True}}, ["gossip", "allowed"]),
     ],
 )

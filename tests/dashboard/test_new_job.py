@@ -67,9 +67,12 @@ def test_fields_follow_the_choice_and_mistakes_stand_at_their_fields(form: Page)
     field = form.locator(".field", has=form.get_by_label("algorithm", exact=True))
     expect(form.locator(".field", has=form.get_by_label("name required"))).to_contain_text("must have 1 to 63 of a-z")
     form.get_by_label("name required").fill("a")
-    expect(field).to_contain_text("schedule divergence needs an algorithm whose nodes train on by themselves")
+    expect(field).to_contain_text("schedule divergence waits until nodes that train on report that they have drifted")
     expect(field).to_contain_text("dynamic")
     form.get_by_label("algorithm", exact=True).select_option("dynamic")
+    expect(form.get_by_test_id("start-job")).to_be_enabled()
+    form.get_by_label("algorithm", exact=True).select_option("fda")
+    expect(form.get_by_label("schedule", exact=True)).to_have_value("variance")
     expect(form.get_by_test_id("start-job")).to_be_enabled()
 
 

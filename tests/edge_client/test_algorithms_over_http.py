@@ -54,17 +54,15 @@ OWN_MODELS = {"trees": {"bagged_trees", "boosted_trees"}, "adapters": {"flexlora
 """Algorithms that go with other learners, and so with nodes of their own."""
 
 
+def given(name: str) -> dict[str, Any]:
+    """A job of the method without its schedule."""
+    return {"name": name, "seed": 5, "rounds": 3, "aggregation_precision": "fixed", "algorithm": {"name": name}}
+
+
 def job(name: str) -> dict[str, Any]:
     """One of the method; what comes of it must not hang on who is first."""
-    given: dict[str, Any] = {
-        "name": name,
-        "seed": 5,
-        "rounds": 3,
-        "aggregation_precision": "fixed",
-        "algorithm": {"name": name},
-    }
     for schedule in SCHEDULES:
-        tried = {**given, "schedule": {**schedule, "min_nodes": 2}}
+        tried = {**given(name), "schedule": {**schedule, "min_nodes": 2}}
         try:
             parse_job(tried)
         except InvalidJob:
@@ -75,7 +73,7 @@ def job(name: str) -> dict[str, Any]:
 
 def buffered(name: str) -> dict[str, Any]:
     schedule = {"name": "buffer", "size": 1, "min_nodes": 2}
-    return {**job(name), "name": f"{name}-buffered", "rounds": 8, "schedule": schedule}
+    return {**given(name), "name": f"{name}-buffered", "rounds": 8, "schedule": schedule}
 
 
 def learners(name: str) -> dict[str, Any]:

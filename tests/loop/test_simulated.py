@@ -31,6 +31,8 @@ from tests.loop.loops import NODES, adapted, learners, loop, network, parts, tra
 SCHEDULES: dict[str, dict[str, Any]] = {
     "dynamic": {"schedule": {"name": "divergence", "delta": 0.02}},
     "fda": {"schedule": {"name": "variance", "theta": 0.02}},
+    "downpour": {"schedule": {"size": NODES}},
+    "fedasync": {"schedule": {"size": NODES}},
 }
 CONTINUAL = ("dynamic", "fda", "periodic")
 

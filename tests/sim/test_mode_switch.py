@@ -37,7 +37,7 @@ def test_what_seeds_have_found_stays_mended(seed: int) -> None:
 def test_what_seeds_of_other_jobs_have_found_stays_mended(seed: int) -> None:
     """5, 17: filters rounded the merged model against the old reference, also where judges had measured it as it was.
     8: work against a base, in hand at the switch, was added to a version that held a part of it already.
-    90: `dynamic` reported to a schedule that asks nobody before the end, so that no node went on."""
+    90: a node reported to a schedule that asks nobody before the end, so that no node went on."""
     run_seed(seed)
 
 

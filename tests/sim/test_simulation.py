@@ -268,7 +268,7 @@ def test_a_job_may_be_a_mapping_or_a_file(tmp_path) -> None:
         (lambda: shoal.JobSpec(name="A B", rounds=-1), "2 mistakes"),
         (shoal.JobSpec, "name: Field required"),
         (lambda: shoal.JobSpec(name="a", algorithm={"name": "fedprox", "muu": 1}), "did you mean 'mu'?"),
-        (lambda: shoal.JobSpec(name="a", algorithm={"name": "fda"}), "fda waits for a schedule"),
+        (lambda: shoal.JobSpec(name="a", algorithm="fda", schedule="rounds"), "schedule rounds asks nodes"),
         (lambda: shoal.JobSpec(name="a", filters=[{"name": "top_k"}, {"name": "top_k"}]), "top_k"),
         (
             lambda: shoal.JobSpec.model_validate({"name": "a", "aggregation_precision": "exact"}),

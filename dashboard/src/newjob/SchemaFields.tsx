@@ -4,6 +4,7 @@ import { escapeHidden } from "../format/text";
 import { Icon } from "../ui/Icon";
 import { FieldInput } from "./FieldInput";
 import { errorsOfTable, errorsAt } from "./fieldErrors";
+import { chooseClass, nameOf, usualName } from "./initialValues";
 import { kindOf, describeRange, resolve, tableOf, variantsOf, type Schema } from "./schema";
 import { getValue, isTable, setValue, type FieldPath, type Values } from "./values";
 
@@ -132,12 +133,10 @@ function Table({ table, ...form }: FormProps & { table: Schema }) {
 function Variants({ name, schema, extra, ...form }: FormProps & { name: string; schema: Schema; extra?: ReactNode }) {
   const options = variantsOf(form.root, schema);
   const value = getValue(form.values, form.place);
-  const usual = isTable(schema.default) ? schema.default.name : "";
-  const chosen = String((isTable(value) ? value.name : undefined) ?? usual);
+  const chosen = nameOf(value) ?? usualName(form.root, schema, form.values, form.place);
   const found = options.find(([option]) => option === chosen);
   const id = idOf([...form.place, "name"]);
-  // Another class has other fields, so the values are dropped.
-  const choose = (next: string) => form.onChange(setValue(form.values, form.place, next === "" ? undefined : { name: next }));
+  const choose = (next: string) => form.onChange(chooseClass(form.root, form.values, form.place, next));
   const change = (values: Values) => {
     const table = getValue(values, form.place);
     form.onChange(isTable(table) && table.name === undefined ? setValue(values, form.place, { name: chosen, ...table }) : values);

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { runCommand } from "./runCommand";
 import { errorsOfTable, errorsAt } from "./fieldErrors";
 import { kindOf, describeRange, variantsOf, withoutDefaults, type Schema } from "./schema";
-import { cloneValues, parseDraft, nextName, initialValues, serializeDraft } from "./initialValues";
+import { chooseClass, cloneValues, parseDraft, nameOf, nextName, initialValues, serializeDraft, usualName } from "./initialValues";
 import { writeToml } from "./toml";
 import { getValue, parsePairs, formatPairs, setValue, parseInput, parseWords } from "./values";
 
@@ -122,6 +122,43 @@ describe("the file", () => {
       `cat > job.toml <<'JOB_'\nx = """\nJOB\nrm -rf ~\n"""\nJOB_\nshoal run job.toml --url http://here:8080`,
     );
     expect(runCommand({ name: "digits" }, 'name = "digits"\n', "u")).toContain("shoal run digits.toml");
+  });
+});
+
+describe("the schedule", () => {
+  const own = (name: string, schedule: string): Schema => ({ properties: { name: { const: name } }, "x-schedule": schedule });
+  const root: Schema = {
+    properties: {
+      algorithm: { oneOf: [own("fedavg", "rounds"), own("fedadam", "rounds"), own("dynamic", "divergence")], default: { name: "fedavg" } },
+      schedule: { default: { name: "rounds" } },
+    },
+  };
+  const choose = (values: Record<string, unknown>, name: string) => chooseClass(root, values, ["algorithm"], name);
+
+  it("follows the algorithm while it is the usual one", () => {
+    const first = { algorithm: { name: "fedavg", lr: 1 }, schedule: { name: "rounds", cohort: 2 } };
+    const second = { algorithm: { name: "dynamic" }, schedule: { name: "divergence" } };
+    expect(choose(first, "dynamic")).toEqual(second);
+    expect(choose(second, "fedavg")).toEqual({ algorithm: { name: "fedavg" }, schedule: { name: "rounds" } });
+    expect(choose({}, "dynamic")).toEqual({ algorithm: { name: "dynamic" } });
+  });
+
+  it("stays if it was chosen, or fits", () => {
+    const buffer = { algorithm: { name: "fedavg" }, schedule: { name: "buffer" } };
+    expect(choose(buffer, "dynamic")).toEqual({ ...buffer, algorithm: { name: "dynamic" } });
+    const cohort = { algorithm: { name: "fedavg" }, schedule: { name: "rounds", cohort: 2 } };
+    expect(choose(cohort, "fedadam")).toEqual({ ...cohort, algorithm: { name: "fedadam" } });
+    expect(chooseClass(root, cohort, ["schedule"], "")).toEqual({ algorithm: { name: "fedavg" } });
+  });
+
+  it("is shown as the algorithm's where it has no name", () => {
+    const shown = (values: Record<string, unknown>, place = ["schedule"]) =>
+      usualName(root, root.properties![place[0]!]!, values, place);
+    expect(shown({ algorithm: "dynamic", schedule: { delta: 1 } })).toBe("divergence");
+    expect(shown({})).toBe("rounds");
+    expect(shown({ algorithm: { name: "unknown" } })).toBe("rounds");
+    expect(shown({ algorithm: "dynamic" }, ["algorithm"])).toBe("fedavg");
+    expect([nameOf("dynamic"), nameOf({ name: "fda" }), nameOf({}), nameOf(7)]).toEqual(["dynamic", "fda", undefined, undefined]);
   });
 });
 

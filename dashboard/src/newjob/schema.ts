@@ -20,6 +20,8 @@ export interface Schema {
   exclusiveMinimum?: number;
   exclusiveMaximum?: number;
   maxLength?: number;
+  /** Of an algorithm: the schedule of a job that names none. */
+  "x-schedule"?: string;
 }
 
 /**

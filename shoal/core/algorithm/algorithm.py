@@ -96,7 +96,8 @@ class Algorithm:
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "Federated averaging (McMahan et al. 2017)"
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous", "asynchronous")
-    """Schedules that it works with. "synchronous" alone: `step` cannot use reports on older versions."""
+    """Families of schedules that it works with; a job that names no schedule gets one of the first family.
+    "synchronous" alone: `step` cannot use reports on older versions."""
     continual: ClassVar[bool] = False
     """True if nodes train on after a check, relative to a reference that stays for several versions."""
     supports_gossip: ClassVar[bool] = True

@@ -32,7 +32,7 @@ EXACT = 2**53 - 1
 class Continual(Algorithm):
     """b mini-batches, a check, and on."""
 
-    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous", "asynchronous", "continual")
+    schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("periodic", "synchronous")
     continual: ClassVar[bool] = True
 
     changeable: ClassVar[tuple[str, ...]] = ("lr",)

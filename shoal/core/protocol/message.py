@@ -34,13 +34,15 @@ TaskId = tuple[int, int]
 Kind = Literal["init", "train", "evaluate", "gossip"]
 """Kind of task: make an initial model; train; evaluate only; gossip among peers until the task is recalled."""
 
-ScheduleFamily = Literal["synchronous", "asynchronous", "continual", "monitored"]
-"""Relation of tasks to model versions under a schedule.
+ScheduleFamily = Literal["synchronous", "asynchronous", "periodic", "conditional", "monitored"]
+"""Relation of tasks to model versions under a schedule. Under the last three, nodes train on over many versions, and
+their reports are relative to a reference model.
 
 synchronous     nodes are asked for each version, and reports on older versions do not count
 asynchronous    nodes are asked for each version, and reports on older versions count, even several of one node
-continual       nodes train on over many versions; their reports are relative to a reference model
-monitored       the same, and from the nodes' statuses the hub estimates the variance of their models
+periodic        nodes are averaged after equal numbers of mini-batches
+conditional     nodes report when their models have drifted too far from the reference
+monitored       nodes are averaged when the variance is too great that the hub estimates from their statuses
 """
 
 Phase = Literal["", "download", "init", "train", "evaluate", "gossip", "upload"]

@@ -184,7 +184,7 @@ class Schedule:
     @property
     def relative_to_reference(self) -> bool:
         """True if reports are relative to a reference, which a `Close` may change; else to the last version."""
-        return self.family in ("continual", "monitored")
+        return self.family in ("periodic", "conditional", "monitored")
 
     def accepts_staleness(self, staleness: int) -> bool:
         """Return True if a report counts that is `staleness` versions old."""
@@ -223,7 +223,7 @@ class RelativeSchedule(Schedule):
     """One whose reports are relative to a base, and which goes on until its nodes have trained enough."""
 
     versions: ClassVar[int] = 1_000_000
-    family: ClassVar[ScheduleFamily] = "continual"
+    family: ClassVar[ScheduleFamily] = "periodic"
 
     def accepts_staleness(self, staleness: int) -> bool:
         """Return True: a report counts while its task stands, and tasks are withdrawn when the reference changes."""

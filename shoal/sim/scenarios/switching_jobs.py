@@ -54,25 +54,22 @@ def draw_job(rng: Random) -> DrawnJob:
     """Return a job that supports gossip."""
     filters = rng.choice(FILTERS)
     kind = rng.choice(("rounds", "buffer", "divergence", "divergence", "periodic", "variance"))
+    checks = rng.choice((10, 40, 120)) if kind != "variance" else 0
     if kind in ("rounds", "buffer"):
-        algorithm = rng.choice((FedAvg(), FedSGD(), FedProx(mu=0.1), *draw_continual(rng)))
+        fifth = PeriodicAveraging(steps=1, local_steps=checks) if kind == "rounds" else FedProx(mu=0.5)
+        algorithm: Algorithm = rng.choice((FedAvg(), FedSGD(), FedProx(mu=0.1), FedProx(mu=0.01), fifth))
         return DrawnJob(algorithm, draw_renewing(rng, kind), filters, rng.randint(5, 40))
-    dynamic, periodic = draw_continual(rng)
     if kind == "divergence":
-        return DrawnJob(rng.choice((dynamic, dynamic, periodic)), draw_drift(rng), filters, VERSIONS_ANCHORED)
+        dynamic = DynamicAveraging(steps=rng.choice((1, 1, 2)), local_steps=checks)
+        return DrawnJob(dynamic, draw_drift(rng), filters, VERSIONS_ANCHORED)
     if kind == "periodic":
         schedule = Periodic(fraction=rng.choice((1.0, 0.5, 0.3, 0.0)), deadline_s=rng.choice((5.0, 20.0)))
-        return DrawnJob(rng.choice((dynamic, periodic, periodic)), schedule, filters, VERSIONS_ANCHORED)
+        periodic = PeriodicAveraging(steps=rng.choice((2, 1, 1)), local_steps=checks)
+        return DrawnJob(periodic, schedule, filters, VERSIONS_ANCHORED)
     algorithm = FunctionalDynamicAveraging(
         steps=1, local_steps=rng.choice((10, 40, 120)), monitor=rng.choice(("linear", "sketch", "naive"))
     )
     return DrawnJob(algorithm, draw_variance(rng), filters, VERSIONS_ANCHORED)
-
-
-def draw_continual(rng: Random) -> tuple[Algorithm, Algorithm]:
-    """Return continual algorithms with local steps for the whole run."""
-    checks = rng.choice((10, 40, 120))
-    return DynamicAveraging(steps=1, local_steps=checks), PeriodicAveraging(steps=1, local_steps=checks)
 
 
 def draw_renewing(rng: Random, kind: str) -> Schedule:
