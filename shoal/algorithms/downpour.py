@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import LocalTask
+from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.algorithm.server_optimizer import Adagrad
 from shoal.core.algorithm.server_step import ServerStep
@@ -43,6 +44,11 @@ class Downpour(ServerStep):
     """gamma."""
     tau: PositiveFloat = 1e-8
     """Added to the root, against a division by zero. It acts on lr times the sum of gradients."""
+
+    @property
+    def required_capabilities(self) -> frozenset[Capability]:
+        """A push is a sum of gradients: local steps are -lr times a gradient (Algorithm 7.1 there)."""
+        return frozenset({"plain_sgd"})
 
     def train_config(self, task: LocalTask) -> TrainConfig:
         """Train for a few mini-batches."""

@@ -41,8 +41,8 @@ class Scaffold(Algorithm):
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:
-        """The control variates correct each gradient."""
-        return frozenset({"corrections"})
+        """The control variates correct each gradient, and a step is -eta times the corrected one (Algorithm 1)."""
+        return frozenset({"corrections", "plain_sgd"})
 
     def init(self, model: Tree) -> Slots:
         """Return the model, and c = 0."""

@@ -382,3 +382,19 @@ def test_a_trainer_of_ones_own() -> None:
     task = TrainConfig(steps=1, batch_size=40, lr=0.1)
     twice = learner(trainer=Doubled)
     assert trained(twice, task) == trained(learner(), TrainConfig(steps=1, batch_size=40, lr=0.2))
+
+
+def test_scaffold_takes_plain_sgd_and_refuses_other_optimizers() -> None:
+    job = {"name": "a", "rounds": 1, "algorithm": "scaffold"}
+    own = {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"momentum": 0.9})}
+    others = [
+        (learner(args={"optim": "adamw_torch"}), "AdamW"),
+        (learner(args={"weight_decay": 0.1}), "SGD(weight_decay=0.1)"),
+        (learner(**own), "SGD(momentum=0.9)"),
+    ]
+    assert learner().other_optimizer == ""
+    for one, words in others:
+        assert one.other_optimizer == words
+        with pytest.raises(InvalidJob, match="scaffold is made for local steps of plain SGD") as refused:
+            shoal.simulate(job, [one], progress=False)
+        assert refused.value.message.endswith(f"the optimizer of HFLearner is {words}")

@@ -8,6 +8,7 @@ corrections     applies_corrections = True      `train` passes every gradient th
 teaching        def teach(teacher, weight)      see `shoal.core.algorithm.learner.Teachable`
 trees           def sketch, def histogram       see `shoal.core.algorithm.learner.GrowsTrees`
 gradients       gives_gradients = False         `gradient` cannot be computed; every other learner has the capability
+plain_sgd       other_optimizer = "Adam"        `train` steps by that; every other learner has the capability
 
 A learner of trees has no weights that other algorithms could average, so these refuse it.
 """
@@ -20,7 +21,7 @@ from shoal.core.algorithm.learner import Correct, GrowsTrees, Learner, Teachable
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree
 
-Capability = Literal["corrections", "teaching", "trees", "gradients"]
+Capability = Literal["corrections", "teaching", "trees", "gradients", "plain_sgd"]
 
 
 class CapabilityUser(Protocol):
@@ -58,6 +59,10 @@ _LACKS: dict[Capability, tuple[str, str]] = {
         "steps along the gradient over all data of a node, and {learner} declares that it gives none",
         "use TorchLearner",
     ),
+    "plain_sgd": (
+        "is made for local steps of plain SGD, and the optimizer of {learner} is {optimizer}",
+        "let the learner's optimizer be torch.optim.SGD without momentum and weight decay",
+    ),
 }
 
 
@@ -67,6 +72,8 @@ def has_capability(learner: Learner, capability: Capability) -> bool:
         return isinstance(learner, protocols[capability])
     if capability == "gradients":
         return getattr(learner, "gives_gradients", True) is not False
+    if capability == "plain_sgd":
+        return not getattr(learner, "other_optimizer", "")
     return getattr(learner, "applies_corrections", False) is True
 
 
@@ -75,7 +82,8 @@ def capability_error(algorithm: CapabilityUser, learner: Learner) -> InvalidJob 
     for capability in sorted(algorithm.required_capabilities):
         if not has_capability(learner, capability):
             why, hint = _LACKS[capability]
-            text = f"{algorithm.name} {why.format(learner=type(learner).__name__)}"
+            optimizer = getattr(learner, "other_optimizer", "") if capability == "plain_sgd" else ""
+            text = f"{algorithm.name} {why.format(learner=type(learner).__name__, optimizer=optimizer)}"
             return InvalidJob(text, code=CODE, hint=f"{hint}; or choose another algorithm, for example fedavg")
     if isinstance(learner, GrowsTrees) and "trees" not in algorithm.required_capabilities:
         text = f"{algorithm.name} trains weights, and {type(learner).__name__} grows decision trees"

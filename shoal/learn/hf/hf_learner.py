@@ -29,6 +29,7 @@ from shoal.learn.hf.checks import check_arguments, check_data, check_device, che
 from shoal.learn.hf.task_batches import TaskBatches
 from shoal.learn.hf.task_trainer import TaskTrainer, TrainerInput
 from shoal.learn.seeds import seeded
+from shoal.learn.training.descent import other_than_plain
 from shoal.learn.training.devices import resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.module_learner import Losses, ModuleLearner
@@ -75,13 +76,7 @@ class HFLearner(ModuleLearner):
         self.args, self._precision, self._keeps = args, _precision(args), keep_optimizer
         self._train_dataset, self._eval_dataset, self._arguments = train_dataset, eval_dataset, arguments
         self._trainer_class = type(f"{trainer.__name__}OfTask", (TaskTrainer, trainer), {})
-        cpu = torch.device("cpu")
-        on_cpu = {"use_cpu": True, "fp16": False, "bf16": False}
-        with (
-            user_code("making the Trainer"),
-            seeded(0, cpu),
-            self._trainer(TrainConfig(steps=1), self._task(cpu), **on_cpu),
-        ):
+        with user_code("making the Trainer"), self._trainer_on_cpu():
             pass
 
     @property
@@ -92,6 +87,12 @@ class HFLearner(ModuleLearner):
     def examples(self) -> int | None:
         """The number of training examples; None if only iteration tells."""
         return len(self._train_dataset) if isinstance(self._train_dataset, Sized) else None
+
+    @property
+    def other_optimizer(self) -> str:
+        """The optimizer in words, if it is another than plain SGD (see `shoal.core.algorithm.capability`)."""
+        with user_code("making the optimizer"), self._trainer_on_cpu() as trainer:
+            return other_than_plain(trainer.create_optimizer())
 
     def use(self, *, device: str | None = None, precision: Precision | None = None) -> None:
         """Set device and precision, which overrides the arguments: the operator of a node decides."""
@@ -139,6 +140,13 @@ class HFLearner(ModuleLearner):
             finally:
                 if (hook := getattr(trainer, "neftune_hook_handle", None)) is not None:
                     hook.remove()  # a training that was cancelled has left it
+
+    @contextmanager
+    def _trainer_on_cpu(self) -> Iterator[TaskTrainer]:
+        """Make a trainer that trains nothing."""
+        cpu, on_cpu = torch.device("cpu"), {"use_cpu": True, "fp16": False, "bf16": False}
+        with seeded(0, cpu), self._trainer(TrainConfig(steps=1), self._task(cpu), **on_cpu) as trainer:
+            yield trainer
 
     def _task(self, device: torch.device, **more: Any) -> TrainerInput:
         return TrainerInput(self.weights, Mean(device), **more)

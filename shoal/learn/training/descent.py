@@ -23,6 +23,16 @@ OptimizerOf = Callable[[Iterable[Any], float], Optimizer]
 """`(parameters, lr) -> optimizer`."""
 
 
+def other_than_plain(optimizer: Optimizer) -> str:
+    """Return an optimizer's name and the settings that change its steps; "" for plain SGD, whose step is -lr times the
+    gradient."""
+    if type(optimizer) is not torch.optim.SGD:
+        return type(optimizer).__name__
+    names = ("momentum", "weight_decay", "nesterov", "maximize")
+    found = [f"{name}={group[name]}" for group in optimizer.param_groups for name in names if group[name]]
+    return f"SGD({', '.join(dict.fromkeys(found))})" if found else ""
+
+
 def gradients_of(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     """Return the gradient of each parameter; None where the loss does not depend on it. Their `grad` is None then."""
     for parameter in parameters:

@@ -35,7 +35,7 @@ from shoal.learn.data.batches import (
 )
 from shoal.learn.data.passes import BatchSource, training_batches
 from shoal.learn.seeds import seeded
-from shoal.learn.training.descent import Descent, OptimizerOf
+from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
 from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.measures import (
@@ -154,6 +154,14 @@ class TorchLearner(ModuleLearner):
     @property
     def _keeps_optimizer(self) -> bool:
         return self.config.keep_optimizer
+
+    @property
+    def other_optimizer(self) -> str:
+        """The optimizer in words, if it is another than plain SGD (see `shoal.core.algorithm.capability`)."""
+        if self.config.clip_norm is not None:
+            return f"SGD with gradients clipped to {self.config.clip_norm:g}"
+        with user_code("making the optimizer"):
+            return other_than_plain(self._optimizer(list(self.weights.trainable().values()), TrainConfig.lr))
 
     def use(self, *, device: str | None = None, precision: Precision | None = None, paced: bool | None = None) -> None:
         """Set device and precision, which overrides the constructor: the operator of a node decides.
