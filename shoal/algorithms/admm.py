@@ -34,7 +34,7 @@ from annotated_types import Interval
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, Update, tree_slot
 from shoal.core.algorithm.capability import Capability, train_corrected
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
 from shoal.core.model.aggregation import Totals, TreeSum
 from shoal.core.model.tree import Slots, Tree, add, norm, scale, sub, towards, zeros
@@ -82,7 +82,7 @@ class ADMM(Algorithm):
         learner.load(z)
         metrics = learner.evaluate()
         trained = train_corrected(learner, self.train_config(task), near, task.tick)
-        moved = scale(sub(learner.model(), z), self.relax)  # h - z
+        moved = scale(sub(present_weights(learner), z), self.relax)  # h - z
         report = add(moved, dual)
         return LocalResult(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability
-from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.algorithm.server_optimizer import Momentum, optimizer_slots, take_step
 from shoal.core.errors.ranges import FractionBelowOne
 from shoal.core.model.aggregation import Totals
@@ -65,7 +65,7 @@ class AsyncSGD(Algorithm):
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
         budget = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = learner.gradient(budget, tick=task.tick)
+        trained, gradient = mean_gradient(learner, budget, task.tick)
         return LocalResult(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

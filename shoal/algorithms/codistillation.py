@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, Update, tree_slot
 from shoal.core.algorithm.capability import Capability
-from shoal.core.algorithm.learner import ExtraLoss, Learner, Teachable
+from shoal.core.algorithm.learner import ExtraLoss, Learner, Teachable, fresh_weights, present_weights
 from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, Tree, sub
@@ -72,13 +72,13 @@ class Codistillation(Algorithm):
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Train the own model on labels and on what the teacher says; report its displacement, at first itself."""
         begun = bool(task.slots["begun"])
-        base = tree_slot(task.slots, "model") if begun else learner.init(task.seed)
+        base = tree_slot(task.slots, "model") if begun else fresh_weights(learner, task.seed)
         learner.load(base)
         metrics = learner.evaluate()
         teachers = [tree_slot(task.slots, name) for name in sorted(task.slots) if name.startswith(TEACHER)]
         extra = self._taught(learner, teachers) if teachers and self.weight else None
         trained = learner.train(self.train_config(task), extra_loss=extra, tick=task.tick)
-        made = learner.model()
+        made = present_weights(learner)
         return LocalResult(trained.weight, {"model": sub(made, base) if begun else made}, metrics | trained.metrics)
 
     def _taught(self, learner: Learner, teachers: list[Tree]) -> ExtraLoss:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveFraction
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, towards
@@ -59,7 +59,7 @@ class FedAsync(Algorithm):
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
         trained = learner.train(self.train_config(task), tick=task.tick)
-        return LocalResult(trained.weight, {"model": learner.model()}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"model": present_weights(learner)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Mix it in."""

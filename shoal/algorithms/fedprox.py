@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability, train_corrected
-from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.algorithm.learner import Learner, TrainConfig, present_weights
 from shoal.core.errors import InvalidJob
 from shoal.core.errors.ranges import Fraction, NonNegativeFloat
 from shoal.core.model.tree import Slots, Tree, sub, towards
@@ -72,7 +72,7 @@ class FedProx(Algorithm):
             trained = train_corrected(learner, self.train_config(task), near, task.tick)
         else:
             trained = learner.train(self.train_config(task), tick=task.tick)
-        return LocalResult(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"model": sub(present_weights(learner), base)}, metrics | trained.metrics)
 
     @property
     def uses_weights(self) -> bool:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability
-from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.model.tree import Slots, scale
 from shoal.core.model.vector_parts import ShardScope
 
@@ -46,5 +46,5 @@ class FedSGD(Algorithm):
         learner.load(base)
         metrics = learner.evaluate()
         budget = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = learner.gradient(budget, tick=task.tick)
+        trained, gradient = mean_gradient(learner, budget, task.tick)
         return LocalResult(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)

@@ -24,7 +24,7 @@ import numpy as np
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability
-from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.errors.ranges import FractionBelowOne, NonNegativeFloat, NonNegativeInt
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.flat_view import Floats, row, with_row
@@ -77,7 +77,7 @@ class LargeBatch(Algorithm):
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
         budget = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = learner.gradient(budget, tick=task.tick)
+        trained, gradient = mean_gradient(learner, budget, task.tick)
         return LocalResult(trained.weight, {"model": scale(gradient, -1.0)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

@@ -25,7 +25,7 @@ from annotated_types import Interval
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability
-from shoal.core.algorithm.learner import Learner, TrainConfig
+from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.algorithm.server_optimizer import STATISTICS
 from shoal.core.errors import InvalidPayload, LearnerFailed
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
@@ -94,7 +94,7 @@ class LBFGS(Algorithm):
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
         budget = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = learner.gradient(budget, tick=task.tick)
+        trained, gradient = mean_gradient(learner, budget, task.tick)
         loss = trained.metrics.get("train/loss")
         if loss is None:
             raise LearnerFailed("lbfgs needs the loss of a gradient, and the learner does not measure train/loss")

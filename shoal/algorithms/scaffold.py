@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability, train_corrected
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeInt
 from shoal.core.model.aggregation import Totals, TreeSum
 from shoal.core.model.tree import Layout, Slots, Tree, norm, sub, towards, zeros
@@ -71,7 +71,7 @@ class Scaffold(Algorithm):
         metrics = learner.evaluate()
         trained = train_corrected(learner, self.train_config(task), corrected, task.tick)
         now = gradients.mean_onto() if gradients.weight else own
-        moved: Slots = {"model": sub(learner.model(), base), "control": sub(now, own)}
+        moved: Slots = {"model": sub(present_weights(learner), base), "control": sub(now, own)}
         return LocalResult(trained.weight, moved, metrics | trained.metrics, {"control": now})
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.core.algorithm.learner import CountsExamples, Learner, TrainConfig
+from shoal.core.algorithm.learner import CountsExamples, Learner, TrainConfig, fresh_weights
 from shoal.learn.user_errors import user_code
 
 
@@ -12,5 +12,5 @@ def weigh(learner: Learner, seed: int) -> float:
         known = learner.examples if isinstance(learner, CountsExamples) else None
         if known:
             return float(known)
-        learner.load(learner.init(seed))
+        learner.load(fresh_weights(learner, seed))
         return float(learner.train(TrainConfig(steps=1, batch_size=1, lr=0.0, seed=seed)).weight)

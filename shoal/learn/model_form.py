@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.model.tree import Layout
 
 SHOWN_BYTES_MAX = 64 * 1024
@@ -21,7 +21,7 @@ def layout_of(learner: Learner) -> Layout | None:
     if isinstance(known, Layout):
         return known
     try:
-        layout = learner.model().layout
+        layout = present_weights(learner).layout
     except Exception as error:  # noqa: BLE001 - a learner need not have a model before it is given one
         structlog.get_logger("shoal.learn").debug("the learner shows no model yet", why=repr(error))
         return None

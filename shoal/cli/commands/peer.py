@@ -152,6 +152,7 @@ def init(
 def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | None) -> Tree:
     """Return the initial model from the learner of the job file or of this machine. Raises `ShoalError`."""
     from shoal.core.algorithm.capability import check_learner
+    from shoal.core.algorithm.learner import fresh_weights
     from shoal.learn.loading import load_learner
 
     target = learner or spec.learner
@@ -160,7 +161,7 @@ def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | No
     given = {**spec.options, **(assignments(option, "--option") if option else {})}
     made = load_learner(target, given)
     check_learner(spec.build_algorithm(), made)
-    return made.init(spec.seed)
+    return fresh_weights(made, spec.seed)
 
 
 def invited_of(text: str) -> InvitedNode:

@@ -75,6 +75,7 @@ def demo(peers: DemoPeers) -> None:
 
 def create_peers(root: Path, peers: DemoPeers) -> Path:
     """Create a folder per peer, as `shoal peer init` does."""
+    from shoal.core.algorithm.learner import fresh_weights
     from shoal.learn.loading import load_learner
     from shoal_peer.provision import InvitedNode, invite
 
@@ -82,7 +83,7 @@ def create_peers(root: Path, peers: DemoPeers) -> Path:
     job = root / "digits.toml"
     job.write_text(JOB.format(learner=LEARNER, **asked), encoding="utf-8")
     options = {"parts": len(peers.ports), "split": peers.split, "seed": peers.seed}
-    model = load_learner(LEARNER, options).init(peers.seed)
+    model = fresh_weights(load_learner(LEARNER, options), peers.seed)
     urls = [f"http://{HOST}:{port}" for port in peers.ports]
     invite(job, model, [InvitedNode(name, url) for name, url in zip(peers.names, urls, strict=True)], root / "peers")
     return root / "peers"

@@ -17,7 +17,15 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from shoal.core.algorithm.capability import Capability, check_learner
-from shoal.core.algorithm.learner import Learner, Tick, TrainConfig, no_tick
+from shoal.core.algorithm.learner import (
+    Learner,
+    Tick,
+    TrainConfig,
+    fresh_weights,
+    mean_gradient,
+    no_tick,
+    present_weights,
+)
 from shoal.core.errors import InvalidPayload, LearnerFailed
 from shoal.core.errors.ranges import check_ranges
 from shoal.core.model.aggregation import Totals
@@ -164,7 +172,7 @@ class Algorithm:
         learner.load(base)
         metrics = learner.evaluate()
         trained = learner.train(self.train_config(task), tick=task.tick)
-        return LocalResult(trained.weight, {"model": sub(learner.model(), base)}, metrics | trained.metrics)
+        return LocalResult(trained.weight, {"model": sub(present_weights(learner), base)}, metrics | trained.metrics)
 
     def training_progress(self, metrics: Metrics) -> float | None:
         """Return the trained share of all training, from a node's last report; None if it is unknown."""
@@ -224,12 +232,12 @@ def _run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: S
     if task.kind != "evaluate":
         check_learner(algorithm, learner)
     if task.kind == "init":
-        return LocalResult(0.0, {"model": learner.init(task.seed)})
+        return LocalResult(0.0, {"model": fresh_weights(learner, task.seed)})
     if task.kind == "evaluate":
         learner.load(tree_slot(task.slots, "model"))
         if task.numbers.get(PROBE):
             budget = TrainConfig(batch_size=algorithm.batch_size, seed=task.seed)
-            trained, _ = learner.gradient(budget, tick=task.tick)
+            trained, _ = mean_gradient(learner, budget, task.tick)
             return LocalResult(trained.weight, {}, trained.metrics)
         metrics = learner.evaluate()
         return LocalResult(max(0.0, metrics.get(EVAL_WEIGHT, 0.0)), {}, metrics)

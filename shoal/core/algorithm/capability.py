@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Protocol
 
-from shoal.core.algorithm.learner import Correct, GrowsTrees, Learner, Teachable, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import Correct, GrowsTrees, Learner, Teachable, Tick, TrainConfig, Trained, as_tree
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree
 
@@ -99,12 +99,12 @@ def check_learner(algorithm: CapabilityUser, learner: Learner) -> None:
 
 def train_corrected(learner: Learner, budget: TrainConfig, correct: Correct, tick: Tick) -> Trained:
     """Train with corrected gradients. Raise `LearnerFailed` where the learner has corrected none of them."""
-    corrected = 0
+    corrected, source = 0, f"correct of {type(learner).__name__}.train"
 
     def counted(weights: Tree, gradient: Tree) -> Tree:
         nonlocal corrected
         corrected += 1
-        return correct(weights, gradient)
+        return correct(as_tree(weights, source), as_tree(gradient, source))
 
     trained = learner.train(budget, correct=counted, tick=tick)
     if not corrected and (budget.steps or budget.epochs):

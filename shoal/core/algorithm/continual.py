@@ -16,7 +16,7 @@ from math import ceil
 from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
-from shoal.core.algorithm.learner import CountsExamples, Learner, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import CountsExamples, Learner, Tick, TrainConfig, Trained, present_weights
 from shoal.core.algorithm.reference_model import SYNC
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -109,7 +109,7 @@ class Continual(Algorithm):
             position=int(mine.position),
             sequence=int(mine.sequence),
         )
-        mine.add_piece(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, learner.model())
+        mine.add_piece(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, present_weights(learner))
         mine.divergence = _squared(mine.update)
 
     def make_report(self, task: LocalTask, mine: ContinualState) -> LocalResult:

@@ -6,11 +6,12 @@ same order gives the same result on any day, before or after a crash.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from shoal.core.model.tree import Tree
+from shoal.core.errors import InvalidPayload, LearnerFailed
+from shoal.core.model.tree import Array, Tree
 from shoal.core.protocol.message import Metrics
 
 Correct = Callable[[Tree, Tree], Tree]
@@ -21,6 +22,10 @@ ExtraLoss = Callable[[Any, Any], Any]
 
 Tick = Callable[[float], None]
 """Called often with the fraction done, 0 to 1. Raises `Cancelled` when the result is no longer wanted."""
+
+
+CODE = "learner.weights"
+"""Error code of weights and gradients that are no arrays by name."""
 
 
 def no_tick(fraction: float) -> None:
@@ -91,11 +96,14 @@ class GrowsTrees(Protocol):
 class Learner(Protocol):
     """Weights, and the private data that they are trained on.
 
+    Weights and gradients are trees, or dictionaries of arrays by name; `load` gets a tree, which is read like a
+    dictionary.
+
     A learner whose `train` passes every gradient through `correct` declares `applies_corrections = True`; fedprox,
     scaffold and admm refuse others (`shoal.core.algorithm.capability`).
     """
 
-    def init(self, seed: int) -> Tree:
+    def init(self, seed: int) -> Mapping[str, Array]:
         """Make and load fresh weights, the same for the same seed on every node, and return them."""
         ...
 
@@ -103,7 +111,7 @@ class Learner(Protocol):
         """Take these weights. Raises `InvalidPayload` when they do not fit the model."""
         ...
 
-    def model(self) -> Tree:
+    def model(self) -> Mapping[str, Array]:
         """Return a copy of the present weights."""
         ...
 
@@ -118,7 +126,7 @@ class Learner(Protocol):
         """Train on the private data from the present weights."""
         ...
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Mapping[str, Array]]:
         """Return the mean gradient over all private data (or `steps` batches) at the present weights, which do not
         move."""
         ...
@@ -126,3 +134,32 @@ class Learner(Protocol):
     def evaluate(self) -> Metrics:
         """Measure the weights on private held-out data: "eval/examples", "eval/loss", "eval/accuracy", … or {}."""
         ...
+
+
+def fresh_weights(learner: Learner, seed: int) -> Tree:
+    """Return fresh weights of a learner. Raises `LearnerFailed` for other things than named arrays."""
+    return as_tree(learner.init(seed), f"{type(learner).__name__}.init")
+
+
+def present_weights(learner: Learner) -> Tree:
+    """Return a copy of a learner's weights. Raises `LearnerFailed` for other things than named arrays."""
+    return as_tree(learner.model(), f"{type(learner).__name__}.model")
+
+
+def mean_gradient(learner: Learner, budget: TrainConfig, tick: Tick) -> tuple[Trained, Tree]:
+    """Return a learner's gradient. Raises `LearnerFailed` for other things than named arrays."""
+    trained, gradient = learner.gradient(budget, tick=tick)
+    return trained, as_tree(gradient, f"{type(learner).__name__}.gradient")
+
+
+def as_tree(value: object, source: str) -> Tree:
+    """Return a tree as it is, or that of a dictionary of arrays. Raises `LearnerFailed`, which names the source."""
+    if isinstance(value, Tree):
+        return value
+    hint = "return a shoal.core.model.tree.Tree, or a dictionary of arrays of numbers by name"
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise LearnerFailed(f"{source} gives {type(value).__name__}, not arrays by name", code=CODE, hint=hint)
+    try:
+        return Tree.of(value)
+    except (TypeError, ValueError, KeyError, InvalidPayload) as error:
+        raise LearnerFailed(f"{source} gives no arrays of numbers: {error}", code=CODE, hint=hint) from error

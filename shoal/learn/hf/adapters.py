@@ -8,7 +8,7 @@ from typing import Any
 from peft import PeftConfig, PeftModel, get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors import InvalidJob, InvalidPayload, ShoalError
 from shoal.core.model.model_form import differences
 from shoal.core.model.tree import Tree
@@ -58,7 +58,7 @@ def load_adapter(learner: Learner, folder: str | Path) -> Tree:
         text = f"{folder} has not the adapters of the learner's model: {join_names(found)}"
         raise InvalidPayload(text, code="payload.layout", hint="give the model function the LoraConfig of the folder")
     set_peft_model_state_dict(module, tensors)
-    return learner.model()
+    return present_weights(learner)
 
 
 def _plain(value: Any) -> Any:

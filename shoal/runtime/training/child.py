@@ -19,7 +19,7 @@ from typing import IO, Any
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult
 from shoal.core.algorithm.capability import check_learner
 from shoal.core.algorithm.filter import Filter
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, fresh_weights
 from shoal.core.client.task_runner import TaskRunner
 from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots
@@ -114,7 +114,7 @@ class TrainingChild:
     def _init(self, seed: int) -> dict[str, Any]:
         """Return the initial model and the number of examples."""
         with user_code("the learner's init"):
-            model = self._learner.init(seed)
+            model = fresh_weights(self._learner, seed)
         return {"model": ref_fields(self._made.put({"model": model})), "examples": weigh(self._learner, seed)}
 
     def _begin(self, asked: Mapping[str, Any]) -> None:

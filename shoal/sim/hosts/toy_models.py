@@ -8,7 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, tree_slot
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Learner, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import (
+    Correct,
+    ExtraLoss,
+    Learner,
+    Tick,
+    TrainConfig,
+    Trained,
+    no_tick,
+    present_weights,
+)
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, add, same_layout, sub, zeros
@@ -112,7 +121,11 @@ class CountingAlgorithm(Algorithm):
         if not isinstance(task.slots.get("mark"), Tree):
             raise LearnerFailed("the task carried no mark")
         turn = turns + 1.0
-        slots: Slots = {"model": sub(learner.model(), base), "turn": turn, "mark": toy_tree((turn, 0.0, 1.0), 0)}
+        slots: Slots = {
+            "model": sub(present_weights(learner), base),
+            "turn": turn,
+            "mark": toy_tree((turn, 0.0, 1.0), 0),
+        }
         return LocalResult(trained.weight, slots, metrics | trained.metrics, {"turns": turn})
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
