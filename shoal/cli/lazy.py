@@ -81,6 +81,16 @@ class LazyGroup(TyperGroup):
         self.commands = self._lazy = Commands(self.entries)
         self._listed: dict[str, Any] | None = None
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command. The error for an unknown name suggests commands that are like it, or that begin with it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            begun = [repr(name) for name in self.commands if args[0] and name.startswith(args[0])]
+            if begun and "Did you mean" not in str(error):
+                error.message += f" Did you mean {', '.join(begun)}?"
+            raise
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return all names in the order of the entries."""
         return list(self.commands)

@@ -126,6 +126,8 @@ def test_every_command_has_help(shoal: Shoal, command: str) -> None:
     [
         ("jbos", "Did you mean 'jobs'"),
         ("jobs shwo x", "Did you mean 'show'"),
+        ("sim", "Did you mean 'simulate'"),
+        ("al", "Did you mean 'alerts', 'algorithms'"),
         ("run", "JOB.toml"),
         ("run a.toml --wathc", "--watch"),
         ("demo --rounds many", "rounds"),
@@ -143,6 +145,21 @@ def test_usage_errors_say_what_is_wrong(shoal: Shoal, arguments: str, says: str)
     found = envelope(shoal(*arguments.split(), "--json"))
     assert found["error"]["code"] == "usage.invalid"
     assert says in found["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("simulate a.toml --algorithm fedavg", "did you mean --set algorithm.name=…?"),
+        ("simulate a.toml --rounds 3", "did you mean --set rounds=…?"),
+        ("run a.toml --init-timeout-s 3", "did you mean --set init_timeout_s=…?"),
+        ("run a.toml --no-such 3", "shoal run --help tells more"),
+        ("coordinator --rounds 3", "shoal coordinator --help tells more"),
+    ],
+)
+def test_an_option_that_is_a_key_of_the_job_file_is_told_so(shoal: Shoal, arguments: str, hint: str) -> None:
+    assert f"hint: {hint}" in shoal(*arguments.split()).stderr
+    assert envelope(shoal(*arguments.split(), "--json"))["error"]["hint"] == hint
 
 
 def test_alone_it_shows_its_help(shoal: Shoal) -> None:

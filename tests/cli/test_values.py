@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.terminal.values import assignments, job_of, literal
+from shoal.cli.terminal.values import assignments, changed, job_of, literal
 from shoal.core.errors import InvalidJob, ShoalError
 
 
@@ -83,3 +83,8 @@ def test_a_wrong_file_is_named(place: Path) -> None:
     with pytest.raises(InvalidJob, match=r"bad\.toml") as caught:
         job_of(place / "bad.toml", ["rounds=3"])
     assert caught.value.hint == "did you mean 'rounds'?"
+
+
+def test_a_value_of_a_table_that_is_given_by_its_name_may_be_set() -> None:
+    changed_values = changed({"name": "a", "algorithm": "scaffold"}, ["algorithm.lr=0.5", "schedule=buffer"])
+    assert changed_values == {"name": "a", "algorithm": {"name": "scaffold", "lr": 0.5}, "schedule": "buffer"}

@@ -24,6 +24,9 @@ from shoal.extras import extra_of, not_installed
 
 OK, FAILED, USAGE, CONNECTION, TIMEOUT = 0, 1, 2, 3, 4
 
+WITH_JOB = ("run", "simulate")
+"""Commands with an option `--set` for values of the job file."""
+
 _SWITCHES = {"--json", "--quiet", "-q", "--verbose", "-v"}
 
 
@@ -129,5 +132,18 @@ def _usage(error: typer.TyperException) -> int:
         return USAGE
     usage = context.get_usage() if context is not None else ""
     path = context.command_path if context is not None else "shoal"
-    out.error(message, "usage.invalid", f"{path} --help tells more", usage)
+    hint = _key_of_job(error, path) or f"{path} --help tells more"
+    out.error(message, "usage.invalid", hint, usage)
     return USAGE
+
+
+def _key_of_job(error: typer.TyperException, path: str) -> str:
+    """Return a hint for an unknown option that is a key of the job file, in a command that can set these; else ""."""
+    key = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+    if not key or path.rpartition(" ")[2] not in WITH_JOB:
+        return ""
+    from shoal.jobs.spec import JobSpec
+    from shoal.plugins import KINDS
+
+    found = f"{key}.name" if key in KINDS else key
+    return f"did you mean --set {found}=…?" if key in JobSpec.model_fields else ""

@@ -48,6 +48,9 @@ def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> 
 
 def changed(values: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
     """Return a job's values with changed keys."""
+    from shoal.jobs.job_tables import as_tables
+
+    values = as_tables(values)
     for key, value in assignments(changes, "--set").items():
         *tables, last = key.split(".")
         table = values
