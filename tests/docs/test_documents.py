@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal import __version__
-from shoal.jobs.spec import job_schema, load_job, parse_job
+from shoal.jobs.spec import JobSpec, job_schema, load_job, parse_job
 from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, schedules, selections
 from tests.docs.tables import ROOT, documents, of_dataclass, renewed
 
@@ -117,10 +117,24 @@ def test_the_lines_of_the_readme_run(tmp_path: Path) -> None:
 
 
 def test_job_files_in_documents_are_jobs() -> None:
-    found = [(path, text) for path in documents() for text in blocks(path, "toml") if "[algorithm]" in text]
-    assert found
-    for _, text in found:
-        parse_job(tomllib.loads(text))
+    """Also parts of job files, which name no job."""
+    found = [tomllib.loads(text) for path in documents() for text in blocks(path, "toml")]
+    jobs = [values for values in found if values.keys() <= JobSpec.model_fields.keys()]
+    assert len(jobs) > 10
+    assert any("name" not in values for values in jobs)
+    for values in jobs:
+        parse_job({"name": "part", **values})
+
+
+def test_keys_of_job_files_in_sentences_are_keys() -> None:
+    """`[selection]`, `tags = …`; `tags = …` under `[selection]`."""
+    text = "\n".join(path.read_text() for path in documents())
+    found = re.findall(r"`\[(\w+)\]`, `(\w+ = [^`]+)`", text)
+    found += [(table, key) for key, table in re.findall(r"`(\w+ = [^`]+)` under `\[(\w+)\]`", text)]
+    keys = [(table, key) for table, key in found if table in JobSpec.model_fields and "…" not in key]
+    assert len(keys) >= 2
+    for table, key in keys:
+        parse_job(tomllib.loads(f'name = "part"\n[{table}]\n{key}'))
 
 
 TOML_FILES = sorted(path for path in ROOT.glob("**/*.toml") if not {".venv", "node_modules"} & set(path.parts))
