@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload, StorageFailed
-from shoal.core.model.tree import BASE_MODEL, METADATA, Layout, Tree
+from shoal.core.model.tree import BASE_MODEL, FLOATS, METADATA, STATISTICS, Layout, Tree
 from shoal.wire.payload import (
     PIECE_BYTES,
     header_length,
     open_payload,
     parse_header,
+    parse_statistics,
     payload_layout,
     payload_pieces,
     read_header,
@@ -89,7 +90,7 @@ class StartModel:
 
 @contextmanager
 def opened(path: Path) -> Iterator[StartModel]:
-    """Return a file in canonical order, without metadata. Raises `InvalidPayload` for another format."""
+    """Return a file in canonical order, without foreign metadata. Raises `InvalidPayload` for another format."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as source:
             spans = [(0, len(source))] if _is_canonical(source) else None
@@ -114,10 +115,22 @@ def opened(path: Path) -> Iterator[StartModel]:
 
 def _is_canonical(source: mmap.mmap) -> bool:
     try:
-        read_header(source)
+        model = read_header(source).get("model")
     except InvalidPayload:
         return False
-    return True
+    unmarked = model is not None and not model.statistics
+    return model is None or not (unmarked and torch_statistics({leaf.name: leaf.dtype for leaf in model.leaves}))
+
+
+def torch_statistics(dtypes: Mapping[str, str]) -> list[str]:
+    """Return the statistics of torch's BatchNorm among tensors, for a file of another program, which marks none."""
+    found = []
+    for name in dtypes:
+        prefix = name.removesuffix("running_mean")
+        pair = [name, f"{prefix}running_var"]
+        if prefix != name and (not prefix or prefix.endswith(".")) and all(dtypes.get(one) in FLOATS for one in pair):
+            found += pair
+    return found
 
 
 def _sorted(source: mmap.mmap) -> tuple[bytes, list[tuple[int, int]]]:
@@ -126,8 +139,10 @@ def _sorted(source: mmap.mmap) -> tuple[bytes, list[tuple[int, int]]]:
     try:
         entries: dict[str, Any] = json.loads(source[8:start])
         metadata = entries.pop(METADATA, None) or {}
-        tensors = ((name, one["dtype"], tuple(one["shape"])) for name, one in entries.items())
-        layout = Layout.of(tensors, str(metadata.get(BASE_MODEL, "")))
+        tensors = [(name, one["dtype"], tuple(one["shape"])) for name, one in entries.items()]
+        found = parse_statistics(metadata[STATISTICS]) if STATISTICS in metadata else None
+        statistics = torch_statistics({name: dtype for name, dtype, _ in tensors}) if found is None else found
+        layout = Layout.of(tensors, str(metadata.get(BASE_MODEL, "")), statistics)
         places = {name: tuple(start + int(offset) for offset in one["data_offsets"]) for name, one in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidPayload(f"its header can't be read: {error}", code="payload.header") from None

@@ -37,7 +37,8 @@ from shoal.core.algorithm.capability import Capability, train_corrected
 from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
 from shoal.core.model.aggregation import Totals, TreeSum
-from shoal.core.model.tree import Slots, Tree, add, norm, scale, sub, towards, zeros
+from shoal.core.model.tree import Slots, Tree, add, norm, scale, sub, zeros
+from shoal.core.model.tree_steps import towards
 from shoal.core.model.vector_parts import ShardScope
 
 LAST, WEIGHT = "of.", "weight."
@@ -83,7 +84,7 @@ class ADMM(Algorithm):
         metrics = learner.evaluate()
         trained = train_corrected(learner, self.train_config(task), near, task.tick)
         moved = scale(sub(present_weights(learner), z), self.relax)  # h - z
-        report = add(moved, dual)
+        report = add(dual, moved)
         return LocalResult(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:

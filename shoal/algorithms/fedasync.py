@@ -21,7 +21,8 @@ from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, Loc
 from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveFraction
 from shoal.core.model.aggregation import Totals
-from shoal.core.model.tree import Slots, towards
+from shoal.core.model.tree import Slots
+from shoal.core.model.tree_steps import towards
 from shoal.core.model.vector_parts import ShardScope
 from shoal.core.protocol.message import ScheduleFamily
 

@@ -22,7 +22,8 @@ from shoal.core.algorithm.capability import Capability, train_corrected
 from shoal.core.algorithm.learner import Learner, TrainConfig, present_weights
 from shoal.core.errors import InvalidJob
 from shoal.core.errors.ranges import Fraction, NonNegativeFloat
-from shoal.core.model.tree import Slots, Tree, sub, towards
+from shoal.core.model.tree import Slots, Tree, sub
+from shoal.core.model.tree_steps import towards
 from shoal.core.model.vector_parts import ShardScope
 
 

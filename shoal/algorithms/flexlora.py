@@ -136,4 +136,4 @@ def _replaced(tree: Tree, made: dict[str, Array]) -> Tree:
     for name, values in made.items():
         wide = values.astype(np.float32 if dtypes[name] == "BF16" else arrays[name].dtype)
         arrays[name] = wide
-    return Tree.of(arrays, dtypes, tree.layout.base_model)
+    return Tree.of(arrays, dtypes, tree.layout.base_model, tree.layout.statistics)

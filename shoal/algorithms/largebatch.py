@@ -121,10 +121,10 @@ class LargeBatch(Algorithm):
 
 
 def _matrices(model: Tree) -> dict[str, slice]:
-    """Return the ranges of tensors with two or more dimensions among all floats."""
+    """Return the ranges of tensors with two or more dimensions among all weights."""
     found, first = {}, 0
     for leaf in model.layout.leaves:
-        if leaf.dtype in FLOATS:
+        if leaf.dtype in FLOATS and leaf.name not in model.layout.statistics:
             if len(leaf.shape) > 1:
                 found[leaf.name] = slice(first, first + leaf.elements)
             first += leaf.elements

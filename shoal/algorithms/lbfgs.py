@@ -26,7 +26,6 @@ from annotated_types import Interval
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
-from shoal.core.algorithm.server_optimizer import STATISTICS
 from shoal.core.errors import InvalidPayload, LearnerFailed
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
 from shoal.core.model.aggregation import Totals
@@ -70,7 +69,7 @@ class LBFGS(Algorithm):
     def init(self, model: Tree) -> Slots:
         """Start with x as the first trial. Raises `InvalidPayload` for a model with tensors that have no gradient."""
         for leaf in model.layout.leaves:
-            if leaf.dtype not in FLOATS or leaf.name.endswith(STATISTICS):
+            if leaf.dtype not in FLOATS or leaf.name in model.layout.statistics:
                 raise InvalidPayload(
                     f"lbfgs: {leaf.name} has no gradient", hint="use a model without BatchNorm and counters"
                 )

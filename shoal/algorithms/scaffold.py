@@ -20,7 +20,8 @@ from shoal.core.algorithm.capability import Capability, train_corrected
 from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeInt
 from shoal.core.model.aggregation import Totals, TreeSum
-from shoal.core.model.tree import Layout, Slots, Tree, norm, sub, towards, zeros
+from shoal.core.model.tree import Layout, Slots, Tree, norm, sub, zeros
+from shoal.core.model.tree_steps import towards
 from shoal.core.model.vector_parts import ShardScope
 from shoal.core.protocol.message import ScheduleFamily
 

@@ -65,7 +65,8 @@ class ConformanceLearner:
             arrays["seen"] = arrays["seen"] + 1
             tick((epoch + 1) / budget.epochs)
         dtypes = {leaf.name: leaf.dtype for leaf in self._model.layout.leaves}
-        self._model = Tree.of(arrays, dtypes, self._model.layout.base_model)
+        layout = self._model.layout
+        self._model = Tree.of(arrays, dtypes, layout.base_model, layout.statistics)
         return Trained(float(1 + budget.seed % 7), {"train/loss": float(step)})
 
     def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:

@@ -40,11 +40,13 @@ class Half(Filter):
         return True
 
     def layout(self, layout: Layout) -> Layout:
-        """Return the layout with wide tensors in half precision."""
-        narrow = self.form.upper().replace("FP", "F")
+        """Return the layout with wide weights in half precision; statistics stay as they are."""
+        narrow, kept = self.form.upper().replace("FP", "F"), layout.statistics
+        narrowed = {leaf.name for leaf in layout.leaves if leaf.dtype in WIDE and leaf.name not in kept}
         return Layout.of(
-            ((leaf.name, narrow if leaf.dtype in WIDE else leaf.dtype, leaf.shape) for leaf in layout.leaves),
+            ((leaf.name, narrow if leaf.name in narrowed else leaf.dtype, leaf.shape) for leaf in layout.leaves),
             layout.base_model,
+            kept,
         )
 
     def encode(self, tree: Tree, seed: int) -> Tree:

@@ -6,8 +6,8 @@ and L levels on either side, x is sent as a whole number q with
 
     E[q] = x L / s,   q in {floor(x L / s), floor(x L / s) + 1}        and received as q s / L
 
-Buckets are `bucket` numbers long, whatever the tensors; each costs four bytes more. Whole numbers of a model (a
-counter) are sent as they are.
+Buckets are `bucket` numbers long, whatever the tensors; each costs four bytes more. Statistics and whole numbers of a
+model are sent as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ import numpy as np
 
 from shoal.core.algorithm.filter import Filter, Stage
 from shoal.core.errors import InvalidJob
-from shoal.core.model.flat_view import Floats, count_floats, gather, part, put_whole, scatter, take_whole, whole_entries
+from shoal.core.model.flat_view import (
+    Floats,
+    count_floats,
+    gather,
+    packed_beside,
+    part,
+    put_others,
+    scatter,
+    take_others,
+)
 from shoal.core.model.tree import Bytes, Layout, Tree
 
 CODES, SCALES = "codes", "scales"
@@ -60,11 +69,10 @@ class Quantize(Filter):
         return 127 if self.bits == 8 else 7
 
     def layout(self, layout: Layout) -> Layout:
-        """Return a layout of codes and scales of all floats, one after the other; then the integers."""
+        """Return a layout of codes and scales of all weights, one after the other; then the other tensors."""
         buckets = -(-count_floats(layout) // self.bucket)
         codes = (buckets * self.bucket * self.bits) // 8
-        entries = [(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,)), *whole_entries(layout)]
-        return Layout.of(entries, layout.base_model)
+        return packed_beside([(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,))], layout)
 
     def encode(self, tree: Tree, seed: int) -> Tree:
         """Quantise; the rounding of each number is drawn from `seed`."""
@@ -81,7 +89,7 @@ class Quantize(Filter):
             bucket = start // self.bucket
             where = slice(start * self.bits // 8, (start + rows.size) * self.bits // 8)
             scales[bucket : bucket + len(rows)], codes[where] = self._encode_rows(rows, rng)
-        put_whole(tree, layout, buffer)
+        put_others(tree, layout, buffer)
         return out
 
     def _encode_rows(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Bytes]:
@@ -110,7 +118,7 @@ class Quantize(Filter):
             unit = scales[bucket : bucket + len(levels)] / np.float32(self._levels)
             values[start:stop] = (levels * unit[:, None]).reshape(-1)
         scatter(values, layout, out)
-        take_whole(tree, layout, out)
+        take_others(tree, layout, out)
         return Tree(layout, out)
 
     def _levels_of(self, codes: Bytes) -> Floats:

@@ -1,8 +1,8 @@
 """The numbers of greatest magnitude now, the others later.
 
 Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018 (top-k, Definition 2.1); Aji, Heafield: "Sparse
-Communication for Distributed Gradient Descent", EMNLP 2017. Of the n floats of an update the k = ceil(fraction * n) of
-greatest magnitude are sent, with their indices, so a number costs eight bytes, fewer in half precision or quantised.
+Communication for Distributed Gradient Descent", EMNLP 2017. Of the n weights of an update the k = ceil(fraction * n)
+of greatest magnitude are sent, with their indices, so a number costs eight bytes, fewer in half precision or quantised.
 The rest is added to the node's next update (`shoal.core.algorithm.filter.pack_all`), once this one counts.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from shoal.core.algorithm.filter import Filter, Stage
 from shoal.core.errors import InvalidPayload
 from shoal.core.errors.ranges import PositiveFraction
-from shoal.core.model.flat_view import Floats, count_floats, part, put_whole, row, scatter, take_whole, whole_entries
+from shoal.core.model.flat_view import Floats, count_floats, packed_beside, part, put_others, row, scatter, take_others
 from shoal.core.model.tree import DTYPES, Layout, Tree
 
 PLACES, VALUES = "places", "values"
@@ -37,12 +37,11 @@ class TopK(Filter):
     """k / n: the fraction of all numbers that an update sends."""
 
     def layout(self, layout: Layout) -> Layout:
-        """Return a layout of ascending indices, and values; then the integers."""
+        """Return a layout of ascending indices, and values; then the statistics and integers."""
         floats = count_floats(layout)
         sent = ceil(self.fraction * floats)
         wide = "I32" if floats <= np.iinfo(np.int32).max else "I64"
-        entries = [(PLACES, wide, (sent,)), (VALUES, "F32", (sent,)), *whole_entries(layout)]
-        return Layout.of(entries, layout.base_model)
+        return packed_beside([(PLACES, wide, (sent,)), (VALUES, "F32", (sent,))], layout)
 
     def encode(self, tree: Tree, seed: int) -> Tree:
         """Choose. Of numbers of one magnitude the first go."""
@@ -53,7 +52,7 @@ class TopK(Filter):
         places = greatest(values, layout.index[VALUES].elements)
         part(out, PLACES).view(DTYPES[layout.index[PLACES].dtype])[:] = places
         part(out, VALUES).view("<f4")[:] = values[places]
-        put_whole(tree, layout, buffer)
+        put_others(tree, layout, buffer)
         return out
 
     def decode(self, tree: Tree, layout: Layout) -> Tree:
@@ -66,7 +65,7 @@ class TopK(Filter):
         values[places] = part(tree, VALUES).view("<f4")
         out = np.zeros(layout.nbytes, np.uint8)
         scatter(values, layout, out)
-        take_whole(tree, layout, out)
+        take_others(tree, layout, out)
         return Tree(layout, out)
 
 

@@ -36,7 +36,7 @@ from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.gossip.transfer import Transfer
 from shoal.core.membership.retransmission import Retransmissions
-from shoal.core.model.tree import Layout, Segment, Tree, combine, norm, same_layout, sub
+from shoal.core.model.tree import STATISTICS, Layout, Segment, Tree, combine, norm, same_layout, sub
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeId, MixingMessage, Received, RingChunk, Seen
@@ -62,22 +62,28 @@ class AllReduce(Mixing):
 
 
 def runs(layout: Layout, piece: int, count: int) -> Iterator[Segment]:
-    """Yield the elements of each type in a piece: all elements, cut into `count` parts that differ by one at most."""
+    """Yield the elements of each type and kind in a piece: all elements, cut into `count` parts of about one length."""
     low, high = layout.elements * piece // count, layout.elements * (piece + 1) // count
     for segment in layout.segments:
         size = segment.itemsize
         start = max(segment.start, segment.start + (low - segment.first) * size)
         stop = min(segment.stop, segment.start + (high - segment.first) * size)
         if start < stop:
-            yield Segment(segment.dtype, start, stop, segment.first + (start - segment.start) // size)
+            first = segment.first + (start - segment.start) // size
+            yield Segment(segment.dtype, start, stop, first, segment.is_statistic)
 
 
 def cut(tree: Tree, piece: int, count: int) -> Tree:
-    """Return one piece: a tree with a flat tensor for each type in it."""
+    """Return one piece: a tree with a flat tensor for each type and kind in it. All floats are weights there: peers add
+    parts of one mean, in which statistics have the same weights."""
     found = list(runs(tree.layout, piece, count))
-    layout = Layout.placed((run.dtype, run.dtype, ((run.stop - run.start) // run.itemsize,)) for run in found)
+    layout = Layout.placed((_name(run), run.dtype, ((run.stop - run.start) // run.itemsize,)) for run in found)
     parts = [tree.block(run.start, run.stop) for run in found]
     return Tree(layout, np.concatenate([np.empty(0, np.uint8), *parts]))
+
+
+def _name(run: Segment) -> str:
+    return f"{run.dtype} {STATISTICS}" if run.is_statistic else run.dtype
 
 
 def joined(layout: Layout, pieces: Sequence[Tree]) -> Tree:

@@ -35,7 +35,9 @@ from shoal.core.gossip.transfer import Transfer
 from shoal.core.membership.retransmission import Retransmissions
 from shoal.core.mixing.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
 from shoal.core.model.aggregation import TreeSum
-from shoal.core.model.tree import Tree, norm, same_layout, sub, towards
+from shoal.core.model.tree import Tree, norm, same_layout, sub
+from shoal.core.model.tree_checks import statistics_doubt
+from shoal.core.model.tree_steps import towards
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef, ref_state
 from shoal.core.protocol.peer_message import MixingMessage, ModelOffer, Received
@@ -267,7 +269,9 @@ class NeighboursMixer:
             same_layout(me.model.layout, theirs.layout)
         except InvalidPayload as error:
             return error.message
-        return "" if norm(theirs) < inf and isfinite(offer.weight) and offer.weight > 0 else "it is not finite"
+        if not (norm(theirs) < inf and isfinite(offer.weight) and offer.weight > 0):
+            return "it is not finite"
+        return statistics_doubt(theirs, me.model)
 
     # Stored state
 

@@ -34,7 +34,9 @@ from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.gossip.transfer import Transfer
 from shoal.core.membership.retransmission import Retransmissions
-from shoal.core.model.tree import Tree, norm, same_layout, sub, towards
+from shoal.core.model.tree import Tree, norm, same_layout, sub
+from shoal.core.model.tree_checks import statistics_doubt
+from shoal.core.model.tree_steps import towards
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef, ref_state
 from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeId, ExchangeQuery, MixingMessage, Push, Received
@@ -254,7 +256,9 @@ class PushSumMixer:
             same_layout(me.model.layout, theirs.layout)
         except InvalidPayload as error:
             return error.message
-        return "" if norm(theirs) < inf and push.mass > 0 and isfinite(push.mass) else "it is not finite"
+        if not (norm(theirs) < inf and push.mass > 0 and isfinite(push.mass)):
+            return "it is not finite"
+        return statistics_doubt(theirs, me.model)
 
     def _receive_answer(self, answer: Received | ExchangeAbort, me: GossipState) -> list[Effect]:
         one = self.pending.pop(answer.id)

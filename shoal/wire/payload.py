@@ -23,14 +23,14 @@ from shoal.core.model.tree import (
     BASE_MODEL,
     DTYPES,
     METADATA,
+    STATISTICS,
     Layout,
     Leaf,
     Slots,
     Tree,
-    first_not_boolean,
-    first_not_finite,
     norm,
 )
+from shoal.core.model.tree_checks import first_negative_variance, first_not_boolean, first_not_finite
 from shoal.validation.message_checks import COUNT_MAX, is_digest
 
 RECALLED_BYTES_MAX = 64 * 1024  # headers up to this length are parsed once and cached
@@ -55,7 +55,11 @@ def _entries(layouts: Layouts) -> Iterator[tuple[str, str, tuple[int, ...]]]:
             yield f"@{slot}", "F64", ()
             continue
         for leaf in layout.leaves:
-            yield leaf.name if slot == "model" else f"@{slot}/{leaf.name}", leaf.dtype, leaf.shape
+            yield _payload_name(slot, leaf.name), leaf.dtype, leaf.shape
+
+
+def _payload_name(slot: str, name: str) -> str:
+    return name if slot == "model" else f"@{slot}/{name}"
 
 
 def payload_layout(layouts: Layouts) -> Layout:
@@ -67,7 +71,9 @@ def payload_layout(layouts: Layouts) -> Layout:
     if len(bases) > 1:
         names = " and ".join(sorted(map(base_name, bases)))
         raise InvalidPayload(f"trees of {names} in one payload", code="payload.base-model")
-    return Layout.placed(_entries(layouts), *bases)
+    trees = ((slot, layout) for slot, layout in layouts.items() if layout is not None)
+    statistics = (_payload_name(slot, name) for slot, layout in trees for name in layout.statistics)
+    return Layout.placed(_entries(layouts), "".join(bases), statistics)
 
 
 def layouts_of(slots: Slots) -> Layouts:
@@ -160,7 +166,7 @@ def parse_header(header: bytes) -> Layouts:
     if not isinstance(entries, dict) or len(entries) > TENSORS_MAX:
         raise InvalidPayload(f"a header must be an object of at most {TENSORS_MAX} tensors", code="payload.header")
     slots: dict[str, list[tuple[str, str, tuple[int, ...]]] | None] = {}
-    base_model = _parse_metadata(entries.pop(METADATA, None))
+    base_model, statistics = _parse_metadata(entries.pop(METADATA, None))
     for name, entry in entries.items():
         dtype, shape = _parse_entry(name, entry)
         slot, inner = _slot_and_name(name)
@@ -171,21 +177,57 @@ def parse_header(header: bytes) -> Layouts:
             if listed is None:
                 raise InvalidPayload(f"slot {slot!r} is a number and a tree", code="payload.header")
             listed.append((inner, dtype, shape))
-    layouts: Layouts = {slot: Layout.of(rows, base_model) if rows is not None else None for slot, rows in slots.items()}
+    measured = _by_slot(statistics)
+    layouts: Layouts = {
+        slot: Layout.of(rows, base_model, measured.pop(slot, ())) if rows is not None else None
+        for slot, rows in slots.items()
+    }
+    if measured:
+        name = next(iter(measured.values()))[0]
+        raise InvalidPayload(f"the statistic {name!r} is of a slot without tensors", code="payload.statistic")
     if payload_layout(layouts).header != header:
         raise InvalidPayload("the header is not in canonical form", code="payload.header")
     return layouts
 
 
-def _parse_metadata(metadata: object) -> str:
-    """Return the digest of the base model; empty without metadata."""
+def _parse_metadata(metadata: object) -> tuple[str, list[str]]:
+    """Return the digest of the base model, and the names of the statistics; empty without metadata."""
     if metadata is None:
-        return ""
-    digest = metadata.get(BASE_MODEL) if isinstance(metadata, dict) and len(metadata) == 1 else None
-    if not isinstance(digest, str) or not is_digest(digest):
-        text = f"its metadata must be {BASE_MODEL}, the SHA-256 of a base model"
+        return "", []
+    if not isinstance(metadata, dict) or not metadata or metadata.keys() - {BASE_MODEL, STATISTICS}:
+        text = f"its metadata must be {BASE_MODEL} and {STATISTICS}, or one of them"
         raise InvalidPayload(text, code="payload.header")
-    return digest
+    digest = metadata.get(BASE_MODEL, "")
+    if BASE_MODEL in metadata and (not isinstance(digest, str) or not is_digest(digest)):
+        text = f"its metadata {BASE_MODEL} must be the SHA-256 of a base model"
+        raise InvalidPayload(text, code="payload.header")
+    return digest, parse_statistics(metadata[STATISTICS]) if STATISTICS in metadata else []
+
+
+def parse_statistics(text: object) -> list[str]:
+    """Return the names in the metadata entry `statistics`: a list as JSON text. Raises `InvalidPayload`."""
+    try:
+        names = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        wrong = f"its metadata {STATISTICS} must be a list of names, as JSON text"
+        raise InvalidPayload(wrong, code="payload.statistic")
+    if not 0 < len(names) <= TENSORS_MAX:
+        wrong = f"its metadata {STATISTICS} must have 1 to {TENSORS_MAX} names"
+        raise InvalidPayload(wrong, code="payload.statistic")
+    return names
+
+
+def _by_slot(names: list[str]) -> dict[str, list[str]]:
+    """Return the inner names of statistics by slot."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        slot, inner = _slot_and_name(name)
+        if inner is None:
+            raise InvalidPayload(f"{name} is a number, so it cannot be a statistic", code="payload.statistic")
+        found.setdefault(slot, []).append(inner)
+    return found
 
 
 def _slot_and_name(name: str) -> tuple[str, str | None]:
@@ -297,8 +339,8 @@ class PayloadCheck:
 
 
 def measure(slots: Slots) -> float:
-    """Return the maximum Euclidean norm of the trees. Raises `InvalidPayload`, which names the tensor, for a number
-    that is not finite and for a BOOL other than 0 and 1."""
+    """Return the maximum Euclidean norm of the trees' weights. Raises `InvalidPayload`, which names the tensor, for a
+    number that is not finite, a variance below 0 and a BOOL other than 0 and 1."""
     greatest = 0.0
     for slot, value in slots.items():
         wrong = first_not_boolean(value) if isinstance(value, Tree) else None
@@ -310,6 +352,13 @@ def measure(slots: Slots) -> float:
                 _not_finite(slot, value),
                 code="payload.not-finite",
                 hint="the training diverged: lower the learning rate, or clip",
+            )
+        negative = first_negative_variance(value) if isinstance(value, Tree) else None
+        if negative is not None:
+            raise InvalidPayload(
+                f"{_named(slot, *negative)} is a variance below 0",
+                code="payload.variance",
+                hint="give the buffer another name if it is no variance",
             )
         greatest = max(greatest, size)
     return greatest

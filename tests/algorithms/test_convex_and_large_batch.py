@@ -181,7 +181,7 @@ class Silent(Softmax):
 
 def test_what_lbfgs_cannot_do() -> None:
     with pytest.raises(InvalidPayload, match="running_mean has no gradient"):
-        LBFGS().init(Tree.of({"bn.running_mean": np.zeros(2, np.float32)}))
+        LBFGS().init(Tree.of({"bn.running_mean": np.zeros(2, np.float32)}, statistics=["bn.running_mean"]))
     x, y = digits()
     sent: Slots = {"model": Softmax(x, y).model()}
     with pytest.raises(LearnerFailed, match="does not measure train/loss"):

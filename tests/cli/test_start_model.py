@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load, save_file
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.model.tree import Tree
-from shoal.model_file import opened
+from shoal.core.model.tree import Tree, digest
+from shoal.model_file import load_model, opened, save_model
 from shoal.wire.payload import PIECE_BYTES, payload_pieces, read_header
 
 TENSORS = {
@@ -41,6 +41,29 @@ def test_a_file_of_another_program_is_put_in_order(place: Path, metadata: dict[s
     for name, tensor in TENSORS.items():
         np.testing.assert_array_equal(found[name], tensor)
         assert found[name].dtype == tensor.dtype
+
+
+def test_batch_norms_statistics_are_marked_in_a_file_that_marks_none(place: Path) -> None:
+    """As torch names them; a tensor that is alone, of whole numbers or marked otherwise is not taken for one."""
+    pair = {"bn.running_mean": np.zeros(2, np.float32), "bn.running_var": np.ones(2, np.float32)}
+    whole = {"x.running_mean": np.zeros(1, np.int64), "x.running_var": np.zeros(1, np.int64)}
+    alone = {"running_mean": np.zeros(1, np.float32), "other_running_mean": np.zeros(1, np.float32)}
+    save_file({**pair, **whole, **alone, "z.weight": np.ones(1, np.float32)}, place / "m.safetensors")
+    layout = read_header(body_of(place / "m.safetensors"))["model"]
+    assert layout is not None
+    assert layout.statistics == pair.keys()
+    save_file({"running_var": np.zeros(1, np.float32), **alone}, place / "m.safetensors")
+    layout = read_header(body_of(place / "m.safetensors"))["model"]
+    assert layout is not None
+    assert layout.statistics == {"running_mean", "running_var"}
+
+
+def test_a_file_of_ours_keeps_its_marks(place: Path) -> None:
+    arrays = {"bn.running_mean": np.ones(2, np.float32), "bn.running_var": np.ones(2, np.float32)}
+    made = Tree.of(arrays, statistics=["bn.running_var"])
+    save_model(made, place / "m.safetensors")
+    found = load_model(place / "m.safetensors")
+    assert (found.layout, digest(found)) == (made.layout, digest(made))
 
 
 def test_a_file_of_ours_is_sent_as_it_is(place: Path) -> None:

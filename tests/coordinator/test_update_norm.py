@@ -40,8 +40,10 @@ def mixed(seed: int, elements: int) -> Slots:
         "f": draw.integers(0, 0x4000, elements).astype(np.uint16),
         "g": draw.integers(0, 2, elements).astype(bool),
     }
+    arrays |= {"v.var": draw.uniform(0, 1e3, elements), "v.mean": draw.uniform(-9, 9, elements).astype(np.float16)}
     other = Tree.of({"w": draw.standard_normal(elements).astype(np.float32)})
-    return {"model": Tree.of(arrays, {"f": "BF16"}), "c": other, "step": -float(elements) * 1e20}
+    model = Tree.of(arrays, {"f": "BF16"}, statistics=["v.var", "v.mean"])
+    return {"model": model, "c": other, "step": -float(elements) * 1e20}
 
 
 @given(st.integers(0, 99), st.integers(1, 200), st.lists(st.integers(0, 10_000), max_size=12))
@@ -80,6 +82,17 @@ def test_invalid_booleans_are_left_to_the_full_check(cuts: list[int]) -> None:
         mask[700] = value
         slots: Slots = {"model": Tree.of({"mask": mask.view(bool), "w": np.ones(3)})}
         assert metered(slots, cuts) == (None if value > 1 else measure(slots))
+
+
+@pytest.mark.parametrize("cuts", [[], [1], list(range(0, 600_000, 9973))])
+@pytest.mark.parametrize("name", ["bn.var", "bn.mean"])
+def test_invalid_statistics_are_left_to_the_full_check(name: str, cuts: list[int]) -> None:
+    for value in (1.0, -1.0, np.nan, np.inf):
+        arrays = {one: np.full(BLOCK_ELEMENTS + 9, 1e3, np.float32) for one in ("bn.mean", "bn.var", "w")}
+        arrays[name][-1] = value
+        slots: Slots = {"model": Tree.of(arrays, statistics=["bn.mean", "bn.var"])}
+        fits = value == 1.0 or (value == -1.0 and name == "bn.mean")
+        assert metered(slots, cuts) == (measure(slots) if fits else None)
 
 
 def test_an_update_of_numbers_without_tensors_has_a_norm() -> None:

@@ -140,7 +140,7 @@ def test_what_differs_is_named() -> None:
     assert RIGHT.form == same.form == tree_slot({"model": model(1.0, 2.0)}, "model").layout.form
     other = Layout.of([("w", "F64", (1, 2))])
     assert other.form != RIGHT.form
-    assert other.form.beside(RIGHT.form) == "tensors of other names, types or shapes"
+    assert other.form.beside(RIGHT.form) == "tensors of other names, types, shapes or kinds"
     assert Layout.of([("w", "F64", (3,))]).form.beside(RIGHT.form) == "3 parameters, not 2"
     assert differences(RIGHT.shown, same.shown) == []
     assert differences(WRONG.shown, RIGHT.shown) == ["bias is one too many"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidPayload
 from shoal.core.model import tree as core
+from shoal.core.model import tree_checks, tree_steps
 from shoal.core.model.tree import DTYPES, FLOATS, Layout, Tree
 from tests.core.strategies import layouts, rounded, trees, trees_of, wide
 
@@ -211,15 +212,15 @@ def test_steps_below_a_rounding_add_up_where_what_is_owed_is_kept(dtype: str, bi
     begin, here, there = tree(1.0, 1.0, -1.0), tree(0.0, 0.0, 0.0), tree(ulp / 8, -ulp / 8, ulp / 8)
     plain, exact, owed = begin, begin, None
     for _ in range(64):
-        plain = core.towards(plain, here, there, 1.0)
-        exact, owed = core.towards_owing(exact, here, there, 1.0, owed)
+        plain = tree_steps.towards(plain, here, there, 1.0)
+        exact, owed = tree_steps.towards_owing(exact, here, there, 1.0, owed)
     assert bytes(plain.buffer) == bytes(begin.buffer)
     assert bytes(exact.buffer) == bytes(tree(1 + 8 * ulp, 1 - 8 * ulp, -1 + 8 * ulp).buffer)
 
 
 def test_nothing_is_owed_of_what_is_not_finite() -> None:
     x, a, b = (Tree.of({"w": np.array([number, 1.0], np.float32)}) for number in (np.inf, 0.0, np.nan))
-    _, owed = core.towards_owing(x, a, b, 0.5, None)
+    _, owed = tree_steps.towards_owing(x, a, b, 0.5, None)
     assert np.isfinite(owed["w"]).all()
 
 
@@ -260,7 +261,7 @@ def test_the_norm_bounds_every_number(made: tuple[Tree]) -> None:
 def test_a_number_that_is_not_finite_is_found(data: st.DataObject) -> None:
     layout = data.draw(layouts(tuple(FLOATS)).filter(lambda one: one.elements > 0))
     tree = data.draw(trees_of(layout, bound=1e4))
-    assert core.first_not_finite(tree) is None
+    assert tree_checks.first_not_finite(tree) is None
     assert np.isfinite(core.norm(tree))
     leaf = data.draw(st.sampled_from([leaf for leaf in layout.leaves if leaf.elements]))
     place = data.draw(st.integers(0, leaf.elements - 1))
@@ -269,7 +270,7 @@ def test_a_number_that_is_not_finite_is_found(data: st.DataObject) -> None:
     buffer = tree.buffer.copy()
     buffer[leaf.start : leaf.stop].view(DTYPES[leaf.dtype])[place] = bad
     spoiled = Tree(layout, buffer)
-    assert core.first_not_finite(spoiled) == (leaf.name, place)
+    assert tree_checks.first_not_finite(spoiled) == (leaf.name, place)
     assert not np.isfinite(core.norm(spoiled))
 
 

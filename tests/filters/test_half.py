@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidJob
-from shoal.core.model.tree import DTYPES, FLOATS, Layout, Tree, first_not_finite
+from shoal.core.model.tree import DTYPES, FLOATS, Layout, Tree
+from shoal.core.model.tree_checks import first_not_finite
 from shoal.filters.half import WIDE, Half
 from tests.core.strategies import layouts, trees, wide
 

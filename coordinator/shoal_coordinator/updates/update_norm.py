@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.model.tree import Layout, to_float
+from shoal.core.model.tree import Layout, Segment, to_float
+from shoal.core.model.tree_checks import is_variance
 from shoal.wire.payload import parse_header
 
 
@@ -21,6 +22,8 @@ class _NormBlock(NamedTuple):
     slot: int
     dtype: str
     nbytes: int
+    least: float | None = None
+    """The least valid number, for a statistic: it has no part in the norm."""
 
 
 _END = _NormBlock(0, "", 0)
@@ -35,7 +38,7 @@ class StreamingNorm:
         self._missing = self._block.nbytes
         self._kept = bytearray()  # of the block in hand, when it does not come in one piece
         self._squares: dict[int, float] = {}
-        self._booleans = True
+        self._is_valid = True  # booleans and statistics
 
     def feed(self, piece: bytes | memoryview) -> None:
         """Take the next bytes."""
@@ -51,9 +54,12 @@ class StreamingNorm:
 
     def _measure(self, data: bytearray | memoryview) -> None:
         """Measure the complete block, and begin the next one."""
-        slot, dtype, _ = self._block
+        slot, dtype, _, least = self._block
         if dtype == "BOOL":
-            self._booleans &= bool(np.frombuffer(data, np.uint8).max() <= 1)
+            self._is_valid &= bool(np.frombuffer(data, np.uint8).max() <= 1)
+        elif least is not None:
+            values = to_float(np.frombuffer(data, np.uint8), dtype)
+            self._is_valid &= bool(np.isfinite(values).all() and values.min() >= least)
         elif dtype:
             wide = to_float(np.frombuffer(data, np.uint8), dtype, np.float64 if dtype == "F64" else np.float32)
             self._squares[slot] = self._squares.get(slot, 0.0) + float(np.dot(wide, wide))
@@ -65,7 +71,7 @@ class StreamingNorm:
     def norm(self) -> float | None:
         """The greatest norm of a slot; None when something is wrong with a number: `measure` says what."""
         norms = [math.sqrt(square) for square in self._squares.values()]
-        return max(norms, default=0.0) if self._booleans and all(map(math.isfinite, norms)) else None
+        return max(norms, default=0.0) if self._is_valid and all(map(math.isfinite, norms)) else None
 
 
 def _blocks(expected: Layout) -> Iterator[_NormBlock]:
@@ -76,6 +82,18 @@ def _blocks(expected: Layout) -> Iterator[_NormBlock]:
             yield _NormBlock(slot, "F64", 8)
             continue
         for segment in layout.segments:
+            if segment.is_statistic:
+                yield from _statistic_blocks(slot, layout, segment)
+                continue
             for block in segment.blocks():
                 measured = block.is_float or block.dtype == "BOOL"
                 yield _NormBlock(slot, block.dtype if measured else "", block.stop - block.start)
+
+
+def _statistic_blocks(slot: int, layout: Layout, segment: Segment) -> Iterator[_NormBlock]:
+    """Yield the blocks of the statistics in a segment, none of which reaches beyond its tensor."""
+    for leaf in layout.leaves:
+        if leaf.elements and segment.start <= leaf.start < segment.stop:
+            least = 0.0 if is_variance(leaf.name) else -math.inf
+            for block in segment._replace(start=leaf.start, stop=leaf.stop).blocks():
+                yield _NormBlock(slot, leaf.dtype, block.stop - block.start, least)

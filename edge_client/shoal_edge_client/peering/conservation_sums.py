@@ -6,7 +6,7 @@
 Exchanges move models towards each other and keep the sum of weight times model over all peers. So the sums of `sketch`
 and of `audit` over all peers are equal, except for exchanges in progress and rounding in single precision. The spread
 of sketches, each divided by its weight, estimates how far models are apart. All peers draw the projections with the
-job's seed. Tensors that are not floats are left out.
+job's seed. Statistics and tensors that are not floats are left out.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class Continue:
 
 @dataclass(frozen=True)
 class Update:
-    """A report with its body opened. `norm` bounds the magnitude of every number in it."""
+    """A report with its body opened. `norm` bounds the magnitude of every number in it; of statistics, which are
+    values, the distance from the present ones."""
 
     node: str
     version: int

@@ -6,8 +6,8 @@ Algorithm 2. With d the mean displacement, and no correction of the bias:
     m = beta1 m + (1 - beta1) d,   v = (each its own),   w = w + rate * m / (sqrt(v) + tau)
 
 Each is a function of numbers, the same for every weight. Moments are float32 whatever the model is in, for d^2 must
-not vanish; m begins at 0, v at `initial`, for which the paper demands at least tau^2. BatchNorm's statistics are no
-weights, and a step beyond their mean could make a variance negative: they are averaged. So are whole numbers.
+not vanish; m begins at 0, v at `initial`, for which the paper demands at least tau^2. Statistics are no weights, and a
+step beyond their mean could make a variance negative: they are averaged. Whole numbers take the greatest value.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.model.tree import BLOCK_ELEMENTS, DTYPES, FLOATS, Layout, Leaf, Slots, Tree, from_float, to_float, zeros
 
 Wide = npt.NDArray[np.float64]
-
-STATISTICS = ("running_mean", "running_var")
-"""Tensors whose names end so are BatchNorm's."""
 
 
 class UpdateRule(Protocol):
@@ -109,7 +106,8 @@ class Adagrad(Adam):
 
 def optimizer_slots(rule: UpdateRule, model: Tree) -> Slots:
     """Return the hub's slots for an initial model: the model, and the moments before the first step."""
-    stepped = [leaf for leaf in model.layout.leaves if leaf.dtype in FLOATS and not leaf.name.endswith(STATISTICS)]
+    measured = model.layout.statistics
+    stepped = [leaf for leaf in model.layout.leaves if leaf.dtype in FLOATS and leaf.name not in measured]
     layout = Layout.of(((leaf.name, "F32", leaf.shape) for leaf in stepped), model.layout.base_model)
     return {"model": model, **{name: _filled(layout, rule.initial_moment(name)) for name in rule.moments}}
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from shoal.core.algorithm.algorithm import Algorithm
-from shoal.core.model.aggregation import SumKind, Totals, exact
+from shoal.core.model.aggregation import SumKind, Totals, bound_of, exact
 from shoal.core.model.tree import DTYPES, Bytes, Layout, Sliceable, Slots, Tree
 from shoal.core.model.vector_parts import Each, Part, together
 
@@ -34,13 +34,13 @@ SHARDS_MAX = 256
 
 
 def split_layout(layout: Layout, count: int) -> tuple[Spans, ...]:
-    """Return the spans of each part: of each type of number nearly the same amount."""
+    """Return the spans of each part: of each type and kind of number nearly the same amount."""
     parts: tuple[Spans, ...] = tuple({} for _ in range(count))
     for segment in layout.segments:
         total = (segment.stop - segment.start) // segment.itemsize
         edges = [segment.first + index * total // count for index in range(count + 1)]
         for leaf in layout.leaves:
-            if leaf.dtype != segment.dtype or not leaf.elements:
+            if not leaf.elements or not segment.start <= leaf.start < segment.stop:
                 continue
             for part, (start, stop) in zip(parts, pairwise(edges), strict=True):
                 first, last = max(start, leaf.first), min(stop, leaf.first + leaf.elements)
@@ -99,7 +99,8 @@ def cut_tree(tree: Tree, spans: Spans) -> Tree:
             ranges.append((leaf.start + first * size, leaf.start + last * size))
             shape = leaf.shape if last - first == leaf.elements else (*(1,) * (len(leaf.shape) - 1), last - first)
             entries.append((leaf.name, leaf.dtype, shape))
-    return Tree(Layout.placed(entries), ByteRanges(tree.data, ranges))
+    layout = Layout.placed(entries, statistics=tree.layout.statistics & spans.keys())
+    return Tree(layout, ByteRanges(tree.data, ranges))
 
 
 def join_parts(layout: Layout, parts: Sequence[Tree], spans: Sequence[Spans]) -> Tree:
@@ -140,7 +141,8 @@ class ShardedTotals(Totals):
     def add(self, slots: Slots, weight: float, norm: float) -> None:
         """Add `weight * slots`, each shard its part. Either all of it is added or, when it is refused, nothing: shards
         refuse alike, by the bound and the numbers, which are the same for all."""
-        self._do(lambda index: self.shards[index].add(self._cut(slots, index), weight, norm))
+        bound = bound_of(norm, (value for value in slots.values() if isinstance(value, Tree)))
+        self._do(lambda index: self.shards[index].add(self._cut(slots, index), weight, bound))
         self.weight += exact(weight)
         self.count += 1
 

@@ -10,6 +10,7 @@ from shoal.core.mixing.open_exchanges import OpenExchanges
 from shoal.core.mixing.partner_search import PartnerSearch
 from shoal.core.mixing.step_limits import ModelSteps, is_acceptable, norm_mismatch
 from shoal.core.model.tree import norm, sub
+from shoal.core.model.tree_checks import statistics_doubt
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.peer_message import (
     ExchangeAbort,
@@ -120,7 +121,8 @@ class ExchangeInitiator:
         mine, theirs = me.open_model(doubt.shown), me.open_model(message.body)
         way = norm(sub(theirs, mine))
         effects: list[Effect] = []
-        if is_acceptable(message, doubt, way) and norm(theirs) <= NORM_TIMES_MAX * max(me.norm, 1.0):
+        near = norm(theirs) <= NORM_TIMES_MAX * max(me.norm, 1.0) and not statistics_doubt(theirs, me.model)
+        if near and is_acceptable(message, doubt, way):
             step = ExchangeStep(mine, theirs, doubt.weight, message.share, way)
             self._steps.take(me, message, step, doubt.kept_part, now)
             me.counts.merge(message.seen)

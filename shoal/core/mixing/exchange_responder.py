@@ -12,6 +12,7 @@ from shoal.core.mixing.open_exchanges import OpenExchanges
 from shoal.core.mixing.partner_search import PartnerSearch
 from shoal.core.mixing.step_limits import ModelSteps, norm_mismatch
 from shoal.core.model.tree import norm, sub
+from shoal.core.model.tree_checks import statistics_doubt
 from shoal.core.protocol.machine import Effect, Tell
 from shoal.core.protocol.peer_message import (
     ExchangeAbort,
@@ -137,6 +138,9 @@ class ExchangeResponder:
         if not way < inf or not message.cap > 0 or not 0 <= message.weight < inf or not weight + message.weight > 0:
             self._steps.refused += 1
             return self.abort(message.node, xid, me, "it must not be mixed: it is not finite")
+        if doubt := statistics_doubt(theirs, me.model):
+            self._steps.refused += 1
+            return self.abort(message.node, xid, me, f"it must not be mixed: {doubt}")
         cap = min(self._steps.limits.cap(planned=current.step > 0), message.cap)
         share = min(1.0, cap / way) if way else 1.0
         exchanges.prepare(xid, Prepared(shown, weight, share, dict(me.counts.seen), current.step), now)

@@ -9,7 +9,8 @@ from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.mixing.exchange import ExchangeStep, InDoubt
 from shoal.core.mixing.exchange_pacing import NORM_TIMES_MAX, PairwisePolicy
 from shoal.core.mixing.final_averaging import FREE, FinalAveraging
-from shoal.core.model.tree import Tree, norm, sub, towards, towards_owing
+from shoal.core.model.tree import Tree, norm, sub
+from shoal.core.model.tree_steps import towards, towards_owing
 from shoal.core.protocol.peer_message import ExchangeAccept, ExchangeOffer
 
 REMEMBERED = 15

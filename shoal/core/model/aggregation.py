@@ -11,6 +11,8 @@ number of clients.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
@@ -29,6 +31,7 @@ from shoal.core.model.tree import (
     Slots,
     Tree,
     from_float,
+    greatest_statistic,
     same_layout,
     to_float,
 )
@@ -59,30 +62,27 @@ def _cell_bytes(segment: Segment) -> int:
     return count * 8 if segment.is_float else -(-count * segment.itemsize // 8) * 8
 
 
-def _places(layout: Layout) -> dict[str, tuple[int, int]]:
-    """Return by type where its cells begin, and the elements before its segment."""
-    starts = accumulate((_cell_bytes(segment) for segment in layout.segments), initial=0)
-    return {segment.dtype: (start, segment.first) for segment, start in zip(layout.segments, starts, strict=False)}
-
-
 class TreeSum:
-    """`sum_i w_i * t_i` of trees with one layout; whole numbers: the greatest value."""
+    """`sum_i w_i * t_i` of trees with one layout; whole numbers: the greatest value.
+
+    Statistics are values and not differences, so their mean is the result, whatever it is put onto.
+    """
 
     def __init__(self, layout: Layout, kind: SumKind = "float64") -> None:
         self.layout, self.kind = layout, kind
         self.weight: Exact = 0
         self._bound = 0.0  # of any |sum|
-        self._places = _places(layout)
-        self._cells = np.empty(sum(_cell_bytes(segment) for segment in layout.segments), np.uint8)
+        self._firsts = [segment.first for segment in layout.segments]
+        self._places = list(accumulate(map(_cell_bytes, layout.segments), initial=0))  # of each segment's cells, and the end
+        self._cells = np.empty(self._places[-1], np.uint8)
         self._is_empty = True  # the first tree is written, which costs half of zeros and an addition
         self._scratch = np.empty(min(BLOCK_ELEMENTS, layout.elements), np.float64)
         self._rows: tuple[Stack, list[float]] | None = None  # whose weighted sum is to be added
 
     def _view(self, block: Segment) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Return the cells of a block: sums of floats, or the greatest whole numbers."""
-        kind = self._kind_of(block)
-        place, first = self._places[block.dtype]
-        start = place + (block.first - first) * kind.itemsize
+        kind, number = self._kind_of(block), bisect_right(self._firsts, block.first) - 1
+        start = self._places[number] + (block.first - self._firsts[number]) * kind.itemsize
         return self._cells[start : start + (block.stop - block.start) // block.itemsize * kind.itemsize].view(kind)
 
     def _kind_of(self, block: Segment) -> np.dtype[Any]:
@@ -154,28 +154,33 @@ class TreeSum:
             how(cells, new, out=cells)
 
     def gap(self) -> float:
-        """Return the squared Euclidean norm of the mean of the floats. Changes nothing."""
+        """Return the squared Euclidean norm of the mean of the weights. Changes nothing."""
         self._add_rows()
         total = 0.0
         for segment in self.layout.segments:
-            for block in segment.blocks() if segment.is_float else ():
+            for block in segment.blocks() if segment.is_weight else ():
                 cells = self._view(block).astype(np.float64)
                 total += float(np.dot(cells, cells))
         return total * (FIXED_STEP if self.kind == "fixed" else 1.0) ** 2 / float(self.weight) ** 2
 
     def mean_onto(self, base: Tree | None = None, rate: float = 1.0) -> Tree:
         """Return `base + rate * sum / weight` (base None: zero), made in the sum's own memory, which this uses up.
+        Statistics are `sum / weight`.
 
         Safe in place: an element's result is at most as wide as its cell and stands no later.
         """
         self._add_rows()
-        factor = rate / float(self.weight) * (FIXED_STEP if self.kind == "fixed" else 1.0)
+        unit = FIXED_STEP if self.kind == "fixed" else 1.0
+        factor, mean = rate / float(self.weight) * unit, 1.0 / float(self.weight) * unit
         with np.errstate(
             over="ignore", invalid="ignore"
         ):  # a model that leaves its type's range is data, not a warning
             for segment in self.layout.segments:
                 for block in segment.blocks():
-                    self._finish_block(block, base, factor)
+                    if block.is_statistic:
+                        self._finish_block(block, None, mean)
+                    else:
+                        self._finish_block(block, base, factor)
         tree = Tree(self.layout, self._cells[: self.layout.nbytes])
         del self._cells
         return tree
@@ -194,6 +199,11 @@ class TreeSum:
         if old is not None:
             wide += to_float(old, block.dtype)
         from_float(wide, block.dtype, place)
+
+
+def bound_of(norm: float, trees: Iterable[Tree]) -> float:
+    """Return a bound on every number of some trees, of which `norm` bounds the weights."""
+    return max([norm, *(greatest_statistic(tree) for tree in trees)])
 
 
 @dataclass
@@ -219,6 +229,7 @@ class Totals:
         """Add `weight * slots`. Either all of it is added or, when something is refused, nothing."""
         trees = {name: value for name, value in slots.items() if isinstance(value, Tree)}
         sums = {name: self.trees.get(name) or TreeSum(tree.layout, self.kind) for name, tree in trees.items()}
+        norm = bound_of(norm, trees.values())
         for name, value in slots.items():
             if isinstance(value, Tree):
                 sums[name].check(value, weight, norm)

@@ -13,7 +13,7 @@ class ModelForm:
     """A model's form, whatever its numbers: equal for two models exactly if their layouts are."""
 
     digest: str
-    """SHA-256 of the names, types and shapes of its tensors, and of the base model's digest."""
+    """SHA-256 of the names, types, shapes and kinds of its tensors, and of the base model's digest."""
     tensors: int
     elements: int
     base_model: str = ""
@@ -27,7 +27,7 @@ class ModelForm:
             return f"{self.elements:,} parameters, not {other.elements:,}"
         if self.base_model != other.base_model:
             return f"{base_name(self.base_model)}, not {base_name(other.base_model)}"
-        return "tensors of other names, types or shapes"
+        return "tensors of other names, types, shapes or kinds"
 
 
 def base_name(digest: str) -> str:

@@ -40,7 +40,7 @@ _HALF = np.uint64(32)
 
 
 def sketch(tree: Tree, draw: int) -> Sketch:
-    """Return the sketch of a tree's floats, numbered in the order of its layout, with the hashes of that draw."""
+    """Return the sketch of a tree's weights, numbered in the order of its layout, with the hashes of that draw."""
     return _rows(tree, [1 + row + ROWS * draw for row in range(ROWS)], BUCKETS).astype(np.float32)
 
 
@@ -53,7 +53,7 @@ def projections(tree: Tree, draw: int, count: int) -> npt.NDArray[np.float64]:
 def _rows(tree: Tree, draws: Sequence[int], count: int) -> npt.NDArray[np.float64]:
     rows = np.zeros((len(draws), count))
     for segment in tree.layout.segments:
-        for block in segment.blocks() if segment.is_float else ():
+        for block in segment.blocks() if segment.is_weight else ():
             values = to_float(tree.block(block.start, block.stop), block.dtype)
             places = np.arange(block.first, block.first + values.size, dtype=np.uint64)
             for row, draw in zip(rows, draws, strict=True):

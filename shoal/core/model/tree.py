@@ -3,13 +3,15 @@
 A `Layout` fixes names, types, shapes and offsets; two trees can be combined when their layouts are equal. The order of
 the tensors is that of a safetensors file (widest type first, then by name), so that `layout.header` followed by the
 buffer *is* such a file, and so that each type forms one contiguous segment: arithmetic runs over a handful of flat
-segments in cache-sized blocks, however many tensors there are.
+segments in cache-sized blocks, however many tensors there are. Statistics follow the weights of their type.
 
 A tree's `data` need not be in memory: anything that answers `data[start:stop]` with bytes will do. Sums, norms and
 digests read block by block; only `tree[name]` and `tree.buffer` bring in more.
 
-Whole numbers (a counter such as BatchNorm's `num_batches_tracked`) cannot be averaged. In every operation here they
-travel as values, not as differences, and the greatest one wins.
+Tensors are of three kinds. Weights are optimised: steps, differences and norms are for them. Statistics are floats that
+training measures, such as BatchNorm's running mean and variance. In every operation here they travel as values, not as
+differences: they are averaged, so that a mean lies between the values that went into it, and a factor does not change
+them. Whole numbers (a counter such as BatchNorm's `num_batches_tracked`) travel as values too; the greatest one wins.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
+from math import isfinite, nan, sqrt
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,7 +54,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 RANK = {name: rank for rank, name in enumerate(DTYPES)}
 DIGEST = re.compile("[0-9a-f]{64}")
 """SHA-256 in hexadecimal."""
-METADATA, BASE_MODEL = "__metadata__", "base_model"
+METADATA, BASE_MODEL, STATISTICS = "__metadata__", "base_model", "statistics"
 """Keys in the header of a safetensors file."""
 FLOATS = frozenset({"F64", "F32", "BF16", "F16"})
 _NAME_OF = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}
@@ -86,12 +89,13 @@ class Leaf(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """All tensors of one type, which lie side by side; `first` counts the elements before it."""
+    """All tensors of one type and kind, which lie side by side; `first` counts the elements before it."""
 
     dtype: str
     start: int
     stop: int
     first: int
+    is_statistic: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -101,33 +105,48 @@ class Segment(NamedTuple):
     def is_float(self) -> bool:
         return self.dtype in FLOATS
 
+    @property
+    def is_weight(self) -> bool:
+        return self.dtype in FLOATS and not self.is_statistic
+
     def blocks(self) -> Iterator[Segment]:
         """Yield the segment in pieces of at most `BLOCK_ELEMENTS` elements."""
         step = BLOCK_ELEMENTS * self.itemsize
         for start in range(self.start, self.stop, step):
             first = self.first + (start - self.start) // self.itemsize
-            yield Segment(self.dtype, start, min(start + step, self.stop), first)
+            yield Segment(self.dtype, start, min(start + step, self.stop), first, self.is_statistic)
+
+
+Entry = tuple[str, str, tuple[int, ...]]
+"""Name, dtype and shape of a tensor."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names, types, shapes and places of a tree's tensors. Build it with `Layout.of`.
+    """Names, types, shapes, kinds and places of a tree's tensors. Build it with `Layout.of`.
 
     `base_model` is the SHA-256 of the tensors that complete the model and are not exchanged, as a safetensors file of
     them; empty if there are none. Trees of different base models cannot be combined.
+
+    `statistics` names the float tensors that training measures and does not optimise.
     """
 
     leaves: tuple[Leaf, ...]
     base_model: str = ""
+    statistics: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]], base_model: str = "") -> Layout:
-        """Return the layout of `(name, dtype, shape)` entries, given in any order; dtype as in safetensors ("F32")."""
-        ordered = sorted(entries, key=lambda entry: (RANK[entry[1]], entry[0]))
-        return cls.placed(ordered, base_model)
+    def of(cls, entries: Iterable[Entry], base_model: str = "", statistics: Iterable[str] = ()) -> Layout:
+        """Return the layout of `(name, dtype, shape)` entries, given in any order; dtype as in safetensors ("F32").
+
+        Raises `InvalidPayload` for a statistic that is no float tensor among them.
+        """
+        measured = frozenset(statistics)
+        ordered = sorted(entries, key=lambda entry: (RANK[entry[1]], entry[0] in measured, entry[0]))
+        return cls.placed(ordered, base_model, measured)
 
     @classmethod
-    def placed(cls, entries: Iterable[tuple[str, str, tuple[int, ...]]], base_model: str = "") -> Layout:
+    def placed(cls, entries: Iterable[Entry], base_model: str = "", statistics: Iterable[str] = ()) -> Layout:
         """Return the layout of entries that are in their order already."""
         leaves, start, first = [], 0, 0
         for name, dtype, shape in entries:
@@ -139,7 +158,11 @@ class Layout:
             stop = start + count * DTYPES[dtype].itemsize
             leaves.append(Leaf(name, dtype, tuple(shape), start, stop, first))
             start, first = stop, first + count
-        return cls(tuple(leaves), base_model)
+        layout = cls(tuple(leaves), base_model, frozenset(statistics))
+        for name in sorted(layout.statistics):
+            if name not in layout.index or layout.index[name].dtype not in FLOATS:
+                raise InvalidPayload(f"the statistic {name} is no tensor of floats", code="payload.statistic")
+        return layout
 
     @cached_property
     def nbytes(self) -> int:
@@ -153,16 +176,22 @@ class Layout:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The runs of one type. Empty tensors take no room and appear in none."""
+        """The runs of one type and kind. Empty tensors take no room and appear in none."""
         runs = []
-        for dtype, group in groupby((leaf for leaf in self.leaves if leaf.elements), key=lambda leaf: leaf.dtype):
+        filled = (leaf for leaf in self.leaves if leaf.elements)
+        for (dtype, measured), group in groupby(filled, key=lambda leaf: (leaf.dtype, leaf.name in self.statistics)):
             run = list(group)
-            runs.append(Segment(dtype, run[0].start, run[-1].stop, run[0].first))
+            runs.append(Segment(dtype, run[0].start, run[-1].stop, run[0].first, measured))
         return tuple(runs)
 
     @cached_property
     def index(self) -> dict[str, Leaf]:
         return {leaf.name: leaf for leaf in self.leaves}
+
+    @cached_property
+    def without_kinds(self) -> Layout:
+        """The layout without marks of statistics, as other programs write a model."""
+        return Layout.of(((leaf.name, leaf.dtype, leaf.shape) for leaf in self.leaves), self.base_model)
 
     @cached_property
     def form(self) -> ModelForm:
@@ -171,21 +200,29 @@ class Layout:
 
     @cached_property
     def shown(self) -> dict[str, str]:
-        """Its tensors, for people: {"0.bias": "F32[16]"}."""
-        return {leaf.name: leaf.shown for leaf in self.leaves}
+        """Its tensors, for people: {"0.bias": "F32[16]", "1.running_var": "F32[16] statistic"}."""
+        measured = self.statistics
+        return {leaf.name: leaf.shown + (" statistic" if leaf.name in measured else "") for leaf in self.leaves}
 
     @cached_property
     def header(self) -> bytes:
         """The canonical safetensors header: eight bytes of length, JSON, spaces up to a multiple of eight. The base
-        model is its only metadata."""
-        entries: dict[str, Any] = {METADATA: {BASE_MODEL: self.base_model}} if self.base_model else {}
+        model and the names of the statistics are its only metadata."""
+        metadata = {BASE_MODEL: self.base_model} if self.base_model else {}
+        if self.statistics:
+            metadata[STATISTICS] = _compact(sorted(self.statistics))
+        entries: dict[str, Any] = {METADATA: metadata} if metadata else {}
         entries |= {
             leaf.name: {"dtype": leaf.dtype, "shape": list(leaf.shape), "data_offsets": [leaf.start, leaf.stop]}
             for leaf in self.leaves
         }
-        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        text = _compact(entries).encode()
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 class KnownResults(Protocol):
@@ -214,13 +251,19 @@ class Tree(Mapping[str, Array]):
         self.layout, self.data, self.known = layout, data, known
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Array], dtypes: Mapping[str, str] | None = None, base_model: str = "") -> Tree:
+    def of(
+        cls,
+        arrays: Mapping[str, Array],
+        dtypes: Mapping[str, str] | None = None,
+        base_model: str = "",
+        statistics: Iterable[str] = (),
+    ) -> Tree:
         """Build a tree from named arrays; `dtypes` names those that numpy cannot tell (BF16, given as uint16 bits or as
-        float32 values, which are rounded). `base_model` as in `Layout`."""
+        float32 values, which are rounded). `base_model` and `statistics` as in `Layout`."""
         named = {name: np.asarray(array) for name, array in arrays.items()}
         given = dtypes or {}
         entries = ((name, given.get(name) or dtype_name(array), array.shape) for name, array in named.items())
-        layout = Layout.of(entries, base_model)
+        layout = Layout.of(entries, base_model, statistics)
         buffer = np.empty(layout.nbytes, np.uint8)
         for leaf in layout.leaves:
             values, place = named[leaf.name], buffer[leaf.start : leaf.stop]
@@ -309,6 +352,14 @@ def same_layout(a: Layout, b: Layout) -> None:
     """Raise `InvalidPayload`, naming the first tensor that differs, unless both layouts are equal."""
     if a is b or a == b:
         return
+    for name in sorted(a.statistics ^ b.statistics):
+        if name in a.index and name in b.index:
+            kinds = ("a statistic", "a weight") if name in a.statistics else ("a weight", "a statistic")
+            raise InvalidPayload(
+                f"{name} is {kinds[0]} in one tree, {kinds[1]} in the other",
+                code="payload.layout",
+                hint="name the same statistics on every node",
+            )
     for left, right in zip(a.leaves, b.leaves, strict=False):
         if left != right:
             raise InvalidPayload(
@@ -327,14 +378,19 @@ def same_layout(a: Layout, b: Layout) -> None:
 
 
 def combine(a: Tree, b: Tree, alpha: float, beta: float) -> Tree:
-    """Compute `alpha * a + beta * b` on floats, in float64; the greater value on integers."""
+    """Compute `alpha * a + beta * b` on weights, in float64; the greater value on integers.
+
+    Statistics are those of `b`, whatever `beta` is: of a base `a` and a displacement `b`, `b` has the newer values.
+    """
     same_layout(a.layout, b.layout)
     out = np.empty(a.layout.nbytes, np.uint8)
     for segment in a.layout.segments:
         for block in segment.blocks():
             left, right = a.block(block.start, block.stop), b.block(block.start, block.stop)
             place = out[block.start : block.stop]
-            if segment.is_float:
+            if segment.is_statistic:
+                place[:] = right
+            elif segment.is_float:
                 with np.errstate(over="ignore", invalid="ignore"):  # a diverged model is data, not a warning
                     wide = alpha * to_float(left, block.dtype)
                     if beta:  # zero times infinity would be NaN
@@ -347,12 +403,12 @@ def combine(a: Tree, b: Tree, alpha: float, beta: float) -> Tree:
 
 
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
-    """Compute `a + scale * b`; integers: the greater of the two."""
+    """Compute `a + scale * b` of weights; the statistics of `b`; the greater of two integers."""
     return combine(a, b, 1.0, scale)
 
 
 def sub(a: Tree, b: Tree) -> Tree:
-    """Compute the displacement `a - b` of floats; integers keep the value of `a`."""
+    """Compute the displacement `a - b` of weights; statistics and integers keep the value of `a`."""
     same_layout(a.layout, b.layout)
     if a.known is not None:
         return a.known.minus(b)
@@ -360,7 +416,7 @@ def sub(a: Tree, b: Tree) -> Tree:
     for segment in a.layout.segments:
         for block in segment.blocks():
             left, place = a.block(block.start, block.stop), out[block.start : block.stop]
-            if segment.is_float:
+            if segment.is_weight:
                 right = b.block(block.start, block.stop)
                 with np.errstate(over="ignore", invalid="ignore"):
                     if block.dtype == "F32":  # the same bits as by float64, which is more than twice as precise
@@ -373,46 +429,8 @@ def sub(a: Tree, b: Tree) -> Tree:
     return Tree(a.layout, out)
 
 
-def towards(x: Tree, a: Tree, b: Tree, share: float) -> Tree:
-    """Compute `x + share * (b - a)` on floats, rounded once; on integers the greater of `x` and `b`."""
-    return _moved(x, a, b, share, None, None)
-
-
-def towards_owing(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None) -> tuple[Tree, Tree]:
-    """Compute `towards`, and the rounding error, to be added to the next step: then all steps together are off by one
-    rounding (compensated summation; Kahan, Comm. ACM 8 (1965), p. 40). The error of a value that is not finite is 0."""
-    left = np.zeros(x.layout.nbytes, np.uint8)
-    return _moved(x, a, b, share, owed, left), Tree(x.layout, left)
-
-
-def _moved(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None, left: Bytes | None) -> Tree:
-    same_layout(x.layout, a.layout)
-    same_layout(x.layout, b.layout)
-    out = np.empty(x.layout.nbytes, np.uint8)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for segment in x.layout.segments:
-            for block in segment.blocks():
-                start, stop, place = block.start, block.stop, out[block.start : block.stop]
-                if segment.is_float:
-                    wide = to_float(b.block(start, stop), block.dtype) - to_float(a.block(start, stop), block.dtype)
-                    wide *= share
-                    wide += to_float(x.block(start, stop), block.dtype)
-                    if owed is not None:
-                        wide += to_float(owed.block(start, stop), block.dtype)
-                    from_float(wide, block.dtype, place)
-                    if left is not None:
-                        wide -= to_float(place, block.dtype)
-                        wide[~np.isfinite(wide)] = 0.0
-                        from_float(wide, block.dtype, left[start:stop])
-                else:
-                    kind = DTYPES[block.dtype]
-                    mine, theirs = x.block(start, stop).view(kind), b.block(start, stop).view(kind)
-                    place.view(kind)[:] = np.maximum(mine, theirs)
-    return Tree(x.layout, out)
-
-
 def scale(a: Tree, factor: float) -> Tree:
-    """Compute `factor * a` on floats; integers stay."""
+    """Compute `factor * a` on weights; statistics and integers stay."""
     return combine(a, a, factor, 0.0)
 
 
@@ -422,13 +440,12 @@ def zeros(layout: Layout) -> Tree:
 
 
 def dot(a: Tree, b: Tree) -> float:
-    """Compute the inner product of the float tensors. Infinite or NaN exactly if a value is, or if a block
-    overflows."""
+    """Compute the inner product of the weights. Infinite or NaN exactly if a value is, or if a block overflows."""
     same_layout(a.layout, b.layout)
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for segment in a.layout.segments:
-            if segment.is_float:
+            if segment.is_weight:
                 wide = np.float64 if segment.dtype == "F64" else np.float32
                 for block in segment.blocks():
                     left = to_float(a.block(block.start, block.stop), block.dtype, wide)
@@ -438,30 +455,31 @@ def dot(a: Tree, b: Tree) -> float:
 
 
 def norm(a: Tree) -> float:
-    """Compute the Euclidean norm of the float tensors; not finite if a value is not, so it proves finiteness in one
-    pass."""
-    return float(np.sqrt(dot(a, a))) if a.known is None else a.known.norm
+    """Compute the Euclidean norm of the weights; not finite if a float is not, so it proves finiteness in one pass."""
+    if a.known is not None:
+        return a.known.norm
+    return float(np.sqrt(dot(a, a))) if isfinite(greatest_statistic(a)) else nan
 
 
-def first_not_finite(a: Tree) -> tuple[str, int] | None:
-    """Return the name and flat index of the first NaN or infinity, to name the culprit; None if all are finite."""
-    for leaf in a.layout.leaves:
-        if leaf.dtype in FLOATS and leaf.elements:
-            values = to_float(a.block(leaf.start, leaf.stop), leaf.dtype, np.float32 if leaf.dtype != "F64" else float)
-            bad = np.flatnonzero(~np.isfinite(values))
-            if bad.size:
-                return leaf.name, int(bad[0])
-    return None
+def greatest_statistic(a: Tree) -> float:
+    """Return the greatest magnitude of a statistic: NaN if one is NaN, 0 without statistics."""
+    greatest = 0.0
+    for segment in a.layout.segments:
+        for block in segment.blocks() if segment.is_statistic else ():
+            values = to_float(a.block(block.start, block.stop), block.dtype)
+            greatest = float(np.maximum(greatest, np.abs(values).max()))
+    return greatest
 
 
-def first_not_boolean(a: Tree) -> tuple[str, int] | None:
-    """Return the name and flat index of the first BOOL that is neither 0 nor 1; None if all are."""
-    for leaf in a.layout.leaves:
-        for start in range(leaf.start, leaf.stop, BLOCK_ELEMENTS) if leaf.dtype == "BOOL" else ():
-            block = a.block(start, min(start + BLOCK_ELEMENTS, leaf.stop))
-            if block.max() > 1:
-                return leaf.name, start - leaf.start + int(np.argmax(block > 1))
-    return None
+def statistics_distance(a: Tree, b: Tree) -> float:
+    """Return the Euclidean distance of the statistics of two trees of one layout."""
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for segment in a.layout.segments:
+            for block in segment.blocks() if segment.is_statistic else ():
+                left, right = (to_float(one.block(block.start, block.stop), block.dtype) for one in (a, b))
+                total += float(np.square(left - right).sum())
+    return sqrt(total)
 
 
 def digest(a: Tree) -> str:

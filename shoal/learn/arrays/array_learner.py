@@ -19,7 +19,8 @@ from typing import Any
 
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.model.tree import Layout, Tree, add, same_layout, towards, zeros
+from shoal.core.model.tree import Layout, Tree, add, same_layout, zeros
+from shoal.core.model.tree_steps import towards
 from shoal.core.protocol.message import Metrics
 from shoal.core.protocol.metrics import EVAL_WEIGHT
 from shoal.learn.arrays.array_batches import ArraySource, generator_of, size_of

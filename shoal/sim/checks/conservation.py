@@ -30,9 +30,10 @@ class ConservationViolation(AssertionError):
 
 
 def floats(tree: Tree) -> Array:
-    """Return all floating-point values of a tree, in double precision."""
-    parts = [tree[leaf.name].astype(np.float64).reshape(-1) for leaf in tree.layout.leaves if leaf.dtype in FLOATS]
-    return np.concatenate(parts)
+    """Return all weights of a tree, in double precision."""
+    names = [leaf.name for leaf in tree.layout.leaves if leaf.dtype in FLOATS]
+    weights = [tree[name] for name in names if name not in tree.layout.statistics]
+    return np.concatenate([one.astype(np.float64).reshape(-1) for one in weights])
 
 
 class MassReader(Protocol):
