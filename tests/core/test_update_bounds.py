@@ -39,7 +39,7 @@ class Job:
 
     def __init__(self, *nodes: str, bounds: UpdateBounds | None = None, **how) -> None:
         self.bodies, self.nodes = MemoryBlobs(), nodes
-        start = self.bodies.put({"model": Tree.of({"w": np.zeros(4)})})
+        start = self.bodies.put({"model": how.pop("start", Tree.of({"w": np.zeros(4)}))})
         quorum = len(nodes)
         schedule = how.pop("schedule", Rounds(min_nodes=quorum, quorum=quorum))
         plan = JobPlan(100, initial_model=start, bounds=bounds or UpdateBounds())
@@ -53,9 +53,11 @@ class Job:
         return self.hub.on(event, 0.0)  # type: ignore[arg-type]
 
     def report(self, node: str, length: float, weight: float = 1.0) -> list[Effect]:
+        return self.report_update(node, Tree.of({"w": np.array([length, 0.0, 0.0, 0.0])}), weight)
+
+    def report_update(self, node: str, update: Tree, weight: float = 1.0) -> list[Effect]:
         task = self.hub.poll_reply(node)
         assert isinstance(task, Task), task
-        update = Tree.of({"w": np.array([length, 0.0, 0.0, 0.0])})
         ref = self.bodies.put({"model": update})
         return self.on(Report(node, task.id, task.version, weight, ref, {}, norm(update)))
 
@@ -322,6 +324,34 @@ def test_a_heavy_one_among_peers_that_hand_back() -> None:
     effects = job.report("liar", -1.0, 999_999_999.0)
     assert job.model == pytest.approx(1.0 + 1.0 - 2 * UpdateBounds.weight_fraction_max)
     assert any("counts as 9" in text for text in texts(effects, "warning"))
+
+
+def measured(w: float, var: float) -> Tree:
+    """A model, or an update, with a statistic."""
+    return Tree.of({"w": np.array([w]), "bn.var": np.array([var])}, statistics=["bn.var"])
+
+
+def test_statistics_count_by_their_distance_from_the_present_ones() -> None:
+    job = Job("a", "b", "c", "liar", schedule=Rounds(quorum=3, min_nodes=4), start=measured(0.0, 5e3))
+    for node, var in {"a": 5003.0, "b": 5004.0, "c": 5002.0, "liar": 5001.0}.items():
+        job.report_update(node, measured(0.0, var))
+    assert tree_slot(job.hub.store.slots, "model")["bn.var"].tolist() == [5002.5]
+    effects = job.report_update("liar", measured(0.0, 5e5))
+    assert not ack(effects).counted
+    assert "an update of norm 49499" in ack(effects).why
+
+
+def test_nor_does_a_liar_among_peers_that_hand_back_statistics() -> None:
+    job = Job("a", "b", "c", "liar", start=measured(0.0, 5e3))
+    for node in ("a", "b", "c", "liar"):
+        job.report_update(node, measured(1.0, 5001.0))
+    job.on(Switch("gossip"))
+    job.on(Switch("server"))
+    for node in ("a", "liar", "b"):
+        job.report_update(node, measured(1.0, 1e9 if node == "liar" else 5002.0))
+    effects = job.report_update("c", measured(1.0, 5002.0))
+    assert any("an update of norm 9.99995e+08" in text for text in texts(effects, "refusal"))
+    assert tree_slot(job.hub.store.slots, "model")["bn.var"].tolist() == [5002.0]
 
 
 def test_a_liar_under_dynamic_averaging() -> None:

@@ -6,10 +6,13 @@ last answer, so that a repeated report gets the same answer as the first.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import hypot
+
 from shoal.core.algorithm.algorithm import Update, tree_slot
 from shoal.core.algorithm.filter import packed_layouts, unpack
 from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.model.tree import Layout, Slots
+from shoal.core.model.tree import Layout, Slots, Tree, statistics_distance
 from shoal.core.protocol.machine import Effect, Measured, Send
 from shoal.core.protocol.message import Ack, Kind, Report, Task
 from shoal.core.protocol.metrics import EVAL_ASKED, FINISHED, Means
@@ -111,7 +114,8 @@ class ReportHandler:
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
         layouts = settings.algorithm.update_layout(state.store.slots)
         slots = unpack(settings.plan.filters, state.store.blobs.get(report.body), layouts)
-        update = Update(report.node, task.version, report.weight, slots, report.norm, self._sent_slots(task))
+        norm = hypot(report.norm, self._statistics_moved(slots))
+        update = Update(report.node, task.version, report.weight, slots, norm, self._sent_slots(task))
         state.open_round(now)
         excluded = self._folder.fold(report, task, update, now)
         member = state.roster[report.node]
@@ -119,6 +123,13 @@ class ReportHandler:
         member.history.counted_updates += 1
         member.is_finished = bool(report.metrics.get(FINISHED))
         return [*excluded, *self._measure(report, task.version)]
+
+    def _statistics_moved(self, slots: Slots) -> float:
+        """Return the distance of an update's statistics, which are values, from those of the present model."""
+        found, own = slots.get("model"), tree_slot(self._state.store.slots, "model")
+        if not own.layout.statistics or not isinstance(found, Tree) or found.layout != own.layout:
+            return 0.0
+        return statistics_distance(found, own)
 
     def _sent_slots(self, task: Task) -> Slots:
         """Return the slots that a node was sent with a task, for an algorithm that needs them."""
@@ -136,7 +147,9 @@ class ReportHandler:
             raise InvalidPayload("a peer's model and its weight were asked for", code="payload.missing")
         self._handover.cancel_merge_check()
         state = self._state
-        state.sum.totals.add(state.store.blobs.get(report.body), report.weight, report.norm)
+        slots = state.store.blobs.get(report.body)
+        report = replace(report, norm=hypot(report.norm, self._statistics_moved(slots)))
+        state.sum.totals.add(slots, report.weight, report.norm)
         state.round.add_report(report, task)
         return self._measure(report, task.version)
 
