@@ -106,11 +106,39 @@ def test_a_buffer_that_is_replaced_is_found_again() -> None:
     module.mean = torch.ones(2)
     tree = weights.save()
     assert tree["mean"].tolist() == [1, 1]
-    weights.load(Tree.of({name: np.full_like(tree[name], 5) for name in tree}))
+    fives = {name: np.full_like(tree[name], 5) for name in tree}
+    weights.load(Tree.of(fives, statistics=tree.layout.statistics))
     assert module.mean.tolist() == [5, 5]
     module.mean = torch.ones(3)
     with pytest.raises(LearnerFailed, match=r"mean was F32\[2\]"):
         weights.save()
+
+
+def test_buffers_of_floats_are_statistics_whatever_they_are_called() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(2))
+            self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+            self.register_buffer("moving_variance", torch.ones(2, dtype=torch.float16))
+            self.register_buffer("scratch", torch.ones(2), persistent=False)
+            self.register_buffer("count", torch.ones(2, dtype=torch.int32))
+
+    network = nn.Sequential(nn.BatchNorm1d(2), Norm())
+    assert Weights(network).layout.statistics == {"0.running_mean", "0.running_var", "1.moving_variance"}
+    exchanged = Weights(network, TensorRoles(local=norm_tensors(network))).layout
+    assert exchanged.statistics == {"1.moving_variance"}
+
+
+def test_a_model_without_marks_fits_a_module() -> None:
+    """Other programs write none."""
+    network = nn.BatchNorm1d(2)
+    made = Weights(network).save()
+    plain = Tree.of({name: np.array(made[name]) + 3 for name in made})
+    assert plain.layout != made.layout
+    load_into(network, plain)
+    assert network.running_var is not None
+    assert network.running_var.tolist() == [4, 4]
 
 
 def test_packing_on_a_device_is_packing() -> None:
@@ -159,7 +187,9 @@ def test_loading_keeps_ties_and_names_what_differs() -> None:
     assert tied.out.weight is tied.embed.weight
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     without = Weights(network, TensorRoles(local=norm_tensors(network))).save()
-    with pytest.raises(InvalidPayload, match=r"the model lacks 1\.num_batches_tracked, 1\.bias, .*1\.weight\n") as told:
+    with pytest.raises(
+        InvalidPayload, match=r"the model lacks 1\.num_batches_tracked, 1\.bias, .*1\.running_var\n"
+    ) as told:
         load_into(network, without)
     assert "strict=False" in told.value.hint
     kept = network[1].running_mean.clone()

@@ -102,7 +102,8 @@ def test_lightning_gives_the_model_of_a_torch_learner() -> None:
             data = parts()[one.index]
             trainer.fit(model, loader(list(one.batches(data))))
             one.report(model, examples=len(data[0]), metrics=trainer.callback_metrics)
-    unwrapped = Tree.of({name.removeprefix("net."): value for name, value in node.result.model.items()})
+    arrays = {name.removeprefix("net."): value for name, value in node.result.model.items()}
+    unwrapped = Tree.of(arrays, statistics=foreseen.model.layout.statistics)
     assert digest(unwrapped) == digest(foreseen.model)
     assert node.result.versions[0].metrics["train/loss"] > 0.0
 

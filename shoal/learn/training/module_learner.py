@@ -174,8 +174,7 @@ class ModuleLearner(ABC):
         """Return the mean gradient over all training data, or over `steps` batches. Weights and statistics do not
         change.
 
-        A running statistic has no gradient, but must not stand still either: its entry is the step against which
-        `-lr * entry` moves it as this pass would have. Whole-number buffers come as their value after the pass.
+        Buffers have no gradient, but must not stand still either: their entries are their values after the pass.
         Computed in float32 where the precision is fp16, because there is no scale to find out first.
         """
         if self.weights.roles.local:
@@ -184,18 +183,17 @@ class ModuleLearner(ABC):
                 hint='use fedavg, or batch_norm="average" and travels="trainable"',
             )
         device = self.place()
-        before = {name: tensor.clone() for name, tensor in self._statistics().items()}
+        before = {name: tensor.clone() for name, tensor in self._buffers().items()}
         try:
             with user_code("computing the gradient"), seeded(budget.seed, device, tick) as shuffle, self._arithmetic():
                 trained, entries = self._gradient(replace(budget, epochs=1.0), shuffle, tick)
-            for name, tensor in self._statistics().items():
-                entries[name] = _statistic_entry(before[name], tensor, budget.lr)
+            entries |= {name: tensor.clone() for name, tensor in self._buffers().items()}
             return trained, pack(self.weights.layout, entries)
         finally:
-            for name, tensor in self._statistics().items():
+            for name, tensor in self._buffers().items():
                 tensor.copy_(before[name])
 
-    def _statistics(self) -> dict[str, Tensor]:
+    def _buffers(self) -> dict[str, Tensor]:
         """Return the shared tensors that are not parameters."""
         parameters = {name for name, _ in unwrapped(self.module).named_parameters()}
         return {name: tensor for name, tensor in self.weights.tensors().items() if name not in parameters}
@@ -212,12 +210,6 @@ class ModuleLearner(ABC):
                 total.lerp_(torch.zeros_like(total) if gradient is None else gradient.to_dense(), share)
             tick(fraction)
         return self._trained(budget, mean), means
-
-
-def _statistic_entry(before: Tensor, after: Tensor, lr: float) -> Tensor:
-    if not after.is_floating_point():
-        return after.clone()
-    return (before - after) / lr if lr else torch.zeros_like(after)
 
 
 def built_with(factory: Callable[[], nn.Module], seed: int) -> nn.Module:

@@ -1,8 +1,8 @@
 """Conversion between a torch module and a tree, with one copy in each direction.
 
-A tree has the module's parameters and persistent buffers (its `state_dict`). A tensor that several modules share
-travels once, under the first of its names; because weights are copied into the tensors that are there, loading keeps
-the tie. Whole-number buffers travel as values.
+A tree has the module's parameters and persistent buffers (its `state_dict`); buffers of floats are statistics. A
+tensor that several modules share travels once, under the first of its names; because weights are copied into the
+tensors that are there, loading keeps the tie. Whole-number buffers travel as values.
 """
 
 from __future__ import annotations
@@ -118,6 +118,11 @@ def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
     return list(chain(plain.named_parameters(), plain.named_buffers()))
 
 
+def _is_statistic(tensor: Tensor) -> bool:
+    """Return whether an exchanged tensor is measured and not optimised: a buffer of floats."""
+    return not isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+
+
 def norm_tensors(module: nn.Module) -> frozenset[str]:
     """Return the names of all parameters and buffers of BatchNorm modules."""
     return frozenset(
@@ -171,6 +176,7 @@ class Weights:
         self.layout = Layout.of(
             ((name, NAME_OF[state[name].dtype], tuple(state[name].shape)) for name in sorted(self._names)),
             roles.base_model,
+            (name for name in self._names if _is_statistic(state[name])),
         )
 
     def check_trainable(self) -> None:
@@ -276,7 +282,7 @@ def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
         hint = 'BatchNorm with batch_norm="local" stays with the nodes; strict=False loads the rest'
         raise InvalidPayload(f"the model lacks {names}{more}", code="payload.layout", hint=hint)
     try:
-        same_layout(weights.layout, model.layout)
+        same_layout(weights.layout.without_kinds, model.layout.without_kinds)
     except InvalidPayload as error:
         text = f"the model is not that of {type(module).__name__}: {error.message}"
         hint = "make the module with the function that the learner was given, in the same types"
