@@ -45,6 +45,13 @@ def every_type() -> Tree:
     return Tree.of(tensors, {"layer.bf16": "BF16"})
 
 
+def measured() -> Tree:
+    """Return a model with statistics, whose names come before and after those of the weights."""
+    tensors: dict[str, Array] = {"bn.mean": np.zeros(3, np.float32), "z.var": np.ones(3, np.float32)}
+    tensors |= {"w": np.ones((2, 3), np.float32), "half": np.ones(2, np.float16), "seen": np.array(1, np.int64)}
+    return Tree.of(tensors, statistics=["bn.mean", "z.var", "half"])
+
+
 def impossible() -> Tree:
     """Return a model that cannot be trained."""
     return Tree.of({"w": np.zeros(2, np.float32), "seen": np.array(0, np.int64), IMPOSSIBLE: np.zeros(1, np.float32)})
@@ -55,6 +62,7 @@ CASES = (
     ConformanceCase("epochs", "follows the job's number of epochs", {"algorithm": {"name": "fedavg", "epochs": 3}}),
     ConformanceCase("large", "fetches and uploads models outside frames", start=large()),
     ConformanceCase("types", "keeps every type, shape and name", start=every_type()),
+    ConformanceCase("statistics", "reports statistics as values, not as differences", start=measured()),
     ConformanceCase("failure", "reports a task that it cannot do as failed", start=impossible(), fails=True),
     ConformanceCase("momentum", "leaves the server's part alone", {"algorithm": {"name": "fedavgm"}}, required=False),
     ConformanceCase("half", "filter half", {"filters": [{"name": "half"}]}, required=False),

@@ -154,7 +154,7 @@ export class EdgeClient {
       signal,
       progress: (fraction) => this.#events.onProgress?.(task.job, task.kind, fraction),
     });
-    const update = difference(trained.model, given.model);
+    const update = difference(trained.model, given.model, given.statistics);
     return { weight: trained.weight, metrics: { ...metrics, ...trained.metrics }, payload: { ...given, model: update } };
   }
 

@@ -59,6 +59,17 @@ describe("payloads", () => {
     expect(found.baseModel).toBe("ab");
   });
 
+  it("writes statistics after the weights of their type, and their names into the metadata", () => {
+    const model: Model = new Map([["b.var", float32([1], [1])], ["a.mean", float32([2], [1])], ["w", float32([3], [1])], ["seen", int64(0n)]]);
+    const bytes = encodePayload({ model, baseModel: "", statistics: new Set(["b.var", "a.mean"]) });
+    const head = new TextDecoder().decode(bytes.subarray(8));
+    expect(head.startsWith('{"__metadata__":{"statistics":"[\\"a.mean\\",\\"b.var\\"]"},"seen":')).toBe(true);
+    const found = decodePayload(bytes);
+    expect([...found.model.keys()]).toEqual(["seen", "w", "a.mean", "b.var"]);
+    expect(found.statistics).toEqual(new Set(["a.mean", "b.var"]));
+    expect(Buffer.from(encodePayload(found)).equals(Buffer.from(bytes))).toBe(true);
+  });
+
   it("refuses other slots and wrong places", () => {
     const bytes = encodePayload({ model: new Map([["@step", float32([1], [1])]]), baseModel: "" });
     expect(() => decodePayload(bytes)).toThrow("slot @step");
@@ -72,10 +83,12 @@ describe("updates", () => {
   const half = (bits: number): Tensor => ({ dtype: "F16", shape: [], data: new Uint8Array(Uint16Array.of(bits).buffer) });
   const bits = (tensor: Tensor | undefined): number => new Uint16Array((tensor as Tensor).data.slice().buffer)[0] ?? -1;
 
-  it("subtracts floats and keeps integers", () => {
-    const before: Model = new Map([["w", float32([0.5, 1], [2])], ["seen", int64(3n)]]);
-    const made = difference(new Map([["w", float32([2, 0.25], [2])], ["seen", int64(5n)]]), before);
+  it("subtracts weights and keeps statistics and integers", () => {
+    const before: Model = new Map([["w", float32([0.5, 1], [2])], ["var", float32([8], [1])], ["seen", int64(3n)]]);
+    const after: Model = new Map([["w", float32([2, 0.25], [2])], ["var", float32([9], [1])], ["seen", int64(5n)]]);
+    const made = difference(after, before, new Set(["var"]));
     expect([...float32Of(made.get("w") as Tensor)]).toEqual([1.5, -0.75]);
+    expect([...float32Of(made.get("var") as Tensor)]).toEqual([9]);
     expect(made.get("seen")).toEqual(int64(5n));
   });
 

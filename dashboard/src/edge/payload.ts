@@ -8,7 +8,11 @@ export interface Payload {
   model: Model;
   /** SHA-256 of the base model that completes this one, or "". */
   baseModel: string;
+  /** Names of the tensors that training measures and does not optimise. */
+  statistics?: ReadonlySet<string>;
 }
+
+const NONE: ReadonlySet<string> = new Set();
 
 const ORDER = Object.keys(DTYPES) as DType[];
 
@@ -19,18 +23,26 @@ function compareTexts(a: string, b: string): number {
   return at < 0 ? left.length - right.length : (left[at]?.codePointAt(0) ?? 0) - (right[at]?.codePointAt(0) ?? -1);
 }
 
-/** Return the names of a model in the order of its payload: by type, then by code points. */
-export const orderOf = (model: Model): string[] =>
+/** Return the names of a model in the order of its payload: by type, then statistics last, then by code points. */
+export const orderOf = (model: Model, statistics: ReadonlySet<string> = NONE): string[] =>
   [...model.keys()].sort((a, b) => {
     const [left, right] = [model.get(a), model.get(b)] as [Tensor, Tensor];
-    return ORDER.indexOf(left.dtype) - ORDER.indexOf(right.dtype) || compareTexts(a, b);
+    const kinds = Number(statistics.has(a)) - Number(statistics.has(b));
+    return ORDER.indexOf(left.dtype) - ORDER.indexOf(right.dtype) || kinds || compareTexts(a, b);
   });
 
+function metadataOf(baseModel: string, statistics: ReadonlySet<string>): string[] {
+  const base = baseModel === "" ? {} : { base_model: baseModel };
+  const measured = statistics.size ? { statistics: JSON.stringify([...statistics].sort(compareTexts)) } : {};
+  const metadata = { ...base, ...measured };
+  return Object.keys(metadata).length ? [`"__metadata__":${JSON.stringify(metadata)}`] : [];
+}
+
 /** Return the bytes of a payload. */
-export function encodePayload({ model, baseModel }: Payload): Uint8Array {
-  const names = orderOf(model);
+export function encodePayload({ model, baseModel, statistics = NONE }: Payload): Uint8Array {
+  const names = orderOf(model, statistics);
   // An object would put names such as "0" first: the header is joined from its entries.
-  const parts = baseModel === "" ? [] : [`"__metadata__":${JSON.stringify({ base_model: baseModel })}`];
+  const parts = metadataOf(baseModel, statistics);
   let size = 0;
   for (const name of names) {
     const { dtype, shape, data } = model.get(name) as Tensor;
@@ -66,8 +78,9 @@ export function decodePayload(bytes: Uint8Array): Payload {
     if (name.startsWith("@")) throw new Error(`the task has the slot ${name}, which this client does not know`);
     model.set(name, tensorOf(name, entry, body));
   }
-  const metadata = (header as { __metadata__?: { base_model?: string } }).__metadata__;
-  return { model, baseModel: metadata?.base_model ?? "" };
+  const metadata = (header as { __metadata__?: { base_model?: string; statistics?: string } }).__metadata__;
+  const statistics = new Set(JSON.parse(metadata?.statistics ?? "[]") as string[]);
+  return { model, baseModel: metadata?.base_model ?? "", statistics };
 }
 
 interface Entry {

@@ -36,14 +36,17 @@ export function float32Of(tensor: Tensor): Float32Array {
 /** Return the value of an int64 tensor without dimensions. */
 export const int64Of = (tensor: Tensor): bigint => new DataView(tensor.data.slice().buffer).getBigInt64(0, true);
 
-/** Return the update `after - before`: floats as differences, rounded once; integers as the values of `after`. */
-export function difference(after: Model, before: Model): Model {
+/**
+ * Return the update `after - before`: weights as differences, rounded once; statistics and integers as the values of
+ * `after`.
+ */
+export function difference(after: Model, before: Model, statistics: ReadonlySet<string> = new Set()): Model {
   const made = new Map<string, Tensor>();
   for (const [name, old] of before) {
     const now = after.get(name);
     const same = now?.dtype === old.dtype && String(now.shape) === String(old.shape) && now.data.length === old.data.length;
     if (now === undefined || !same) throw new Error(`training has changed the type or shape of ${name}`);
-    made.set(name, { ...old, data: subtract(now, old) });
+    made.set(name, { ...old, data: statistics.has(name) ? now.data.slice() : subtract(now, old) });
   }
   if (after.size !== before.size) throw new Error("training has added a tensor to the model");
   return made;
