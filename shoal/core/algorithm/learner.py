@@ -128,7 +128,7 @@ class Learner(Protocol):
 
     def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Mapping[str, Array]]:
         """Return the mean gradient over all private data (or `steps` batches) at the present weights, which do not
-        move."""
+        move. Statistics and whole numbers of the tree are values: those after this pass."""
         ...
 
     def evaluate(self) -> Metrics:
