@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -316,6 +317,27 @@ def test_a_dishonest_answer_is_not_mixed() -> None:
     assert first(a) == 5.0
     assert "not what was agreed on" in a.notes[-1].text
     assert not a.gossip.mixer.is_busy
+
+
+def measured(w: float, var: float) -> Tree:
+    """A model with a statistic."""
+    return Tree.of({"w": np.full(3, w, np.float32), "bn.var": np.full(3, var, np.float32)}, statistics=["bn.var"])
+
+
+@pytest.mark.parametrize("var", [-1.0, 1e12])
+def test_statistics_that_cannot_be_are_not_mixed(var: float) -> None:
+    a, b, bodies = pair()
+    grant = up_to_slot(a, b)
+    a.gossip.me.model, b.gossip.me.model = measured(5.0, 2.0), measured(1.0, 2.0)
+    a.feed(grant)
+    swap = a.said(ExchangeOffer)
+    bad = bodies.put({"model": measured(3.0, var)})
+    b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.cap, bad))
+    assert "it must not be mixed" in b.said(ExchangeAbort).why
+    assert first(b) == 1.0
+    a.feed(ExchangeAccept("b", swap.id, 3.0, 1.0, bad))
+    assert "not what was agreed on" in a.notes[-1].text
+    assert first(a) == 5.0
 
 
 def test_a_step_far_longer_than_usual_is_shortened_on_both_sides() -> None:
