@@ -46,7 +46,7 @@ class _Call:
             del self
 
     def run_if_awaited(self) -> None:
-        """Make the call, unless nobody awaits it any more."""
+        """Make the call if it is still awaited."""
         if not self.future.cancelled():
             self.run()
         del self  # as in `run`

@@ -220,6 +220,7 @@ class Plain(Softmax):
 
     applies_corrections = False
     gives_gradients = False
+    other_optimizer = "Adam"
     teach = None  # type: ignore[assignment]
 
     def __init__(self) -> None:
@@ -231,6 +232,7 @@ class Deaf(Plain):
     """Declares that it applies corrections, and does not."""
 
     applies_corrections = True
+    other_optimizer = ""
 
     def train(self, budget: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
         return super().train(budget, **more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickle
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def test_layouts_differ_by_kind_and_the_first_tensor_is_named() -> None:
 
 
 def test_the_kinds_go_to_another_process() -> None:
-    assert pickle.loads(pickle.dumps(model())).layout == model().layout
+    assert ForkingPickler.loads(ForkingPickler.dumps(model())).layout == model().layout
 
 
 # Arithmetic

@@ -32,7 +32,9 @@ def stays(keep: bool | None) -> bool:
 
 
 def show_next_commands() -> None:
-    """Print `NEXT`."""
+    """Print `NEXT`, for people."""
+    if out.flags.json:
+        return
     shoal = program(sys.argv[0])
     width = max(len(f"{shoal} {command}") for command, _ in NEXT)
     out.notice("\n[bold]Next[/]")

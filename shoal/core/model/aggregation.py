@@ -73,7 +73,7 @@ class TreeSum:
         self.weight: Exact = 0
         self._bound = 0.0  # of any |sum|
         self._firsts = [segment.first for segment in layout.segments]
-        self._places = list(accumulate(map(_cell_bytes, layout.segments), initial=0))  # of each segment's cells, and the end
+        self._places = list(accumulate(map(_cell_bytes, layout.segments), initial=0))  # of segments, and the end
         self._cells = np.empty(self._places[-1], np.uint8)
         self._is_empty = True  # the first tree is written, which costs half of zeros and an addition
         self._scratch = np.empty(min(BLOCK_ELEMENTS, layout.elements), np.float64)

@@ -73,15 +73,11 @@ class HFLearner(ModuleLearner):
         check_data(train_dataset, eval_dataset)
         super().__init__(model, "cpu" if args.use_cpu else "auto", travels)
         check_vocabulary(self.module, arguments.get("processing_class"))
-        self.args, self._precision, self._keeps = args, _precision(args), keep_optimizer
+        self.args, self._precision, self._keeps_optimizer = args, _precision(args), keep_optimizer
         self._train_dataset, self._eval_dataset, self._arguments = train_dataset, eval_dataset, arguments
         self._trainer_class = type(f"{trainer.__name__}OfTask", (TaskTrainer, trainer), {})
         with user_code("making the Trainer"), self._trainer_on_cpu():
             pass
-
-    @property
-    def _keeps_optimizer(self) -> bool:
-        return self._keeps
 
     @property
     def examples(self) -> int | None:

@@ -73,6 +73,12 @@ def _cuda(index: int) -> torch.device:
     return torch.device("cuda", index)
 
 
+def release(device: torch.device) -> None:
+    """Give back memory that no tensor uses, so that an idle node leaves it to others."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 @contextmanager
 def arithmetic(*, deterministic: bool, tf32: bool | None) -> Iterator[None]:
     """Choose among a GPU's ways to compute in a block; `tf32` None: as torch is set. Restores torch's settings.

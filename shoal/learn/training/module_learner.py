@@ -18,7 +18,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
 from shoal.learn.seeds import seeded, seeded_to_build
 from shoal.learn.training.descent import KeptOptimizer, gradients_of
-from shoal.learn.training.devices import resolve
+from shoal.learn.training.devices import release, resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.tensor_roles import Travels, tensor_roles
 from shoal.learn.training.weights import Weights, built, pack, unwrapped
@@ -40,6 +40,10 @@ class ModuleLearner(ABC):
         self.module = built_with(model, seed=0)
         self._factory, self._kept, self._device = model, KeptOptimizer(), device
         self._placed: torch.device | None = None
+        self._keeps_optimizer = False
+        """True if the optimizer's state is kept from task to task."""
+        self._arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Makes the settings of torch under which the module computes."""
         with user_code("choosing the tensors that travel"):
             roles = tensor_roles(self.module, travels, local_norms=local_norms)
         self.weights = Weights(self.module, roles)
@@ -59,11 +63,6 @@ class ModuleLearner(ABC):
     @abstractmethod
     def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
         """Yield the loss of each batch of a budget at the present weights, in training mode."""
-
-    @property
-    def _keeps_optimizer(self) -> bool:
-        """Whether the optimizer's state is kept from task to task."""
-        return False
 
     @property
     @abstractmethod
@@ -157,18 +156,9 @@ class ModuleLearner(ABC):
             raise
         finally:
             self.module.zero_grad(set_to_none=True)
-            self._release(device)
-
-    def _arithmetic(self) -> AbstractContextManager[None]:
-        """Return the settings of torch under which the module computes."""
-        return nullcontext()
-
-    def _release(self, device: torch.device) -> None:
-        """Give back what only a task in progress needs, so that an idle node leaves the card to others."""
-        if not self._keeps_optimizer:
-            self._kept.forget()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+            if not self._keeps_optimizer:
+                self._kept.forget()
+            release(device)
 
     def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
         """Return the mean gradient over all training data, or over `steps` batches. Weights and statistics do not

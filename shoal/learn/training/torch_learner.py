@@ -13,7 +13,7 @@ import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -85,7 +85,7 @@ class TorchConfig:
     deterministic: bool = False
     """Use only deterministic operations: the same task gives the same bits on a GPU too, which may be slower."""
     tf32: bool | None = None
-    """Whether products of float32 may round their inputs to 10 bits, on NVIDIA GPUs since Ampere; None: as torch is
+    """True if products of float32 may round their inputs to 10 bits, on NVIDIA GPUs since Ampere; None: as torch is
     set."""
     compile: bool | str = False
     """Run the model through `torch.compile`; a text names its backend."""
@@ -129,6 +129,9 @@ class TorchLearner(ModuleLearner):
     ) -> None:
         super().__init__(model, device, config.travels, local_norms=config.batch_norm == "local")
         self.loss, self.config, self._optimizer = loss, config, optimizer
+        self._keeps_optimizer = config.keep_optimizer
+        self._arithmetic = partial(arithmetic, deterministic=config.deterministic, tf32=config.tf32)
+        self._called = _compiled(self.module, config.compile)
         self._metrics = default_metrics(loss) if metrics is None else checked_metrics(metrics)
         if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
             test = train.alongside(test)
@@ -150,10 +153,6 @@ class TorchLearner(ModuleLearner):
         config = self.config
         usual = config.precision == "float32" and config.tf32 is None and not config.deterministic
         return self._optimizer is torch.optim.SGD and usual and not config.compile and config.clip_norm is None
-
-    @property
-    def _keeps_optimizer(self) -> bool:
-        return self.config.keep_optimizer
 
     @property
     def other_optimizer(self) -> str:
@@ -231,17 +230,6 @@ class TorchLearner(ModuleLearner):
         output = self._called(*inputs)
         return output, self.loss(output, target)
 
-    @cached_property
-    def _called(self) -> Callable[..., Any]:
-        """The module as it is called; compiled once, if at all."""
-        chosen = self.config.compile
-        if not chosen:
-            return self.module
-        return torch.compile(self.module, backend="inductor" if chosen is True else chosen)
-
-    def _arithmetic(self) -> AbstractContextManager[None]:
-        return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
-
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = AUTOCAST.get(self.config.precision)
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
@@ -293,3 +281,8 @@ class TorchLearner(ModuleLearner):
                 for name, measure in self._metrics.items():
                     means[name].add_measured(measure(output, target), batch.examples)
         return {EVAL_WEIGHT: float(examples), **named_means(means, examples)}
+
+
+def _compiled(module: nn.Module, how: bool | str) -> Callable[..., Any]:
+    """Return the module as it is called."""
+    return torch.compile(module, backend="inductor" if how is True else how) if how else module
