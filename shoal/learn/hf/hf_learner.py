@@ -73,7 +73,7 @@ class HFLearner(ModuleLearner):
         check_data(train_dataset, eval_dataset)
         super().__init__(model, "cpu" if args.use_cpu else "auto", travels)
         check_vocabulary(self.module, arguments.get("processing_class"))
-        self.args, self._precision, self._keeps_optimizer = args, _precision(args), keep_optimizer
+        self.args, self._precision, self._kept.lasts = args, _precision(args), keep_optimizer
         self._train_dataset, self._eval_dataset, self._arguments = train_dataset, eval_dataset, arguments
         self._trainer_class = type(f"{trainer.__name__}OfTask", (TaskTrainer, trainer), {})
         with user_code("making the Trainer"), self._trainer_on_cpu():

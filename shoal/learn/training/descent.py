@@ -126,9 +126,10 @@ class Descent:
 
 
 class KeptOptimizer:
-    """An optimizer that lives across tasks. Each task sets its learning rate; groups keep their ratios."""
+    """An optimizer that lives across tasks if `lasts`. Each task sets its learning rate; groups keep their ratios."""
 
     def __init__(self) -> None:
+        self.lasts = False
         self._optimizer: Optimizer | None = None
         self._factors: list[float] = []
 
@@ -140,6 +141,11 @@ class KeptOptimizer:
         for group, factor in zip(self._optimizer.param_groups, self._factors, strict=True):
             group["lr"] = lr * factor
         return self._optimizer
+
+    def end_task(self) -> None:
+        """Discard the optimizer, unless it lives on: its moments may be as large as the model."""
+        if not self.lasts:
+            self.forget()
 
     def forget(self) -> None:
         """Discard the optimizer, whose state is incomplete or on another device."""

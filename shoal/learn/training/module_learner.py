@@ -38,12 +38,8 @@ class ModuleLearner(ABC):
         self, model: Callable[[], nn.Module], device: str, travels: Travels | None = None, *, local_norms: bool = False
     ) -> None:
         self.module = built_with(model, seed=0)
-        self._factory, self._kept, self._device = model, KeptOptimizer(), device
+        self.factory, self._kept, self._device = model, KeptOptimizer(), device
         self._placed: torch.device | None = None
-        self._keeps_optimizer = False
-        """True if the optimizer's state is kept from task to task."""
-        self._arithmetic: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Makes the settings of torch under which the module computes."""
         with user_code("choosing the tensors that travel"):
             roles = tensor_roles(self.module, travels, local_norms=local_norms)
         self.weights = Weights(self.module, roles)
@@ -80,11 +76,6 @@ class ModuleLearner(ABC):
         """The device of the module. Raises `InvalidJob` when it is not available."""
         return self._placed or resolve(self._device)
 
-    @property
-    def factory(self) -> Callable[[], nn.Module]:
-        """The function that makes the module."""
-        return self._factory
-
     def place(self) -> torch.device:
         """Move model and data to the device, if necessary. Every other method calls this first."""
         if self._placed is not None:
@@ -104,7 +95,7 @@ class ModuleLearner(ABC):
     def init(self, seed: int) -> Tree:
         """Return and load new weights from the model function under this seed."""
         self.place()
-        module = built_with(self._factory, seed)
+        module = built_with(self.factory, seed)
         if module is self.module:
             raise InvalidJob(
                 "the model function gave the same module twice, so its weights are not fresh",
@@ -156,9 +147,12 @@ class ModuleLearner(ABC):
             raise
         finally:
             self.module.zero_grad(set_to_none=True)
-            if not self._keeps_optimizer:
-                self._kept.forget()
+            self._kept.end_task()
             release(device)
+
+    def _arithmetic(self) -> AbstractContextManager[None]:
+        """Return the settings of torch under which the module computes."""
+        return nullcontext()
 
     def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
         """Return the mean gradient over all training data, or over `steps` batches. Weights and statistics do not

@@ -13,7 +13,6 @@ import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -129,9 +128,9 @@ class TorchLearner(ModuleLearner):
     ) -> None:
         super().__init__(model, device, config.travels, local_norms=config.batch_norm == "local")
         self.loss, self.config, self._optimizer = loss, config, optimizer
-        self._keeps_optimizer = config.keep_optimizer
-        self._arithmetic = partial(arithmetic, deterministic=config.deterministic, tf32=config.tf32)
-        self._called = _compiled(self.module, config.compile)
+        self._kept.lasts = config.keep_optimizer
+        if config.compile:
+            self.module.compile(backend="inductor" if config.compile is True else config.compile)
         self._metrics = default_metrics(loss) if metrics is None else checked_metrics(metrics)
         if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
             test = train.alongside(test)
@@ -227,8 +226,11 @@ class TorchLearner(ModuleLearner):
     def _forward(self, batch: Any) -> tuple[Any, Tensor]:
         check_batch(batch)
         inputs, target = split(batch)
-        output = self._called(*inputs)
+        output = self.module(*inputs)
         return output, self.loss(output, target)
+
+    def _arithmetic(self) -> AbstractContextManager[None]:
+        return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = AUTOCAST.get(self.config.precision)
@@ -281,8 +283,3 @@ class TorchLearner(ModuleLearner):
                 for name, measure in self._metrics.items():
                     means[name].add_measured(measure(output, target), batch.examples)
         return {EVAL_WEIGHT: float(examples), **named_means(means, examples)}
-
-
-def _compiled(module: nn.Module, how: bool | str) -> Callable[..., Any]:
-    """Return the module as it is called."""
-    return torch.compile(module, backend="inductor" if how is True else how) if how else module
