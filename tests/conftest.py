@@ -1,6 +1,7 @@
 """Rules of every test: tiers and their guard, no skips where all is there, one torch thread, a clean environment."""
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
@@ -15,6 +16,10 @@ REQUIRE_ALL = pytest.StashKey[bool]()
 
 # The suite runs in several processes; a torch that starts a thread for each core in each of them only gets slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell ignores SIGINT in what it runs in the background; so would each process of ours that is to be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Reproducible by default; `--hypothesis-profile=explore` looks for new examples. A shared machine meets no deadline.
 settings.register_profile("shoal", derandomize=True, deadline=None, print_blob=True, max_examples=50)
