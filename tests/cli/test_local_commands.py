@@ -254,7 +254,7 @@ def test_doctor_without_the_parts_of_a_coordinator(monkeypatch: pytest.MonkeyPat
     real = doctor.importlib.util.find_spec
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda n: None if n == "fastapi" else real(n))
     (found,) = doctor.server_parts()
-    assert (found.state, "shoal[coordinator]" in found.fix) == ("warn", True)
+    assert (found.state, ".[coordinator]" in found.fix) == ("warn", True)
 
 
 def test_doctor_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +378,7 @@ def test_coordinator_where_its_parts_are_missing(shoal: Shoal, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "shoal_coordinator.main", None)
     result = shoal("coordinator")
     assert result.exit_code == 2
-    assert "shoal[coordinator]" in result.stderr
+    assert ".[coordinator]" in result.stderr
 
 
 def test_a_port_that_is_taken(shoal: Shoal, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -377,4 +377,4 @@ def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StorageFailed, match="psycopg") as found:
         Database("postgresql://127.0.0.1:9/shoal")
     assert found.value.code == "storage.driver"
-    assert "shoal[postgres]" in found.value.hint
+    assert ".[postgres]" in found.value.hint

@@ -245,7 +245,7 @@ def sum_in_single_precision_and_order(patch: Patch) -> None:
     def coarse(self: TreeSum, part: Any, data: Any, weight: float) -> None:
         block(self, part, data, weight)
         if part.is_float and self.kind == "float64":
-            cells = self._view(part, "<f8")
+            cells = self._view(part)
             cells[:] = cells.astype(np.float16)
 
     patch.setattr(TreeSum, "_add_block", coarse)
