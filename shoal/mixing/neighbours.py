@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Interval
 
-from shoal.core.errors import InvalidJob, InvalidPayload
+from shoal.core.errors import InvalidJob
 from shoal.core.errors.ranges import PositiveFloat
 from shoal.core.gossip.counter_bounds import ROUND_LEAP, implausible
 from shoal.core.gossip.gossip_state import GossipState
@@ -35,8 +35,7 @@ from shoal.core.gossip.transfer import Transfer
 from shoal.core.membership.retransmission import Retransmissions
 from shoal.core.mixing.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
 from shoal.core.model.aggregation import TreeSum
-from shoal.core.model.tree import Tree, norm, same_layout, sub
-from shoal.core.model.tree_checks import statistics_doubt
+from shoal.core.model.tree import norm, sub
 from shoal.core.model.tree_steps import towards
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef, ref_state
@@ -250,7 +249,7 @@ class NeighboursMixer:
             self._unacknowledged.drop(node)
         elif self.open is None or offer.round < self.round or node in self.open.received:
             return [answer]
-        why = why or self._fault(offer, me)
+        why = why or me.share_fault(offer.body, offer.weight)
         if why:
             self.refused += 1
             if self.open is not None and offer.round == self.round:
@@ -261,17 +260,6 @@ class NeighboursMixer:
         elif self.open is not None and node in self.open.degrees:
             self.open.received[node] = offer
         return [answer]
-
-    def _fault(self, offer: ModelOffer, me: GossipState) -> str:
-        """Return why the offer must not be mixed; "" if it may be."""
-        try:
-            theirs: Tree = me.open_model(offer.body)
-            same_layout(me.model.layout, theirs.layout)
-        except InvalidPayload as error:
-            return error.message
-        if not (norm(theirs) < inf and isfinite(offer.weight) and offer.weight > 0):
-            return "it is not finite"
-        return statistics_doubt(theirs, me.model)
 
     # Stored state
 

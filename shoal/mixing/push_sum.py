@@ -25,17 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 from typing import Any, ClassVar
 
-from shoal.core.errors import InvalidPayload
 from shoal.core.errors.ranges import PositiveFloat, PositiveFraction
 from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.gossip.transfer import Transfer
 from shoal.core.membership.retransmission import Retransmissions
-from shoal.core.model.tree import Tree, norm, same_layout, sub
-from shoal.core.model.tree_checks import statistics_doubt
+from shoal.core.model.tree import Tree, norm, sub
 from shoal.core.model.tree_steps import towards
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef, ref_state
@@ -233,7 +231,7 @@ class PushSumMixer:
         last = self.last.get(push.node, LastPush(-1, -1, True))
         effects: list[Effect] = []
         if (boot, number) > (last.boot, last.number):
-            why = why or self._fault(push, me)
+            why = why or me.share_fault(push.body, push.mass)
             last = self.last[push.node] = LastPush(boot, number, not why)
             if push.id > self._leaving.get(push.node, push.id):
                 del self._leaving[push.node]  # it did not leave
@@ -248,17 +246,6 @@ class PushSumMixer:
         # An older push needs any answer: its sender has had the right one, or it would not have pushed again.
         answer = Received(me.node, push.id) if last.taken else ExchangeAbort(me.node, push.id, "it must not be mixed")
         return [*effects, Tell(push.node, answer)]
-
-    def _fault(self, push: Push, me: GossipState) -> str:
-        """Return why the push must not be mixed; "" if it may be."""
-        try:
-            theirs = me.open_model(push.body)
-            same_layout(me.model.layout, theirs.layout)
-        except InvalidPayload as error:
-            return error.message
-        if not (norm(theirs) < inf and push.mass > 0 and isfinite(push.mass)):
-            return "it is not finite"
-        return statistics_doubt(theirs, me.model)
 
     def _receive_answer(self, answer: Received | ExchangeAbort, me: GossipState) -> list[Effect]:
         one = self.pending.pop(answer.id)

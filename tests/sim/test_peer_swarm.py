@@ -12,6 +12,7 @@ from shoal.core.gossip.gossip import ModelRejected
 from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.membership.retransmission import Retransmissions
 from shoal.core.mixing.pairwise_mixer import PairwiseMixer
+from shoal.core.protocol.message import BlobRef
 from shoal.mixing.all_reduce import AllReduceMixer
 from shoal.mixing.neighbours import NeighboursMixer
 from shoal.mixing.pairwise import Pairwise
@@ -224,8 +225,12 @@ def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> N
 
 
 def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
-    """Every third push is refused, and taken back."""
-    monkeypatch.setattr(PushSumMixer, "_fault", lambda self, push, me: "bad luck" if push.id[2] % 3 == 0 else "")
+    """A third of all pushes is refused, chosen by their bodies, and taken back."""
+
+    def fault(_: GossipState, body: BlobRef, __: float) -> str:
+        return "bad luck" if int(body.digest[:8], 16) % 3 == 0 else ""
+
+    monkeypatch.setattr(GossipState, "share_fault", fault)
     flocks = [run(scenario) for scenario in map(draw, range(60)) if isinstance(scenario.mixing, PushSum)]
     refused = [
         note for swarm in flocks for peer in swarm.peers.values() for note in peer.notes if note.kind == "refusal"

@@ -9,9 +9,11 @@ from typing import Protocol
 
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.filter import Filters, pack_tree, unpack_tree
+from shoal.core.errors import InvalidPayload
 from shoal.core.gossip.byte_budget import ByteBudget, exchange_bytes
 from shoal.core.gossip.counter_bounds import SEEN_MAX
-from shoal.core.model.tree import Slots, Tree, norm, sub
+from shoal.core.model.tree import Slots, Tree, norm, same_layout, sub
+from shoal.core.model.tree_checks import statistics_doubt
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.peer_message import Seen
 
@@ -156,6 +158,17 @@ class GossipState:
         """Return a published model, with the same numbers on both sides. Raises `InvalidPayload`."""
         sent = tree_slot(self.bodies.get(ref), "model")
         return unpack_tree(self.filters, sent, self.model.layout) if self.filters else sent
+
+    def share_fault(self, ref: BlobRef, weight: float) -> str:
+        """Return why a peer's model with this weight in a mean must not be mixed; "" if it may be."""
+        try:
+            theirs = self.open_model(ref)
+            same_layout(self.model.layout, theirs.layout)
+        except InvalidPayload as error:
+            return error.message
+        if not (norm(theirs) < inf and 0 < weight < inf):
+            return "it is not finite"
+        return statistics_doubt(theirs, self.model)
 
     def published_model(self, shown: BlobRef) -> Tree:
         """Return the present model as the receivers of `shown` see it."""
