@@ -118,8 +118,9 @@ def _is_canonical(source: mmap.mmap) -> bool:
         model = read_header(source).get("model")
     except InvalidPayload:
         return False
-    unmarked = model is not None and not model.statistics
-    return model is None or not (unmarked and torch_statistics({leaf.name: leaf.dtype for leaf in model.leaves}))
+    if model is None or model.statistics:
+        return True
+    return not torch_statistics({leaf.name: leaf.dtype for leaf in model.leaves})
 
 
 def torch_statistics(dtypes: Mapping[str, str]) -> list[str]:

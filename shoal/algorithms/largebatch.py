@@ -28,7 +28,7 @@ from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.errors.ranges import FractionBelowOne, NonNegativeFloat, NonNegativeInt
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.flat_view import Floats, row, with_row
-from shoal.core.model.tree import FLOATS, Slots, Tree, add, scale, sub, zeros
+from shoal.core.model.tree import Slots, Tree, add, scale, sub, zeros
 from shoal.core.model.vector_parts import Part, ShardScope, Sums, whole
 from shoal.core.protocol.message import ScheduleFamily
 
@@ -124,7 +124,7 @@ def _matrices(model: Tree) -> dict[str, slice]:
     """Return the ranges of tensors with two or more dimensions among all weights."""
     found, first = {}, 0
     for leaf in model.layout.leaves:
-        if leaf.dtype in FLOATS and leaf.name not in model.layout.statistics:
+        if model.layout.is_weight(leaf):
             if len(leaf.shape) > 1:
                 found[leaf.name] = slice(first, first + leaf.elements)
             first += leaf.elements

@@ -29,7 +29,7 @@ from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.errors import InvalidPayload, LearnerFailed
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
 from shoal.core.model.aggregation import Totals
-from shoal.core.model.tree import FLOATS, Layout, Slots, Tree, add, dot, scale, sub
+from shoal.core.model.tree import Layout, Slots, Tree, add, dot, scale, sub
 from shoal.core.model.vector_parts import Part, ShardScope, whole
 from shoal.core.protocol.message import Kind, ScheduleFamily
 
@@ -69,7 +69,7 @@ class LBFGS(Algorithm):
     def init(self, model: Tree) -> Slots:
         """Start with x as the first trial. Raises `InvalidPayload` for a model with tensors that have no gradient."""
         for leaf in model.layout.leaves:
-            if leaf.dtype not in FLOATS or leaf.name in model.layout.statistics:
+            if not model.layout.is_weight(leaf):
                 raise InvalidPayload(
                     f"lbfgs: {leaf.name} has no gradient", hint="use a model without BatchNorm and counters"
                 )

@@ -41,12 +41,12 @@ class Half(Filter):
 
     def layout(self, layout: Layout) -> Layout:
         """Return the layout with wide weights in half precision; statistics stay as they are."""
-        narrow, kept = self.form.upper().replace("FP", "F"), layout.statistics
-        narrowed = {leaf.name for leaf in layout.leaves if leaf.dtype in WIDE and leaf.name not in kept}
+        narrow = self.form.upper().replace("FP", "F")
+        narrowed = {leaf.name for leaf in layout.leaves if leaf.dtype in WIDE and layout.is_weight(leaf)}
         return Layout.of(
             ((leaf.name, narrow if leaf.name in narrowed else leaf.dtype, leaf.shape) for leaf in layout.leaves),
             layout.base_model,
-            kept,
+            layout.statistics,
         )
 
     def encode(self, tree: Tree, seed: int) -> Tree:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.model.tree import BLOCK_ELEMENTS, DTYPES, FLOATS, Layout, Leaf, Slots, Tree, from_float, to_float, zeros
+from shoal.core.model.tree import BLOCK_ELEMENTS, DTYPES, Layout, Leaf, Slots, Tree, from_float, to_float, zeros
 
 Wide = npt.NDArray[np.float64]
 
@@ -106,8 +106,7 @@ class Adagrad(Adam):
 
 def optimizer_slots(rule: UpdateRule, model: Tree) -> Slots:
     """Return the hub's slots for an initial model: the model, and the moments before the first step."""
-    measured = model.layout.statistics
-    stepped = [leaf for leaf in model.layout.leaves if leaf.dtype in FLOATS and leaf.name not in measured]
+    stepped = [leaf for leaf in model.layout.leaves if model.layout.is_weight(leaf)]
     layout = Layout.of(((leaf.name, "F32", leaf.shape) for leaf in stepped), model.layout.base_model)
     return {"model": model, **{name: _filled(layout, rule.initial_moment(name)) for name in rule.moments}}
 

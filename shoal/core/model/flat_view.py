@@ -12,23 +12,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.model.tree import FLOATS, Bytes, Entry, Layout, Leaf, Segment, Tree, from_float, to_float
+from shoal.core.model.tree import Bytes, Entry, Layout, Leaf, Segment, Tree, from_float, to_float
 
 Floats = npt.NDArray[np.float32]
 
 
 def count_floats(layout: Layout) -> int:
     """Return the number of weights in a tree of that layout."""
-    return sum(leaf.elements for leaf in layout.leaves if _is_weight(layout, leaf))
-
-
-def _is_weight(layout: Layout, leaf: Leaf) -> bool:
-    return leaf.dtype in FLOATS and leaf.name not in layout.statistics
+    return sum(leaf.elements for leaf in layout.leaves if layout.is_weight(leaf))
 
 
 def packed_beside(entries: Sequence[Entry], layout: Layout) -> Layout:
     """Return a packed layout: the entries that stand for the weights of `layout`, and its other tensors."""
-    kept = [(f"={leaf.name}", leaf.dtype, leaf.shape) for leaf in layout.leaves if not _is_weight(layout, leaf)]
+    kept = [(f"={leaf.name}", leaf.dtype, leaf.shape) for leaf in layout.leaves if not layout.is_weight(leaf)]
     return Layout.of([*entries, *kept], layout.base_model, (f"={name}" for name in layout.statistics))
 
 
@@ -94,4 +90,4 @@ def _segments(layout: Layout) -> list[tuple[Segment, int]]:
 
 def _others(layout: Layout, packed: Layout) -> list[tuple[Leaf, Leaf]]:
     """Return the place of each statistic and integer tensor in a tree, and in the packed form."""
-    return [(leaf, packed.index[f"={leaf.name}"]) for leaf in layout.leaves if not _is_weight(layout, leaf)]
+    return [(leaf, packed.index[f"={leaf.name}"]) for leaf in layout.leaves if not layout.is_weight(leaf)]

@@ -188,6 +188,10 @@ class Layout:
     def index(self) -> dict[str, Leaf]:
         return {leaf.name: leaf for leaf in self.leaves}
 
+    def is_weight(self, leaf: Leaf) -> bool:
+        """Return whether training optimises a tensor: one of floats that is no statistic."""
+        return leaf.dtype in FLOATS and leaf.name not in self.statistics
+
     @cached_property
     def without_kinds(self) -> Layout:
         """The layout without marks of statistics, as other programs write a model."""

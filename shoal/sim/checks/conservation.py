@@ -16,7 +16,7 @@ from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.filter import Filters, unpack_tree
 from shoal.core.gossip.mixer import Mixer
 from shoal.core.mixing.pairwise_mixer import PairwiseMixer
-from shoal.core.model.tree import FLOATS, Array, Tree
+from shoal.core.model.tree import Array, Tree
 from shoal.core.protocol.message import BlobRef
 from shoal.mixing.push_sum import PushSumMixer
 from shoal.sim.network.blobs import MemoryBlobs
@@ -31,8 +31,7 @@ class ConservationViolation(AssertionError):
 
 def floats(tree: Tree) -> Array:
     """Return all weights of a tree, in double precision."""
-    names = [leaf.name for leaf in tree.layout.leaves if leaf.dtype in FLOATS]
-    weights = [tree[name] for name in names if name not in tree.layout.statistics]
+    weights = [tree[leaf.name] for leaf in tree.layout.leaves if tree.layout.is_weight(leaf)]
     return np.concatenate([one.astype(np.float64).reshape(-1) for one in weights])
 
 
