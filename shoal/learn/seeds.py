@@ -41,9 +41,12 @@ def seeded(seed: int, device: torch.device, tick: Tick = no_tick) -> Iterator[to
 
 @contextmanager
 def seeded_to_build(seed: int) -> Iterator[None]:
-    """Seed what makes a module: it is built on the CPU, unless it names a device, whose generators are seeded too."""
-    cards = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
-    with seeded(seed, CPU), torch.random.fork_rng(devices=cards, enabled=bool(cards)), CPU:
-        if cards:
+    """Seed what makes a module: it is built on the CPU, unless it names a device, whose generators are seeded too.
+
+    Opens no card: torch seeds one that nothing has used yet when the module first uses it.
+    """
+    used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with seeded(seed, CPU), torch.random.fork_rng(devices=used, enabled=bool(used)), CPU:
+        if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed % 2**63)
         yield

@@ -13,6 +13,7 @@ import shoal
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.model.tree import digest
 from shoal.learn import TorchLearner
+from shoal.learn.seeds import seeded_to_build
 
 X = torch.randn(24, 3, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()
@@ -49,3 +50,21 @@ def test_gradients_and_many_alike_learners_do_not_mind_either() -> None:
     one.init(3)
     assert one.gradient(TrainConfig(batch_size=8, lr=0.1))[0].weight == 24
     assert one.evaluate()["eval/examples"] == 24
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_module_is_built_without_opening_a_card(is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card that nothing has used is seeded when it is used; of one in use the state is kept as well."""
+    seeds: list[int] = []
+    kept: list[object] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_used)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", kept.append)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
+    with seeded_to_build(7):
+        module = nn.Linear(2, 2)
+    assert module.weight.device.type == "cpu"
+    assert seeds == [7]
+    assert len(kept) == (2 if is_used else 0)

@@ -91,3 +91,16 @@ def test_a_function_that_makes_no_optimizer_is_told_of_as_the_users() -> None:
 
     with pytest.raises(LearnerFailed, match=r"making the optimizer failed .*no such rate"):
         _ = learner(broken).other_optimizer
+
+
+def test_the_optimizer_is_made_for_the_answer_once() -> None:
+    made: list[float] = []
+
+    def counted(parameters: Any, lr: float) -> torch.optim.Optimizer:
+        made.append(lr)
+        return SGD(parameters, lr)
+
+    one = learner(counted)
+    for name in [*NEEDS, *NEEDS]:
+        assert capability_error(algorithms()[name](), one) is None
+    assert len(made) == 1

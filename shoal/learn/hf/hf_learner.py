@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +29,7 @@ from shoal.core.protocol.metrics import EVAL_WEIGHT
 from shoal.learn.hf.checks import check_arguments, check_data, check_device, check_task, check_vocabulary
 from shoal.learn.hf.task_batches import TaskBatches
 from shoal.learn.hf.task_trainer import TaskTrainer, TrainerInput
-from shoal.learn.seeds import seeded
+from shoal.learn.seeds import CPU, seeded
 from shoal.learn.training.descent import other_than_plain
 from shoal.learn.training.devices import resolve
 from shoal.learn.training.measures import Mean
@@ -76,7 +77,12 @@ class HFLearner(ModuleLearner):
         self.args, self._precision, self._kept.lasts = args, _precision(args), keep_optimizer
         self._train_dataset, self._eval_dataset, self._arguments = train_dataset, eval_dataset, arguments
         self._trainer_class = type(f"{trainer.__name__}OfTask", (TaskTrainer, trainer), {})
-        with user_code("making the Trainer"), self._trainer_on_cpu():
+        on_cpu = {"use_cpu": True, "fp16": False, "bf16": False}
+        with (
+            user_code("making the Trainer"),
+            seeded(0, CPU),
+            self._trainer(TrainConfig(steps=1), self._task(CPU), **on_cpu),
+        ):
             pass
 
     @property
@@ -84,10 +90,15 @@ class HFLearner(ModuleLearner):
         """The number of training examples; None if only iteration tells."""
         return len(self._train_dataset) if isinstance(self._train_dataset, Sized) else None
 
-    @property
+    @cached_property
     def other_optimizer(self) -> str:
         """The optimizer in words, if it is another than plain SGD (see `shoal.core.algorithm.capability`)."""
-        with user_code("making the optimizer"), self._trainer_on_cpu() as trainer:
+        device = self.place()
+        with (
+            user_code("making the optimizer"),
+            seeded(0, device),
+            self._trainer(TrainConfig(steps=1), self._task(device)) as trainer,
+        ):
             return other_than_plain(trainer.create_optimizer())
 
     def use(self, *, device: str | None = None, precision: Precision | None = None) -> None:
@@ -136,13 +147,6 @@ class HFLearner(ModuleLearner):
             finally:
                 if (hook := getattr(trainer, "neftune_hook_handle", None)) is not None:
                     hook.remove()  # a training that was cancelled has left it
-
-    @contextmanager
-    def _trainer_on_cpu(self) -> Iterator[TaskTrainer]:
-        """Make a trainer that trains nothing."""
-        cpu, on_cpu = torch.device("cpu"), {"use_cpu": True, "fp16": False, "bf16": False}
-        with seeded(0, cpu), self._trainer(TrainConfig(steps=1), self._task(cpu), **on_cpu) as trainer:
-            yield trainer
 
     def _task(self, device: torch.device, **more: Any) -> TrainerInput:
         return TrainerInput(self.weights, Mean(device), **more)

@@ -13,6 +13,7 @@ import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
@@ -153,7 +154,7 @@ class TorchLearner(ModuleLearner):
         usual = config.precision == "float32" and config.tf32 is None and not config.deterministic
         return self._optimizer is torch.optim.SGD and usual and not config.compile and config.clip_norm is None
 
-    @property
+    @cached_property
     def other_optimizer(self) -> str:
         """The optimizer in words, if it is another than plain SGD (see `shoal.core.algorithm.capability`)."""
         if self.config.clip_norm is not None:
@@ -238,10 +239,9 @@ class TorchLearner(ModuleLearner):
 
     def _descent(self, lr: float, correct: Correct | None) -> Descent:
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
-        if self._optimizer is torch.optim.SGD and scaler is None:
-            return Descent(self.weights, lr, correct=correct, clip_norm=self.config.clip_norm)
-        optimizer = self._kept.take(self._optimizer, list(self.weights.trainable().values()), lr)
-        clip_norm = self.config.clip_norm
+        optimizer, clip_norm = None, self.config.clip_norm
+        if self._optimizer is not torch.optim.SGD or scaler is not None:
+            optimizer = self._kept.take(self._optimizer, list(self.weights.trainable().values()), lr)
         return Descent(self.weights, lr, optimizer=optimizer, scaler=scaler, correct=correct, clip_norm=clip_norm)
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
