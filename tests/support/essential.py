@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 FILE = Path(__file__).parents[1] / "essential.toml"
+MUTATIONS = FILE.with_name("mutations.toml")
 
 
 @functools.cache
@@ -26,10 +27,17 @@ def protects(nodeid: str) -> bool:
     return not _tests().isdisjoint(names(nodeid))
 
 
+@functools.cache
+def mutated() -> frozenset[str]:
+    """Return the tests that mutations name."""
+    found = tomllib.loads(MUTATIONS.read_text(encoding="utf-8"))["mutation"]
+    return frozenset(test for mutation in found for test in mutation["tests"])
+
+
 def missing(collected: frozenset[str]) -> list[str]:
-    """Return the listed tests whose file was collected as a whole and which are not in it."""
+    """Return the tests of both lists whose file was collected as a whole and which are not in it."""
     found = {name for nodeid in collected for name in names(nodeid)}
-    return sorted(test for test in _tests() if test.partition("::")[0] in found and test not in found)
+    return sorted(test for test in _tests() | mutated() if test.partition("::")[0] in found and test not in found)
 
 
 def names(nodeid: str) -> tuple[str, str, str]:
