@@ -89,7 +89,7 @@ class Client:
         named = {f"SHOAL_EDGE__{key.upper()}": str(value) for key, value in given.items()}
         self.log = served.folder / f"{self.hold.name}.log"
         with self.log.open("wb") as log:
-            command = [sys.executable, "-m", "edge_client"]
+            command = [sys.executable, "-m", "shoal_edge_client"]
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=environment(served.folder) | named, stdout=log, stderr=log
             )

@@ -113,6 +113,8 @@ def test_patience_follows_bytes_and_the_rate_at_which_they_came() -> None:
     patience = ExchangeTimeout(10.0)
     assert patience.timeout_s(0) == 10.0
     assert patience.timeout_s(10_000_000) == 10.0 + TIMES * 80, "as at 1 Mbit/s, when nothing is known"
+    patience.record(0, 1.0)
+    assert patience.timeout_s(10_000_000) == 10.0 + TIMES * 80, "no bytes say nothing about the rate"
     patience.record(10_000_000, 40.0)
     assert patience.timeout_s(10_000_000) == 10.0 + TIMES * 40
     assert patience.timeout_s(10**12) == CEILING_S

@@ -76,8 +76,9 @@ class ExchangeTimeout:
         self._rates: list[float] = []
 
     def record(self, nbytes: int, seconds: float) -> None:
-        """Record a transfer, from the request to its end."""
-        self._rates = [*self._rates, nbytes / max(seconds, 1e-3)][-REMEMBERED:]
+        """Record a transfer, from the request to its end. One of no bytes says nothing about the rate."""
+        if nbytes > 0:
+            self._rates = [*self._rates, nbytes / max(seconds, 1e-3)][-REMEMBERED:]
 
     def timeout_s(self, nbytes: int) -> float:
         """Return the timeout for so many bytes."""
