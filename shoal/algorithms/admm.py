@@ -55,7 +55,7 @@ class ADMM(Algorithm):
     supports_gossip: ClassVar[bool] = False
     shardable: ClassVar[ShardScope] = "weights"
 
-    epochs: float = 5.0
+    epochs: NonNegativeFloat = 5.0
     """E: passes over the local data per round. The more, the nearer the local problem is to being solved."""
     rho: PositiveFloat = 0.03
     """The penalty for being apart from the consensus. Too great a one makes progress slow, too small a one rough."""

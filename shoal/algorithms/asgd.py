@@ -18,7 +18,7 @@ from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, Loc
 from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.algorithm.server_optimizer import Momentum, optimizer_slots, take_step
-from shoal.core.errors.ranges import FractionBelowOne
+from shoal.core.errors.ranges import FractionBelowOne, NonNegativeFloat
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, Tree, scale
 from shoal.core.model.vector_parts import ShardScope
@@ -38,9 +38,9 @@ class AsyncSGD(Algorithm):
 
     changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
 
-    epochs: float = 0.0
+    epochs: NonNegativeFloat = 0.0
     """Not used: a task is for one mini-batch."""
-    lr: float = 0.03
+    lr: NonNegativeFloat = 0.03
     """The rate of a fresh gradient. With momentum 0.9 a step goes ten times as far in the end."""
     momentum: FractionBelowOne = 0.9
     """Of the hub's steps."""

@@ -21,7 +21,7 @@ from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.algorithm.server_optimizer import Adagrad
 from shoal.core.algorithm.server_step import ServerStep
-from shoal.core.errors.ranges import PositiveFloat
+from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from shoal.core.protocol.message import ScheduleFamily
 
 
@@ -36,9 +36,9 @@ class Downpour(ServerStep):
 
     changeable: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "lr")
 
-    epochs: float = 0.0
+    epochs: NonNegativeFloat = 0.0
     """Not used: a task is for so many mini-batches."""
-    steps: int = 5
+    steps: PositiveInt = 5
     """n_fetch = n_push: mini-batches between two pushes."""
     server_lr: PositiveFloat = 0.03
     """gamma."""

@@ -14,6 +14,7 @@ from typing import ClassVar
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
+from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt
 from shoal.core.model.tree import Slots, scale
 from shoal.core.model.vector_parts import ShardScope
 
@@ -28,11 +29,11 @@ class FedSGD(Algorithm):
 
     changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
 
-    epochs: float = 1.0
+    epochs: NonNegativeFloat = 1.0
     """Always one pass: the gradient of all local data."""
-    batch_size: int = 0
+    batch_size: NonNegativeInt = 0
     """Examples per piece of that pass; 0: all at once. It changes the memory needed, not the gradient."""
-    lr: float = 0.1
+    lr: NonNegativeFloat = 0.1
     """The learning rate of the one step per round."""
 
     @property

@@ -46,9 +46,9 @@ class LargeBatch(Algorithm):
 
     changeable: ClassVar[tuple[str, ...]] = ("lr",)
 
-    epochs: float = 0.0
+    epochs: NonNegativeFloat = 0.0
     """Not used: a version is one batch."""
-    lr: float = 0.02
+    lr: NonNegativeFloat = 0.02
     """The rate for one node's batch."""
     scaled: bool = True
     """True if the rate grows with the number of nodes (linear scaling)."""

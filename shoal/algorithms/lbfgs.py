@@ -27,7 +27,7 @@ from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, Loc
 from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.learner import Learner, TrainConfig, mean_gradient
 from shoal.core.errors import InvalidPayload, LearnerFailed
-from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
+from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, add, dot, scale, sub
 from shoal.core.model.vector_parts import Part, ShardScope, whole
@@ -55,9 +55,9 @@ class LBFGS(Algorithm):
 
     changeable: ClassVar[tuple[str, ...]] = ()
 
-    epochs: float = 1.0
+    epochs: NonNegativeFloat = 1.0
     """Always one pass: the gradient of all local data."""
-    batch_size: int = 0
+    batch_size: NonNegativeInt = 0
     """Examples per piece of that pass; 0: all at once. It changes the memory needed, not the gradient."""
     lr: PositiveFloat = 1.0
     """The first rate that is tried in each direction."""

@@ -13,9 +13,10 @@ model are sent as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Interval
 
 from shoal.core.algorithm.filter import Filter, Stage
 from shoal.core.errors import InvalidJob
@@ -50,14 +51,15 @@ class Quantize(Filter):
 
     bits: Literal[8, 4] = 8
     """Bits per number."""
-    bucket: int = 512
+    bucket: Annotated[int, Interval(ge=2, le=1 << 20)] = 512
     """Numbers that share a scale; even."""
 
     def __post_init__(self) -> None:
         if self.bits not in (8, 4):
             raise InvalidJob(f"quantize: bits is {self.bits}, but must be 8 or 4")
-        if self.bucket < 2 or self.bucket % 2 or self.bucket > 1 << 20:
-            raise InvalidJob(f"quantize: bucket is {self.bucket}, but must be an even number from 2 to {1 << 20}")
+        super().__post_init__()
+        if self.bucket % 2:
+            raise InvalidJob(f"quantize: bucket is {self.bucket}, but must be even")
 
     @property
     def suits_models(self) -> bool:

@@ -27,7 +27,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from annotated_types import Interval
 
 from shoal.core.errors import InvalidJob
-from shoal.core.errors.ranges import PositiveFloat
+from shoal.core.errors.ranges import NonNegativeInt, PositiveFloat
 from shoal.core.gossip.counter_bounds import ROUND_LEAP, implausible
 from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.gossip.mixer import Mixing
@@ -56,7 +56,7 @@ class Neighbours(Mixing):
     """Topology. "exponential": one neighbour, 1, 2, 4, … places away by round (Ying et al. 2021)."""
     degree: Annotated[int, Interval(ge=2)] = 4
     """Neighbours of each peer in a random regular graph; all, or one more, where no such graph exists."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of the random regular graph."""
     target: Literal["uniform", "examples"] = "uniform"
     """Limit of the averaging: the plain mean, or weighted by examples."""

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2
 from statistics import median
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Interval
 
 from shoal.core.errors import InvalidJob
 from shoal.core.errors.phrases import counted
@@ -49,7 +51,7 @@ class Rounds(Schedule):
     """C: the share of the members that a round wants, at least one node: C K rounded, halves to the even number."""
     over_select: NonNegativeInt = 0
     """Nodes asked beyond that, so that stragglers need not be waited for; the last to answer are not counted."""
-    deadline_s: float = 0.0
+    deadline_s: Annotated[float, Interval(ge=0, le=DEADLINE_MAX_S)] = 0.0
     """Seconds until a round closes with what it has; 0: three times the median of the last rounds (10 s to 1 h)."""
     quorum: NonNegativeInt = 0
     """Reports without which no round closes, whatever the deadline says; 0: half of those that it wants, at least 2
@@ -59,9 +61,9 @@ class Rounds(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.deadline_s and not DEADLINE_MIN_S <= self.deadline_s <= DEADLINE_MAX_S:
+        if 0 < self.deadline_s < DEADLINE_MIN_S:
             raise InvalidJob(
-                f"rounds: deadline_s is {self.deadline_s}, not between {DEADLINE_MIN_S} and {DEADLINE_MAX_S:g} seconds",
+                f"rounds: deadline_s is {self.deadline_s}, less than {DEADLINE_MIN_S} seconds",
                 hint="0 makes it follow from the last rounds",
             )
         if self.cohort and self.quorum > self.cohort:

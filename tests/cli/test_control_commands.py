@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command_cases import MODEL, export_answers, model_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
 from tests.support.coordinator_views import a_job
@@ -40,6 +42,14 @@ def test_a_clone_that_is_refused(shoal: Shoal, fake: FakeCoordinator) -> None:
     done = shoal("jobs", "clone", "digits", "--set", "algorithm.lr=fast", "--json", env=at(fake))
     assert done.exit_code != 0
     assert envelope(done)["error"]["code"] == "job.invalid"
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "fast", "true"])
+def test_a_setting_that_is_no_finite_number_is_not_sent(shoal: Shoal, fake: FakeCoordinator, value: str) -> None:
+    done = shoal("jobs", "set", "digits", f"algorithm.lr={value}", "--json", env=at(fake))
+    assert done.exit_code == 2
+    assert envelope(done)["error"]["code"] == "usage.invalid"
+    assert not fake.asked
 
 
 def test_tags_are_added_and_taken_away(shoal: Shoal, fake: FakeCoordinator) -> None:

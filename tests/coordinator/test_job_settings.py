@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal_coordinator.api.routes import control
 from tests.support.coordinator import Inside, inside
 from tests.support.scenario import Stage, problem, set_up, task_of
 from tests.support.waiting import until
@@ -64,6 +65,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ({"algorithm.lr": 0.5, "filters": 1}, "job.fixed", "filters cannot"),
         ({"schedule.deadline_s": -1}, "job.invalid", "deadline_s"),
         ({"algorithm.batch_size": 1.5}, "job.invalid", "batch_size"),
+        ({"algorithm.batch_size": -5}, "job.invalid", "batch_size"),
+        ({"algorithm.lr": -5}, "job.invalid", "lr"),
+        ({"algorithm.epochs": -5}, "job.invalid", "epochs"),
         ({"rounds": 0}, "job.invalid", "0 versions already"),
         ({}, "request.invalid", ""),
         ({"algorithm.lr": "fast"}, "request.invalid", ""),
@@ -76,6 +80,24 @@ def test_what_may_not_change_is_refused_by_name(stage: Stage, values: dict[str, 
     assert told in answer.json()["detail"]
     assert answer.json()["hint"]
     assert stage.picture() == before
+
+
+@pytest.mark.parametrize("literal", ["1e999", "-1e999", "NaN"])
+def test_numbers_that_are_not_finite_are_refused(stage: Stage, literal: str) -> None:
+    before = stage.picture()
+    json = {"Content-Type": "application/json"}
+    content = f'{{"values": {{"algorithm.lr": {literal}}}}}'
+    answer = stage.running.request("PATCH", "/api/v1/jobs/main", content=content, headers=json)
+    assert (answer.status_code, answer.json()["code"]) == (422, "request.invalid"), answer.text
+    assert stage.picture() == before
+
+
+def test_what_the_hub_does_not_change_is_not_answered_as_if_it_did(stage: Stage, monkeypatch: Any) -> None:
+    """The job goes on between the check and its turn."""
+    monkeypatch.setattr(control, "check", lambda *_: None)
+    before = stage.running.job("main")["awaited"]
+    problem(change(stage.running, {"rounds": 0}), 409, "job.unchanged")
+    assert stage.running.job("main")["awaited"] == before
 
 
 def test_a_job_that_has_ended_keeps_its_settings(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -100,6 +101,11 @@ def test_a_snapshot_keeps_changes(when: str) -> None:
         ({"algorithm.name": 1.0}, "algorithm.name cannot be changed"),
         ({"algorithm.batch_size": 1.5}, "whole number"),
         ({"schedule.deadline_s": -1.0}, "deadline_s is -1"),
+        ({"algorithm.lr": -5.0}, "lr is -5"),
+        ({"algorithm.lr": inf}, "lr is inf"),
+        ({"algorithm.epochs": nan}, "epochs is nan"),
+        ({"algorithm.batch_size": -5.0}, "not below 0"),
+        ({"rounds": inf}, "whole number"),
         ({"rounds": 0.0}, "there are 0 versions already"),
     ],
 )

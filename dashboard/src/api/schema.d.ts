@@ -211,7 +211,8 @@ export interface paths {
         head?: never;
         /**
          * Change
-         * @description Change settings from the next version on, or at once if no round is open.
+         * @description Change settings from the next version on, or at once if no round is open. Raises `Refused` when the hub does
+         *     not.
          */
         patch: operations["change_api_v1_jobs__job__patch"];
         trace?: never;

@@ -27,7 +27,7 @@ from shoal.core.algorithm.learner import (
     present_weights,
 )
 from shoal.core.errors import InvalidPayload, LearnerFailed
-from shoal.core.errors.ranges import check_ranges
+from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, check_ranges
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, sub
 from shoal.core.model.vector_parts import Part, ShardScope
@@ -139,11 +139,11 @@ class Algorithm:
         others."""
         return frozenset()
 
-    epochs: float = 1.0
+    epochs: NonNegativeFloat = 1.0
     """E: passes over the local data per round."""
-    batch_size: int = 32
+    batch_size: NonNegativeInt = 32
     """B: examples per local step; 0 takes all at once."""
-    lr: float = 0.1
+    lr: NonNegativeFloat = 0.1
     """The local learning rate."""
 
     def __post_init__(self) -> None:

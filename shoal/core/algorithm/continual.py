@@ -41,7 +41,7 @@ class Continual(Algorithm):
     """b: mini-batches between two checks."""
     batch_size: PositiveInt = 10
     """B: examples per mini-batch."""
-    lr: float = 0.1
+    lr: NonNegativeFloat = 0.1
     """The local learning rate."""
     local_steps: NonNegativeInt = 0
     """Mini-batches that each node trains on, rounded up to a multiple of `steps`; 0: see `epochs`."""

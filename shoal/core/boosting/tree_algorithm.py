@@ -16,7 +16,7 @@ from shoal.core.algorithm.learner import GrowsTrees, Learner, Trained
 from shoal.core.boosting.ensemble import Ensemble
 from shoal.core.boosting.sketch import check_sketch, merge_labels, merge_sketches, sketch_layout
 from shoal.core.boosting.splits import SplitRule
-from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
+from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from shoal.core.model.aggregation import Totals, TreeSum
 from shoal.core.model.tree import Layout, Slots, Tree
 from shoal.core.protocol.message import ScheduleFamily
@@ -36,9 +36,9 @@ class TreeAlgorithm(Algorithm):
     exact_updates: ClassVar[bool] = True
     changeable: ClassVar[tuple[str, ...]] = ()
 
-    epochs: float = 1.0
+    epochs: NonNegativeFloat = 1.0
     """Not used: each round goes once through all rows."""
-    batch_size: int = 0
+    batch_size: NonNegativeInt = 0
     """Not used."""
     lr: PositiveFloat = 0.3
     """eta: the factor on the value of each leaf."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, FiniteFloat
 
 from shoal.core.errors import InvalidJob, Refused
 from shoal.core.errors.phrases import counted
 from shoal.core.job.settings_change import ROUNDS, changeable
+from shoal.core.protocol.machine import JobEvent
 from shoal.core.protocol.message import ChangeSettings, Pause, Resume, Stop, Switch
 from shoal.core.server.hub import Hub
 from shoal.jobs.spec import JobSpec, parse_job
@@ -154,17 +155,20 @@ def _effect(runner: JobRunner, to: Literal["gossip", "server"], able: int) -> st
 class JobSettingsRequest(BaseModel):
     """Settings of a job that are to have other values, by their keys in the job file."""
 
-    values: dict[str, float] = Field(min_length=1, max_length=32, examples=[{"algorithm.lr": 0.05}])
+    values: dict[str, FiniteFloat] = Field(min_length=1, max_length=32, examples=[{"algorithm.lr": 0.05}])
     why: str = Field("", max_length=1000)
 
 
 @router.patch("/jobs/{job}", responses=errors(409))
 async def change(job: str, body: JobSettingsRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
-    """Change settings from the next version on, or at once if no round is open."""
+    """Change settings from the next version on, or at once if no round is open. Raises `Refused` when the hub does
+    not."""
     runner = registry.runner(job)
     await runner.gate.wait_consistent()
     check(runner.hub, runner.spec, body.values)
-    await runner.submit(ChangeSettings(body.values, body.why or ChangeSettings.why))
+    for effect in await runner.submit(ChangeSettings(body.values, body.why or ChangeSettings.why)):
+        if isinstance(effect, JobEvent) and effect.kind == "warning":
+            raise Refused(effect.text, code="job.unchanged", hint=f"look at it again: shoal jobs show {job}")
     return await described(registry, presenter, job)
 
 
