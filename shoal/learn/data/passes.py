@@ -91,14 +91,23 @@ def passes_from(
         begun = 0
 
 
+def no_call() -> None:
+    """Do nothing at the end of a pass."""
+
+
 def training_batches(
-    source: BatchSource, budget: TrainConfig, shuffle: Any, tick: Tick = no_tick
+    source: BatchSource,
+    budget: TrainConfig,
+    shuffle: Any,
+    tick: Tick = no_tick,
+    end_pass: Callable[[], None] = no_call,
 ) -> Iterator[tuple[Any, float]]:
     """Yield (batch, fraction of the budget done after it) until the budget is used up: from a position of the data's
     sequence, or in passes with new shuffles.
 
-    Part of a pass is rounded up to whole batches. `tick` is called while a batch is waited for. Raises `LearnerFailed`
-    for a part of data without a length, and for a position in data without a sequence.
+    Part of a pass is rounded up to whole batches. `tick` is called while a batch is waited for, `end_pass` after the
+    last batch of a pass that others follow. Raises `LearnerFailed` for a part of data without a length, and for a
+    position in data without a sequence.
     """
     per_epoch, in_sequence = source.steps(budget.batch_size), budget.position >= 0
     if not budget.steps and per_epoch is None:
@@ -106,7 +115,7 @@ def training_batches(
             raise LearnerFailed(
                 "the data have no passes that epochs could count", code="learner.data", hint="set steps in the job"
             )
-        yield from _whole_passes(source, budget, shuffle)
+        yield from _whole_passes(source, budget, shuffle, end_pass)
         return
     wanted = steps_of(budget, per_epoch or 0)
     done = 0
@@ -117,11 +126,13 @@ def training_batches(
     batches = (
         source.sequence(budget.batch_size, budget.position, waiting, budget.sequence)
         if in_sequence
-        else _passes(source, budget.batch_size, shuffle)
+        else _passes(source, budget.batch_size, shuffle, end_pass)
     )
     for batch in islice(batches, wanted):
         done += 1
         yield batch, done / wanted
+        if in_sequence and per_epoch and (budget.position + done) % per_epoch == 0:
+            end_pass()
 
 
 def steps_of(budget: TrainConfig, per_epoch: int) -> int:
@@ -129,7 +140,7 @@ def steps_of(budget: TrainConfig, per_epoch: int) -> int:
     return budget.steps or math.ceil(budget.epochs * per_epoch - 1e-9)
 
 
-def _passes(source: BatchSource, batch_size: int, shuffle: Any) -> Iterator[Any]:
+def _passes(source: BatchSource, batch_size: int, shuffle: Any, end_pass: Callable[[], None]) -> Iterator[Any]:
     """Yield passes without end."""
     while True:
         empty = True
@@ -138,9 +149,12 @@ def _passes(source: BatchSource, batch_size: int, shuffle: Any) -> Iterator[Any]
             yield batch
         if empty:
             raise LearnerFailed("the training data gave no batch", code="learner.data")
+        end_pass()
 
 
-def _whole_passes(source: BatchSource, budget: TrainConfig, shuffle: Any) -> Iterator[tuple[Any, float]]:
+def _whole_passes(
+    source: BatchSource, budget: TrainConfig, shuffle: Any, end_pass: Callable[[], None]
+) -> Iterator[tuple[Any, float]]:
     if budget.epochs != int(budget.epochs):
         raise LearnerFailed(
             f"{budget.epochs} epochs of data without a length",
@@ -150,3 +164,4 @@ def _whole_passes(source: BatchSource, budget: TrainConfig, shuffle: Any) -> Ite
     for epoch in range(int(budget.epochs)):
         for batch in source.epoch(budget.batch_size, shuffle):
             yield batch, epoch / budget.epochs
+        end_pass()

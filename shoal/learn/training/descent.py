@@ -1,4 +1,4 @@
-"""One local step: gradients of a loss, corrected for algorithms that need it, and a move of the parameters.
+"""One local step: gradients of batches, corrected for algorithms that need it, and a move of the parameters.
 
 Plain SGD moves the parameters directly, which saves time in a small model's step and computes the very same numbers;
 every other optimizer is the user's. Gradients come from `backward`, which hooks and reentrant checkpointing need.
@@ -38,6 +38,11 @@ def gradients_of(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor | N
     for parameter in parameters:
         parameter.grad = None
     loss.backward()  # type: ignore[no-untyped-call]
+    return taken_gradients(parameters)
+
+
+def taken_gradients(parameters: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """Return the gradient that each parameter holds, and take it from there."""
     found = tuple(parameter.grad for parameter in parameters)
     for parameter in parameters:
         parameter.grad = None
@@ -72,7 +77,10 @@ def correct_in_place(weights: Weights, correct: Correct) -> None:
 
 
 class Descent:
-    """An optimizer of a module's trainable parameters. `optimizer` None is plain SGD; `scaler` scales fp16 losses."""
+    """An optimizer of a module's trainable parameters. `optimizer` None is plain SGD; `scaler` scales fp16 losses.
+
+    The gradients of `accumulate` batches make one step: their mean, weighted by the batches' examples.
+    """
 
     def __init__(
         self,
@@ -83,21 +91,47 @@ class Descent:
         scaler: torch.amp.GradScaler | None = None,
         correct: Correct | None = None,
         clip_norm: float | None = None,
+        accumulate: int = 1,
     ) -> None:
         self.weights, self.lr, self.optimizer, self.scaler, self.correct = weights, lr, optimizer, scaler, correct
-        self.clip_norm = clip_norm
+        self.clip_norm, self.accumulate = clip_norm, accumulate
         self.trained = weights.trainable()
+        self._sizes: list[int] = []  # of the batches whose gradients the parameters hold
 
-    def step(self, loss: Tensor) -> None:
-        """Make one step along the gradient of a scalar loss."""
+    def add(self, loss: Tensor, examples: int) -> None:
+        """Add the gradient of a batch's mean loss to those of the next step; make the step if it is complete."""
+        if not self._sizes:
+            self._clear()
+        self._sizes.append(max(1, examples))
+        if (factor := self._sizes[-1] / self._sizes[0]) != 1.0:
+            loss = loss * factor
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        if len(self._sizes) == self.accumulate:
+            self.step()
+
+    def step(self) -> None:
+        """Make one step along the mean gradient of the batches since the last one; none without batches."""
+        if not self._sizes:
+            return
+        if len(self._sizes) > 1:
+            held = [parameter.grad for parameter in self.trained.values() if parameter.grad is not None]
+            torch._foreach_div_(held, sum(self._sizes) / self._sizes[0])
+        self._sizes = []
         if self.optimizer is None:
-            self._plain(loss)
+            self._plain()
         else:
-            self._optimized(loss, self.optimizer)
+            self._optimized(self.optimizer)
 
-    def _plain(self, loss: Tensor) -> None:
+    def _clear(self) -> None:
+        """Discard the gradients of the step before."""
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.trained.values():
+            parameter.grad = None
+
+    def _plain(self) -> None:
         parameters = list(self.trained.values())
-        gradients = gradients_of(loss, parameters)
+        gradients = taken_gradients(parameters)
         if self.correct is not None:
             gradients = corrected(self.weights, gradients, self.correct)
         self._clip(gradients)
@@ -110,9 +144,7 @@ class Descent:
             scale = (self.clip_norm / (total + CLIP_EPSILON)).clamp(max=1.0)
             torch._foreach_mul_(found, scale)
 
-    def _optimized(self, loss: Tensor, optimizer: Optimizer) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+    def _optimized(self, optimizer: Optimizer) -> None:
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
         if self.correct is not None:

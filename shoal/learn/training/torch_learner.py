@@ -82,6 +82,10 @@ class TorchConfig:
     free memory, elsewhere 1 GiB."""
     clip_norm: float | None = None
     """The greatest Euclidean norm of a step's gradient; None: not clipped."""
+    accumulate: int = 1
+    """Batches whose gradients make one step, so that it follows that many times the job's batch size in the memory of
+    one batch. Their mean losses are weighted by their examples, as the mean over all of these would be. The budget
+    counts batches, not steps; those that remain at the end of a pass or a task make a step of their own."""
     deterministic: bool = False
     """Use only deterministic operations: the same task gives the same bits on a GPU too, which may be slower."""
     tf32: bool | None = None
@@ -93,6 +97,8 @@ class TorchConfig:
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InvalidJob(f"clip_norm is {self.clip_norm}", hint="use a number above 0, or None")
+        if self.accumulate < 1:
+            raise InvalidJob(f"accumulate is {self.accumulate}", hint="use 1 or more batches")
         for name, allowed in (("precision", get_args(Precision)), ("batch_norm", ("average", "local"))):
             if getattr(self, name) not in allowed:
                 raise InvalidJob(f"{name} is {getattr(self, name)!r}", hint=f"use {' or '.join(allowed)}")
@@ -152,7 +158,8 @@ class TorchLearner(ModuleLearner):
         """True if training is plain SGD in float32, without other settings of the arithmetic."""
         config = self.config
         usual = config.precision == "float32" and config.tf32 is None and not config.deterministic
-        return self._optimizer is torch.optim.SGD and usual and not config.compile and config.clip_norm is None
+        steps = config.clip_norm is None and config.accumulate == 1
+        return self._optimizer is torch.optim.SGD and usual and not config.compile and steps
 
     @cached_property
     def other_optimizer(self) -> str:
@@ -209,13 +216,14 @@ class TorchLearner(ModuleLearner):
         if budget.lr:  # else nothing is learned, only weighed
             self.train_data.check_batch_size(budget.batch_size)
         self.weights.enter_training_mode()
-        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
+        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick, descent.step):
             with self._autocast():
                 output, loss = self._forward(batch.data)
                 objective = loss if extra_loss is None else loss + extra_loss(batch.data, output)
-            descent.step(objective)
+            descent.add(objective, batch.examples)
             mean.add(loss.detach(), batch.examples)
             tick(fraction)
+        descent.step()
         self._check_functions()  # again: a module may make parameters when it is first called
         return self._trained(budget, mean)
 
@@ -239,10 +247,18 @@ class TorchLearner(ModuleLearner):
 
     def _descent(self, lr: float, correct: Correct | None) -> Descent:
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
-        optimizer, clip_norm = None, self.config.clip_norm
+        optimizer, config = None, self.config
         if self._optimizer is not torch.optim.SGD or scaler is not None:
             optimizer = self._kept.take(self._optimizer, list(self.weights.trainable().values()), lr)
-        return Descent(self.weights, lr, optimizer=optimizer, scaler=scaler, correct=correct, clip_norm=clip_norm)
+        return Descent(
+            self.weights,
+            lr,
+            optimizer=optimizer,
+            scaler=scaler,
+            correct=correct,
+            clip_norm=config.clip_norm,
+            accumulate=config.accumulate,
+        )
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
         """Return the additional loss by another model: see `shoal.learn.training.distill`."""
