@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import shoal
 from shoal.core.errors import InvalidJob
@@ -53,6 +54,28 @@ def test_labels_that_the_loss_ignores_do_not_count(loss: Any, targets: Tensor) -
     expected = -math.log(math.e / (1 + math.e)) * 3 / 4 - math.log(1 / (1 + math.e)) / 4
     assert (found["eval/accuracy"], found["eval/examples"]) == (0.75, 4.0)
     assert found["eval/loss"] == pytest.approx(expected, rel=1e-6)
+
+
+class Readings(TorchDispatchMode):
+    """Counts how often Python asks for the value of a tensor: on a card each time waits for all that it has to do."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("targets", [PADDED, WORDS], ids=["some ignored", "none ignored"])
+def test_no_batch_of_an_evaluation_waits_for_the_device(targets: Tensor) -> None:
+    counts = {}
+    for size in (4, 1):
+        one = tagger(targets)
+        one.config = shoal.learn.TorchConfig(eval_batch_size=size)
+        with Readings() as readings:
+            one.evaluate()
+        counts[size] = readings.count
+    assert 0 < counts[1] == counts[4]
 
 
 def test_nodes_weigh_by_the_labels_that_count() -> None:

@@ -30,31 +30,48 @@ RESERVED = ("asked", "examples", "loss", "nodes")
 
 
 class Mean:
-    """A mean weighted by examples, summed on the device so that steps do not wait for it."""
+    """A mean weighted by examples, summed and counted on the device so that steps do not wait for it."""
 
     def __init__(self, device: torch.device) -> None:
         dtype = torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
-        self.weight, self.added, self._sum = 0, 0, torch.zeros((), dtype=dtype, device=device)
+        self.added, self._sum = 0, torch.zeros((), dtype=dtype, device=device)
+        self._weight: int | Tensor = 0
 
-    def add(self, value: Tensor | float, weight: int) -> None:
+    @property
+    def weight(self) -> int:
+        """The number of examples; waits for the device if it has counted them."""
+        return int(self._weight)
+
+    def add(self, value: Tensor | float, weight: int | Tensor) -> None:
         """Add the mean of `weight` examples; nothing without examples, of which the mean is undefined."""
+        if isinstance(weight, Tensor):
+            self._add_counted(value, weight.detach().to(self._sum.device, torch.int64))
+            return
         if not weight:
             return
         if isinstance(value, Tensor):
             self._sum.add_(value.detach(), alpha=weight)
         else:
             self._sum.add_(value * weight)
-        self.weight += weight
+        self._weight = self._weight + weight
+        self.added += 1
+
+    def _add_counted(self, value: Tensor | float, weight: Tensor) -> None:
+        """Add the mean of a number of examples that only the device knows."""
+        factor = value.detach().to(self._sum) if isinstance(value, Tensor) else value
+        self._sum.add_(torch.where(weight != 0, weight.to(self._sum.dtype) * factor, 0.0))
+        self._weight = self._weight + weight
         self.added += 1
 
     def add_measured(self, measured: Measured, examples: int) -> None:
         """Add what a measure gives for a batch."""
         value, weight = measured if isinstance(measured, tuple) else (measured, examples)
-        self.add(value, int(weight))
+        self.add(value, weight if isinstance(weight, Tensor) else int(weight))
 
     def named(self, name: str) -> Metrics:
         """Return the mean under this name; nothing if nothing was added."""
-        return {name: float(self._sum) / self.weight} if self.weight else {}
+        weight = self.weight
+        return {name: float(self._sum) / weight} if weight else {}
 
 
 def accuracy(output: Tensor, target: Tensor, ignore_index: int = IGNORED) -> tuple[Tensor, Tensor]:
@@ -84,13 +101,14 @@ def default_metrics(loss: Loss) -> dict[str, Measure]:
     return {"accuracy": partial(accuracy, ignore_index=ignored)} if of_classes else {}
 
 
-def targets_counted(loss: Loss, target: Any, examples: int) -> int:
-    """Return the number of targets over which a loss takes its mean: all examples, unless it ignores some."""
+def targets_counted(loss: Loss, target: Any, examples: int) -> int | Tensor:
+    """Return the number of targets over which a loss takes its mean: all examples, unless it ignores some. A tensor on
+    the device where these must be counted."""
     of_classes, ignored = class_loss(loss)
     if not of_classes or not isinstance(target, Tensor) or target.is_floating_point():
         return examples
-    ignoring = target == ignored
-    return int((~ignoring).sum()) if ignoring.any() else examples
+    counted = (target != ignored).sum()
+    return torch.where(counted == target.numel(), examples, counted)
 
 
 def named_means(means: Mapping[str, Mean], examples: int) -> Metrics:
