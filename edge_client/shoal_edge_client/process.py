@@ -65,11 +65,16 @@ def _reporters(settings: EdgeSettings, agent: Agent) -> list[LogShipper | System
     def credential() -> str:
         return agent.session.credential
 
+    def card() -> str | None:
+        backend = agent.session.backend
+        return "" if backend is None else backend.card
+
     found: list[LogShipper | SystemReporter] = []
     if settings.send_logs != "off":
         found.append(LogShipper(settings.send_logs, open_client, credential))
     if settings.system_metrics_s:
-        found.append(SystemReporter(SystemProbe(settings.folder), settings.system_metrics_s, open_client, credential))
+        probe = SystemProbe(settings.folder, card)
+        found.append(SystemReporter(probe, settings.system_metrics_s, open_client, credential))
     return found
 
 

@@ -26,6 +26,7 @@ from shoal.learn.model_form import describe_learner
 from shoal.learn.user_errors import user_code
 from shoal.runtime.blob_files import FileBlob
 from shoal.runtime.threads import SerialExecutor
+from shoal.runtime.training.cards import card_of
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup
 from shoal_edge_client.settings import EdgeSettings
@@ -64,6 +65,11 @@ class TrainerBackend(Protocol):
     @property
     def device(self) -> str:
         """Return the learner's device once it is loaded; "" if unknown."""
+        ...
+
+    @property
+    def card(self) -> str | None:
+        """Return the UUID of the learner's NVIDIA card once it is loaded; "" if it has none, None if unknown."""
         ...
 
     @property
@@ -115,6 +121,7 @@ class ThreadTrainer:
         self._settings, self._given = settings, learner
         self._learner: Learner | None = None
         self.device = ""
+        self.card: str | None = ""
         self.model_form: dict[str, Any] = {}
 
     def open(self) -> None:
@@ -128,7 +135,7 @@ class ThreadTrainer:
         torch = sys.modules.get("torch")
         if settings.threads and torch is not None:
             torch.set_num_threads(settings.threads)
-        self.device = str(getattr(self._learner, "device", ""))
+        self.device, self.card = str(getattr(self._learner, "device", "")), card_of(self._learner)
         self.model_form = describe_learner(self._learner)
 
     def task_starter(self, spec: JobSpec) -> StartTrainerTask:
@@ -198,6 +205,10 @@ class ProcessTrainer:
     @property
     def device(self) -> str:
         return self.training.device
+
+    @property
+    def card(self) -> str | None:
+        return self.training.card
 
     @property
     def model_form(self) -> dict[str, Any]:

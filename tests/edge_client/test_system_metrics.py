@@ -13,13 +13,20 @@ import psutil
 import pytest
 
 from shoal.core.errors import Unreachable
+from shoal_edge_client.process import _reporters
+from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry import system_metrics as system
 from shoal_edge_client.telemetry.system_metrics import SystemProbe, SystemReporter, gpus
 from tests.support.waiting import PATIENCE_S
 
 
+def no_card() -> str:
+    """Return that the learner uses no GPU."""
+    return ""
+
+
 def test_this_machine(tmp_path: Path) -> None:
-    found = SystemProbe(tmp_path).sample()
+    found = SystemProbe(tmp_path, no_card).sample()
     assert 0 <= found["cpu"] <= 1
     assert found["memory_total_bytes"] == psutil.virtual_memory().total
     assert 0 < found["process_bytes"] < found["memory_total_bytes"]
@@ -35,7 +42,7 @@ def test_rates_are_of_the_time_between_two_samples(tmp_path: Path, monkeypatch: 
     clock = [10.0]
     monkeypatch.setattr(psutil, "net_io_counters", lambda pernic: counters)
     monkeypatch.setattr(system.time, "monotonic", lambda: clock[0])
-    probe = SystemProbe(tmp_path)
+    probe = SystemProbe(tmp_path, no_card)
     counters["eth0"] = SimpleNamespace(bytes_sent=3000, bytes_recv=5000)
     clock[0] = 14.0
     found = probe.sample()
@@ -45,33 +52,86 @@ def test_rates_are_of_the_time_between_two_samples(tmp_path: Path, monkeypatch: 
 def test_a_battery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     battery = SimpleNamespace(percent=40, power_plugged=False)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
-    found = SystemProbe(tmp_path).sample()
+    found = SystemProbe(tmp_path, no_card).sample()
     assert (found["battery"], found["charging"]) == (0.4, False)
 
 
 def fake_nvml(count: int) -> Any:
+    """Stand-in for NVIDIA's library with GPUs of the UUIDs GPU-0, GPU-1, …, the first of which has a part MIG-7."""
     module: Any = ModuleType("pynvml")
     module.NVMLError = type("NVMLError", (Exception,), {})
+    handles = {f"GPU-{number}": number for number in range(count)} | {"MIG-7": 7}
+
+    def by_uuid(uuid: str) -> int:
+        if uuid not in handles:
+            raise module.NVMLError("not found")
+        return handles[uuid]
+
+    def rates(number: int) -> Any:
+        if number == 7:
+            raise module.NVMLError("not supported")
+        return SimpleNamespace(gpu=20 * (number + 1))
+
     module.nvmlInit = lambda: None
     module.nvmlDeviceGetCount = lambda: count
     module.nvmlDeviceGetHandleByIndex = lambda number: number
+    module.nvmlDeviceGetHandleByUUID = by_uuid
     module.nvmlDeviceGetMemoryInfo = lambda number: SimpleNamespace(used=10 + number, total=100)
-    module.nvmlDeviceGetUtilizationRates = lambda number: SimpleNamespace(gpu=20 * (number + 1))
+    module.nvmlDeviceGetUtilizationRates = rates
     return module
 
 
-def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Return a function that puts a module in the place of NVIDIA's library."""
     monkeypatch.setattr(system.ctypes, "CDLL", lambda _name: None)
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
-    assert gpus() == {"gpu": pytest.approx(0.3), "gpu_memory_bytes": 21.0, "gpu_memory_total_bytes": 200.0}
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(0))
-    assert gpus() == {}
+    return lambda module: monkeypatch.setitem(sys.modules, "pynvml", module)
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        ("1", {"gpu": 0.4, "gpu_memory_bytes": 11.0, "gpu_memory_total_bytes": 100.0}),
+        ("7", {"gpu_memory_bytes": 17.0, "gpu_memory_total_bytes": 100.0}),
+        ("", {}),
+        ("9", {}),
+        (None, {"gpu": pytest.approx(0.3), "gpu_memory_bytes": 21.0, "gpu_memory_total_bytes": 200.0}),
+    ],
+    ids=["its own", "a part of one", "none", "one that is not there", "not known"],
+)
+def test_a_node_shows_the_gpu_that_its_learner_uses(
+    nvml: Callable[[Any], None], tmp_path: Path, card: str | None, expected: dict[str, float]
+) -> None:
+    nvml(fake_nvml(2))
+    assert gpus(card) == expected
+    sample = SystemProbe(tmp_path, lambda: card).sample()
+    assert {name: value for name, value in sample.items() if name.startswith("gpu")} == expected
+
+
+def test_without_a_card_of_its_own_nothing_is_asked(nvml: Callable[[Any], None]) -> None:
+    asked: list[str] = []
+    module = fake_nvml(1)
+    module.nvmlInit = lambda: asked.append("init")
+    nvml(module)
+    assert gpus("") == {}
+    assert asked == []
+
+
+def test_the_card_is_that_of_the_loaded_learner(tmp_path: Path) -> None:
+    agent: Any = SimpleNamespace(session=SimpleNamespace(backend=None))
+    found = _reporters(EdgeSettings(send_logs="off", state_dir=tmp_path), agent)[0]
+    assert isinstance(found, SystemReporter)
+    assert found._probe._card() == ""
+    agent.session.backend = SimpleNamespace(card="1")
+    assert found._probe._card() == "1"
+
+
+def test_without_gpus_and_without_the_library_nothing_is_shown(nvml: Callable[[Any], None]) -> None:
     broken = fake_nvml(1)
     broken.nvmlInit = lambda: (_ for _ in ()).throw(broken.NVMLError("no driver"))
-    monkeypatch.setitem(sys.modules, "pynvml", broken)
-    assert gpus() == {}
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpus() == {}
+    for module in (fake_nvml(0), broken, None):
+        nvml(module)
+        assert gpus(None) == {}
 
 
 def test_without_a_driver_the_library_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +140,7 @@ def test_without_a_driver_the_library_is_not_loaded(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.setattr(system.ctypes, "CDLL", missing)
-    assert gpus() == {}
+    assert gpus(None) == {}
     assert "pynvml" not in sys.modules
 
 
@@ -114,7 +174,7 @@ def test_a_sample_that_cannot_be_sent_is_dropped_and_the_next_one_is_sent(tmp_pa
     def credential() -> str:
         return credentials.pop() if len(credentials) > 1 else credentials[0]
 
-    reporter = SystemReporter(SystemProbe(tmp_path), 0.01, open_client, credential)
+    reporter = SystemReporter(SystemProbe(tmp_path, no_card), 0.01, open_client, credential)
     reporter.start()
     assert enough.wait(PATIENCE_S)
     reporter.stop()

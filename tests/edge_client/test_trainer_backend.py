@@ -299,6 +299,19 @@ def test_what_the_learner_says_comes_out_in_the_nodes_log(tmp_path: Path, apart:
     assert said() == {"printed": "info", "10 %": "info", "20 %": "info", "logged, sht_[redacted]": "warning"}
 
 
+def test_the_card_of_a_learner_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal_edge_client.trainer_backend.card_of", lambda learner: f"card of {learner.device}")
+    trainer = ThreadTrainer(EdgeSettings(device="cpu"), digits(part=1, parts=4))
+    assert trainer.card == ""
+    trainer.open()
+    assert trainer.card == "card of cpu"
+
+
+def test_the_card_of_a_learner_in_another_process(apart: Callable[..., ProcessTrainer]) -> None:
+    assert apart("told", device="cpu").card == ""
+    assert apart("VectorLearner").card is None
+
+
 def test_wishes_reach_it(apart: Callable[..., ProcessTrainer]) -> None:
     assert apart("told", device="cpu", precision="bf16", threads=3).device == "cpu bf16 3"
 

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from shoal.core.errors import InvalidJob
+from shoal.learn import TorchLearner
 from shoal.learn.training.devices import RESIDENT_BYTES, describe, resident_limit, resolve
 
 
@@ -54,6 +56,21 @@ def test_auto_is_the_card_with_the_most_free_memory(machine, has_library: bool, 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (80 - used[index], 80))
     assert str(resolve("auto")) == "cuda:1"
     assert str(resolve("cuda")) == "cuda:0"
+
+
+def test_a_learner_keeps_to_the_card_that_it_has_named(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one may have more free memory when its model is placed."""
+    data = torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)
+    learner = TorchLearner(lambda: nn.Linear(2, 2), data)
+    machine(2)
+    used = [70, 10]
+    monkeypatch.setattr(torch.cuda, "device_memory_used", lambda index: used[index])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=80))
+    assert str(learner.device) == "cuda:1"
+    used.reverse()
+    assert str(learner.device) == "cuda:1"
+    learner.use(device="cuda:0")
+    assert str(learner.device) == "cuda:0"
 
 
 def test_data_may_take_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

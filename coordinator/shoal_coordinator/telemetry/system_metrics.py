@@ -35,8 +35,8 @@ class Sample(BaseModel, extra="forbid"):
     memory_bytes: Amount = Field(None, description="in use")
     memory_total_bytes: Amount
     process_bytes: Amount = Field(None, description="memory of the node's own processes")
-    gpu: Share = Field(None, description="share of time that the GPUs were busy, their mean")
-    gpu_memory_bytes: Amount = Field(None, description="in use, the sum of all GPUs")
+    gpu: Share = Field(None, description="share of time that the node's GPU was busy")
+    gpu_memory_bytes: Amount = Field(None, description="in use, of the node's GPU")
     gpu_memory_total_bytes: Amount
     sent_bytes_per_s: Amount = Field(None, description="through all network interfaces but loopback")
     received_bytes_per_s: Amount

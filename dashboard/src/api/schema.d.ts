@@ -3919,12 +3919,12 @@ export interface components {
             disk_free_bytes?: number | null;
             /**
              * Gpu
-             * @description share of time that the GPUs were busy, their mean
+             * @description share of time that the node's GPU was busy
              */
             gpu?: number | null;
             /**
              * Gpu Memory Bytes
-             * @description in use, the sum of all GPUs
+             * @description in use, of the node's GPU
              */
             gpu_memory_bytes?: number | null;
             /** Gpu Memory Total Bytes */

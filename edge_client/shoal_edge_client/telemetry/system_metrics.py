@@ -27,13 +27,14 @@ Sample = dict[str, float | bool]
 
 
 class SystemProbe:
-    """Probe of processor, memory, GPU, network, disk and battery. `folder`: the node's state.
+    """Probe of processor, memory, GPU, network, disk and battery. `folder`: the node's state; `card`: returns the UUID
+    of the card to measure, as `gpus` takes it.
 
     Unavailable values are left out. In a container, processor and memory are the host's.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, card: Callable[[], str | None]) -> None:
+        self._folder, self._card = folder, card
         self._process = psutil.Process()
         self._crossed = _crossed(), time.monotonic()
         psutil.cpu_percent()  # the first answer of a process means nothing
@@ -47,7 +48,7 @@ class SystemProbe:
             "memory_total_bytes": float(memory.total),
             "process_bytes": self._own_memory(),
             **self._network(),
-            **gpus(),
+            **gpus(self._card()),
             **_battery(),
         }
         try:
@@ -86,8 +87,11 @@ def _battery() -> Sample:
     return {} if found is None else {"battery": found.percent / 100, "charging": bool(found.power_plugged)}
 
 
-def gpus() -> Sample:
-    """Return the load and memory of NVIDIA GPUs; empty without GPUs or without the library."""
+def gpus(card: str | None) -> Sample:
+    """Return the load and memory of the NVIDIA GPU with this UUID, or of all if it is None; empty for "", without
+    GPUs, and without the library."""
+    if card == "":
+        return {}
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # without the driver pynvml takes 3 MB, and can only fail
         import pynvml
@@ -95,18 +99,39 @@ def gpus() -> Sample:
         return {}
     try:
         pynvml.nvmlInit()
-        devices = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        devices = _all(pynvml) if card is None else [_with_uuid(pynvml, card)]
         memory = [pynvml.nvmlDeviceGetMemoryInfo(device) for device in devices]
-        busy = [pynvml.nvmlDeviceGetUtilizationRates(device).gpu for device in devices]
+        load = _load(pynvml, devices)
     except pynvml.NVMLError:
         return {}
     if not devices:
         return {}
     return {
-        "gpu": sum(busy) / len(busy) / 100,
+        **load,
         "gpu_memory_bytes": float(sum(one.used for one in memory)),
         "gpu_memory_total_bytes": float(sum(one.total for one in memory)),
     }
+
+
+def _all(pynvml: Any) -> list[Any]:
+    return [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+
+
+def _with_uuid(pynvml: Any, uuid: str) -> Any:
+    """Return the GPU, or the part of one, with a UUID. Raises `NVMLError` if there is none."""
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except pynvml.NVMLError:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+
+
+def _load(pynvml: Any, devices: list[Any]) -> Sample:
+    """Return the mean load of GPUs; empty without any, and for a part of one, whose load is not measured."""
+    try:
+        busy = [pynvml.nvmlDeviceGetUtilizationRates(device).gpu for device in devices]
+    except pynvml.NVMLError:
+        return {}
+    return {"gpu": sum(busy) / len(busy) / 100} if busy else {}
 
 
 class SystemReporter:

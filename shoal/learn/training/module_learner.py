@@ -74,13 +74,17 @@ class ModuleLearner(ABC):
     @property
     def device(self) -> torch.device:
         """The device of the module. Raises `InvalidJob` when it is not available."""
-        return self._placed or resolve(self._device)
+        if self._placed is not None:
+            return self._placed
+        chosen = resolve(self._device)
+        self._device = str(chosen)  # of several cards another one may have the most free memory later
+        return chosen
 
     def place(self) -> torch.device:
         """Move model and data to the device, if necessary. Every other method calls this first."""
         if self._placed is not None:
             return self._placed
-        device = resolve(self._device)
+        device = self.device
         with user_code(f"moving the model and the data to {device}"):
             self.module.to(device)
             self._place_data(device)

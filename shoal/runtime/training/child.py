@@ -31,6 +31,7 @@ from shoal.learn.user_errors import user_code
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
+from shoal.runtime.training.cards import card_of
 from shoal.runtime.training.ipc import error_fields, ref_fields
 from shoal.wire import codec
 from shoal.wire.payload import measure, open_payload
@@ -86,6 +87,7 @@ class TrainingChild:
         return {
             "ready": True,
             "device": str(getattr(self._learner, "device", "")),
+            "card": card_of(self._learner),
             "looks": describe_learner(self._learner),
         }
 

@@ -1,7 +1,7 @@
 """Messages between the node's process and its training process: one JSON object per line.
 
     {"learner", "options", "device", "precision", "threads", "folder", "level"}     first of all
-                                                    {"ready": true, "device": "cpu"}
+                                                    {"ready": true, "device": "cpu", "card": "" or null, "looks": {…}}
     {"n": 1, "do": "init", "seed": 1}               {"model": [sha256, bytes], "examples": 359.0}
     {"n": 2, "do": "weigh", "seed": 1}              {"examples": 359.0}
     {"n": 2, "do": "fit", "job": {…}}               {"fits": true}, or an error

@@ -88,6 +88,8 @@ class TrainingProcess:
         self.bodies.sweep()
         self.bodies.keep_only(())
         self.starts, self.device = 0, ""
+        self.card: str | None = ""
+        """The learner's NVIDIA card, as `shoal.runtime.training.cards` says."""
         self.model_form: dict[str, Any] = {}
         """Layout of the learner's model; see `shoal.learn.model_form`."""
         self.about: dict[str, str] = {}
@@ -115,7 +117,7 @@ class TrainingProcess:
         self._start()
         try:
             reply = self._answer(no_tick, 0)
-            self.device, self.model_form = str(reply["device"]), reply["looks"]
+            self.device, self.card, self.model_form = str(reply["device"]), reply["card"], reply["looks"]
         except ShoalError:
             self._kill()  # without a learner it is of no use
             raise
