@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from shoal.extras import lazy
 
 if TYPE_CHECKING:
-    from shoal.learn.arrays.array_learner import ArrayLearner
+    from shoal.learn.arrays.array_learner import ArrayConfig, ArrayLearner
     from shoal.learn.estimators.sklearn_learner import SklearnLearner
     from shoal.learn.loading import load_learner
     from shoal.learn.training.torch_learner import TorchConfig, TorchLearner
 
-__all__ = ["ArrayLearner", "SklearnLearner", "TorchConfig", "TorchLearner", "load_learner"]
+__all__ = ["ArrayConfig", "ArrayLearner", "SklearnLearner", "TorchConfig", "TorchLearner", "load_learner"]
 
 _HOME = {
+    "ArrayConfig": "shoal.learn.arrays.array_learner",
     "ArrayLearner": "shoal.learn.arrays.array_learner",
     "SklearnLearner": "shoal.learn.estimators.sklearn_learner",
     "TorchConfig": "shoal.learn.training.torch_learner",

@@ -14,7 +14,7 @@ from torch import nn
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import Cancelled, InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.tree import Tree, add, digest
-from shoal.learn import ArrayLearner, TorchLearner
+from shoal.learn import ArrayConfig, ArrayLearner, TorchLearner
 from shoal.learn.arrays.array_batches import ArraySource, generator_of, permutation
 from tests.learn.numpy_models import Layer, array_learners, data, foreign_module, gradient, loop, parameters
 
@@ -172,7 +172,7 @@ def test_a_type_that_nothing_makes_needs_a_function() -> None:
     with pytest.raises(InvalidJob, match=r"w is a .*Odd, and nothing in its module") as caught:
         ArrayLearner(lambda seed: {"w": Odd()}, **given)
     assert "convert=" in caught.value.hint
-    learner = ArrayLearner(lambda seed: {"w": Odd()}, convert=lambda array: Odd(), **given)
+    learner = ArrayLearner(lambda seed: {"w": Odd()}, config=ArrayConfig(convert=lambda array: Odd()), **given)
     assert type(learner.parameters()["w"]) is Odd
 
 
@@ -188,7 +188,10 @@ def test_arrays_that_only_speak_dlpack_are_read() -> None:
             return self.values.__dlpack_device__()
 
     learner = ArrayLearner(
-        lambda seed: {"w": Packed(np.full(2, 5.0))}, loop=lambda p, b, c: p, examples=1, convert=Packed
+        lambda seed: {"w": Packed(np.full(2, 5.0))},
+        loop=lambda p, b, c: p,
+        examples=1,
+        config=ArrayConfig(convert=Packed),
     )
     assert learner.init(0)["w"].tolist() == [5.0, 5.0]
 

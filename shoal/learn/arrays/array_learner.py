@@ -12,9 +12,9 @@ Batches, seeds, positions in streams and weights are those of `TorchLearner`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
@@ -41,6 +41,21 @@ Evaluate = Callable[[Pytree, Any], Mapping[str, Any]]
 """`(parameters, batch) -> metrics`, means over the batch."""
 
 
+@dataclass(frozen=True)
+class ArrayConfig:
+    """Settings of an `ArrayLearner`: kinds and types of the parameters."""
+
+    statistics: Sequence[str] = ()
+    """Names of float arrays that training measures and does not optimise, such as running means and variances, or
+    patterns of names: `*.running_mean`. They are averaged and never stepped. Counters of whole numbers need no name."""
+    convert: Convert | None = None
+    """From a numpy array to yours; None: found by the type of each parameter."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.statistics, str):
+            raise InvalidJob("statistics is a text", code="learner.model", hint="give a list of names")
+
+
 class ArrayLearner:
     """A `Learner` for parameters in nested dictionaries, lists and tuples of arrays.
 
@@ -48,11 +63,12 @@ class ArrayLearner:
     train       arrays (x, y) or a dictionary of arrays, all of one length, or a list of examples; None: the loop has
                 its own
     test        data of the same kind for evaluation; None: this node does not evaluate
-    gradient    (parameters, batch) -> (loss, gradient), means over the batch; shoal makes the steps of SGD
+    gradient    (parameters, batch) -> (loss, gradient), means over the batch; shoal makes the steps of SGD. Of a
+                statistic the gradient holds the new value
     loop        (parameters, batches, config) -> parameters or (parameters, metrics): a training loop of your own
     evaluate    (parameters, batch) -> metrics, means over the batch; default: the loss of `gradient`
     examples    the number of training examples, where `train` is None
-    convert     from a numpy array to yours; default: found by the type of each parameter
+    config      see `ArrayConfig`
 
     Raises `InvalidJob` for unusable data or parameters, and `LearnerFailed` for errors in the user's code. Parameters
     and batches are given in the array type of `init`'s parameters; numpy arrays given to `gradient` and `evaluate` are
@@ -69,7 +85,7 @@ class ArrayLearner:
         loop: Loop | None = None,
         evaluate: Evaluate | None = None,
         examples: int | None = None,
-        convert: Convert | None = None,
+        config: ArrayConfig = ArrayConfig(),
     ) -> None:
         self._init, self._gradient, self._loop, self._evaluate = init, gradient, loop, evaluate
         self.applies_corrections, self.gives_gradients = loop is None, gradient is not None
@@ -83,12 +99,12 @@ class ArrayLearner:
         self.examples = examples if self.train_data is None else self.train_data.examples
         with seeded_code("init", 0):
             start = init(0)
-        self._form = ParameterForm(start, convert)
+        self._form = ParameterForm(start, config.convert, config.statistics)
         self._weights = self._form.tree_of(start, "init")
 
     @property
     def layout(self) -> Layout:
-        """Return names, types and shapes of the parameters."""
+        """Return names, types, shapes and kinds of the parameters."""
         return self._form.layout
 
     # --------------------------------------------------------------------------------------------------------- weights
@@ -163,7 +179,7 @@ class ArrayLearner:
         for batch, fraction in progress:
             loss, gradient = self._slope(weights, batch)
             if correct is not None:
-                gradient = correct(weights, gradient)
+                gradient = with_values(correct(weights, gradient), gradient)
             weights = add(weights, gradient, -budget.lr)
             total += loss * size_of(batch)
             tick(fraction)
@@ -185,15 +201,17 @@ class ArrayLearner:
         """Return the mean gradient over all training data, or over `steps` batches, at the present parameters."""
         if self._gradient is None or self.train_data is None:
             raise LearnerFailed("this ArrayLearner gives no gradients", code="learner.capability", hint="give gradient")
-        mean, total = zeros(self.layout), 0.0
+        mean, present, total = zeros(self.layout), self._weights, 0.0
         with seeded_code("computing the gradient", budget.seed, tick):
             progress = CountedBatches(self._batches(replace(budget, epochs=1.0), tick))
             for batch, fraction in progress:
-                loss, gradient = self._slope(self._weights, batch)
+                loss, gradient = self._slope(present, batch)
+                present = with_values(present, gradient)
                 total += loss * size_of(batch)
                 mean = towards(mean, mean, gradient, size_of(batch) / progress.examples)
                 tick(fraction)
-        return Trained(self._weight(budget, progress), _mean("train/loss", total, progress.examples)), mean
+        trained = Trained(self._weight(budget, progress), _mean("train/loss", total, progress.examples))
+        return trained, with_values(mean, present)
 
     # ------------------------------------------------------------------------------------------------------ evaluation
     def evaluate(self) -> Metrics:
@@ -207,6 +225,11 @@ class ArrayLearner:
         if self._evaluate is None:
             return {"loss": self._slope(self._weights, batch)[0]}
         return self._evaluate(self._form.parameters_of(self._weights), self._converted(batch))
+
+
+def with_values(tree: Tree, newer: Tree) -> Tree:
+    """Return a tree with the statistics of a newer one: they are values, for corrections and means too."""
+    return add(tree, newer, 0.0) if tree.layout.statistics else tree
 
 
 class CountedBatches:

@@ -7,14 +7,15 @@ A tensor is named by its path: `{"layers": [{"w": …}]}` has "layers.0.w". Arra
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from numbers import Number
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed, ShoalError
-from shoal.core.model.tree import DTYPES, Array, Layout, Tree, dtype_name
+from shoal.core.model.tree import DTYPES, FLOATS, Array, Layout, Tree, dtype_name
 
 Pytree = Any
 """Arrays in dictionaries, lists, tuples and named tuples, at any depth; None holds nothing."""
@@ -97,7 +98,7 @@ def converter_of(leaf: Any, name: str) -> Convert:
     raise InvalidJob(
         f"{name} is a {kind.__module__}.{kind.__name__}, and nothing in its module makes one from a numpy array",
         code=CODE,
-        hint="give convert=…, a function from a numpy array to yours",
+        hint="give config=ArrayConfig(convert=…), a function from a numpy array to yours",
     )
 
 
@@ -114,9 +115,9 @@ def _array_functions(leaf: Any) -> Iterator[Convert]:
 
 
 class ParameterForm:
-    """Names, types and shapes of the user's parameters: conversion to a tree, and back to the user's arrays."""
+    """Names, types, shapes and kinds of the user's parameters: conversion to a tree, and back to the user's arrays."""
 
-    def __init__(self, example: Pytree, convert: Convert | None = None) -> None:
+    def __init__(self, example: Pytree, convert: Convert | None = None, statistics: Iterable[str] = ()) -> None:
         found = [(name, leaf) for name, leaf in leaves(example) if leaf is not None]
         arrays = {name: as_array(leaf, name) for name, leaf in found}
         if not arrays or len(arrays) < len(found):
@@ -126,7 +127,9 @@ class ParameterForm:
         self._converters = {name: convert or converter_of(leaf, name) for name, leaf in found}
         self.convert = next((self._converters[n] for n, leaf in found if not isinstance(leaf, Number)), lambda a: a)
         """From numpy to the type of the first array, for the data."""
-        self.layout = Layout.of((name, _dtype_name(array, name), array.shape) for name, array in arrays.items())
+        entries = [(name, _dtype_name(array, name), array.shape) for name, array in arrays.items()]
+        floats = [name for name, dtype, _ in entries if dtype in FLOATS]
+        self.layout = Layout.of(entries, statistics=matching(floats, statistics))
 
     def has_structure(self, given: Pytree) -> bool:
         """Return whether these are arrays of the parameters' names."""
@@ -143,12 +146,13 @@ class ParameterForm:
         return self._packed(found)
 
     def gradient_of(self, gradient: Pytree, weights: Tree, what: str) -> Tree:
-        """Return a gradient as a tree, in the parameters' types: 0 where it is None, whole numbers as `weights` has
-        them. Raises `LearnerFailed`, by name, where `what` gave another form."""
+        """Return a gradient as a tree, in the parameters' types: 0 where it is None. Statistics have their new values
+        there, or those of `weights` where it is None, as whole numbers do. Raises `LearnerFailed`, by name, where
+        `what` gave another form."""
         found = self._read(gradient, what, partial=True)
         for leaf in self.layout.leaves:
             array = found.get(leaf.name)
-            if DTYPES[leaf.dtype].kind != "f":
+            if DTYPES[leaf.dtype].kind != "f" or (array is None and not self.layout.is_weight(leaf)):
                 found[leaf.name] = weights[leaf.name]
             elif array is None:
                 found[leaf.name] = np.zeros(leaf.shape, DTYPES[leaf.dtype])
@@ -186,6 +190,18 @@ class ParameterForm:
             with np.errstate(over="ignore"):  # a gradient that diverged is data, not a warning
                 place[:] = arrays[leaf.name].reshape(-1)
         return Tree(self.layout, buffer)
+
+
+def matching(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
+    """Return the names of float arrays that patterns name. Raises `InvalidJob` for a pattern that names none."""
+    known, found = list(names), set[str]()
+    for pattern in patterns:
+        named = {name for name in known if fnmatchcase(name, pattern)}
+        if not named:
+            hint = f"name float arrays by their paths, or by patterns such as *.mean: {', '.join(known[:5])}, …"
+            raise InvalidJob(f"statistics: no array of floats is called {pattern}", code=CODE, hint=hint)
+        found |= named
+    return found
 
 
 def _changed(text: str, hint: str) -> LearnerFailed:
