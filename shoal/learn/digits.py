@@ -61,7 +61,7 @@ def compared(
     return TorchLearner(models.named(models.DIGITS, model), (x[own], y[own]), (x[test], y[test]))
 
 
-def held_out(model: str = "mlp") -> TorchLearner:
+def held_out(model: str = "mlp", *, device: str = "auto") -> TorchLearner:
     """Return a learner whose test data are the held-out fifth."""
     x, y = digits()
     common, test = held_back(np.arange(len(y)), HELD_OUT)
@@ -69,6 +69,7 @@ def held_out(model: str = "mlp") -> TorchLearner:
         models.named(models.DIGITS, model),
         (x[common], y[common]),
         (x[test], y[test]),
+        device=device,
     )
 
 

@@ -16,10 +16,12 @@ from types import SimpleNamespace
 import pytest
 
 from shoal.cli.app import COMMANDS
+from shoal.cli.demos import demo as command
+from shoal.cli.demos import gossip
 from shoal.cli.demos.afterwards import NEXT, program, stays
 from shoal.cli.demos.demo import bars, versions_per_part
 from shoal.cli.demos.failover import AWAY_ROUNDS
-from shoal.cli.demos.plumbing import HOST, DemoOptions, DemoPlan, check, free_port, spec
+from shoal.cli.demos.plumbing import HOST, DemoOptions, DemoPlan, check, device_of, free_port, spec, start
 from shoal.cli.terminal.output import Flags, out
 from shoal.core.errors import ShoalError
 from shoal.extras import install_hint
@@ -52,6 +54,37 @@ def test_the_job_that_comes_with_shoal_is_sound() -> None:
     assert (found["rounds"], found["seed"], found["schedule"]["min_nodes"]) == (7, 5, 3)
     assert found["options"] == {"split": "iid"}
     assert found["held_out"]["learner"] == "shoal.learn.digits:held_out"
+
+
+@pytest.mark.parametrize(("asked", "device"), [(None, "cpu"), ("auto", "cpu"), ("cuda:1", "cuda:1")])
+def test_a_small_model_takes_the_processor(
+    asked: str | None, device: str, shoal: Shoal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients, peers, and the evaluation of each version."""
+    plan = DemoPlan(DemoOptions(clients=2), 1, device_of(asked))
+    started: list[list[str]] = []
+    start(SimpleNamespace(start=lambda _name, arguments, **_: started.append(arguments)), plan)  # type: ignore[arg-type]
+    clients = [one for one in started if one[0] == "join"]
+    assert [one[one.index("--device") + 1] for one in clients] == [device, device]
+    assert spec(plan)["held_out"]["options"] == {"device": device}
+    peers: list[gossip.DemoPeers] = []
+    monkeypatch.setattr(gossip, "demo", peers.append)
+    monkeypatch.setattr(command, "free_ports", lambda count: tuple(range(count)))
+    assert shoal("demo", "--gossip", *([f"--device={asked}"] if asked else [])).exit_code == 0
+    assert [one.device for one in peers] == [device]
+
+
+def test_without_a_wish_the_demo_asks_for_no_card(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[DemoPlan] = []
+
+    def begin(_processes: object, plan: DemoPlan) -> None:
+        plans.append(plan)
+        raise ShoalError("enough", code="demo.test")
+
+    monkeypatch.setattr(command, "start", begin)
+    monkeypatch.setattr(command, "free_port", lambda port: port or 1)
+    assert shoal("demo", "--port=0").exit_code != 0
+    assert [plan.device for plan in plans] == ["cpu"]
 
 
 def test_a_missing_extra_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,14 @@ from shoal.cli.demos.plumbing import (
     check,
     check_done,
     connected,
+    device_of,
     free_port,
     free_ports,
     send_tokens,
     spec,
     start,
 )
-from shoal.cli.terminal.options import Device, spread
+from shoal.cli.terminal.options import spread
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import number, pairs, percent, seconds, size
 from shoal.core.errors import ShoalError
@@ -49,7 +50,10 @@ def demo(
         bool | None,
         typer.Option("--keep/--exit", help="afterwards leave everything running until Ctrl-C, or end; see above"),
     ] = None,
-    device: Device = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:I or mps (default: cpu, faster for a small model)", show_default=False),
+    ] = None,
 ) -> None:
     """Train on handwritten digits with a coordinator, four edge clients and the dashboard on this machine.
 
@@ -69,11 +73,11 @@ def demo(
 
     started = time.monotonic()
     if asked.gossip and not asked.failover:
-        without_server(asked, device or "auto")
+        without_server(asked, device_of(device))
         return
     check(asked, asked.clients)
     peer_ports = free_ports(asked.clients) if asked.failover else ()
-    plan = DemoPlan(asked, free_port(port), device or "auto", peer_ports)
+    plan = DemoPlan(asked, free_port(port), device_of(device), peer_ports)
     if plan.port != port and port:
         out.notice(f"[yellow]port {port} is taken[/]: using {plan.port}")
     with process_group("shoal-demo-") as processes:

@@ -72,7 +72,7 @@ class DemoPlan:
 
     asked: DemoOptions
     port: int
-    device: str = "auto"
+    device: str = "cpu"
     peer_ports: tuple[int, ...] = ()
 
     @property
@@ -89,6 +89,12 @@ class DemoPlan:
     def page(self) -> str:
         """The URL of the job in the dashboard."""
         return f"{self.url}/jobs/{self.job}"
+
+
+def device_of(asked: str | None) -> str:
+    """Return the device of the demo's learners: the processor, unless another is asked for. A step of their model takes
+    longer on a card, and each process would hold some of its memory."""
+    return "cpu" if asked in (None, "auto") else asked
 
 
 def check(asked: DemoOptions, parts: int) -> None:
@@ -225,5 +231,6 @@ def spec(plan: DemoPlan) -> dict[str, Any]:
         changes += [f"gossip.{key}={json.dumps(value)}" for key, value in GOSSIP.items()]
     if not asked.drift:
         changes += [f"rounds={asked.rounds}", f'options.split="{asked.split}"']
+        changes += [f'held_out.options.device="{plan.device}"']
     with as_file(files("shoal.cli.demos") / ("drift_job.toml" if asked.drift else "job.toml")) as path:
         return job_of(path, changes)[1]
