@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from shoal.core.errors import Refused, StorageFailed
 from shoal.runtime.durable_files import CrashPoint, make_folder, no_crash, storing, write_file
 from shoal.runtime.http.coordinator_url import Address
 from shoal.validation.message_checks import NAME
-from shoal_edge_client.spool import Spool
+from shoal_edge_client.spool import REMOVED, Spool
 
 ERRORS_KEPT = 20
 
@@ -66,6 +67,8 @@ class StateFolder:
                     code="state.locked",
                     hint="end it, or give this one another name or another state folder",
                 ) from None
+            for leftover in (self.folder / "jobs").glob(f".*{REMOVED}"):
+                shutil.rmtree(leftover)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -13,6 +13,7 @@ one, which is sent again; the coordinator counts it once.
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -30,6 +31,9 @@ from shoal.wire import codec
 from shoal.wire.payload import ByteSource, layouts_of, payload_layout, payload_pieces
 
 T = TypeVar("T")
+
+REMOVED = ".removed"
+"""Suffix of a job's folder while it is deleted."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +157,11 @@ class Spool:
         return self._small.get(ref.digest) or self.bodies.open(ref)
 
     def forget(self) -> None:
-        """Delete everything: the job has ended."""
+        """Delete everything: the job has ended. A thread that still saves finds no folder any more."""
         with storing(self.folder):
-            shutil.rmtree(self.folder)
+            removed = self.folder.with_name(f".{self.folder.name}.{secrets.token_hex(4)}{REMOVED}")
+            self.folder.rename(removed)
+            shutil.rmtree(removed)
         self._small.clear()
         self._memory = None
 

@@ -101,3 +101,19 @@ def test_the_newest_errors_are_kept(state: StateFolder) -> None:
             os.utime(path, (number, number))
         kept = sorted(int(path.stem.rpartition(".")[2]) for path in (state.folder / "errors").iterdir())
     assert kept == list(range(5, ERRORS_KEPT + 5))
+
+
+def test_a_deletion_that_a_crash_interrupted_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with StateFolder(tmp_path, HERE) as state:
+        spool = state.spool("digits")
+        monkeypatch.setattr("shoal_edge_client.spool.shutil.rmtree", crash)
+        with pytest.raises(KeyboardInterrupt):
+            spool.forget()
+        monkeypatch.undo()
+        assert len(list((state.folder / "jobs").iterdir())) == 1
+        assert state.jobs() == []
+    with state:
+        assert list((state.folder / "jobs").iterdir()) == []

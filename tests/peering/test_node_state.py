@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from shoal.core.errors import StorageFailed
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import TaskResult
 from shoal.core.protocol.message import BlobRef, Report
@@ -124,3 +127,21 @@ def test_another_job_of_that_name_takes_all_of_it_away(node_state: NodeState) ->
     assert (node_state.files.job_info(), node_state.files.documents(), node_state.load_peer()) == (None, None, None)
     node_state.save_peer(standing(), None)
     assert node_state.load_peer() is not None
+
+
+def test_a_thread_that_still_saves_does_not_disturb_the_deletion(
+    node_state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A background task that is cancelled at the end of the job leaves its blocking call in a thread."""
+    remove, late = os.rmdir, []
+
+    def remove_and_save(*given: Any, **more: Any) -> None:
+        with suppress(StorageFailed):
+            node_state.files.save("checkpoints", {"checkpoints": []})
+            late.append("saved")
+        remove(*given, **more)
+
+    node_state.save_peer(standing(), None)
+    monkeypatch.setattr(os, "rmdir", remove_and_save)
+    node_state.forget()
+    assert (late, list(node_state.folder.parent.iterdir())) == ([], [])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shoal.runtime.durable_files import CrashPoint, make_folder, write_file
+from shoal.runtime.durable_files import CrashPoint, storing, sync_folder, write_file
 from shoal.validation import strict_json
 from shoal_edge_client.spool import read_or_discard
 
@@ -32,8 +32,11 @@ class PeerFiles:
         return read_or_discard(self.folder / f"{name}.json", lambda data: parse(strict_json.loads_own(data)), self._log)
 
     def save(self, name: str, values: Mapping[str, Any]) -> None:
-        """Replace a file durably."""
-        make_folder(self.folder)
+        """Replace a file durably. Raises `StorageFailed`, also if the job's folder has been deleted."""
+        with storing(self.folder):
+            if not self.folder.is_dir():
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(self.folder.parent)
         write_file(self.folder / f"{name}.json", json.dumps(values).encode(), name, self._at)
 
     def job_info(self) -> dict[str, Any] | None:
