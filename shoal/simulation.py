@@ -27,9 +27,11 @@ from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.job.job_plan import JobPlan
+from shoal.core.job.settings_change import JobSettings
 from shoal.core.model.tree import Layout, Slots
 from shoal.core.protocol.machine import Effect, Event, JobEvent, Measured, ModelVersion, ReportRejected, Save, Work
 from shoal.core.protocol.message import BlobRef, Blobs, Message, Metrics, NodeInfo, Report, Task
+from shoal.core.scheduling.availability_windows import DAY_S
 from shoal.core.scheduling.schedule import Schedule
 from shoal.core.scheduling.selection import check_node_info
 from shoal.core.server.hub import Hub
@@ -72,6 +74,10 @@ LEASE_S = 35.0
 IDLE_S = 8000.0
 """Virtual seconds without any work, or with a failing node and no advance, after which a job is given up: twice the
 longest deadline that a schedule makes up by itself, and more than a worker needs to be heard again."""
+
+QUIET_S = 1000.0
+"""Virtual seconds without a version after which a job is given up whose nodes train without end: so many checks of each
+node, by default 10,000 mini-batches."""
 
 GARBAGE = (20_000, 10, 20)
 """New objects, and looks at younger ones, between two searches for what only points at itself: a thousand nodes are
@@ -146,7 +152,7 @@ def simulate(
     """
     if isinstance(job, str | Path | Mapping):
         job = load_job(job)
-    plan, algorithm = job.plan(), job.build_algorithm()
+    plan, algorithm, schedule = job.plan(), job.build_algorithm(), job.build_schedule()
     options = _NodeOptions(**more)
     named = _named(learners, options.nodes)
     if held_out is not None:
@@ -156,7 +162,7 @@ def simulate(
     setup = SimulationSetup(
         plan,
         algorithm,
-        job.build_schedule(),
+        schedule,
         tuple(named),
         faults=faults or Faults(latency_s=TICK_S if algorithm.continual else TICK_S / (16 * len(named))),
         timing=CoordinatorTiming(lease_s=LEASE_S),
@@ -167,16 +173,16 @@ def simulate(
     pace = _paced(clock, factors, list(named), rng if faults is not None else None)
     bodies = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
     tasks = SimulatedTasks(setup, named, bodies)
+    patience_s, evaluate = _patience_s(setup, factors), partial(evaluated, held_out, bodies) if held_out else None
     with torch_threads(options.threads), displayed(progress, job.name) as shown:
-        evaluate = partial(evaluated, held_out, bodies) if held_out else None
         record = SimulationRecorder(job.name, plan.versions, shown, evaluate, tasks)
         with tasks.in_processes(options.workers, record.show, options.threads):
             if isinstance(bodies, LeanBlobs):
-                return _run(LeanWorld(setup, tasks, pace, clock=clock, bodies=bodies, watch=record), record)
-            return _run(
-                CoordinatedWorld(setup, tasks, pace, clock=clock, bodies=bodies, watch=record, sweep_steps=SWEEP_STEPS),
-                record,
+                return _run(LeanWorld(setup, tasks, pace, clock=clock, bodies=bodies, watch=record), record, patience_s)
+            wire = CoordinatedWorld(
+                setup, tasks, pace, clock=clock, bodies=bodies, watch=record, sweep_steps=SWEEP_STEPS
             )
+            return _run(wire, record, patience_s)
 
 
 def _fidelity(given: Fidelity | None, faults: Faults | None) -> Fidelity:
@@ -190,13 +196,27 @@ def _fidelity(given: Fidelity | None, faults: Faults | None) -> Fidelity:
     return given or ("lean" if faults is None else "wire")
 
 
-def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder) -> Result:
+def _patience_s(setup: SimulationSetup, slow: Mapping[str, float]) -> float:
+    """Return the virtual seconds without an advance after which a job is given up.
+
+    Raises `InvalidJob` for a job that only an operator could end.
+    """
+    if JobSettings(setup.plan, setup.algorithm, setup.schedule).has_endless_training:
+        if setup.plan.versions >= setup.schedule.versions:
+            text = "the nodes of this job train until it is stopped, and no operator stops a simulated job"
+            raise InvalidJob(text, code="job.endless", hint="set local_steps or epochs in [algorithm], or rounds")
+        return QUIET_S * max([1.0, *slow.values()])
+    timed = setup.plan.selection.hours or any(info.hours for info in setup.about.values())
+    return IDLE_S + (DAY_S if timed else 0.0)
+
+
+def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patience_s: float) -> Result:
     """Run until the job ends. Raises the error that ends it."""
     begun, advance, usual = -1, record.advance(world.hub), gc.get_threshold()
     gc.set_threshold(*GARBAGE)
     try:
         world.start()
-        while not world.run(world.clock.now + IDLE_S):
+        while not world.run(world.clock.now + patience_s):
             failing = [member.failures >= FAILURES_MAX for member in world.hub.roster.present_members()]
             stands = record.advance(world.hub) == advance
             if record.begun == begun or (any(failing) and (stands or all(failing))):
@@ -399,8 +419,13 @@ class SimulationRecorder(Observer):
             return LearnerFailed(f"{node}: {self._failed.message} (then: {'; '.join(since)})", hint=hint)
         if failures:
             return LearnerFailed(failures[-1], hint=failures[0])
-        text = f"the job does not go on: {hub.progress.waiting_for or 'too few learners'}"
-        return InvalidJob(text, code="job.stuck", hint="check min_nodes and quorum")
+        why, hint = hub.progress.waiting_for or "too few learners", "check min_nodes and quorum"
+        if hub.settings.has_endless_training and hub.roster.busy_count():
+            why = f"the nodes train without end, and no version has been made for {QUIET_S:,.0f} checks ({why})"
+            hint = "set local_steps or epochs in [algorithm], or change [schedule] so that it averages more often"
+        elif "not asked" in why:
+            hint += ", and the tags and hours of the nodes"
+        return InvalidJob(f"the job does not go on: {why}", code="job.stuck", hint=hint)
 
     def result(self, hub: Hub, fidelity: Fidelity) -> Result:
         """Return the complete result."""

@@ -9,7 +9,7 @@ import shoal
 from shoal.core.algorithm.learner import Trained
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import digest
-from shoal.core.protocol.message import Poll
+from shoal.core.protocol.message import NodeInfo, Poll
 from shoal.sim.hosts.node import SimulatedNode
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal.simulation import SimulationRecorder
@@ -169,6 +169,51 @@ def test_nobody_is_of_those_whom_the_job_wants() -> None:
     """Not even the initial model is asked for; why, is said at once."""
     with pytest.raises(InvalidJob, match="not asked: node-0, node-1, node-2: without the tag phone"):
         shoal.simulate(job(selection={"name": "uniform", "tags": ["phone"]}), unbalanced())
+
+
+class Silent(Softmax):
+    """A learner that is cheap to train, and whose model never moves."""
+
+    trained = 0
+
+    def train(self, budget, **how):
+        self.trained += 1
+        return Trained(1.0, {})
+
+
+ENDLESS = [
+    {"preset": "dynamic", "algorithm": {"lr": 0.1}},
+    {"algorithm": {"name": "fda"}, "schedule": {"name": "variance", "theta": 1.0}},
+    {"algorithm": {"name": "periodic"}, "schedule": {"name": "periodic", "fraction": 0.0}},
+]
+
+
+@pytest.mark.parametrize("keys", ENDLESS, ids=["dynamic", "fda", "periodic"])
+def test_a_job_that_only_an_operator_ends_is_refused(keys) -> None:
+    with pytest.raises(InvalidJob, match="train until it is stopped, and no operator") as caught:
+        shoal.simulate({"name": "digits", **keys}, unbalanced())
+    assert "local_steps" in caught.value.hint
+
+
+@pytest.mark.parametrize("fidelity", ["lean", "wire"])
+@pytest.mark.parametrize("keys", [*ENDLESS, ENDLESS[0] | {"schedule": {"name": "divergence", "delta": 1.0}}])
+def test_a_job_whose_models_never_drift_apart_ends(keys, fidelity) -> None:
+    """With 4 versions to make, and nodes that train until these are made."""
+    learners = [Silent(one.x, one.y) for one in unbalanced()]
+    with pytest.raises(InvalidJob, match="train without end, and no version has been made for 1,000 checks") as caught:
+        shoal.simulate({"name": "digits", "rounds": 4, **keys}, learners, fidelity=fidelity)
+    assert "local_steps or epochs" in caught.value.hint
+    assert 1000 < learners[0].trained < 2100
+
+
+def test_nodes_are_waited_for_until_their_hours() -> None:
+    about = {f"node-{i}": NodeInfo(hours=("20:00-21:00",)) for i in range(3)}
+    result = shoal.simulate(job(rounds=1), unbalanced(), about=about)
+    assert result.versions[-1].closed > 20 * 3600
+    given, apart = job(schedule={"name": "rounds", "min_nodes": 2}), NodeInfo(hours=("22:00-23:00",))
+    with pytest.raises(InvalidJob, match="not asked: node-0: only 20:00-21:00 UTC") as caught:
+        shoal.simulate(given, unbalanced()[:2], about={"node-0": about["node-0"], "node-1": apart})
+    assert "hours" in caught.value.hint
 
 
 class Broken(Softmax):

@@ -95,6 +95,11 @@ class JobSettings:
         """True if tasks name a model that their receivers hold."""
         return self.schedule.relative_to_reference or self.plan.sends_differences
 
+    @property
+    def has_endless_training(self) -> bool:
+        """True if nodes train until the job is stopped or has all its versions."""
+        return self.schedule.relative_to_reference and self.algorithm.training_progress({}) is None
+
     def adopt_changes(self) -> None:
         """Put the pending changes into force."""
         self.restore_changes(self.changed | self.pending, {})
