@@ -35,8 +35,11 @@ def test_where_all_is_well_nobody_is_told() -> None:
     [
         ({"got": 1, "quorum": 3}, "quorum-missed", "1 of the 3"),
         ({"diverged": "eval/loss is NaN"}, "diverged", "NaN"),
-        ({"set_aside": ("ada", "bob")}, "nodes-set-aside", "all 2 nodes are set aside after failures"),
-        ({"set_aside": ("ada",)}, "nodes-set-aside", "the only node is set aside"),
+        (
+            {"set_aside": (("ada", "CUDA out of memory"), ("bob", "")), "waits_for": "1 of 3 nodes ready"},
+            "nodes-set-aside",
+            "stands still: 1 of 3 nodes ready (last failure of ada: CUDA out of memory; bob: unknown); mend the cause",
+        ),
         ({"foreign": (("ada", "2 tensors, not 7"),)}, "model-differs", "ada: 2 tensors, not 7"),
         ({"waited_s": 601.0}, "no-progress", "10 minutes"),
         ({"waited_s": 601.0, "usual_s": None}, "no-progress", "10 minutes"),
@@ -55,6 +58,9 @@ def test_a_lost_node_is_one_alert_however_many_jobs_miss_it() -> None:
     assert (bob.key, bob.jobs) == (("node-lost", "", "bob"), ("a", "b", "c"))
     assert "ada has fallen silent; 2 jobs go on without it" in ada.text
     assert conditions(Now((replace(WELL, lost=("ada",)),)), LIMITS)[0].text.endswith("job digits goes on without it")
+    stopped = replace(WELL, lost=("ada",), waits_for="1 of 2 nodes ready; silent: ada")
+    (found,) = conditions(Now((stopped, replace(WELL, name="other", lost=("ada",)))), LIMITS)
+    assert found.text == "ada has fallen silent; job digits stands still: 1 of 2 nodes ready; silent: ada"
 
 
 def test_a_job_whose_versions_take_long_is_waited_for() -> None:

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.core.protocol.message import TaskFailed
+from shoal.core.server.roster import FAILURES_MAX
+from shoal.wire import codec
 from shoal_coordinator.alerts import alert_rules, webhook
 from shoal_coordinator.alerts.webhook import signature
 from shoal_coordinator.composition import housekeeping
@@ -73,6 +76,25 @@ def test_a_quorum_is_missed(tmp_path: Path) -> None:
         stage = set_up(running, schedule={"deadline_s": 0.2, "quorum": 2})
         found = waited(running, "quorum-missed")
         assert "0 of the 2 reports" in found["text"]
+        stage.close()
+
+
+def test_a_node_that_fails_for_good_leaves_too_few(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", lease_s=86_400.0, alert_disk_bytes=0) as running:
+        stage = set_up(running, schedule={"quorum": 2})
+        stage.dismiss("n2")
+        assert stage.report(node="n1").status_code == 200
+        for _ in range(FAILURES_MAX):
+            task, _ = task_of(stage.nodes[0], "main")
+            failed = codec.Frame("main", TaskFailed("n0", task.id, "CUDA out of memory"))
+            answer = stage.send("n0", "POST", "/jobs/main/failures", content=codec.encode(failed))
+            assert answer.status_code == 200
+        text = waited(running, "nodes-set-aside", active=True)["text"]
+        assert "below the quorum: 1 of 2; set aside after failures: n0" in text
+        assert "n0: CUDA out of memory" in text
+        assert text.endswith(alert_rules.SET_ASIDE_REMEDY)
+        headline = running.job("main")["headline"]
+        assert headline == "Stands still: below the quorum: 1 of 2; set aside after failures: n0"
         stage.close()
 
 

@@ -14,7 +14,8 @@ from shoal.core.protocol.message import Join
 from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
 from shoal.sim.network.blobs import MemoryBlobs
-from shoal_coordinator.presenters.headline import JobFacts, headline
+from shoal_coordinator.models.version_history import VersionSummary
+from shoal_coordinator.presenters.headline import JobFacts, headline, job_facts
 from shoal_coordinator.presenters.job_presenter import state_reason
 from tests.core.test_hub import model, report
 from tests.support.coordinator import Inside
@@ -31,6 +32,13 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         (replace(GOING, why="enough"), "Round 8: 2 of 4 nodes have reported; then it stops: enough"),
         (replace(GOING, unit="version", reported=1), "Version 8: 1 report so far, 2 nodes at work"),
         (replace(GOING, unit="sync"), "2 nodes at work; models were synchronised 7 times"),
+        (
+            replace(GOING, unit="sync", endless=True),
+            (
+                "2 nodes at work; models were synchronised 7 times; "
+                "the nodes train until the job is stopped or has all its versions"
+            ),
+        ),
         (IDLE, "Round 8 begins"),
         (replace(IDLE, phase="waiting", nodes=0, able=0), "Waits: no node has joined yet"),
         (replace(IDLE, phase="waiting"), "Waits for an initial model from a node"),
@@ -45,6 +53,10 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
             "Stands still: a, b failed again and again and are asked no more for now",
         ),
         (replace(GOING, suspended=("a",), able=11), "a failed several times in a row; 11 nodes can be asked"),
+        (
+            replace(GOING, suspended=("a",), able=2, waits_for="2 of 3 nodes ready; set aside after failures: a"),
+            "Stands still: 2 of 3 nodes ready; set aside after failures: a",
+        ),
         (replace(GOING, late=(("a", 2, 2), ("slow", 8, 10))), "slow missed 8 of the last 10 deadlines"),
         (
             replace(GOING, late=(("slow", 8, 10), ("b", 4, 6))),
@@ -97,6 +109,13 @@ def test_no_round_is_announced_after_the_last() -> None:
         for node in "ab":
             hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 1.0 + at)
     assert (seen, hub.progress.phase) == (["round 2: 1 of 2 reports", "1 of 2 reports"], "evaluating")
+
+
+@pytest.mark.parametrize(("keys", "endless"), [({}, True), ({"local_steps": 50}, False), ({"epochs": 2}, False)])
+def test_training_without_an_end_is_told(coordinator: Inside, keys: dict[str, int], endless: bool) -> None:
+    coordinator.post("/jobs", {"spec": {"name": "main", "preset": "dynamic", "algorithm": keys}})
+    facts = job_facts(coordinator.runner("main"), VersionSummary(), set(), None)
+    assert facts.endless is endless
 
 
 def test_a_job_whose_tag_nobody_has(coordinator: Inside) -> None:

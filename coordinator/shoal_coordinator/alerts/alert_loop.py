@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -37,10 +37,23 @@ JOBS_MAX = 50
 """Jobs that an alert names."""
 
 FAILURES_READ_MAX = 200
-"""Newest failures that are searched for values that are not finite."""
+"""Newest failures that are searched for causes and for values that are not finite."""
 
 DIVERGED_S = 120.0
 """Time in seconds for which a refused report that was not finite counts."""
+
+
+ERROR_CHARACTERS_MAX = 200
+"""Characters of a node's failure that an alert shows."""
+
+
+@dataclass(frozen=True)
+class RecentFaults:
+    """Recent failures of nodes. `non_finite`: values that were not finite, by job; `errors`: the last failure by job
+    and node."""
+
+    non_finite: dict[str, str] = field(default_factory=dict)
+    errors: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,8 +92,8 @@ class AlertLoop:
         now = time.monotonic()
         self._rules.open = {key for key in self._rules.open if self._is_responsible(key)}
         jobs = self._active_runners()
-        non_finite = await self._non_finite_values(jobs) if jobs else {}
-        state = Now(tuple(self._job(runner, now, non_finite) for runner in jobs), self._free_bytes())
+        recent = await self._recent_faults(jobs) if jobs else RecentFaults()
+        state = Now(tuple(self._job(runner, now, recent) for runner in jobs), self._free_bytes())
         raised, cleared = self._rules.update(conditions(state, self._limits, frozenset(self._rules.open)), now)
         if not raised and not cleared:
             return
@@ -135,12 +148,13 @@ class AlertLoop:
         except StorageFailed:
             return None
 
-    def _job(self, runner: JobRunner, now: float, non_finite: dict[str, str]) -> JobCondition:
+    def _job(self, runner: JobRunner, now: float, recent: RecentFaults) -> JobCondition:
         hub, presence = runner.hub, self._services.presence
         name, schedule = runner.name, hub.settings.schedule
         if self._newest_since.get(name, (-1, 0.0))[0] != hub.progress.version:
             self._newest_since[name] = hub.progress.version, now
         with_server = hub.progress.mode == "server"
+        stopped = hub.roster.suspended_members() if with_server and hub.state.is_idle else []
         got = quorum = 0
         if with_server and isinstance(schedule, Rounds) and hub.state.round.opened is not None:
             view = hub.state.make_view(runner.clock.now())
@@ -153,20 +167,20 @@ class AlertLoop:
             usual_s=median(hub.progress.round_seconds) if hub.progress.round_seconds else None,
             lost=missing_nodes(hub, presence.lost),
             limited=tuple(sorted(hub.state.bounded_nodes.items())),
-            set_aside=()
-            if hub.eligibility.askable_members(runner.clock.now())
-            else tuple(runner.node for runner in hub.roster.suspended_members()),
+            set_aside=tuple((one.node, recent.errors.get((name, one.node), "")) for one in stopped),
+            waits_for=hub.progress.waiting_for if with_server and hub.state.is_idle else "",
             foreign=tuple(
                 (node, layout_mismatch.mismatch_reason(hub, node, presence))
                 for node in sorted(hub.eligibility.foreign_models)
             ),
             got=got,
             quorum=quorum,
-            diverged=non_finite.get(name, ""),
+            diverged=recent.non_finite.get(name, ""),
         )
 
-    async def _non_finite_values(self, jobs: list[JobRunner]) -> dict[str, str]:
-        """Return recent values by job that were not finite: of refused reports, or metrics of the newest versions.
+    async def _recent_faults(self, jobs: list[JobRunner]) -> RecentFaults:
+        """Return recent failures, and values that were not finite: of refused reports, or metrics of the newest
+        versions.
 
         The newest version is excluded, because its nodes report its metrics with their next update.
         """
@@ -177,7 +191,7 @@ class AlertLoop:
             closed = (await connection.execute(newest)).all()
             failed = (await connection.execute(lately)).all()
         found = {
-            row.job: f"a report of {row.node} was refused: {row.error[:200]}"
+            row.job: f"a report of {row.node} was refused: {row.error[:ERROR_CHARACTERS_MAX]}"
             for row in failed
             if row.at > time.time() - DIVERGED_S and "not finite" in row.error
         }
@@ -185,7 +199,8 @@ class AlertLoop:
             for name, value in row.metrics.items():
                 if isinstance(value, str):
                     found[row.job] = f"{name} of version {row.number} is {value}"
-        return found
+        errors = {(row.job, row.node): row.error[:ERROR_CHARACTERS_MAX] for row in reversed(failed)}
+        return RecentFaults(found, errors)
 
 
 def _open(kind: str, job: str, node: str) -> ColumnElement[bool]:

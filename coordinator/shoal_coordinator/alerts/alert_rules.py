@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from shoal.core.scheduling.selection import join_names
 from shoal_coordinator.schemas.observability import AlertKind
 
 HOLD_S: dict[AlertKind, float] = {
@@ -30,6 +29,11 @@ DISK_AGAIN = 1.25
 
 USUAL_FACTOR = 10.0
 """No progress: no version for so many times as long as they usually take, and for `stalled_s` at least."""
+
+CAUSES_MAX = 3
+"""Nodes whose last failure an alert tells, and jobs that a lost node stops."""
+
+SET_ASIDE_REMEDY = "mend the cause and restart these nodes, or let others join"
 
 Key = tuple[AlertKind, str, str]
 """(kind, job, node); empty where it is about none."""
@@ -67,8 +71,10 @@ class JobCondition:
     """Reports that its round has, and needs. 0: it is not below its quorum."""
     limited: tuple[tuple[str, str], ...] = ()
     """Nodes whose last update was refused, or not counted in full, for its size; and why."""
-    set_aside: tuple[str, ...] = ()
-    """Nodes that are not asked after failures, where no other is there that could be."""
+    set_aside: tuple[tuple[str, str], ...] = ()
+    """Nodes that are not asked after failures, where too few others are there; and the last failure of each."""
+    waits_for: str = ""
+    """The condition that the job waits for, where it cannot ask any node."""
     foreign: tuple[tuple[str, str], ...] = ()
     """Nodes whose model is not the job's; and how it differs."""
     diverged: str = ""
@@ -110,7 +116,11 @@ def _lost(jobs: Sequence[JobCondition]) -> Iterable[Condition]:
             missing.setdefault(node, []).append(job.name)
     for node, names in sorted(missing.items()):
         go = f"job {names[0]} goes" if len(names) == 1 else f"{len(names)} jobs go"
-        yield Condition("node-lost", f"{node} has fallen silent; {go} on without it", node=node, jobs=tuple(names))
+        stopped = [
+            f"job {job.name} stands still: {job.waits_for}" for job in jobs if node in job.lost and job.waits_for
+        ]
+        text = f"{node} has fallen silent; {'; '.join(stopped[:CAUSES_MAX]) or f'{go} on without it'}"
+        yield Condition("node-lost", text, node=node, jobs=tuple(names))
 
 
 def _of_job(job: JobCondition, limits: AlertLimits) -> Iterable[Condition]:
@@ -122,8 +132,8 @@ def _of_job(job: JobCondition, limits: AlertLimits) -> Iterable[Condition]:
     for node, why in job.foreign:
         yield Condition("model-differs", f"{node}: {why}", job.name, node)
     if job.set_aside:
-        every = "the only node is" if len(job.set_aside) == 1 else f"all {len(job.set_aside)} nodes are"
-        text = f"{every} set aside after failures, and none is left that could be asked: {join_names(job.set_aside)}"
+        causes = "; ".join(f"{node}: {why or 'unknown'}" for node, why in job.set_aside[:CAUSES_MAX])
+        text = f"the job stands still: {job.waits_for} (last failure of {causes}); {SET_ASIDE_REMEDY}"
         yield Condition("nodes-set-aside", text, job.name)
     if job.diverged:
         yield Condition("diverged", job.diverged, job.name)

@@ -44,6 +44,8 @@ class JobFacts:
     """Nodes that are not asked at this hour."""
     suspended: tuple[str, ...] = ()
     """Nodes that are set aside after failures."""
+    waits_for: str = ""
+    """The condition that it waits for before it can ask any node."""
     refusing: tuple[str, ...] = ()
     """Nodes that refuse this coordinator, because they obeyed another one with its key and term."""
     refused_s: float = 0.0
@@ -66,6 +68,8 @@ class JobFacts:
     unit: str = "round"
     """"round" where all are asked anew for each version; "version" where a few reports make one; "sync" where models
     are synchronised when they have drifted apart."""
+    endless: bool = False
+    """True if neither steps nor epochs end the nodes' training."""
     best: tuple[float, int] | None = None
     """The best accuracy, and its version."""
 
@@ -174,6 +178,8 @@ def _missing(facts: JobFacts) -> str:
 def _some_suspended(facts: JobFacts) -> str:
     if not facts.suspended or facts.phase != "running":
         return ""
+    if facts.waits_for:
+        return f"Stands still: {facts.waits_for}"
     return f"{join_names(facts.suspended)} failed several times in a row; {counted(facts.able, 'node')} can be asked"
 
 
@@ -186,7 +192,9 @@ def _at_work(facts: JobFacts) -> str:
     if facts.version == facts.versions:
         return f"Version {facts.version}, the last one, is made"
     if facts.unit == "sync":
-        return f"{counted(facts.busy, 'node')} at work; models were synchronised {counted(facts.version, 'time')}"
+        end = "; the nodes train until the job is stopped or has all its versions" if facts.endless else ""
+        made = counted(facts.version, "time")
+        return f"{counted(facts.busy, 'node')} at work; models were synchronised {made}{end}"
     if facts.unit == "version":
         reports = counted(facts.reported, "report")
         return f"Version {facts.version + 1}: {reports} so far, {counted(facts.busy, 'node')} at work"
@@ -229,6 +237,7 @@ def job_facts(
             not selection.describe_exclusion(hub.roster[node].candidate) for node in hub.eligibility.excluded_nodes(now)
         ),
         suspended=tuple(one.node for one in hub.roster.suspended_members()),
+        waits_for=hub.progress.waiting_for if hub.state.is_idle else "",
         refusing=refusing,
         refused_s=gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_away_s,
         mode=hub.progress.mode,
@@ -242,5 +251,6 @@ def job_facts(
         version=hub.progress.version,
         versions=hub.settings.plan.versions,
         unit=unit,
+        endless=hub.settings.has_endless_training,
         best=known.best,
     )
