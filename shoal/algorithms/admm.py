@@ -27,7 +27,7 @@ own with its next report, for its dual is in its private memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from annotated_types import Interval
@@ -95,17 +95,14 @@ class ADMM(Algorithm):
         totals.add({LAST + name: contribution, WEIGHT + name: weight}, 1.0, norm(contribution))
         return totals
 
+    def fold_weight(self, update: Update, discount: float) -> float:
+        """Return 1: a contribution is kept as it is, beside its weight."""
+        return 1.0
+
     @property
     def uses_weights(self) -> bool:
         """Return whether nodes weigh as much as they have examples."""
         return self.weighted
-
-    def reweigh(self, totals: Totals, update: Update, weight: float, discount: float) -> Totals:
-        """Take the contribution anew, with that weight."""
-        count, total = totals.count, totals.weight
-        totals = self.fold(totals, replace(update, weight=weight), discount)
-        totals.count, totals.weight = count, total
-        return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Compute the next z from the last contributions of all remaining nodes."""

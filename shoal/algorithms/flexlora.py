@@ -61,10 +61,6 @@ class FlexLoRA(Algorithm):
         totals.add(slots, update.weight * discount, update.norm)
         return totals
 
-    def reweigh(self, totals: Totals, update: Update, weight: float, discount: float) -> Totals:
-        """Let an update count with that weight: its own sum has the same mean with any."""
-        return super().reweigh(totals, update, weight, discount)
-
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Return the mean of all tensors, with the adapters replaced by those of the mean product."""
         base, names = tree_slot(slots, "model"), sorted(slot.removeprefix(WEIGHT) for slot in totals.numbers)

@@ -162,15 +162,3 @@ def sorted_by_class(kind: type[Softmax], part: int) -> Softmax:
     x, y = (np.concatenate(values) for values in zip(*((one.x, one.y) for one in unbalanced()), strict=True))
     mine = y % 3 == part
     return kind(x[mine], y[mine])
-
-
-def test_a_bounded_node_counts_for_its_share() -> None:
-    """`reweigh`: an update that is taken in part is not taken out of the products."""
-    algorithm, base, model = FlexLoRA(), adapter(3), adapter(3)
-    update = Update("n0", 0, 10.0, {"model": sub(model, base)}, norm(sub(model, base)))
-    other = Update("n1", 0, 1.0, {"model": sub(base, base)}, 0.0)
-    totals = algorithm.fold(algorithm.fold(Totals(), update, 1.0), other, 1.0)
-    made = algorithm.step({"model": base}, algorithm.reweigh(totals, update, 1.0, 1.0))["model"]
-    assert isinstance(made, Tree)
-    u, s, v = np.linalg.svd(0.5 * product(model) + 0.5 * product(base))
-    np.testing.assert_allclose(product(made), u[:, :3] * s[:3] @ v[:3], atol=1e-5)

@@ -294,7 +294,8 @@ def test_replacing_a_report_is_no_way_to_count_twice() -> None:
     assert acks(hub.on(first, 1.0))[0].counted
     second = replace(first, body=hub.store.blobs.put({"model": model(9.0, 9.0)}), weight=9.0)
     assert acks(hub.on(second, 1.0))[0].counted  # the answer of the first
-    assert hub.state.sum.totals.weight == 1
+    assert [one.report.body for one in hub.state.sum.held] == [first.body]
+    assert hub.state.sum.shares.weights == {"a": 1}
     assert len(hub.state.round.reports) == 1
 
 

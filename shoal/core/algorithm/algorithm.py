@@ -13,7 +13,7 @@ It holds no state. Durable state lives in *slots* (named trees and numbers, stor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shoal.core.algorithm.capability import Capability, check_learner
@@ -190,21 +190,17 @@ class Algorithm:
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Take one report into the round's totals."""
-        totals.add(update.slots, update.weight * discount if self.uses_weights else discount, update.norm)
+        totals.add(update.slots, self.fold_weight(update, discount), update.norm)
         return totals
+
+    def fold_weight(self, update: Update, discount: float) -> float:
+        """Return the weight with which `fold` adds a report."""
+        return update.weight * discount if self.uses_weights else discount
 
     @property
     def uses_weights(self) -> bool:
         """Return True if a report's effect depends on the weight that its node claims."""
         return not self.unweighted
-
-    def reweigh(self, totals: Totals, update: Update, weight: float, discount: float) -> Totals:
-        """Let an update that was folded count with that weight in place of its own. (For a `fold` that adds in
-        proportion to the weight; another one overrides this as well, or its weights are not bounded.)"""
-        count = totals.count
-        totals = self.fold(totals, replace(update, weight=weight - update.weight), discount)
-        totals.count = count
-        return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Compute the next version's slots. Uses the totals up."""

@@ -156,14 +156,24 @@ class ShardedTotals(Totals):
     def _do(self, do: Callable[[int], T]) -> list[T]:
         return list(self._each(do, range(len(self.shards))))
 
+    @property
+    def bound(self) -> float:
+        """Return a bound on the magnitudes of all sums, which is the same in each shard."""
+        return max(shard.totals.bound for shard in self.shards)
+
     def drop(self, *names: str) -> None:
         """Forget what was added to these slots, in each shard."""
         for shard in self.shards:
             shard.totals.drop(*names)
 
-    def squared_mean_norm(self, name: str) -> float:
-        """Return the squared Euclidean norm of the weighted mean of a tree slot; 0 if it is empty. Changes nothing."""
-        return sum(shard.totals.squared_mean_norm(name) for shard in self.shards)
+    def squared_mean_norm(self, name: str, more: Sequence[tuple[Slots, float]] = ()) -> float:
+        """Return the squared Euclidean norm of the weighted mean of a tree slot, 0 if it is empty; `more`: as if these
+        slots had been added with these weights. Changes nothing."""
+        found = 0.0
+        for index, shard in enumerate(self.shards):
+            parts = [(self._cut(slots, index), weight) for slots, weight in more]
+            found += shard.totals.squared_mean_norm(name, parts)
+        return found
 
     def mean_onto(self, name: str, base: Tree, rate: float = 1.0) -> Tree:
         """Return `base + rate * mean` of a tree slot. Uses the sums up."""

@@ -100,6 +100,16 @@ class JobSettings:
         """True if nodes train until the job is stopped or has all its versions."""
         return self.schedule.relative_to_reference and self.algorithm.training_progress({}) is None
 
+    @property
+    def norm_factor(self) -> float:
+        """Greatest norm of an update, as a multiple of the typical one; 0: any."""
+        return 0.0 if self.algorithm.exact_updates else self.plan.bounds.norm_factor
+
+    @property
+    def weight_fraction_max(self) -> float:
+        """Greatest fraction of a version's weight for one node; 1: all, as where weights do not matter."""
+        return self.plan.bounds.weight_fraction_max if self.algorithm.uses_weights else 1.0
+
     def adopt_changes(self) -> None:
         """Put the pending changes into force."""
         self.restore_changes(self.changed | self.pending, {})

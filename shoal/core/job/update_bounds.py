@@ -5,11 +5,12 @@ Both are relative to what the other nodes send, so they need no knowledge of the
 norm     An update may be at most `norm_factor` times as long as is typical. Typical is the lower median of the last
              norms of the nodes that reported last, or the greatest value that this median has had: it takes more than
              half of the nodes to raise it. A refused norm is remembered like any other, so the median follows when
-most
-             nodes grow at once.
+             most nodes grow at once.
 share    Of a version's weight one node has at most `weight_fraction_max`; the excess is not counted.
 
 Both need three nodes: of two that differ it is unknown which one is wrong. They need not report for the same version.
+Until three have reported, an update of a job that has three may be as long as the model, or `norm_factor` times as long
+as the shorter of two.
 
 The clipping of norms: Sun, Kairouz, Suresh, McMahan, "Can You Really Backdoor Federated Learning?", 2019, section 4;
 here a longer update is refused, not shortened, so its node learns of it.
@@ -19,23 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import fsum, inf
+from math import inf
 from typing import Any
 
-from shoal.core.algorithm.algorithm import Update
 from shoal.core.errors import InvalidJob
-from shoal.core.model.aggregation import Totals
-from shoal.core.protocol.message import Report, TaskId
-from shoal.core.protocol.metrics import Means
 
 NODES_LEAST = 3
 """Nodes without which there is no majority to compare with."""
 
+NEWS_FACTOR = 2.0
+"""A node whose weight is not counted in full is news again when it claims so many times as much."""
+
 NODES_KEPT = 64
 """Nodes whose last norm and weight are remembered: those that reported last."""
-
-UPDATES_KEPT = 16
-"""Updates of one version that are kept, at most, in case that they must be taken out of its sum again."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,9 @@ class RecentNorms:
     norms: dict[str, float] = field(default_factory=dict)
     """Norm by node, in the order of reports."""
     weights: dict[str, float] = field(default_factory=dict)
-    """The same, of what was folded."""
+    """The same, of reports that were accepted."""
+    reduced: dict[str, float] = field(default_factory=dict)
+    """The same, of reports of which a part was not counted, when people were last told of it."""
     typical_norm: float = 0.0
     """The greatest median of norms so far."""
 
@@ -89,9 +88,23 @@ class RecentNorms:
             self.typical_norm = max(self.typical_norm, lower_median(self.norms.values()))
         return factor * self.typical_norm or inf
 
+    def first_limit(self, factor: float, model_norm: float) -> float:
+        """Return the greatest plausible norm while fewer nodes than `NODES_LEAST` are known: of a single one the
+        model's, of two `factor` times the shorter if that is more; infinity if there is nothing to compare with."""
+        typical = lower_median(self.norms.values()) if len(self.norms) > 1 else 0.0
+        return max(factor * typical, model_norm) or inf
+
     def add_weight(self, node: str, weight: float) -> None:
         """Remember what a node's update weighs."""
         _put(self.weights, node, weight)
+
+    def add_reduced(self, node: str, weight: float) -> bool:
+        """Remember a weight that was not counted in full; return True if it is the first one of that node, or more
+        than `NEWS_FACTOR` times as much as the last one that people were told of."""
+        if weight <= NEWS_FACTOR * self.reduced.get(node, 0.0):
+            return False
+        _put(self.reduced, node, weight)
+        return True
 
     @property
     def typical_weight(self) -> float | None:
@@ -100,12 +113,18 @@ class RecentNorms:
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON values; lists, because order matters."""
-        return {"norms": [*self.norms.items()], "weights": [*self.weights.items()], "typical": self.typical_norm}
+        return {
+            "norms": [*self.norms.items()],
+            "weights": [*self.weights.items()],
+            "reduced": [*self.reduced.items()],
+            "typical": self.typical_norm,
+        }
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> RecentNorms:
         """Return what `state` gave."""
-        return cls(dict(state["norms"]), dict(state["weights"]), state["typical"])
+        norms, weights, reduced = (dict(state[name]) for name in ("norms", "weights", "reduced"))
+        return cls(norms, weights, reduced, state["typical"])
 
 
 def _put(latest: dict[str, float], node: str, value: float) -> None:
@@ -124,63 +143,18 @@ def describe_norm(norm: float, limit: float, factor: float) -> str:
     )
 
 
-class WeightShares:
-    """The weight of each node's reports of one version; of a node that has more than all others, its reports too."""
-
-    def __init__(self) -> None:
-        self.weights: dict[str, float] = {}
-        self.heaviest = ""
-        self.kept: list[tuple[Report, Update, float]] = []
-        """That node's reports with their discounts. Whatever they were before it had more than all others, the others
-        have at least as much: so these suffice to make it light enough."""
-        self._total = 0.0
-
-    def add(self, report: Report, update: Update, discount: float) -> None:
-        """Add a report that was folded."""
-        node, weight = update.node, update.weight * discount
-        mine = self.weights[node] = self.weights.get(node, 0.0) + weight
-        self._total += weight
-        if 2 * mine > self._total:
-            if node != self.heaviest:
-                self.heaviest, self.kept = node, []
-            kept = sorted([*self.kept, (report, update, discount)], key=lambda one: -one[1].weight * one[2])
-            self.kept = kept[:UPDATES_KEPT]
-        elif self.heaviest and 2 * self.weights[self.heaviest] <= self._total:
-            self.heaviest, self.kept = "", []
-
-    def excess(self, share_max: float, typical: float | None) -> float:
-        """Return how much of the heaviest node's weight does not count. `typical`: the usual weight of an update; a
-        single other node counts as at least so heavy, because one of two is often much heavier."""
-        few = len(self.weights) < NODES_LEAST and (typical is None or len(self.weights) < 2)
-        if share_max >= 1 or few or not self.heaviest:
-            return 0.0
-        others = fsum(weight for node, weight in self.weights.items() if node != self.heaviest)
-        if len(self.weights) == 2 and typical is not None:
-            others = max(others, typical)
-        return max(0.0, self.weights[self.heaviest] - others * share_max / (1 - share_max))
-
-
-def describe_weight(claimed: float, counted: float, share_max: float) -> str:
-    """Return the reason for a reduced weight, with its numbers."""
+def describe_first_norm(norm: float, limit: float) -> str:
+    """Return the reason for the refusal of one of a job's first updates, with its numbers."""
     return (
-        f"a weight of {claimed:g} counts as {counted:g}: one node has at most {100 * share_max:.3g} % of a version's "
-        "weight (limits.weight_fraction_max)"
+        f"an update of norm {norm:.6g} is too long for one of a job's first: until {NODES_LEAST} nodes have reported, "
+        f"at most {limit:.4g} is counted, by the model and by the shorter of two updates (limits.norm_factor)"
     )
 
 
-@dataclass
-class RoundSum:
-    """The sum of a round's updates, with what is needed to correct it, and the means of its metrics."""
-
-    totals: Totals
-    shares: WeightShares = field(default_factory=WeightShares)
-    unchecked: list[tuple[Report, Update]] = field(default_factory=list)
-    """Reports that were folded before enough nodes had reported to judge them."""
-    reduced: dict[TaskId, float] = field(default_factory=dict)
-    """Weights that are less than the report says, by task."""
-    means: dict[int, Means] = field(default_factory=dict)
-    """Means of metrics, by version."""
-
-    def weight_of(self, report: Report) -> float:
-        """Return a report's weight in the next version."""
-        return self.reduced.get(report.task, report.weight)
+def describe_weight(claimed: float, counted: float, total: float, share_max: float) -> str:
+    """Return the reason for a reduced weight, with its numbers. `total`: of the version, without the excess."""
+    share = claimed / (total - counted + claimed)
+    return (
+        f"a weight of {claimed:g} counts as {counted:g}: one node has at most {100 * share_max:.3g} % of a version's "
+        f"weight, and this one claims {100 * share:.3g} % (limits.weight_fraction_max)"
+    )

@@ -12,11 +12,11 @@ number of clients.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from math import isfinite
+from math import fsum, isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -71,7 +71,7 @@ class TreeSum:
     def __init__(self, layout: Layout, kind: SumKind = "float64") -> None:
         self.layout, self.kind = layout, kind
         self.weight: Exact = 0
-        self._bound = 0.0  # of any |sum|
+        self.bound = 0.0  # of any |sum|
         self._firsts = [segment.first for segment in layout.segments]
         self._places = list(accumulate(map(_cell_bytes, layout.segments), initial=0))  # of segments, and the end
         self._cells = np.empty(self._places[-1], np.uint8)
@@ -96,7 +96,7 @@ class TreeSum:
         Raises `Refused`, with the sum unchanged, when it could overflow.
         """
         self.check(tree, weight, norm)
-        self._bound += abs(weight) * norm
+        self.bound += abs(weight) * norm
         if isinstance(tree.known, StackRow) and self.kind == "float64":
             self._note_row(tree.known, weight)
         else:
@@ -123,13 +123,7 @@ class TreeSum:
     def check(self, tree: Tree, weight: float, norm: float) -> None:
         """Raise what `add` would raise, and change nothing."""
         same_layout(self.layout, tree.layout)
-        limit = FIXED_LIMIT if self.kind == "fixed" else FLOAT_LIMIT
-        if not self._bound + abs(weight) * norm < limit:
-            raise Refused(
-                f"a {self.kind} sum holds magnitudes up to {limit:g} (weight times norm, over all reports)",
-                code="sum.overflow",
-                hint='set sums = "float64" in the job' if self.kind == "fixed" else "use smaller weights",
-            )
+        check_magnitude(self.kind, self.bound + abs(weight) * norm)
 
     def _add_block(self, block: Segment, data: np.ndarray[tuple[int], np.dtype[np.uint8]], weight: float) -> None:
         if not block.is_float:
@@ -153,15 +147,19 @@ class TreeSum:
         else:
             how(cells, new, out=cells)
 
-    def gap(self) -> float:
-        """Return the squared Euclidean norm of the mean of the weights. Changes nothing."""
+    def gap(self, more: Sequence[tuple[Tree, float]] = ()) -> float:
+        """Return the squared Euclidean norm of the mean of the weights; `more`: as if these trees had been added with
+        these weights. Changes nothing."""
         self._add_rows()
-        total = 0.0
+        unit, total = FIXED_STEP if self.kind == "fixed" else 1.0, 0.0
         for segment in self.layout.segments:
             for block in segment.blocks() if segment.is_weight else ():
-                cells = self._view(block).astype(np.float64)
+                count = (block.stop - block.start) // block.itemsize
+                cells = np.zeros(count) if self._is_empty else self._view(block).astype(np.float64)
+                for tree, weight in more:
+                    cells += to_float(tree.block(block.start, block.stop), block.dtype) * (weight / unit)
                 total += float(np.dot(cells, cells))
-        return total * (FIXED_STEP if self.kind == "fixed" else 1.0) ** 2 / float(self.weight) ** 2
+        return total * unit**2 / fsum([float(self.weight), *(weight for _, weight in more)]) ** 2
 
     def mean_onto(self, base: Tree | None = None, rate: float = 1.0) -> Tree:
         """Return `base + rate * sum / weight` (base None: zero), made in the sum's own memory, which this uses up.
@@ -201,6 +199,24 @@ class TreeSum:
         from_float(wide, block.dtype, place)
 
 
+def check_magnitude(kind: SumKind, bound: float) -> None:
+    """Raise `Refused` if a sum cannot hold magnitudes up to `bound`."""
+    limit = FIXED_LIMIT if kind == "fixed" else FLOAT_LIMIT
+    if not bound < limit:
+        raise Refused(
+            f"a {kind} sum holds magnitudes up to {limit:g} (weight times norm, over all reports)",
+            code="sum.overflow",
+            hint='set aggregation_precision = "float64" in the job' if kind == "fixed" else "use smaller weights",
+        )
+
+
+def check_numbers(slots: Slots) -> None:
+    """Raise `Refused` for a number that is not finite."""
+    for name, value in slots.items():
+        if not isinstance(value, Tree) and not isfinite(value):
+            raise Refused(f"{name} is {value}, which cannot be averaged", code="payload.not-finite")
+
+
 def bound_of(norm: float, trees: Iterable[Tree]) -> float:
     """Return a bound on every number of some trees, of which `norm` bounds the weights."""
     return max([norm, *(greatest_statistic(tree) for tree in trees)])
@@ -230,11 +246,9 @@ class Totals:
         trees = {name: value for name, value in slots.items() if isinstance(value, Tree)}
         sums = {name: self.trees.get(name) or TreeSum(tree.layout, self.kind) for name, tree in trees.items()}
         norm = bound_of(norm, trees.values())
-        for name, value in slots.items():
-            if isinstance(value, Tree):
-                sums[name].check(value, weight, norm)
-            elif not isfinite(value):
-                raise Refused(f"{name} is {value}, which cannot be averaged", code="payload.not-finite")
+        for name, tree in trees.items():
+            sums[name].check(tree, weight, norm)
+        check_numbers(slots)
         self.trees |= sums
         for name, value in slots.items():
             if isinstance(value, Tree):
@@ -244,9 +258,27 @@ class Totals:
         self.weight += exact(weight)
         self.count += 1
 
-    def squared_mean_norm(self, name: str) -> float:
-        """Return the squared Euclidean norm of the weighted mean of a tree slot; 0 if it is empty. Changes nothing."""
-        return self.trees[name].gap() if name in self.trees else 0.0
+    def check(self, slots: Slots, weight: float, norm: float, more: float = 0.0) -> None:
+        """Raise `Refused` if no sum can take `weight * slots` beside magnitudes up to `more`; if `more` is above 0,
+        also beside what was added."""
+        trees = [value for value in slots.values() if isinstance(value, Tree)]
+        known = self.bound if more else 0.0
+        check_magnitude(self.kind, known + more + abs(weight) * bound_of(norm, trees))
+        check_numbers(slots)
+
+    @property
+    def bound(self) -> float:
+        """Return a bound on the magnitudes of all sums."""
+        return max((total.bound for total in self.trees.values()), default=0.0)
+
+    def squared_mean_norm(self, name: str, more: Sequence[tuple[Slots, float]] = ()) -> float:
+        """Return the squared Euclidean norm of the weighted mean of a tree slot, 0 if it is empty; `more`: as if these
+        slots had been added with these weights. Changes nothing."""
+        trees = [(tree, weight) for slots, weight in more if isinstance(tree := slots.get(name), Tree)]
+        if name not in self.trees and not trees:
+            return 0.0
+        found = self.trees.get(name) or TreeSum(trees[0][0].layout, self.kind)
+        return found.gap(trees)
 
     def mean(self, name: str) -> Tree:
         """Return the weighted mean of a tree slot; uses the sum up."""

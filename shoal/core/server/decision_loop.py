@@ -5,12 +5,13 @@ from __future__ import annotations
 from shoal.core.errors.phrases import counted
 from shoal.core.protocol.machine import Effect, Send, Wake
 from shoal.core.protocol.message import Stop
-from shoal.core.scheduling.schedule import Advance, Ask, Close, Decision, Recall, Wait, Warn
+from shoal.core.scheduling.schedule import Advance, Ask, Close, Decision, Recall, View, Wait, Warn
 from shoal.core.scheduling.selection import join_names
 from shoal.core.server.handover import Handover
 from shoal.core.server.hub_state import HubState, QuietWait
 from shoal.core.server.roster import RosterMember
 from shoal.core.server.round_control import RoundControl
+from shoal.core.server.update_folder import UpdateFolder
 
 DECISIONS_MAX = 16
 """Decisions in a row after which a schedule that has not come to a wait is broken."""
@@ -19,8 +20,8 @@ DECISIONS_MAX = 16
 class DecisionLoop:
     """The decisions after each event of a hub."""
 
-    def __init__(self, state: HubState, rounds: RoundControl, handover: Handover) -> None:
-        self._state, self._rounds, self._handover = state, rounds, handover
+    def __init__(self, state: HubState, rounds: RoundControl, handover: Handover, folder: UpdateFolder) -> None:
+        self._state, self._rounds, self._handover, self._folder = state, rounds, handover, folder
 
     def settle(self, now: float) -> list[Effect]:
         """Decide until the schedule waits, unless it waits for more reports than are in."""
@@ -54,7 +55,7 @@ class DecisionLoop:
             effects += self._report_excluded(now)
             view = state.make_view(now)
             decide = state.settings.schedule.decide if progress.mode == "server" else self._handover.decide
-            decisions = decide(view)
+            decisions = self._await_comparison(decide(view), view)
             for decision in decisions:
                 effects += self._carry_out(decision, now)
             if all(isinstance(decision, Wait | Warn) for decision in decisions):
@@ -64,6 +65,20 @@ class DecisionLoop:
                 return effects
         name = state.settings.schedule.name
         raise AssertionError(f"the schedule {name} does not settle at version {progress.version}")
+
+    def _await_comparison(self, decisions: list[Decision], view: View) -> list[Decision]:
+        """Replace the close of a version whose only update cannot be judged: ask or await another node."""
+        closes = self._state.progress.mode == "server" and any(isinstance(one, Close) for one in decisions)
+        if not closes or not self._folder.lacks_comparison(view.now):
+            return decisions
+        others = [node for node in view.idle if node not in view.round.asked]
+        working = tuple(sorted(view.nodes.busy.keys() - view.round.recalled))
+        why = "a second report, to compare the first one with"
+        if working and self._state.settings.schedule.relative_to_reference:  # such tasks have no end of their own
+            return [Recall(working, f"{counted(len(working), 'node')} are asked for {why}")]
+        if others and not view.nodes.busy:
+            return [Ask((others[0],), "train", f"{others[0]} is asked for {why}")]
+        return [Wait(why)]
 
     def _carry_out(self, decision: Decision, now: float) -> list[Effect]:
         state, rounds = self._state, self._rounds

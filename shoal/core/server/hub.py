@@ -79,7 +79,7 @@ class Hub:
         self.rounds = RoundControl(state, self.folder)
         self.handover = Handover(state, self.rounds, self.folder)
         self.reports = ReportHandler(state, self.rounds, self.handover, self.folder)
-        self.decisions = DecisionLoop(state, self.rounds, self.handover)
+        self.decisions = DecisionLoop(state, self.rounds, self.handover, self.folder)
         self._handlers = self._handler_of_each()
 
     @classmethod

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.filter import unpack
 from shoal.core.algorithm.reference_model import ReferenceModel, reference_refs
 from shoal.core.job.job_plan import JobPlan, JobState
+from shoal.core.job.round_sum import RoundSum
 from shoal.core.job.settings_change import JobSettings
-from shoal.core.job.update_bounds import RecentNorms, RoundSum
+from shoal.core.job.update_bounds import RecentNorms
 from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import JobEvent, NoteKind
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.metrics import LatestMeans
@@ -161,7 +164,7 @@ class HubState:
 
     def make_view(self, now: float) -> View:
         """Return what a schedule sees now."""
-        roster, progress, totals = self.roster, self.progress, self.sum.totals
+        roster, progress = self.roster, self.progress
         excluded = self.eligibility.excluded_nodes(now)
         able = roster.askable_names()
         able = tuple(node for node in able if node not in excluded) if excluded else able
@@ -183,11 +186,21 @@ class HubState:
             versions_left=0 if progress.ends_after_round else plan.versions - progress.version,
             sampler=NodeSampler(plan.selection, plan.seed, lambda node: roster[node].candidate),
             monitor=ModelMonitor(
-                divergence=lambda: totals.squared_mean_norm("model"),
+                divergence=self._squared_divergence,
                 reference_size=store.reference.squared_norm,
                 variance=self._estimate_variance,
             ),
         )
+
+    def _squared_divergence(self) -> float:
+        """Return the squared norm of the mean of the reports, with what is held as it would count now."""
+        settings, held = self.settings, list[tuple[Slots, float]]()
+        layouts = settings.algorithm.update_layout(self.store.slots)
+        found = self.sum.weigh_held(settings.weight_fraction_max, self.recent_norms.typical_weight)
+        for one, weight in found:
+            slots = unpack(settings.plan.filters, one.packed, layouts)
+            held.append((slots, settings.algorithm.fold_weight(replace(one.update, weight=weight), one.discount)))
+        return self.sum.totals.squared_mean_norm("model", held)
 
     def _estimate_variance(self) -> float | None:
         """Return the algorithm's estimate from the statuses of all working nodes; None while one is missing."""

@@ -113,11 +113,12 @@ class ReportHandler:
         if not 0 < report.weight < float("inf"):
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
         layouts = settings.algorithm.update_layout(state.store.slots)
-        slots = unpack(settings.plan.filters, state.store.blobs.get(report.body), layouts)
+        packed = state.store.blobs.get(report.body)
+        slots = unpack(settings.plan.filters, packed, layouts)
         norm = hypot(report.norm, self._statistics_moved(slots))
         update = Update(report.node, task.version, report.weight, slots, norm, self._sent_slots(task))
         state.open_round(now)
-        excluded = self._folder.fold(report, task, update, now)
+        excluded = self._folder.fold(report, task, update, packed, now)
         member = state.roster[report.node]
         member.history.add_report(report)
         member.history.counted_updates += 1

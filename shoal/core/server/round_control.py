@@ -64,7 +64,10 @@ class RoundControl:
         ]
 
     def close(self, close: Close, now: float) -> list[Effect]:
-        """Make the next version. Withdraws the tasks of this one unless the schedule keeps them."""
+        """Make the next version. Withdraws the tasks of this one unless the schedule keeps them.
+
+        If the sum cannot take one of the reports, it makes none, and the schedule decides anew.
+        """
         state, store, settings, progress = (
             self._state,
             self._state.store,
@@ -73,7 +76,10 @@ class RoundControl:
         )
         current, from_peers = state.round, progress.mode != "server"
         assert current.opened is not None
-        capped = [] if from_peers else self._folder.cap_shares()
+        count = len(current.reports)
+        folded = [] if from_peers else self._folder.fold_all_held(now)
+        if len(current.reports) < count:
+            return folded
         weight, opened = float(state.sum.totals.weight), current.opened
         asked = max(len(current.involved), len(current.reports))  # some have been asked again
         view = state.make_view(now)
@@ -104,7 +110,7 @@ class RoundControl:
         version = ModelVersion(
             progress.version, model, close.why, opened, now, weight, reports, asked, progress.numbers
         )
-        effects = [*capped, state.event("decision", f"version {progress.version}: {close.why}"), Save(version)]
+        effects = [*folded, state.event("decision", f"version {progress.version}: {close.why}"), Save(version)]
         return effects + self._after_close(close, now)
 
     def _after_close(self, close: Close, now: float) -> list[Effect]:
@@ -121,7 +127,8 @@ class RoundControl:
         """Close a version of the reports that are in, if any, and withdraw all tasks."""
         state = self._state
         rebase = state.settings.schedule.relative_to_reference
-        closed = self.close(Close(why, rebase=rebase), now) if state.round.reports else []
+        closed = [*self._folder.drop_without_comparison(now), *self._folder.fold_all_held(now)]
+        closed += self.close(Close(why, rebase=rebase), now) if state.round.reports else []
         state.tasks.withdraw_all()
         state.clear_round()
         state.adopt_settings()

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from shoal.core.algorithm.algorithm import Algorithm, Update
-from shoal.core.errors import Refused
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import fsum, inf
+
+from shoal.core.algorithm.algorithm import Update, tree_slot
+from shoal.core.algorithm.filter import unpack
+from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.job.round_sum import HELD_MAX, HeldReport, WeightShares
 from shoal.core.job.update_bounds import (
-    UPDATES_KEPT,
-    WeightShares,
+    NODES_LEAST,
+    describe_first_norm,
     describe_norm,
     describe_weight,
     plausible_norm,
 )
+from shoal.core.model.tree import Slots, norm
 from shoal.core.protocol.machine import Effect
 from shoal.core.protocol.message import Ack, Report, Task
 from shoal.core.server.hub_state import HubState
@@ -23,59 +32,159 @@ class UpdateFolder:
     def __init__(self, state: HubState) -> None:
         self._state = state
 
-    def fold(self, report: Report, task: Task, update: Update, now: float) -> list[Effect]:
-        """Fold an update. Raises `Refused` for one that is implausibly long.
+    def fold(self, report: Report, task: Task, update: Update, packed: Slots, now: float) -> list[Effect]:
+        """Fold an update, or hold its report while it is not known how much of it counts. `packed`: its slots as they
+        came. Raises `Refused`, with nothing changed but the norms that are remembered, for an update that is
+        implausibly long or that no sum can take.
 
-        The first updates of a job have nothing to be compared with. They are kept until enough nodes have reported;
-        then those that are too long are taken out again.
+        The first updates of a job have little to be compared with. They are held until enough nodes have reported;
+        those that are too long are then excluded.
         """
-        state, settings = self._state, self._state.settings
-        factor = 0.0 if settings.algorithm.exact_updates else settings.plan.bounds.norm_factor
-        limit = state.recent_norms.add_norm(update.node, update.norm, factor)
-        if limit is not None and update.norm > limit:
-            why = describe_norm(update.norm, limit, factor)
-            state.bounded_nodes[update.node] = why
-            raise Refused(why, code="update.norm")
-        current = state.round
-        weight = self._add(update)
-        state.recent_norms.add_weight(update.node, update.weight * weight)
-        current.add_report(report, task)
-        state.sum.shares.add(report, update, weight)
-        if limit is None and len(state.sum.unchecked) < UPDATES_KEPT:
-            state.sum.unchecked.append((report, update))
-        if limit is None or not state.sum.unchecked:
+        state = self._state
+        limit, why = self._limit_norm(update, now)
+        algorithm = state.settings.algorithm
+        discount = algorithm.staleness_weight(state.progress.version - update.version)
+        new = HeldReport(report, packed, replace(update, slots={}), discount)
+        long = [one for one in state.sum.held if one.update.norm > limit]
+        kept = self._held_beside(new, long)
+        ready = [one for one in state.sum.held if one not in long and one not in kept]
+        waits = new in kept
+        if waits or ready:
+            bound = fsum(self._bound(one) for one in ready)
+            state.sum.totals.check(update.slots, algorithm.fold_weight(update, discount), update.norm, bound)
+        state.sum.held = [one for one in state.sum.held if one not in ready]
+        effects = [effect for one in ready for effect in self._fold_held(one, one.update.weight, now)]
+        if waits:
+            state.sum.held.append(new)
+        else:
+            self._add(update, discount)
+        state.recent_norms.add_weight(update.node, new.weight)
+        state.round.add_report(report, task)
+        state.sum.shares.add(update.node, new.weight)
+        return effects + self._exclude_all(long, why, now)
+
+    def _held_beside(self, new: HeldReport, long: Sequence[HeldReport]) -> list[HeldReport]:
+        """Return the reports that are held when `new` has come and those that are too long have gone, oldest first."""
+        state, share_max = self._state, self._state.settings.weight_fraction_max
+        found = [one for one in (*state.sum.held, new) if one not in long]
+        if self._is_judged:
+            shares = state.sum.shares.without(long)
+            found = [one for one in found if shares.is_excessive(one.update.node, share_max, new)]
+        return found[-HELD_MAX:]
+
+    def _bound(self, one: HeldReport) -> float:
+        """Return a bound on the magnitudes that a held report adds to the sum."""
+        return self._state.settings.algorithm.fold_weight(one.update, one.discount) * one.update.norm
+
+    @property
+    def _is_judged(self) -> bool:
+        """Return True if an update's norm is limited by what is typical, or not at all."""
+        return not self._state.settings.norm_factor or len(self._state.recent_norms.norms) >= NODES_LEAST
+
+    def _limit_norm(self, update: Update, now: float) -> tuple[float, Callable[[float], str]]:
+        """Return the greatest plausible norm, and a function that describes a greater one. Raises `Refused` for an
+        update that is longer."""
+        state, factor = self._state, self._state.settings.norm_factor
+        recent = state.recent_norms
+        typical = recent.add_norm(update.node, update.norm, factor)
+        limit = typical if typical is not None else inf
+        why = partial(describe_norm, limit=limit, factor=factor)
+        if typical is None and len(recent.norms) > 1 and self._has_three_nodes(now):
+            limit = recent.first_limit(factor, self._model_norm())
+            why = partial(describe_first_norm, limit=limit)
+        if update.norm > limit:
+            state.bounded_nodes[update.node] = why(update.norm)
+            raise Refused(why(update.norm), code="update.norm")
+        return limit, why
+
+    def _has_three_nodes(self, now: float) -> bool:
+        """Return True if there are enough nodes to compare their updates."""
+        return len(self._state.eligibility.askable_members(now)) >= NODES_LEAST
+
+    def _model_norm(self) -> float:
+        return norm(tree_slot(self._state.store.slots, "model"))
+
+    def lacks_comparison(self, now: float) -> bool:
+        """Return True if the only update so far is longer than the model, and other nodes can show what is plausible.
+
+        A version must not be made of it.
+        """
+        state = self._state
+        if self._is_judged or len(state.recent_norms.norms) > 1 or not state.sum.held:
+            return False
+        return self._has_three_nodes(now) and max(one.update.norm for one in state.sum.held) > self._model_norm()
+
+    def drop_without_comparison(self, now: float) -> list[Effect]:
+        """Exclude the updates that no version must be made of, because the job cannot wait for others."""
+        if not self.lacks_comparison(now):
             return []
-        earlier, state.sum.unchecked = state.sum.unchecked, []
-        long = [(one, describe_norm(update_.norm, limit, factor)) for one, update_ in earlier if update_.norm > limit]
-        if not long or len(earlier) + 1 != len(current.reports):  # some of the summed updates are not at hand
-            return []
-        effects = [effect for one, why in long for effect in self._exclude(one, why, now)]
-        out = {one.task for one, _ in long}
-        self._fold_again([*((one, each) for one, each in earlier if one.task not in out), (report, update)])
+        why = "no other node has reported, so it is unknown whether an update of norm {:.6g} is plausible"
+        return self._exclude_all(self._state.sum.held, why.format, now)
+
+    def _add(self, update: Update, discount: float) -> None:
+        """Add an update to the totals. Raises what the algorithm raises, with the totals unchanged."""
+        state = self._state
+        state.sum.totals = state.settings.algorithm.fold(state.sum.totals, update, discount)
+
+    def _fold_held(self, one: HeldReport, weight: float, now: float) -> list[Effect]:
+        """Fold a held report with that weight; exclude it if the sum cannot take it."""
+        state = self._state
+        layouts = state.settings.algorithm.update_layout(state.store.slots)
+        try:
+            slots = unpack(state.settings.plan.filters, one.packed, layouts)
+            self._add(replace(one.update, slots=slots, weight=weight), one.discount)
+        except (InvalidPayload, Refused) as refusal:
+            why = refusal.message
+            return self._exclude_all([one], lambda _: why, now)
+        return []
+
+    def fold_all_held(self, now: float) -> list[Effect]:
+        """Fold all that is held, before a version closes: of the heaviest node, as much as its share allows. The light
+        nodes come first."""
+        state, share_max = self._state, self._state.settings.weight_fraction_max
+        weights = state.sum.shares.weights
+        found = state.sum.weigh_held(share_max, state.recent_norms.typical_weight)
+        state.sum.held, effects, excess = [], [], defaultdict[str, float](float)
+        for one, weight in sorted(found, key=lambda pair: weights[pair[0].update.node]):
+            if weight < one.update.weight:
+                state.sum.reduced[one.report.task] = weight
+                excess[one.update.node] += (one.update.weight - weight) * one.discount
+            effects += self._fold_held(one, weight, now)
+        total = fsum(weights.values()) - fsum(excess.values())
+        claims = [(node, weights[node], lost) for node, lost in excess.items() if node in weights]
+        return [*effects, *(warn for claim in claims for warn in self._warn_of_share(*claim, total))]
+
+    def _warn_of_share(self, node: str, claimed: float, excess: float, total: float) -> list[Effect]:
+        """Note that a node's weight was not counted in full; tell people unless they know."""
+        state = self._state
+        why = describe_weight(claimed, claimed - excess, total, state.settings.plan.bounds.weight_fraction_max)
+        state.bounded_nodes[node] = why
+        is_news = state.recent_norms.add_reduced(node, claimed)
+        return [state.event("warning", f"{node}: {why}", node)] if is_news else []
+
+    def _exclude_all(self, long: Sequence[HeldReport], why: Callable[[float], str], now: float) -> list[Effect]:
+        """Exclude reports that were held; count one failure for each node."""
+        effects: list[Effect] = []
+        for one in long:
+            effects += self._exclude(one, why(one.update.norm))
+        for node in dict.fromkeys(one.update.node for one in long):
+            effects += self.count_failure(self._state.roster[node], now)
         return effects
 
-    def _add(self, update: Update) -> float:
-        """Add an update to the totals and return its staleness weight."""
-        state, algorithm = self._state, self._state.settings.algorithm
-        weight = algorithm.staleness_weight(state.progress.version - update.version)
-        state.sum.totals = algorithm.fold(state.sum.totals, update, weight)
-        return weight
+    def _exclude(self, one: HeldReport, why: str) -> list[Effect]:
+        """Exclude a report that was held, and is in the shares."""
+        self._state.sum.drop(one)
+        return self._take_back(one.report, why)
 
-    def _fold_again(self, updates: list[tuple[Report, Update]]) -> None:
-        state = self._state
-        state.sum.totals, state.sum.shares = state.empty_totals(), WeightShares()
-        for report, update in updates:
-            state.sum.shares.add(report, update, self._add(update))
-
-    def _exclude(self, report: Report, why: str, now: float) -> list[Effect]:
-        """Remove a report that was folded. The caller must make the sum again."""
+    def _take_back(self, report: Report, why: str) -> list[Effect]:
+        """Remove a report that has counted from the round. The caller corrects the sum."""
         state = self._state
         state.round.remove_report(report)
         state.bounded_nodes[report.node] = why
         member = state.roster[report.node]
         if member.last_ack is not None and member.last_ack.task == report.task:
             member.last_ack = Ack(report.task, False, why)  # the answer if the node asks again
-        return [state.event("refusal", f"{report.node}: {why}", report.node), *self.count_failure(member, now)]
+        return [state.event("refusal", f"{report.node}: {why}", report.node)]
 
     def count_failure(self, member: RosterMember, now: float) -> list[Effect]:
         """Count a failed task; report it when the node has failed too often to be asked again soon."""
@@ -87,29 +196,6 @@ class UpdateFolder:
         text = f"{member.node} failed {member.failures} times in a row and is not asked {until}"
         return [self._state.event("warning", text, member.node)]
 
-    def cap_shares(self) -> list[Effect]:
-        """Take the excess weight of the heaviest node out of the sum, before a version closes."""
-        state = self._state
-        algorithm, share_max = state.settings.algorithm, state.settings.plan.bounds.weight_fraction_max
-        kind = type(algorithm)
-        bounded = algorithm.uses_weights and (kind.fold is Algorithm.fold or kind.reweigh is not Algorithm.reweigh)
-        shares = state.sum.shares
-        excess = shares.excess(share_max, state.recent_norms.typical_weight) if bounded else 0.0
-        if excess <= 0:
-            return []
-        whole = sum(one.weight * weight for _, one, weight in shares.kept)
-        for report, update, weight in shares.kept:
-            counted = state.sum.reduced[report.task] = update.weight * ((whole - excess) / whole)
-            state.sum.totals = algorithm.reweigh(state.sum.totals, update, counted, weight)
-        return self._warn_of_share(shares, excess, share_max)
-
-    def _warn_of_share(self, shares: WeightShares, excess: float, share_max: float) -> list[Effect]:
-        node = shares.heaviest
-        claimed = shares.weights[node]
-        why = describe_weight(claimed, claimed - excess, share_max)
-        self._state.bounded_nodes[node] = why
-        return [self._state.event("warning", f"{node}: {why}", node)]
-
     # Models that peers hand back
 
     def bound_handed_back(self, now: float) -> list[Effect]:
@@ -118,14 +204,17 @@ class UpdateFolder:
         limit = plausible_norm({report.node: report.norm for report in current.reports}, bounds.norm_factor)
         effects: list[Effect] = []
         for report in [report for report in current.reports if report.norm > limit]:
-            effects += self._exclude(report, describe_norm(report.norm, limit, bounds.norm_factor), now)
-        shares = WeightShares()
+            effects += self._take_back(report, describe_norm(report.norm, limit, bounds.norm_factor))
+            effects += self.count_failure(self._state.roster[report.node], now)
+        shares, share_max = WeightShares(), bounds.weight_fraction_max
         for report in current.reports:
-            shares.add(report, Update(report.node, report.version, report.weight, {}, report.norm), 1.0)
-        excess = shares.excess(bounds.weight_fraction_max, None)
-        if excess > 0:  # each node hands back one report
-            self._state.sum.reduced = {one.task: one.weight - excess for one, _, _ in shares.kept}
-            effects += self._warn_of_share(shares, excess, bounds.weight_fraction_max)
+            shares.add(report.node, report.weight)
+        for report in current.reports:  # each node hands back one
+            allowed = shares.allowed_weight(report.node, share_max, None)
+            if report.weight > allowed:
+                self._state.sum.reduced[report.task] = allowed
+                total = allowed / share_max
+                effects += self._warn_of_share(report.node, report.weight, report.weight - allowed, total)
         if effects:
             self.sum_handed_back()
         return effects

@@ -22,7 +22,7 @@ import json
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from math import inf
+from math import fsum, inf
 from typing import Any
 
 import numpy as np
@@ -154,14 +154,13 @@ class InvariantChecker(Observer):
         totals, by_hand, weights = (
             Totals(hub.settings.plan.aggregation_precision),
             0.0 * floats(tree_slot(base, "model")),
-            0.0,
+            fsum(weight for _, _, weight, _ in version.reports),
         )
         for node, _, weight, name in reversed(version.reports):
             slots = unpack(filters, self._bodies.get(BlobRef(name, 0)), expected)
             norm = max(largest(value) for value in slots.values())
             totals = hub.settings.algorithm.fold(totals, Update(node, before.number, weight, slots, norm), 1.0)
             by_hand += weight * floats(tree_slot(slots, "model"))
-            weights += weight
         require(weights == version.weight > 0, "sum: {} lists a weight of {}", version, weights)
         if filters and hub.settings.uses_reference:
             self._check_filtered(hub, version.number, totals, base, found)
@@ -346,7 +345,7 @@ def everything(hub: Hub) -> list[Any]:
             digests(hub.store.reference.slots),
             digests(sent),
         ),
-        (totals.weight, dict(totals.numbers), gathered),
+        (totals.weight, dict(totals.numbers), gathered, [one.report for one in hub.state.sum.held]),
         {version: means.values() for version, means in hub.state.sum.means.items()},
         digests(hub.store.slots),
     ]
