@@ -5,6 +5,7 @@ python -m shoal.sim --count 5000        seeds 0 to 4999; stops at the first fail
 python -m shoal.sim 70000 --count 1000  from another seed on
 python -m shoal.sim --peers 1234        peers without a coordinator
 python -m shoal.sim --choosing 1234     jobs that select their nodes
+python -m shoal.sim --influence 1234    jobs in which a node lies, or has far more data than the others
 python -m shoal.sim --switching 1234    jobs that switch between server and gossip
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shoal.sim.hosts.world import CoordinatedWorld
-from shoal.sim.scenarios import peer_swarm, selection_runs, swarm, switching
+from shoal.sim.scenarios import influence_runs, peer_swarm, selection_runs, swarm, switching
 
 Run = Callable[[int, Callable[[str], None] | None], Counter[str]]
 
@@ -32,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--peers", action="store_true", help="peers without a coordinator")
     which.add_argument("--switching", action="store_true", help="jobs that switch between server and gossip")
+    which.add_argument("--influence", action="store_true", help="jobs in which a node lies, or has far more data")
     which.add_argument(
         "--choosing", action="store_true", help="jobs that select their nodes, and nodes with availability windows"
     )
@@ -59,6 +61,8 @@ def chosen(options: argparse.Namespace) -> tuple[Callable[[int], object], Run]:
     """Return (function that draws a scenario, function that runs a seed)."""
     if options.switching:
         return switching.draw, of_switching
+    if options.influence:
+        return influence_runs.draw, partial(of_nodes, run=influence_runs.run_seed)
     if options.choosing:
         return selection_runs.draw, partial(of_nodes, run=selection_runs.run_seed)
     return (peer_swarm.draw, of_peers) if options.peers else (swarm.draw, of_nodes)

@@ -1,5 +1,7 @@
 """Reports that are held until it is known how much of them counts: no sum is corrected, and no event stops a job."""
 
+from math import fsum
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.errors import Refused
 from shoal.core.job.update_bounds import UpdateBounds
 from shoal.core.model.tree import Tree
-from shoal.core.protocol.message import Switch, Task
+from shoal.core.protocol.machine import ModelVersion, Save
+from shoal.core.protocol.message import Switch, Task, TaskFailed
 from shoal.core.server.hub import Hub
 from shoal.filters.half import Half
 from shoal.schedules.buffer import Buffer
@@ -96,12 +99,14 @@ def test_a_fast_node_counts_for_its_share_in_a_long_buffer(size: int) -> None:
     assert job.model == pytest.approx(SHARE * odd + (1 - SHARE) * 0.1)
 
 
-def test_the_weight_that_a_version_lists_is_its_sums() -> None:
+def test_a_version_lists_the_weights_that_count() -> None:
     job = BoundedJob("fast", "a", "b", schedule=Buffer(size=12, min_nodes=3))
     for node in ("fast", "a", *["fast"] * 9, "b"):
-        job.report(node, 1.0, 3.0 if node == "fast" else 0.5)
-    assert job.hub.progress.version == 1
-    assert job.model == pytest.approx(1.0)
+        effects = job.report(node, 1.0, 3.0 if node == "fast" else 0.5)
+    (version,) = [e.what for e in effects if isinstance(e, Save) and isinstance(e.what, ModelVersion)]
+    assert len(version.reports) == 12
+    assert version.weight == fsum(weight for _, _, weight, _ in version.reports)
+    assert fsum(weight for node, _, weight, _ in version.reports if node == "fast") == pytest.approx(3.0)
 
 
 def test_people_are_told_once_of_a_node_with_much_data() -> None:
@@ -188,6 +193,24 @@ def test_another_node_is_asked_where_one_trains_at_a_time() -> None:
     assert second != first
     job.report(second, 1.0)
     assert job.model == pytest.approx(1.0)
+
+
+def test_a_node_that_failed_is_asked_again_if_there_is_no_other() -> None:
+    job = four(schedule=Buffer(size=1, min_nodes=4, concurrency=1))
+    for _ in range(3):
+        (node,) = [node for node in job.nodes if isinstance(job.hub.poll_reply(node), Task)]
+        job.on(TaskFailed(node, task_of(job, node).id, "no luck"))
+    (last,) = [node for node in job.nodes if isinstance(job.hub.poll_reply(node), Task)]
+    job.report(last, LIE)
+    (again,) = [node for node in job.nodes if isinstance(job.hub.poll_reply(node), Task)]
+    job.report(again, 1.0)
+    assert job.model == pytest.approx(1.0)
+
+
+def task_of(job: BoundedJob, node: str) -> Task:
+    task = job.hub.poll_reply(node)
+    assert isinstance(task, Task)
+    return task
 
 
 def test_nodes_that_train_without_end_are_asked_for_what_they_have() -> None:

@@ -71,7 +71,8 @@ class DecisionLoop:
         closes = self._state.progress.mode == "server" and any(isinstance(one, Close) for one in decisions)
         if not closes or not self._folder.lacks_comparison(view.now):
             return decisions
-        others = [node for node in view.idle if node not in view.round.asked]
+        others = [node for node in view.idle if node not in view.round.reporters]
+        others.sort(key=lambda node: node in view.round.asked)  # those that failed come last
         working = tuple(sorted(view.nodes.busy.keys() - view.round.recalled))
         why = "a second report, to compare the first one with"
         if working and self._state.settings.schedule.relative_to_reference:  # such tasks have no end of their own

@@ -32,7 +32,17 @@ from shoal.core.algorithm.filter import pack_difference, unpack
 from shoal.core.algorithm.reference_model import SYNC
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Array, Slots, Tree, digest, to_float
-from shoal.core.protocol.machine import Effect, Event, ModelVersion, ReportRejected, Save, Send, TaskResult, Work
+from shoal.core.protocol.machine import (
+    Effect,
+    Event,
+    JobEvent,
+    ModelVersion,
+    ReportRejected,
+    Save,
+    Send,
+    TaskResult,
+    Work,
+)
 from shoal.core.protocol.message import Ack, BlobRef, Blobs, Message, Report, Task, TaskId
 from shoal.core.server.hub import Hub
 from shoal.sim.checks.reference_checks import ReferenceChecker, Violation, require
@@ -58,6 +68,8 @@ class InvariantChecker(Observer):
         self._base: ModelVersion | None = None
         self._closed: dict[Key, int] = {}  # version by report
         self._acked: set[Key] = set()  # as counted, and in no closed version yet
+        self._open: set[Key] = set()  # in the version that is open
+        self._excluded: set[Key] = set()  # refused after they had been acknowledged
         self._at_crash: list[Any] = []
         self._memories = MemoryChecker()
         self._anchored = ReferenceChecker(bodies)
@@ -70,7 +82,7 @@ class InvariantChecker(Observer):
             return
         require(index == len(self._history), "replay: event {} is fed before {}", index, len(self._history))
         self._history.append(effects)
-        self._acked -= {key for key in self._acked if _taken_back(hub, *key)}
+        self._note_excluded(effects, hub)
         for effect in effects:
             if isinstance(effect, Send):
                 if isinstance(effect.body, Task):
@@ -83,6 +95,16 @@ class InvariantChecker(Observer):
         self._anchored.fed(event, effects, hub)
         if isinstance(event, Report) and hub.progress.phase == "running":
             self._check_round(hub)
+
+    def _note_excluded(self, effects: Sequence[Effect], hub: Hub) -> None:
+        """Find the reports that the hub has refused after it had acknowledged them."""
+        now = {(report.node, report.task) for report in hub.state.round.reports}
+        versions = [e.what for e in effects if isinstance(e, Save) and isinstance(e.what, ModelVersion)]
+        counted = {(node, task) for version in versions for node, task, _, _ in version.reports}
+        refused = {effect.node for effect in effects if isinstance(effect, JobEvent) and effect.kind == "refusal"}
+        self._excluded |= {key for key in (self._open | self._acked) - now - counted if key[0] in refused}
+        self._acked -= self._excluded
+        self._open = now
 
     def _check_asked(self, task: Task, hub: Hub, now: float) -> None:
         if task.id in self._tasks or task.kind != "train":
@@ -189,9 +211,9 @@ class InvariantChecker(Observer):
             return
         key = (node, message.task)
         if key not in self._closed:
-            here = any((report.node, report.task) == key for report in hub.state.round.reports) or _taken_back(
-                hub, *key
-            )
+            here = any((report.node, report.task) == key for report in hub.state.round.reports)
+            if key in self._excluded:
+                return
             require(here, "kept: {} is acknowledged as counted, but it is in no version", key)
             self._acked.add(key)
 
@@ -213,7 +235,7 @@ class InvariantChecker(Observer):
             for before, after in zip(self._at_crash, everything(hub), strict=True):
                 require(before == after, "replay: the state was {}, and is now {}", before, after)
         held = {(report.node, report.task) for report in hub.state.round.reports}
-        gone = {key for key in self._acked - held if not _taken_back(hub, *key)}
+        gone = self._acked - held
         require(not gone, "kept: {} were acknowledged as counted, and are gone", gone)
 
     def started(self, node: str, work: Work) -> None:
@@ -284,13 +306,6 @@ class MemoryChecker:
         lost = {key for key in self._made if key[0] == node}
         self._gone |= lost
         self._damaged |= lost
-
-
-def _taken_back(hub: Hub, node: str, task: TaskId) -> bool:
-    """Return whether a report was found implausible after it was acknowledged as counted."""
-    member = hub.roster.get(node)
-    answered = member.last_ack if member is not None else None
-    return answered is not None and answered.task == task and not answered.counted
 
 
 def floats(tree: Tree) -> Array:

@@ -5,9 +5,9 @@ A run that violates an invariant, or does not end, raises `SeedFailed` with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, nan
 from random import Random
 
@@ -37,6 +37,7 @@ from shoal.sim.hosts.world import SUPERVISION_INTERVAL_S, CoordinatedWorld, Oper
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal.sim.network.clock import VirtualClock
 from shoal.sim.network.faults import Faults, NetworkCut
+from shoal.sim.network.observer import Observer
 
 FILTERS: tuple[tuple[Filter, ...], ...] = (
     (),
@@ -82,6 +83,8 @@ class JobScenario:
     """Probability that an update is not finite, or too large for a fixed-point sum, while there are faults."""
     byzantine: str = ""
     """The node whose updates are 1e15 times too long, or a million times too heavy; empty: none."""
+    weight_factors: Mapping[str, float] = field(default_factory=dict)
+    """Nodes with so many times as many examples as their learners have."""
 
 
 def draw(seed: int) -> JobScenario:
@@ -359,8 +362,11 @@ class FaultyLearners:
         return replace(made, body=self._bodies.put({**self._bodies.get(made.body), "model": poisoned}))
 
     def falsify(self, task: Task, made: TaskResult | TaskStatus | None) -> TaskResult | TaskStatus | None:
-        """Return the result, falsified if the node is Byzantine."""
-        if task.node != self._scenario.byzantine or task.kind != "train" or not isinstance(made, TaskResult):
+        """Return the result with the node's weight, falsified if the node is Byzantine."""
+        if task.kind != "train" or not isinstance(made, TaskResult):
+            return made
+        made = replace(made, weight=made.weight * self._scenario.weight_factors.get(task.node, 1.0))
+        if task.node != self._scenario.byzantine:
             return made
         if task.id[1] % 2:
             return replace(made, weight=999_999.0)
@@ -390,11 +396,15 @@ class FaultyTask:
         return self.inner.can_continue(task)
 
 
-def run(scenario: JobScenario, write_line: Callable[[str], None] | None = None) -> CoordinatedWorld:
+def run(
+    scenario: JobScenario,
+    write_line: Callable[[str], None] | None = None,
+    checker: Callable[[MemoryBlobs], Observer] = InvariantChecker,
+) -> CoordinatedWorld:
     """Run it to its end under all invariants; `write_line` takes a line for each event. Raises `Violation`."""
     bodies, clock = MemoryBlobs(), VirtualClock()
     nodes = FaultyLearners(scenario, bodies, Random(scenario.setup.seed + 1))
-    watch = Tracer(bodies, write_line, lambda: clock.now) if write_line is not None else InvariantChecker(bodies)
+    watch = Tracer(bodies, write_line, lambda: clock.now) if write_line is not None else checker(bodies)
     world = CoordinatedWorld(scenario.setup, nodes.perform, nodes.pace, clock=clock, bodies=bodies, watch=watch)
     world.start(scenario.late)
     for action in scenario.actions:
@@ -423,10 +433,11 @@ def run_seed(
     write_line: Callable[[str], None] | None = None,
     drawn: Callable[[int], JobScenario] = draw,
     flag: str = "",
+    checker: Callable[[MemoryBlobs], Observer] = InvariantChecker,
 ) -> CoordinatedWorld:
     """Run that seed of `drawn`; `flag` is the option that repeats it. Raises `SeedFailed`."""
     with repeatable(seed, flag):
-        return run(drawn(seed), write_line)
+        return run(drawn(seed), write_line, checker)
 
 
 @contextmanager
