@@ -8,12 +8,14 @@ import pytest
 from shoal.algorithms.admm import ADMM
 from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.algorithms.fedasync import FedAsync
-from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.algorithm import Algorithm, Update
 from shoal.core.errors import Refused
+from shoal.core.job.round_sum import HeldReport, RoundSum
 from shoal.core.job.update_bounds import UpdateBounds
+from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Tree
-from shoal.core.protocol.machine import ModelVersion, Save
-from shoal.core.protocol.message import Switch, Task, TaskFailed
+from shoal.core.protocol.machine import Effect, ModelVersion, Save
+from shoal.core.protocol.message import Report, Switch, Task, TaskFailed
 from shoal.core.server.hub import Hub
 from shoal.filters.half import Half
 from shoal.schedules.buffer import Buffer
@@ -71,6 +73,12 @@ def test_what_does_not_fit_beside_the_others_is_excluded_before_a_version_closes
     assert job.model == pytest.approx(1.0)
 
 
+def test_a_report_that_is_excluded_by_the_close_that_it_causes_is_not_acknowledged() -> None:
+    job = BoundedJob("a", "b", precision="fixed")
+    job.report("a", 1.0, 1e6)
+    assert not ack(job.report("b", -1.0, 4e6)).counted
+
+
 def test_a_version_of_which_nothing_is_left_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     job = BoundedJob("a", schedule=Buffer(size=1))
     monkeypatch.setattr(type(job.hub.settings.algorithm), "fold", refuse)
@@ -101,6 +109,7 @@ def test_a_fast_node_counts_for_its_share_in_a_long_buffer(size: int) -> None:
 
 def test_a_version_lists_the_weights_that_count() -> None:
     job = BoundedJob("fast", "a", "b", schedule=Buffer(size=12, min_nodes=3))
+    effects: list[Effect] = []
     for node in ("fast", "a", *["fast"] * 9, "b"):
         effects = job.report(node, 1.0, 3.0 if node == "fast" else 0.5)
     (version,) = [e.what for e in effects if isinstance(e, Save) and isinstance(e.what, ModelVersion)]
@@ -149,6 +158,15 @@ def test_a_held_report_counts_in_the_divergence() -> None:
     view = job.hub.state.make_view(0.0)
     assert job.hub.state.sum.held
     assert view.monitor.divergence() == pytest.approx(100.0)
+
+
+def test_a_weight_that_vanishes_with_its_discount_divides_nothing() -> None:
+    rest = RoundSum(Totals())
+    for node, weight in (("a", 9.0), ("b", 1.0), ("c", 1.0)):
+        rest.shares.add(node, weight)
+    report = Report("a", (1, 1), 0, 5e-324, None)
+    rest.held = [HeldReport(report, {}, Update("a", 0, 5e-324, {}, 1.0), 0.5)]
+    assert [weight for _, weight in rest.weigh_held(SHARE, None)] == [0.0]
 
 
 # The first updates of a job

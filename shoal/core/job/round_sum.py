@@ -121,6 +121,6 @@ class RoundSum:
             allowed, claimed = self.shares.allowed_weight(node, share_max, typical), claims[node]
             if self.shares.weights[node] > allowed:
                 left = max(0.0, allowed - (self.shares.weights[node] - claimed))
-                weight = left * (one.weight / claimed) / one.discount
+                weight = left * (one.weight / claimed) / one.discount if claimed else 0.0
             found.append((one, weight))
         return found

@@ -97,8 +97,18 @@ class Hub:
         """Take one event and return what follows."""
         effects = [*self._end_suspensions(now), *self._handlers[type(event)](event, now)]
         effects += self.decisions.settle(now)
+        if isinstance(event, Report):
+            effects = [self._correct_ack(effect) for effect in effects]
         self.state.is_idle = self.state.has_no_work
         return effects
+
+    def _correct_ack(self, effect: Effect) -> Effect:
+        """Return the answer that stands, if a report was excluded by the close that it caused."""
+        if not isinstance(effect, Send) or not isinstance(effect.body, Ack):
+            return effect
+        member = self.roster.get(effect.to)
+        last = member.last_ack if member is not None else None
+        return Send(effect.to, last) if last is not None and last.task == effect.body.task else effect
 
     def _handler_of_each(self) -> dict[type, Callable[[Any, float], list[Effect]]]:
         """Return the method that takes each type of event."""
