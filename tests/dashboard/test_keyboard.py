@@ -108,6 +108,7 @@ def test_the_palette_leads_to_jobs_nodes_and_themes(stage: Stage, jobs: Page) ->
     keys.type("node n")
     expect(page.get_by_role("dialog").get_by_role("option")).to_contain_text(["n0", "n1", "n2"])
     keys.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     keys.press("Control+k")
     keys.type("n2")
     keys.press("Enter")
@@ -164,10 +165,13 @@ def test_everybody_can_read_them(stage: Stage, browser: Browser, scheme: str, wi
     page.goto(stage.running.url, timeout=PATIENCE_MS)
     expect(page.get_by_test_id("job-row-main")).to_be_visible()
     page.keyboard.press("Control+k")
+    expect(page.get_by_test_id("palette")).to_be_focused()
     page.keyboard.type("n")
+    expect(page.get_by_test_id("palette")).to_have_value("n")
     expect(page.get_by_role("option").first).to_be_visible()
     assert axe.violations(page) == []
-    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")  # a search field would only be emptied
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("?")
     expect(page.get_by_test_id("keys")).to_be_visible()
     assert axe.violations(page) == []

@@ -29,6 +29,11 @@ export function CommandPalette({ onClose, onHelp }: Props) {
     entry.run();
   };
   const walk = (event: KeyboardEvent) => {
+    if (event.key === "Escape") {
+      event.preventDefault(); // by default it would only empty a search field with text
+      onClose();
+      return;
+    }
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (event.key === "Enter") run(found[chosen]);
     if (step !== 0 && found.length > 0) setAt((chosen + step + found.length) % found.length);
