@@ -249,6 +249,7 @@ def test_keep_stays_until_ctrl_c(tmpdir_of_demo: Path) -> None:
     rest, said = running.communicate(timeout=LEFT_S)
     assert running.returncode == 0, said
     assert "stopping" in rest
+    assert all(re.search(rf" {re.escape(command)} +{re.escape(why)}", "".join(lines)) for command, why in NEXT), lines
     assert folders(tmpdir_of_demo) == []
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 

@@ -293,7 +293,10 @@ def test_a_refused_coordinator_says_so(stage: Stage) -> None:
     assert refusals(stage) == [
         "n0 refused 2 answers of this coordinator (trust.lease-forked): another coordinator holds that term"
     ]
-    assert stage.running.job("main")["headline"].startswith("Refused by n0: another coordinator had the same term")
+    headline, gossip = stage.running.job("main")["headline"], stage.running.runner("main").spec.gossip
+    assert headline.startswith("Refused by n0: another coordinator had the same term")
+    back_s = gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_away_s
+    assert headline.endswith(f"this ends within about {back_s:g} s")
 
 
 def test_no_node_can_fill_the_notes(stage: Stage) -> None:

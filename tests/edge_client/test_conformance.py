@@ -91,6 +91,15 @@ class Double(ConformanceLearner):
         return self._model
 
 
+class Nameless(ConformanceLearner):
+    """Forgets which tensors are statistics."""
+
+    def train(self, budget: TrainConfig, **more: Any) -> Any:
+        made = super().train(budget, **more)
+        self._model = Tree.of(dict(self._model.items()))
+        return made
+
+
 class Refusing(ConformanceLearner):
     """Does nothing."""
 
@@ -105,6 +114,7 @@ class Refusing(ConformanceLearner):
         (Careless, BY_NAME["failure"], "failed", "was reported as trained"),
         (Boastful, BY_NAME["init"], "failed", "has metrics"),
         (Double, BY_NAME["init"], "failed", "w is F64"),
+        (Nameless, BY_NAME["statistics"], "failed", "bn.mean is a weight in one tree, a statistic in the other"),
         (Refusing, BY_NAME["init"], "failed", "not today"),
         (Refusing, BY_NAME["half"], "refused", "not today"),
     ],
