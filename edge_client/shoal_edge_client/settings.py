@@ -42,7 +42,13 @@ class EdgeSettings(BaseModel):
     state_dir: Path | None = Field(None, description="folder of the credential, unsent reports and private memory")
     device: str = Field("auto", description="auto: the learner's own choice; or cpu, cuda, cuda:I, mps")
     precision: str = Field("", description="empty: the learner's own choice; or float32, bf16, fp16")
-    threads: int = Field(0, ge=0, le=4096, description="threads that torch computes with; 0: as torch likes")
+    threads: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="threads that torch computes with; 0: one for a model of up to 100,000 numbers, "
+        "else as torch likes",
+    )
     trainer: Literal["auto", "thread", "process"] = Field(
         "auto", description="where the learner works; auto: in a process of its own if others call this node"
     )

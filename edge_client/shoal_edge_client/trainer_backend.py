@@ -6,7 +6,6 @@ training, and may die alone. The results are the same, bit for bit.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -24,9 +23,11 @@ from shoal.jobs.spec import JobSpec
 from shoal.learn.example_count import weigh
 from shoal.learn.model_form import describe_learner
 from shoal.learn.user_errors import user_code
+from shoal.loop.learner import LoopLearner
 from shoal.runtime.blob_files import FileBlob
 from shoal.runtime.threads import SerialExecutor
 from shoal.runtime.training.cards import card_of
+from shoal.runtime.training.compute_threads import compute_threads, set_threads
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup
 from shoal_edge_client.settings import EdgeSettings
@@ -120,6 +121,7 @@ class ThreadTrainer:
     def __init__(self, settings: EdgeSettings, learner: Learner | None) -> None:
         self._settings, self._given = settings, learner
         self._learner: Learner | None = None
+        self._threads_before = 0
         self.device = ""
         self.card: str | None = ""
         self.model_form: dict[str, Any] = {}
@@ -132,9 +134,9 @@ class ThreadTrainer:
             self._learner = with_device(self._given, **choices)
         else:
             self._learner = load_learner(settings.learner, settings.options, **choices)
-        torch = sys.modules.get("torch")
-        if settings.threads and torch is not None:
-            torch.set_num_threads(settings.threads)
+        is_loop = isinstance(self._learner, LoopLearner)  # it trains in the user's thread, which is left as it is
+        threads = settings.threads if is_loop else compute_threads(settings.threads, self._learner)
+        self._threads_before = set_threads(threads)
         self.device, self.card = str(getattr(self._learner, "device", "")), card_of(self._learner)
         self.model_form = describe_learner(self._learner)
 
@@ -160,7 +162,8 @@ class ThreadTrainer:
         return lambda model: executor.run(partial(evaluate, model))
 
     def close(self) -> None:
-        """Do nothing: the owner of the executor waits for a running call."""
+        """Let torch compute as before. The owner of the executor waits for a running call."""
+        set_threads(self._threads_before)
 
 
 def start_in_thread(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from structlog.testing import capture_logs
 
 from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed, ShoalError
@@ -22,6 +23,8 @@ from shoal.core.protocol.machine import TaskResult
 from shoal.core.protocol.message import Task, TaskStatus
 from shoal.jobs.spec import JobSpec, parse_job
 from shoal.learn.digits import learner as digits
+from shoal.loop.learner import LoopLearner, LoopStart
+from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.http.coordinator_url import parse
 from shoal.runtime.observability.tracebacks import whence
 from shoal.runtime.training import remote, training_process
@@ -297,6 +300,33 @@ def test_what_the_learner_says_comes_out_in_the_nodes_log(tmp_path: Path, apart:
         Bench(tmp_path, apart("talkative")).do(TASK, MODEL)
         until("four lines", lambda: len(said()) >= 4)
     assert said() == {"printed": "info", "10 %": "info", "20 %": "info", "logged, sht_[redacted]": "warning"}
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    """Torch has three threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("asked", "threads"), [(0, 1), (2, 2)])
+def test_a_node_has_its_threads_and_gives_them_back(three_threads: None, asked: int, threads: int) -> None:
+    trainer = ThreadTrainer(EdgeSettings(threads=asked), digits(part=1, parts=4))
+    trainer.open()
+    assert torch.get_num_threads() == threads
+    trainer.close()
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize(("asked", "threads"), [(0, 3), (2, 2)])
+def test_a_loop_of_ones_own_keeps_its_threads(three_threads: None, asked: int, threads: int) -> None:
+    learner = LoopLearner(Rendezvous(), LoopStart(VectorLearner().model()))
+    trainer = ThreadTrainer(EdgeSettings(threads=asked), learner)
+    trainer.open()
+    assert torch.get_num_threads() == threads
+    trainer.close()
 
 
 def test_the_card_of_a_learner_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
 from shoal.runtime.training.cards import card_of
+from shoal.runtime.training.compute_threads import compute_threads, set_threads
 from shoal.runtime.training.ipc import error_fields, ref_fields
 from shoal.wire import codec
 from shoal.wire.payload import measure, open_payload
@@ -76,9 +77,7 @@ class TrainingChild:
         self._learner: Learner = load_learner(
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
-        torch = sys.modules.get("torch")
-        if given["threads"] and torch is not None:
-            torch.set_num_threads(given["threads"])
+        set_threads(compute_threads(given["threads"], self._learner))
         self._plans: dict[str, tuple[Algorithm, tuple[Filter, ...]]] = {}
         self._tasks: dict[int, TaskRunner] = {}
 
