@@ -34,11 +34,11 @@ from annotated_types import Interval
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, Update, tree_slot
 from shoal.core.algorithm.capability import Capability, train_corrected
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat
 from shoal.core.model.aggregation import Totals, TreeSum
 from shoal.core.model.tree import Slots, Tree, add, norm, scale, sub, zeros
-from shoal.core.model.tree_steps import towards
 from shoal.core.model.vector_parts import ShardScope
 
 LAST, WEIGHT = "of.", "weight."
@@ -75,11 +75,7 @@ class ADMM(Algorithm):
         """Solve near the consensus at this node's price; report where that leads."""
         z = tree_slot(task.slots, "model")
         dual = sub(tree_slot(memory, "wanted"), z) if "wanted" in memory else zeros(z.layout)
-        centre = sub(z, dual)
-
-        def near(weights: Tree, gradient: Tree) -> Tree:
-            return towards(gradient, centre, weights, self.rho)  # gradient + rho (weights - z + dual)
-
+        near = Correction(pull=self.rho, anchor=sub(z, dual))  # gradient + rho (weights - z + dual)
         learner.load(z)
         metrics = learner.evaluate()
         trained = train_corrected(learner, self.train_config(task), near, task.tick)

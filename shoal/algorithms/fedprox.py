@@ -19,11 +19,11 @@ from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability, train_corrected
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import Learner, TrainConfig, present_weights
 from shoal.core.errors import InvalidJob
 from shoal.core.errors.ranges import Fraction, NonNegativeFloat
-from shoal.core.model.tree import Slots, Tree, sub
-from shoal.core.model.tree_steps import towards
+from shoal.core.model.tree import Slots, sub
 from shoal.core.model.vector_parts import ShardScope
 
 
@@ -63,13 +63,10 @@ class FedProx(Algorithm):
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Evaluate what was sent, train near it, report the displacement."""
         base = tree_slot(task.slots, "model")
-
-        def near(weights: Tree, gradient: Tree) -> Tree:
-            return towards(gradient, base, weights, self.mu)  # gradient + mu (weights - base)
-
         learner.load(base)
         metrics = learner.evaluate()
         if self.mu:
+            near = Correction(pull=self.mu, anchor=base)  # gradient + mu (weights - base)
             trained = train_corrected(learner, self.train_config(task), near, task.tick)
         else:
             trained = learner.train(self.train_config(task), tick=task.tick)

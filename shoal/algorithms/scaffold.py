@@ -17,11 +17,11 @@ from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.capability import Capability, train_corrected
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import Learner, present_weights
 from shoal.core.errors.ranges import NonNegativeInt
-from shoal.core.model.aggregation import Totals, TreeSum
-from shoal.core.model.tree import Layout, Slots, Tree, norm, sub, zeros
-from shoal.core.model.tree_steps import towards
+from shoal.core.model.aggregation import Totals
+from shoal.core.model.tree import Layout, Slots, Tree, sub, zeros
 from shoal.core.model.vector_parts import ShardScope
 from shoal.core.protocol.message import ScheduleFamily
 
@@ -62,16 +62,12 @@ class Scaffold(Algorithm):
         """Train with corrected gradients; report how far the model and the own control variate have moved."""
         base, common = tree_slot(task.slots, "model"), tree_slot(task.slots, "control")
         own = tree_slot(memory, "control") if "control" in memory else zeros(base.layout)
-        gradients = TreeSum(base.layout)
-
-        def corrected(_: Tree, gradient: Tree) -> Tree:
-            gradients.add(gradient, 1.0, norm(gradient))
-            return towards(gradient, own, common, 1.0)  # gradient - own + common
-
+        aligned = Correction(offset=sub(common, own), averages=True)  # gradient - own + common
         learner.load(base)
         metrics = learner.evaluate()
-        trained = train_corrected(learner, self.train_config(task), corrected, task.tick)
-        now = gradients.mean_onto() if gradients.weight else own
+        trained = train_corrected(learner, self.train_config(task), aligned, task.tick)
+        mean = aligned.take_mean()
+        now = own if mean is None else mean
         moved: Slots = {"model": sub(present_weights(learner), base), "control": sub(now, own)}
         return LocalResult(trained.weight, moved, metrics | trained.metrics, {"control": now})
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Protocol
 
-from shoal.core.algorithm.learner import Correct, GrowsTrees, Learner, Teachable, Tick, TrainConfig, Trained, as_tree
+from shoal.core.algorithm.correction import Correction
+from shoal.core.algorithm.learner import GrowsTrees, Learner, Teachable, Tick, TrainConfig, Trained
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.model.tree import Tree
 
 Capability = Literal["corrections", "teaching", "trees", "gradients", "plain_sgd"]
 
@@ -97,17 +97,11 @@ def check_learner(algorithm: CapabilityUser, learner: Learner) -> None:
         raise error
 
 
-def train_corrected(learner: Learner, budget: TrainConfig, correct: Correct, tick: Tick) -> Trained:
+def train_corrected(learner: Learner, budget: TrainConfig, correction: Correction, tick: Tick) -> Trained:
     """Train with corrected gradients. Raise `LearnerFailed` where the learner has corrected none of them."""
-    corrected, source = 0, f"correct of {type(learner).__name__}.train"
-
-    def counted(weights: Tree, gradient: Tree) -> Tree:
-        nonlocal corrected
-        corrected += 1
-        return correct(as_tree(weights, source), as_tree(gradient, source))
-
-    trained = learner.train(budget, correct=counted, tick=tick)
-    if not corrected and (budget.steps or budget.epochs):
+    correction.source = f"correct of {type(learner).__name__}.train"
+    trained = learner.train(budget, correct=correction, tick=tick)
+    if not correction.steps and (budget.steps or budget.epochs):
         raise LearnerFailed(
             f"{type(learner).__name__} declares applies_corrections, but its train has not called correct",
             code=CODE,

@@ -15,7 +15,8 @@ from shoal.core.model.tree import Array, Tree
 from shoal.core.protocol.message import Metrics
 
 Correct = Callable[[Tree, Tree], Tree]
-"""`(weights, gradient) -> gradient`: applied at every local step (FedProx, SCAFFOLD, ADMM)."""
+"""`(weights, gradient) -> gradient`: applied at every local step (FedProx, SCAFFOLD, ADMM). Algorithms pass a
+`shoal.core.algorithm.correction.Correction`, which a learner may also apply from its fields."""
 
 ExtraLoss = Callable[[Any, Any], Any]
 """`(batch, output) -> loss` added to the user's loss at every local step (distillation)."""
@@ -99,7 +100,7 @@ class Learner(Protocol):
     Weights and gradients are trees, or dictionaries of arrays by name; `load` gets a tree, which is read like a
     dictionary.
 
-    A learner whose `train` passes every gradient through `correct` declares `applies_corrections = True`; fedprox,
+    A learner whose `train` corrects every gradient by `correct` declares `applies_corrections = True`; fedprox,
     scaffold and admm refuse others (`shoal.core.algorithm.capability`).
     """
 

@@ -7,12 +7,12 @@ import numpy as np
 from shoal.core.model.tree import DTYPES, Bytes, Tree, from_float, same_layout, to_float
 
 
-def towards(x: Tree, a: Tree, b: Tree, share: float) -> Tree:
-    """Compute `x + share * (b - a)` on weights, rounded once; on integers the greater of `x` and `b`.
+def towards(x: Tree, a: Tree, b: Tree, share: float, more: Tree | None = None) -> Tree:
+    """Compute `x + share * (b - a) + more` on weights, rounded once; on integers the greater of `x` and `b`.
 
     Statistics become the mean of `x` and `b`, of which `b` weighs `share`, at least 0 and at most 1.
     """
-    return _moved(x, a, b, share, None, None)
+    return _moved(x, a, b, share, more, None)
 
 
 def towards_owing(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None) -> tuple[Tree, Tree]:
@@ -25,6 +25,8 @@ def towards_owing(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None) ->
 def _moved(x: Tree, a: Tree, b: Tree, share: float, owed: Tree | None, left: Bytes | None) -> Tree:
     same_layout(x.layout, a.layout)
     same_layout(x.layout, b.layout)
+    if owed is not None:
+        same_layout(x.layout, owed.layout)
     out = np.empty(x.layout.nbytes, np.uint8)
     part = min(max(share, 0.0), 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
