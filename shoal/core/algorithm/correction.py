@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import final
 
 from shoal.core.algorithm.learner import as_tree
 from shoal.core.errors import LearnerFailed
@@ -11,6 +12,7 @@ from shoal.core.model.tree import Array, Tree, add, norm
 from shoal.core.model.tree_steps import towards
 
 
+@final
 class Correction:
     """A linear correction, `gradient + offset + pull * (weights - anchor)`, for the gradients of one task.
 

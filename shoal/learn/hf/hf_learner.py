@@ -23,14 +23,14 @@ from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import find_batch_size
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import ExtraLoss, Tick, TrainConfig, Trained
 from shoal.core.protocol.message import Metrics
 from shoal.core.protocol.metrics import EVAL_WEIGHT
 from shoal.learn.hf.checks import check_arguments, check_data, check_device, check_task, check_vocabulary
 from shoal.learn.hf.task_batches import TaskBatches
 from shoal.learn.hf.task_trainer import TaskTrainer, TrainerInput
 from shoal.learn.seeds import CPU, seeded
-from shoal.learn.training.descent import other_than_plain
+from shoal.learn.training.descent import Corrector, other_than_plain
 from shoal.learn.training.devices import resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.module_learner import Losses, ModuleLearner
@@ -162,14 +162,14 @@ class HFLearner(ModuleLearner):
     def _train(
         self,
         budget: TrainConfig,
-        correct: Correct | None,
+        corrector: Corrector | None,
         extra_loss: ExtraLoss | None,
         shuffle: torch.Generator,
         tick: Tick,
     ) -> Trained:
         batches = self._batches(budget, shuffle)
         check_task(self.args, budget, own_loader=batches is None, extra_loss=extra_loss)
-        task = self._task(self.device, lr=budget.lr, batches=batches, kept=self._kept, correct=correct, tick=tick)
+        task = self._task(self.device, lr=budget.lr, batches=batches, kept=self._kept, corrector=corrector, tick=tick)
         if budget.steps or budget.epochs:
             with self._trainer(budget, task) as trainer:
                 trainer.train()

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import find_batch_size
 
-from shoal.core.algorithm.learner import Correct, Tick, no_tick
+from shoal.core.algorithm.learner import Tick, no_tick
 from shoal.learn.hf.task_batches import TaskBatches
-from shoal.learn.training.descent import KeptOptimizer, correct_in_place
+from shoal.learn.training.descent import Corrector, KeptOptimizer, correct_in_place
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.weights import Weights
 
@@ -28,7 +28,7 @@ class TrainerInput:
     lr: float = 0.0
     batches: TaskBatches | None = None
     kept: KeptOptimizer = field(default_factory=KeptOptimizer)
-    correct: Correct | None = None
+    corrector: Corrector | None = None
     tick: Tick = no_tick
     parts: list[tuple[Tensor, int]] = field(default_factory=list)
     """(share of the step's loss, examples) of the micro-batches since the last step."""
@@ -110,10 +110,10 @@ class TaskHooks(TrainerCallback):
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        if self._task.correct is not None:
+        if self._task.corrector is not None:
             if args.max_grad_norm <= 0:  # else they have been, to be clipped
                 self._trainer.accelerator.unscale_gradients()
-            correct_in_place(self._task.weights, self._task.correct)
+            correct_in_place(self._task.weights, self._task.corrector)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._task.close_step()

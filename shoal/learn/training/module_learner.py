@@ -17,7 +17,7 @@ from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, 
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
 from shoal.learn.seeds import seeded, seeded_to_build
-from shoal.learn.training.descent import KeptOptimizer, gradients_of
+from shoal.learn.training.descent import Corrector, KeptOptimizer, corrector_of, gradients_of
 from shoal.learn.training.devices import release, resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.tensor_roles import Travels, tensor_roles
@@ -49,7 +49,7 @@ class ModuleLearner(ABC):
     def _train(
         self,
         budget: TrainConfig,
-        correct: Correct | None,
+        corrector: Corrector | None,
         extra_loss: ExtraLoss | None,
         shuffle: torch.Generator,
         tick: Tick,
@@ -140,8 +140,13 @@ class ModuleLearner(ABC):
         device = self.place()
         kept = self.weights.local()
         try:
-            with user_code("training"), seeded(budget.seed, device, tick) as shuffle, self._arithmetic():
-                trained = self._train(budget, correct, extra_loss, shuffle, tick)
+            with (
+                user_code("training"),
+                seeded(budget.seed, device, tick) as shuffle,
+                self._arithmetic(),
+                corrector_of(self.weights, correct) as corrector,
+            ):
+                trained = self._train(budget, corrector, extra_loss, shuffle, tick)
                 self.weights.check_constants()
                 self.weights.check_complete()
                 return trained

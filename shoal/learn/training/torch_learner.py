@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import ExtraLoss, Tick, TrainConfig, Trained
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
@@ -35,7 +35,7 @@ from shoal.learn.data.batches import (
 )
 from shoal.learn.data.passes import BatchSource, training_batches
 from shoal.learn.seeds import seeded
-from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
+from shoal.learn.training.descent import Corrector, Descent, OptimizerOf, other_than_plain
 from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.measures import (
@@ -207,12 +207,12 @@ class TorchLearner(ModuleLearner):
     def _train(
         self,
         budget: TrainConfig,
-        correct: Correct | None,
+        corrector: Corrector | None,
         extra_loss: ExtraLoss | None,
         shuffle: torch.Generator,
         tick: Tick,
     ) -> Trained:
-        descent, mean = self._descent(budget.lr, correct), Mean(self.device)
+        descent, mean = self._descent(budget.lr, corrector), Mean(self.device)
         if budget.lr:  # else nothing is learned, only weighed
             self.train_data.check_batch_size(budget.batch_size)
         self.weights.enter_training_mode()
@@ -245,7 +245,7 @@ class TorchLearner(ModuleLearner):
         dtype = AUTOCAST.get(self.config.precision)
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
-    def _descent(self, lr: float, correct: Correct | None) -> Descent:
+    def _descent(self, lr: float, corrector: Corrector | None) -> Descent:
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
         optimizer, config = None, self.config
         if self._optimizer is not torch.optim.SGD or scaler is not None:
@@ -255,7 +255,7 @@ class TorchLearner(ModuleLearner):
             lr,
             optimizer=optimizer,
             scaler=scaler,
-            correct=correct,
+            corrector=corrector,
             clip_norm=config.clip_norm,
             accumulate=config.accumulate,
         )
