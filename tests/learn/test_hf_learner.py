@@ -14,9 +14,10 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import shoal
 from shoal.algorithms.flexlora import adapter_pairs
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import Cancelled, InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.model.tree import Tree, add, digest, sub
+from shoal.core.model.tree import Tree, digest
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchLearner
 from shoal.learn.hf import HFLearner
@@ -55,9 +56,9 @@ def trained(made: HFLearner, budget: TrainConfig = TASK, **more: Any) -> str:
     return digest(made.model())
 
 
-def pulled(start: Tree):
-    """FedProx's correction (Li et al. 2020, equation 2)."""
-    return lambda weights, gradient: add(gradient, sub(weights, start), 0.5)
+def pulled(start: Tree) -> Correction:
+    """FedProx's correction (Li et al. 2020, equation 2), with SCAFFOLD's mean."""
+    return Correction(pull=0.5, anchor=start, averages=True)
 
 
 # ----------------------------------------------------------------------------------------------------- the same loop
@@ -73,12 +74,17 @@ def pulled(start: Tree):
     ids=["passes", "corrected", "steps", "all at once", "from a position"],
 )
 def test_plain_sgd_gives_the_bits_of_a_torch_learner(budget: TrainConfig, is_corrected: bool) -> None:
+    """Here corrected on the device, there by calls with trees."""
     ours, theirs = learner(), torch_learner()
     start, other = ours.init(3), theirs.init(3)
-    mine = ours.train(budget, correct=pulled(start) if is_corrected else None)
-    assert mine == theirs.train(budget, correct=pulled(other) if is_corrected else None)
+    here, there = pulled(start), pulled(other)
+    mine = ours.train(budget, correct=here if is_corrected else None)
+    assert mine == theirs.train(budget, correct=there.__call__ if is_corrected else None)
     assert same(ours.model(), theirs.model())
     assert digest(ours.model()) != digest(start)
+    assert here.steps == there.steps == (10 if is_corrected else 0)
+    means = here.take_mean(), there.take_mean()
+    assert is_corrected == (means[0] is not None and means[1] is not None and same(*means))
 
 
 def test_the_gradient_is_that_of_a_torch_learner() -> None:
