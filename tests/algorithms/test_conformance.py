@@ -143,7 +143,8 @@ def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None
     schedule = {"name": "buffer", "size": 2, "min_nodes": 3, "deadline_s": 20.0}
     result = shoal.simulate(job(name, rounds=8, schedule=schedule), unbalanced(), faults=faults, seed=seed)
     assert [version.number for version in result.versions] == list(range(9))
-    assert {version.reports for version in result.versions[1:]} <= {1, 2}
+    assert result.versions[1].reports in {2, 3}, "the first update is longer than a model of zeros: none counts alone"
+    assert {version.reports for version in result.versions[2:]} <= {1, 2}
 
 
 @pytest.mark.parametrize("name", algorithms())

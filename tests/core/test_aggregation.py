@@ -137,7 +137,7 @@ def test_what_lies_on_disk_is_added_piece_by_piece(kind: aggregation.SumKind, mo
 
 
 def state_of(totals: Totals) -> tuple:
-    kept = {name: (part.weight, part._bound, part._cells.tobytes()) for name, part in totals.trees.items()}
+    kept = {name: (part.weight, part.bound, part._cells.tobytes()) for name, part in totals.trees.items()}
     return totals.weight, dict(totals.numbers), kept
 
 

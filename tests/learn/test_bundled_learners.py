@@ -163,7 +163,8 @@ def test_importing_is_light() -> None:
 def test_what_the_package_offers() -> None:
     import shoal.learn
 
-    assert shoal.learn.__all__ == ["ArrayLearner", "SklearnLearner", "TorchConfig", "TorchLearner", "load_learner"]
+    names = ["ArrayConfig", "ArrayLearner", "SklearnLearner", "TorchConfig", "TorchLearner", "load_learner"]
+    assert shoal.learn.__all__ == names
     assert set(shoal.learn.__all__) <= set(dir(shoal.learn))
     with pytest.raises(AttributeError, match="no attribute 'Leaner'"):
         shoal.learn.Leaner  # noqa: B018

@@ -27,12 +27,15 @@ def test_it_learns(name: str) -> None:
 
 
 def test_the_documents_code_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    own, loop, estimator, tables, _ = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    own, loop, statistics, estimator, tables, _ = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     names: dict[str, Any] = {}
     exec(own, names)
     assert np.allclose(names["learner"].parameters()["w"], [1, -2, 3], atol=0.05)
     exec(loop, names)
     assert np.allclose(names["learner"].parameters()["w"], [1, -2, 3], atol=0.05)
+    capsys.readouterr()
+    exec(statistics, names)
+    assert f"# {capsys.readouterr().out}".strip() in statistics
     exec(estimator, names)
     assert names["learner"].evaluate()["eval/accuracy"] > 0.9
     capsys.readouterr()
