@@ -44,7 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tiers.assign(items)
     whole_files = not any("::" in argument for argument in config.args)
     if whole_files and (gone := essential.missing(frozenset(item.nodeid for item in items))):
-        raise pytest.UsageError(f"{essential.FILE.name} or {essential.MUTATIONS.name} lists tests that are not there: {', '.join(gone)}")
+        raise pytest.UsageError(
+            f"{essential.FILE.name} or {essential.MUTATIONS.name} lists tests that are not there: {', '.join(gone)}"
+        )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -106,7 +106,12 @@ def test_algorithms_with_their_fields(shoal: Shoal) -> None:
     kinds = [found[name]["kind"] for name in ("fedavg", "divergence", "quantize", "pairwise")]
     assert kinds == ["algorithm", "schedule", "filter", "mixing"]
     fields = {field["name"]: field for field in found["fedavg"]["fields"]}
-    assert fields["lr"] == {"name": "lr", "type": "float at least 0", "default": 0.1, "about": "The local learning rate."}
+    assert fields["lr"] == {
+        "name": "lr",
+        "type": "float at least 0",
+        "default": 0.1,
+        "about": "The local learning rate.",
+    }
     for one in found.values():
         assert one["title"]
         assert one["about"]
