@@ -206,6 +206,7 @@ class UpdateFolder:
         for report in [report for report in current.reports if report.norm > limit]:
             effects += self._take_back(report, describe_norm(report.norm, limit, bounds.norm_factor))
             effects += self.count_failure(self._state.roster[report.node], now)
+        is_changed = bool(effects)
         shares, share_max = WeightShares(), bounds.weight_fraction_max
         for report in current.reports:
             shares.add(report.node, report.weight)
@@ -213,9 +214,9 @@ class UpdateFolder:
             allowed = shares.allowed_weight(report.node, share_max, None)
             if report.weight > allowed:
                 self._state.sum.reduced[report.task] = allowed
-                total = allowed / share_max
+                is_changed, total = True, allowed / share_max  # also if people are not warned of it again
                 effects += self._warn_of_share(report.node, report.weight, report.weight - allowed, total)
-        if effects:
+        if is_changed:
             self.sum_handed_back()
         return effects
 
