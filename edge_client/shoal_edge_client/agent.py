@@ -34,7 +34,7 @@ from shoal_edge_client.edge_jobs import EdgeJob, EdgeJobs
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.session import CoordinatorSession
 from shoal_edge_client.settings import EdgeSettings
-from shoal_edge_client.trainer_backend import trainer_backend
+from shoal_edge_client.training.trainer_backend import trainer_backend
 from shoal_edge_client.transport import HttpTransport
 
 CANCEL_GRACE_S = 2.0

@@ -23,7 +23,7 @@ from shoal.runtime.worker_ports import HeldTask, JobPump, StartTask, WorkerPorts
 from shoal.runtime.worker_pump import WorkerPump
 from shoal_edge_client.session import CoordinatorSession
 from shoal_edge_client.spool import Spool
-from shoal_edge_client.trainer import EdgeTrainer, UnusableLearner
+from shoal_edge_client.training.trainer import EdgeTrainer, UnusableLearner
 from shoal_edge_client.transport import HttpTransport
 
 ENDED_STATES = {"done", "stopped", "failed"}

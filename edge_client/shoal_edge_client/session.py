@@ -15,7 +15,7 @@ from shoal.runtime.threads import in_thread
 from shoal_edge_client.identity import Identity, StateFolder
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry.node_info import info
-from shoal_edge_client.trainer_backend import TrainerBackend
+from shoal_edge_client.training.trainer_backend import TrainerBackend
 
 if TYPE_CHECKING:
     from shoal_edge_client.peering.edge_peering import EdgePeering

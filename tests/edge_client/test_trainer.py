@@ -21,8 +21,8 @@ from shoal.runtime.worker_ports import CancelToken
 from shoal.wire.payload import open_payload
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.spool import Spool
-from shoal_edge_client.trainer import EdgeTrainer, TaskInProgress
-from shoal_edge_client.trainer_backend import start_in_thread
+from shoal_edge_client.training.trainer import EdgeTrainer, TaskInProgress
+from shoal_edge_client.training.trainer_backend import start_in_thread
 from tests.edge_client.counting_algorithm import Remembering
 from tests.support.learners import VectorLearner
 

@@ -32,8 +32,8 @@ from shoal.runtime.worker_ports import CancelToken
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.spool import Spool
-from shoal_edge_client.trainer import EdgeTrainer, TaskInProgress
-from shoal_edge_client.trainer_backend import ProcessTrainer, ThreadTrainer, TrainerBackend, trainer_backend
+from shoal_edge_client.training.trainer import EdgeTrainer, TaskInProgress
+from shoal_edge_client.training.trainer_backend import ProcessTrainer, ThreadTrainer, TrainerBackend, trainer_backend
 from tests.support.learners import VectorLearner
 from tests.support.waiting import until
 
@@ -330,7 +330,9 @@ def test_a_loop_of_ones_own_keeps_its_threads(three_threads: None, asked: int, t
 
 
 def test_the_card_of_a_learner_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_edge_client.trainer_backend.card_of", lambda learner: f"card of {learner.device}")
+    monkeypatch.setattr(
+        "shoal_edge_client.training.trainer_backend.card_of", lambda learner: f"card of {learner.device}"
+    )
     trainer = ThreadTrainer(EdgeSettings(device="cpu"), digits(part=1, parts=4))
     assert trainer.card == ""
     trainer.open()

@@ -24,7 +24,7 @@ from shoal.peering.host.model_acceptance import LATE
 from shoal.runtime.threads import SerialExecutor
 from shoal.sim.hosts.toy_models import ToyLearner
 from shoal_edge_client.settings import EdgeSettings
-from shoal_edge_client.trainer_backend import trainer_backend
+from shoal_edge_client.training.trainer_backend import trainer_backend
 from tests.peer.scenario import body_of, ref_of
 from tests.peering.scenario import Threaded
 from tests.peering.test_refusals import JOB, EdgePeerClient, Still, alone

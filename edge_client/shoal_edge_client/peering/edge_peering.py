@@ -22,7 +22,7 @@ from shoal_edge_client.peering.peer_session import PeerSession
 from shoal_edge_client.peering.recovery.incarnation_fence import IncarnationFence
 from shoal_edge_client.peering.recovery.reenrolment_client import ReenrolmentClient
 from shoal_edge_client.settings import EdgeSettings
-from shoal_edge_client.trainer_backend import TrainerBackend
+from shoal_edge_client.training.trainer_backend import TrainerBackend
 from shoal_edge_client.transport import HttpTransport
 
 

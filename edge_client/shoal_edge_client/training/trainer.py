@@ -27,7 +27,7 @@ from shoal.runtime.worker_ports import CancelToken, TaskRun, task_label
 from shoal.validation.message_checks import check
 from shoal.wire.payload import measure
 from shoal_edge_client.spool import Spool
-from shoal_edge_client.trainer_backend import StartTrainerTask, TrainerTask
+from shoal_edge_client.training.trainer_backend import StartTrainerTask, TrainerTask
 
 
 @dataclass(frozen=True)
