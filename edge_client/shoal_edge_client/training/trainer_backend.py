@@ -27,7 +27,7 @@ from shoal.loop.learner import LoopLearner
 from shoal.runtime.blob_files import FileBlob
 from shoal.runtime.threads import SerialExecutor
 from shoal.runtime.training.cards import card_of
-from shoal.runtime.training.compute_threads import compute_threads, set_threads
+from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup
 from shoal_edge_client.settings import EdgeSettings

@@ -32,7 +32,7 @@ from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
 from shoal.runtime.training.cards import card_of
-from shoal.runtime.training.compute_threads import compute_threads, set_threads
+from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.runtime.training.ipc import error_fields, ref_fields
 from shoal.wire import codec
 from shoal.wire.payload import measure, open_payload

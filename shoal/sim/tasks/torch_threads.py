@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shoal.core.errors import InvalidJob
+from shoal.learn.compute_threads import set_threads
 
 
 @contextmanager
@@ -18,13 +18,8 @@ def torch_threads(threads: int) -> Iterator[None]:
     """
     if threads < 1:
         raise InvalidJob(f"threads is {threads}", code="job.threads", hint="1 or more")
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    before = set_threads(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        set_threads(before)

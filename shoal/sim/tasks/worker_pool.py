@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from shoal.core.errors import ShoalError
+from shoal.learn.compute_threads import set_threads
 from shoal.learn.user_errors import one_line
 from shoal.sim.tasks.chunk_runner import ChunkRunner, ChunkWork, TaskOutcome, in_worker
 
@@ -127,8 +128,7 @@ def serve(connection: Connection, runner: bytes, threads: int) -> None:
             _failed("loading the learners", error, "it imports the file of the function that makes them anew")
         )
         return
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
+    set_threads(threads)
     connection.send(None)
     while True:
         work = connection.recv()

@@ -12,7 +12,7 @@ import torch
 
 from shoal.core.algorithm.learner import Learner
 from shoal.runtime.training.child import MessageWriter, TrainingChild
-from shoal.runtime.training.compute_threads import SMALL_MODEL_ELEMENTS, compute_threads, set_threads
+from shoal.learn.compute_threads import SMALL_MODEL_ELEMENTS, compute_threads, set_threads
 from tests.support.learners import VectorLearner
 
 
