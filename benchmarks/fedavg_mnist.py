@@ -8,8 +8,8 @@ Data", AISTATS 2017: 100 clients of 600 examples, a tenth of them per round (C =
 
 Needs numpy and torch only. The data come from the cache (`shoal data get mnist`) or from a folder of IDX files. The
 algorithm is the product's own; clients train one by one through `TorchLearner`, or several at once
-(`shoal.learn.training.stacked`). The first round is computed both ways, the difference is printed, and the faster
-one goes on.
+(`shoal.learn.stacked.stacked_training`). The first round is computed both ways, the difference is printed, and the
+faster one goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, Tree, norm, sub
 from shoal.learn import mnist
-from shoal.learn.training.stacked import train_stacked
+from shoal.learn.stacked.stacked_training import train_stacked
 from shoal.learn.training.torch_learner import TorchLearner
 
 TARGETS = {"2nn": 0.97, "cnn": 0.99}

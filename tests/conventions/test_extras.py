@@ -16,17 +16,16 @@ TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
     *("shoal.lightning", "shoal.loop.module_model"),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
+    *(f"stacked.{name}" for name in ("stacked_batches", "stacked_tasks", "stacked_training")),
     *(
         f"training.{name}"
         for name in (
+            "corrections",
             "descent",
             "devices",
             "distill",
             "measures",
             "module_learner",
-            "stacked",
-            "stacked_batches",
-            "stacked_tasks",
             "tensor_roles",
             "torch_learner",
             "weights",

@@ -15,7 +15,7 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
 from shoal.learn import TorchConfig, TorchLearner
-from shoal.learn.training.stacked import why_not
+from shoal.learn.stacked.stacked_training import why_not
 
 X = torch.randn(100, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 Y = (X[:, 0] > 0).long()

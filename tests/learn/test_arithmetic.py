@@ -15,7 +15,7 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree, digest
 from shoal.learn import TorchConfig, TorchLearner
-from shoal.learn.training.stacked import why_not
+from shoal.learn.stacked.stacked_training import why_not
 from shoal.runtime.task_execution import one_line
 
 X = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from shoal.core.algorithm.learner import Learner
-from shoal.runtime.training.child import MessageWriter, TrainingChild
 from shoal.learn.compute_threads import SMALL_MODEL_ELEMENTS, compute_threads, set_threads
+from shoal.runtime.training.child import MessageWriter, TrainingChild
 from tests.support.learners import VectorLearner
 
 

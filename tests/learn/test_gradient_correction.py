@@ -18,8 +18,8 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import Cancelled, InvalidPayload, Refused
 from shoal.core.model.tree import Tree, digest, to_float, zeros
 from shoal.learn import TorchConfig, TorchLearner
-from shoal.learn.training import descent
-from shoal.learn.training.descent import TensorCorrector, TreeCorrector
+from shoal.learn.training import corrections
+from shoal.learn.training.corrections import TensorCorrector, TreeCorrector
 from shoal.learn.training.weights import Weights
 from shoal.plugins import algorithms
 
@@ -83,7 +83,7 @@ def correction(kind: str, start: Tree) -> Correction:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let blocks end within tensors."""
-    monkeypatch.setattr(descent, "CPU_BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr(corrections, "CPU_BLOCK_ELEMENTS", 100)
 
 
 def trained(made: TorchLearner, correct: Any) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed
 from shoal.core.model.tree import digest
 from shoal.learn import TorchLearner, digits, models
-from shoal.learn.training.stacked import train_stacked, why_not
+from shoal.learn.stacked.stacked_training import train_stacked, why_not
 from shoal.learn.training.torch_learner import TorchConfig
 
 

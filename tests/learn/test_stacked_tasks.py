@@ -18,9 +18,9 @@ from shoal.core.protocol.message import BlobRef, Task
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchLearner, digits, models
 from shoal.learn.data.partition import dirichlet
-from shoal.learn.training.stacked import recipe
-from shoal.learn.training.stacked_tasks import StackedTasks, TrainedLearner
-from shoal.learn.training.task_chunks import TaskChunk
+from shoal.learn.stacked.stacked_tasks import StackedTasks, TrainedLearner
+from shoal.learn.stacked.stacked_training import recipe
+from shoal.learn.stacked.task_chunks import TaskChunk
 
 
 def learners(lengths: list[int], model: Any = models.mlp, **more: Any) -> list[TorchLearner]:

@@ -23,7 +23,7 @@ from shoal.learn.data.batches import BatchOptions, source_of
 from shoal.learn.data.passes import cuts, seed_of, training_batches
 from shoal.learn.data.stream import Drift, NewClasses, Pace, Permute, Rotate, Stream, drifts_of, permutation, rotated
 from shoal.learn.seeds import generator_of
-from shoal.learn.training.stacked import train_stacked
+from shoal.learn.stacked.stacked_training import train_stacked
 from tests.conventions.sources import ROOT
 from tests.learn.test_batches import FORMS, SHUFFLED
 

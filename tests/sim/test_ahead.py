@@ -49,7 +49,7 @@ SAMPLE = [("torch", "buffer"), *(("numpy", name) for name in JOBS if name != "bu
 def test_it_is_the_same_to_the_bit(learner: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm, schedule, more = JOBS[name]
     monkeypatch.setattr("shoal.sim.tasks.simulated_tasks.WorkerPool", AtOnce)
-    monkeypatch.setattr("shoal.learn.training.task_chunks.STACKED_MIN", 10)
+    monkeypatch.setattr("shoal.learn.stacked.task_chunks.STACKED_MIN", 10)
     given = {"name": "j", "rounds": 4, "algorithm": {"name": algorithm, "batch_size": 8}, "schedule": schedule, **more}
     one, *others = (
         shoal.simulate(parse_job(given), LEARNERS[learner], nodes=40, workers=workers, slow=SLOW)

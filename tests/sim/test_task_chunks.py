@@ -7,7 +7,7 @@ import pytest
 from shoal.core.algorithm.algorithm import LocalResult
 from shoal.core.protocol.machine import Work
 from shoal.core.protocol.message import BlobRef, Kind, Task
-from shoal.learn.training.task_chunks import TaskChunks
+from shoal.learn.stacked.task_chunks import TaskChunks
 from shoal.sim.network.blobs import LeanBlobs
 from shoal.sim.tasks.chunk_runner import ChunkWork, TaskOutcome
 from shoal.sim.tasks.remote_tasks import RemoteTasks

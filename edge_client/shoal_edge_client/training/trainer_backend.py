@@ -20,6 +20,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import Metrics, Task, TaskStatus
 from shoal.jobs.spec import JobSpec
+from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.example_count import weigh
 from shoal.learn.model_form import describe_learner
 from shoal.learn.user_errors import user_code
@@ -27,7 +28,6 @@ from shoal.loop.learner import LoopLearner
 from shoal.runtime.blob_files import FileBlob
 from shoal.runtime.threads import SerialExecutor
 from shoal.runtime.training.cards import card_of
-from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup
 from shoal_edge_client.settings import EdgeSettings

@@ -30,7 +30,8 @@ from shoal.learn.hf.checks import check_arguments, check_data, check_device, che
 from shoal.learn.hf.task_batches import TaskBatches
 from shoal.learn.hf.task_trainer import TaskTrainer, TrainerInput
 from shoal.learn.seeds import CPU, seeded
-from shoal.learn.training.descent import Corrector, other_than_plain
+from shoal.learn.training.corrections import Corrector
+from shoal.learn.training.descent import other_than_plain
 from shoal.learn.training.devices import resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.module_learner import Losses, ModuleLearner

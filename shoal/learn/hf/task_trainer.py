@@ -14,7 +14,8 @@ from transformers.trainer_pt_utils import find_batch_size
 
 from shoal.core.algorithm.learner import Tick, no_tick
 from shoal.learn.hf.task_batches import TaskBatches
-from shoal.learn.training.descent import Corrector, KeptOptimizer, correct_in_place
+from shoal.learn.training.corrections import Corrector, correct_in_place
+from shoal.learn.training.descent import KeptOptimizer
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.weights import Weights
 

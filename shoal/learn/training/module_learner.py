@@ -17,7 +17,8 @@ from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, 
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
 from shoal.learn.seeds import seeded, seeded_to_build
-from shoal.learn.training.descent import Corrector, KeptOptimizer, corrector_of, gradients_of
+from shoal.learn.training.corrections import Corrector, corrector_of
+from shoal.learn.training.descent import KeptOptimizer, gradients_of
 from shoal.learn.training.devices import release, resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.tensor_roles import Travels, tensor_roles

@@ -35,7 +35,8 @@ from shoal.learn.data.batches import (
 )
 from shoal.learn.data.passes import BatchSource, training_batches
 from shoal.learn.seeds import seeded
-from shoal.learn.training.descent import Corrector, Descent, OptimizerOf, other_than_plain
+from shoal.learn.training.corrections import Corrector
+from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
 from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.measures import (

@@ -25,6 +25,7 @@ from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.message import Task
 from shoal.jobs.spec import parse_job
+from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.example_count import weigh
 from shoal.learn.model_form import describe_learner
 from shoal.learn.user_errors import user_code
@@ -32,7 +33,6 @@ from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
 from shoal.runtime.training.cards import card_of
-from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.runtime.training.ipc import error_fields, ref_fields
 from shoal.wire import codec
 from shoal.wire.payload import measure, open_payload

@@ -20,12 +20,12 @@ from shoal.core.errors import LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import Work
 from shoal.core.protocol.message import BlobRef
-from shoal.learn.training.task_chunks import TaskChunk
+from shoal.learn.stacked.task_chunks import TaskChunk
 from shoal.sim.hosts.work import run_piece
 from shoal.sim.tasks.learners import LearnersOnDemand
 
 if TYPE_CHECKING:
-    from shoal.learn.training.stacked_tasks import StackedTasks
+    from shoal.learn.stacked.stacked_tasks import StackedTasks
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ChunkRunner:
 
     @cached_property
     def _stacked(self) -> StackedTasks:
-        from shoal.learn.training.stacked_tasks import StackedTasks
+        from shoal.learn.stacked.stacked_tasks import StackedTasks
 
         return StackedTasks(
             self.algorithm,

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from shoal.core.protocol.machine import TaskResult, Work
 from shoal.core.protocol.message import BlobRef, Task
-from shoal.learn.training.task_chunks import TaskChunk, TaskChunks
+from shoal.learn.stacked.task_chunks import TaskChunk, TaskChunks
 from shoal.sim.hosts.work import stored
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal.sim.tasks.chunk_runner import ChunkEngine, ChunkWork, TaskOutcome

@@ -15,7 +15,7 @@ from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.protocol.machine import TaskResult, Work
 from shoal.core.protocol.message import BlobRef, Task, TaskStatus
 from shoal.learn.loading import required_learner
-from shoal.learn.training.task_chunks import TaskChunks
+from shoal.learn.stacked.task_chunks import TaskChunks
 from shoal.learn.user_errors import one_line
 from shoal.sim.hosts.work import LearnerTask, SimulatedTask
 from shoal.sim.hosts.world import SimulationSetup
@@ -26,7 +26,7 @@ from shoal.sim.tasks.remote_tasks import RemoteTask, RemoteTasks
 from shoal.sim.tasks.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
-    from shoal.learn.training.stacked_tasks import StackedTasks
+    from shoal.learn.stacked.stacked_tasks import StackedTasks
 
 PICKLED = "write the function at the top level of a file, not inside another; for options take functools.partial of it"
 
@@ -51,7 +51,7 @@ class SimulatedTasks:
         """Return what trains several tasks at once; None while no `TorchLearner` can be among the learners."""
         if "shoal.learn.training.torch_learner" not in sys.modules:
             return None
-        from shoal.learn.training.stacked_tasks import StackedTasks
+        from shoal.learn.stacked.stacked_tasks import StackedTasks
 
         learner_of = self._learners.__getitem__
         return StackedTasks(self._setup.algorithm, learner_of, self._bodies.get, lambda why: self._note([why]))

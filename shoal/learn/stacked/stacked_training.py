@@ -22,9 +22,9 @@ from shoal.core.model.stack import Stack
 from shoal.core.model.tree import Layout, Tree
 from shoal.learn.data.batches import TensorSource, split
 from shoal.learn.seeds import seeded
+from shoal.learn.stacked.stacked_batches import StackedBatch, StackedBatches
 from shoal.learn.training.descent import descend, gradients_of
 from shoal.learn.training.measures import Loss
-from shoal.learn.training.stacked_batches import StackedBatch, StackedBatches
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.training.weights import TORCH_DTYPES, unwrapped
 from shoal.learn.user_errors import user_code

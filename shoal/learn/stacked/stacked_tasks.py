@@ -18,8 +18,8 @@ from shoal.core.errors import LearnerFailed, ShoalError
 from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import BlobRef, Metrics, Task
-from shoal.learn.training.stacked import stack_key, train_stacked, why_not
-from shoal.learn.training.task_chunks import TaskChunk
+from shoal.learn.stacked.stacked_training import stack_key, train_stacked, why_not
+from shoal.learn.stacked.task_chunks import TaskChunk
 from shoal.learn.training.torch_learner import TorchLearner
 
 GROUP_MIN = 8

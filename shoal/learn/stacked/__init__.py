@@ -1,0 +1,1 @@
+"""Training of many learners of one simulation at once."""
