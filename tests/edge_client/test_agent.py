@@ -211,7 +211,7 @@ def test_a_learners_failure_is_told_and_the_node_goes_on(place: Place) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "text"),
-    [("nan", "w[0] is not finite"), ("metric", "no name of a metric"), ("exit", "sys.exit(7)")],
+    [("nan", "w[0] is not finite"), ("metric", "not a metric name"), ("exit", "sys.exit(7)")],
 )
 def test_other_faults_of_a_learner(place: Place, fault: str, text: str) -> None:
     coordinator = place.coordinator

@@ -156,7 +156,7 @@ def test_a_diverged_update_is_not_even_sent(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("weight", "metrics", "text"),
     [
-        (1.0, {'a "name"': 1.0}, "no name of a metric"),
+        (1.0, {'a "name"': 1.0}, "not a metric name"),
         (-1.0, {}, "a weight of -1"),
         (float("nan"), {}, "weight"),
         (1.0, {f"m{n}": 1.0 for n in range(521)}, "521 metrics"),

@@ -52,7 +52,7 @@ class VectorLearner:
         self.tree = Tree.of({"w": self.tree["w"] - (correct(self.tree, gradient) if correct else gradient)["w"]})
         if self.fault == "nan":
             self.tree = Tree.of({"w": self.tree["w"] * np.float32("nan")})
-        return Trained(3.0, {"Bad Name" if self.fault == "metric" else "train/loss": np.float32(0.5)})
+        return Trained(3.0, {'"quoted"' if self.fault == "metric" else "train/loss": np.float32(0.5)})
 
     def _misbehave(self) -> None:
         if self.fault == "raise":

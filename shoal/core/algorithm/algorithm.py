@@ -221,7 +221,7 @@ def run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Sl
     """
     result = _run_task(algorithm, learner, task, memory)
     if isinstance(result, LocalResult) and (text := metrics_fault(result.metrics)):
-        raise LearnerFailed(f"the learner gives {text}", code="learner.metrics", hint=METRIC_RULE)
+        raise LearnerFailed(f"invalid metrics from the learner: {text}", code="learner.metrics", hint=METRIC_RULE)
     return result
 
 

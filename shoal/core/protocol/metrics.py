@@ -47,7 +47,7 @@ def metrics_fault(metrics: Metrics, most: int = REPORTED_MAX) -> str:
         return f"{len(metrics)} metrics; at most {most}"
     for name in metrics:
         if len(name) > NAME_MAX or not _NAME.fullmatch(name):
-            return f"{name[: NAME_MAX + 6]!r} is no name of a metric"
+            return f"{name[: NAME_MAX + 6]!r} is not a metric name"
     return ""
 
 

@@ -18,8 +18,8 @@ def whence(error: BaseException) -> str:
 
     An error from another process may carry its own as `traceback_text`.
     """
-    brought = getattr(error, "traceback_text", "")
-    if brought:
+    brought = getattr(error, "traceback_text", None)
+    if brought is not None:
         return _sanitized(str(brought))
     cause = (error.__cause__ or error) if isinstance(error, ShoalError) else error
     return "" if isinstance(cause, ShoalError) else _sanitized("".join(traceback.format_exception(cause)))
