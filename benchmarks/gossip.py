@@ -43,15 +43,15 @@ from shoal.sim.scenarios.mixing_runs import MixingRun
 
 VALUES, VALUES_FILTERED = 32, 1024
 REACHED = 1e-4
-WAIT = {"exchange_timeout_s": 0.5, "repeat_s": 0.1}
+WAIT = {"exchange_timeout_s": 0.5, "retransmit_s": 0.1}
 METHODS: dict[str, Mixing] = {
-    "pairwise": Pairwise(exchange_timeout_s=0.2, slot_s=0.5),
+    "pairwise": Pairwise(exchange_timeout_s=0.2, slot_timeout_s=0.5),
     "ring + MH": Neighbours("ring", **WAIT),
     "4-regular + MH": Neighbours("regular", **WAIT),
     "4-regular + MH, by examples": Neighbours("regular", target="examples", **WAIT),
     "one-peer exponential": Neighbours("exponential", **WAIT),
-    "push-sum": PushSum(repeat_s=0.1),
-    "all-reduce": AllReduce(exchange_timeout_s=5.0, repeat_s=0.1),
+    "push-sum": PushSum(retransmit_s=0.1),
+    "all-reduce": AllReduce(exchange_timeout_s=5.0, retransmit_s=0.1),
 }
 FILTERED: dict[str, Filters] = {"pairwise, bf16": (Half(),), "pairwise, 8 bits": (Quantize(),)}
 METHODS |= dict.fromkeys(FILTERED, METHODS["pairwise"])

@@ -18,7 +18,7 @@ from shoal.jobs.spec import parse_job
 from shoal.learn import mnist
 
 NODES, STEPS, SEEDS = 8, 42, (0, 1, 2)
-LARS: dict[str, Any] = {"lr": 80.0, "trust": 0.001, "steps": STEPS}
+LARS: dict[str, Any] = {"lr": 80.0, "lars_coefficient": 0.001, "steps": STEPS}
 SETTINGS: dict[str, dict[str, Any]] = {
     "rate of one small batch, 0.02": {"lr": 0.02},
     "times the root of 64": {"lr": 0.16},
@@ -33,7 +33,7 @@ def accuracy(seed: int, folder: str, **algorithm: Any) -> float | None:
     learners = {
         f"node-{part}": mnist.learner(part, NODES, seed=seed, test_fraction=0.0, folder=folder) for part in range(NODES)
     }
-    method = {"name": "largebatch", "batch_size": 512, "scaled": False, **algorithm}
+    method = {"name": "largebatch", "batch_size": 512, "linear_scaling": False, **algorithm}
     given = {"name": "lars", "rounds": STEPS, "seed": seed, "schedule": {"name": "rounds", "min_nodes": NODES}}
     try:
         result = shoal.simulate(parse_job({**given, "algorithm": method}), learners)

@@ -147,8 +147,8 @@ class StandalonePeer:
                 self.start_gate.opened.set()  # the others may have ended meanwhile
             self.gossip = GossipPeer.restore(spec.plan(), algorithm, me, mixer, saved, termination=termination)
         self._check_schema(me.model)
-        evaluate = partial(self._evaluate, self.evaluator) if spec.gossip.loss_gate else None
-        acceptance = ModelAcceptance(lambda: self.gossip, lambda: self.group, evaluate, spec.gossip.loss_gate)
+        evaluate = partial(self._evaluate, self.evaluator) if spec.gossip.loss_ratio_max else None
+        acceptance = ModelAcceptance(lambda: self.gossip, lambda: self.group, evaluate, spec.gossip.loss_ratio_max)
         self.machine = StandalonePump(
             self.gossip, state, self._perform, self, acceptance, self.group.router.post, time.monotonic
         )

@@ -5,8 +5,8 @@ Method of Multipliers", 2011, section 7.1 (consensus with regularization, scaled
 K nodes with losses f_k, and the consensus z:
 
     w_k = argmin f_k(w) + rho/2 |w - z + u_k|^2          solved by `epochs` of SGD from z on
-    h_k = relax w_k + (1 - relax) z
-    z   = rho / (decay + rho) * mean_k (h_k + u_k)        decay/2 |z|^2 is the regularizer of the mean loss
+    h_k = over_relaxation w_k + (1 - over_relaxation) z
+    z   = rho / (weight_decay + rho) * mean_k (h_k + u_k)     weight_decay/2 |z|^2 is the regularizer of the mean loss
     u_k = u_k + h_k - z
 
 Nodes report h_k + u_k relative to z. The dual u_k is a node's own: it keeps h_k + u_k until it hears the next z, so a
@@ -56,15 +56,15 @@ class ADMM(Algorithm):
     shardable: ClassVar[ShardScope] = "weights"
 
     epochs: NonNegativeFloat = 5.0
-    """E: passes over the local data per round. The more, the nearer the local problem is to being solved."""
+    """E: passes over the local data per round. More passes solve the local problem more exactly."""
     rho: PositiveFloat = 0.03
-    """The penalty for being apart from the consensus. Too great a one makes progress slow, too small a one rough."""
-    relax: Annotated[float, Interval(ge=1, lt=2)] = 1.6
-    """Over-relaxation, in [1, 2): 1 is none."""
-    decay: NonNegativeFloat = 0.0
-    """The weight of |z|^2 / 2 in the loss."""
+    """Penalty on the distance from the consensus. A large value slows progress, a small one makes it unsteady."""
+    over_relaxation: Annotated[float, Interval(ge=1, lt=2)] = 1.6
+    """Over-relaxation, in [1, 2); 1: none."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight of |z|^2 / 2 in the loss."""
     weighted: bool = True
-    """True if nodes weigh by their number of examples, so all examples count alike; otherwise all nodes do."""
+    """True: weight nodes by their number of examples; False: weight all nodes equally."""
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:
@@ -79,7 +79,7 @@ class ADMM(Algorithm):
         learner.load(z)
         metrics = learner.evaluate()
         trained = train_corrected(learner, self.train_config(task), near, task.tick)
-        moved = scale(sub(present_weights(learner), z), self.relax)  # h - z
+        moved = scale(sub(present_weights(learner), z), self.over_relaxation)  # h - z
         report = add(dual, moved)
         return LocalResult(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})
 
@@ -113,7 +113,7 @@ class ADMM(Algorithm):
         total = TreeSum(model.layout)
         for _, (tree, weight) in sorted(kept.items()):
             total.add(tree, weight, norm(tree))
-        z = total.mean_onto(rate=self.rho / (self.decay + self.rho))
+        z = total.mean_onto(rate=self.rho / (self.weight_decay + self.rho))
         trees: Slots = {LAST + name: tree for name, (tree, _) in kept.items()}
         return {"model": z, **trees, **{WEIGHT + name: weight for name, (_, weight) in kept.items()}}
 

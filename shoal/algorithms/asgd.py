@@ -39,13 +39,13 @@ class AsyncSGD(Algorithm):
     changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
 
     epochs: NonNegativeFloat = 0.0
-    """Not used: a task is for one mini-batch."""
+    """Not used: a task is one mini-batch."""
     lr: NonNegativeFloat = 0.03
-    """The rate of a fresh gradient. With momentum 0.9 a step goes ten times as far in the end."""
+    """Learning rate for a gradient without delay. With momentum 0.9, steps are ten times as long in the limit."""
     momentum: FractionBelowOne = 0.9
-    """Of the hub's steps."""
+    """Momentum of the server's steps."""
     staleness: Literal["divide", "ignore"] = "divide"
-    """`divide` divides a gradient's step by its age in versions."""
+    """`divide`: divide the step of a gradient by its staleness in versions."""
 
     def init(self, model: Tree) -> Slots:
         """Return the model, and m = 0."""

@@ -39,11 +39,11 @@ class Codistillation(Algorithm):
     supports_gossip: ClassVar[bool] = False
 
     weight: NonNegativeFloat = 1.0
-    """Weight of the teacher's outputs in the loss, relative to the labels."""
+    """Weight of the distillation loss, relative to the loss on the labels."""
     burn_in: NonNegativeInt = 2
-    """Versions before the first distillation: models without training teach nothing."""
+    """Versions before the first distillation."""
     teachers: Literal["turn", "all"] = "turn"
-    """One other model at a time, in turn; or the mean of all others' outputs, for which all models go to all nodes."""
+    """`turn`: one other model at a time; `all`: the mean output of all others, which sends all models to all nodes."""
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:

@@ -37,13 +37,13 @@ class Downpour(ServerStep):
     changeable: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "lr")
 
     epochs: NonNegativeFloat = 0.0
-    """Not used: a task is for so many mini-batches."""
+    """Not used: a task is `steps` mini-batches."""
     steps: PositiveInt = 5
     """n_fetch = n_push: mini-batches between two pushes."""
     server_lr: PositiveFloat = 0.03
-    """gamma."""
+    """gamma: learning rate of the server's Adagrad."""
     tau: PositiveFloat = 1e-8
-    """Added to the root, against a division by zero. It acts on lr times the sum of gradients."""
+    """Added to the square root, to avoid division by zero. It applies to lr times the sum of gradients."""
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:

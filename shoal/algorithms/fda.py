@@ -52,13 +52,13 @@ class FunctionalDynamicAveraging(Continual):
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("monitored",)
 
     steps: PositiveInt = 10
-    """b: mini-batches between two checks, at each of which a node tells its few bytes."""
+    """b: mini-batches between two checks. At each check a node sends its monitor's state."""
     monitor: Literal["linear", "sketch", "naive"] = "linear"
-    """The monitor. "sketch" is the nearest to the true variance, and costs 7 KB per node and check."""
+    """Estimator of the variance. `sketch` is the most accurate and sends 7 KB per node and check."""
     server: Literal["average", "adam"] = "average"
-    """Use of the mean at a synchronisation: as the next model, or for a step of the server's optimizer (FDA-Opt)."""
+    """`average`: the mean becomes the model; `adam`: the server's optimizer takes a step towards it (FDA-Opt)."""
     server_lr: PositiveFloat = 0.03
-    """The step of that optimizer."""
+    """Learning rate of the server's optimizer."""
 
     # The node
 

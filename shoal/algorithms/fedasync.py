@@ -40,13 +40,13 @@ class FedAsync(Algorithm):
     trains_plainly: ClassVar[bool] = True
 
     alpha: PositiveFraction = 0.6
-    """Weight of a fresh model in the mix."""
+    """Mixing weight of a model without delay."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
-    """Decrease of that weight with staleness."""
+    """Decay of the mixing weight with staleness."""
     a: NonNegativeFloat = 0.5
-    """Its speed: the exponent of `polynomial`, the slope of `hinge` (10 in the paper)."""
+    """Exponent of `polynomial`, or slope of `hinge` (10 in the paper)."""
     b: NonNegativeInt = 4
-    """Versions that a model may be late without losing weight (`hinge`)."""
+    """Staleness in versions up to which a model keeps its full weight (`hinge`)."""
 
     def staleness_weight(self, staleness: int) -> float:
         """Return s(tau)."""

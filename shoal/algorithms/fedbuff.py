@@ -34,9 +34,9 @@ class FedBuff(Algorithm):
     supports_gossip: ClassVar[bool] = False
 
     server_lr: PositiveFloat = 1.0
-    """The step along the buffer's mean."""
+    """Learning rate of the server, applied to the mean of the buffer."""
     exponent: NonNegativeFloat = 0.5
-    """Exponent of a report's decrease in weight with staleness; 0: none."""
+    """Exponent of the decay of an update's weight with staleness; 0: no decay."""
 
     def staleness_weight(self, staleness: int) -> float:
         """Return s(tau)."""

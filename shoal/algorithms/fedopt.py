@@ -33,7 +33,7 @@ class FedAvgM(ServerStep):
     title: ClassVar[str] = "FedAvgM (Hsu et al. 2019)"
 
     beta: FractionBelowOne = 0.9
-    """Decay of m; 0 is federated averaging."""
+    """Decay of the momentum m; 0 gives FedAvg."""
 
     @property
     def rule(self) -> Momentum:
@@ -49,11 +49,11 @@ class FedAdagrad(ServerStep):
     title: ClassVar[str] = "FedAdagrad (Reddi et al. 2021)"
 
     server_lr: PositiveFloat = 0.1
-    """The step of the hub's optimizer."""
+    """Learning rate of the server's optimizer."""
     beta1: FractionBelowOne = 0.9
     """Decay of the running mean m of mean displacements."""
     tau: PositiveFloat = 1e-3
-    """Added to the root of v, and the root's initial value: the degree of adaptivity."""
+    """Added to the square root of v, and its initial value: a smaller value is more adaptive."""
 
     @property
     def rule(self) -> Adagrad:
@@ -69,13 +69,13 @@ class FedAdam(ServerStep):
     title: ClassVar[str] = "FedAdam (Reddi et al. 2021)"
 
     server_lr: PositiveFloat = 0.03
-    """The step of the hub's optimizer."""
+    """Learning rate of the server's optimizer."""
     beta1: FractionBelowOne = 0.9
     """Decay of the running mean m of mean displacements."""
     beta2: FractionBelowOne = 0.99
     """Decay of v."""
     tau: PositiveFloat = 1e-3
-    """Added to the root of v, and the root's initial value: the degree of adaptivity."""
+    """Added to the square root of v, and its initial value: a smaller value is more adaptive."""
 
     @property
     def rule(self) -> Adam:

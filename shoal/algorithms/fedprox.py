@@ -1,14 +1,14 @@
-"""Federated optimization in heterogeneous networks: a spring holds each node near the model that it was sent.
+"""FedProx: local training with a proximal term that keeps each node near the global model.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020,
 Algorithm 2 (FedProx). Node k trains on
 
     F_k(w) + mu/2 ||w - w_t||^2          so that each local step adds mu (w - w_t) to the gradient
 
-and the rest is federated averaging, which mu = 0 is. Algorithm 2 draws K devices with the probabilities p_k = n_k / n
-and takes the plain mean of their models: that is the selection `examples` with `plain`. Partial work (section 5.2
-there: gamma-inexact solutions): what a straggler has done counts as if it had done all. `partial` has each task,
-with that chance, be done for some number of epochs from 1 to E, by the task's own seed.
+and the rest is FedAvg; mu = 0 gives FedAvg itself. Algorithm 2 samples K devices with the probabilities p_k = n_k / n
+and takes the unweighted mean of their models: use the selection `examples` with `uniform_weights`. Updates of
+stragglers that did only a part of the work count like the others (section 5.2, gamma-inexact solutions);
+`partial_work_fraction` emulates them: with this probability, a task runs for 1 to E epochs, drawn by the task's seed.
 """
 
 from __future__ import annotations
@@ -38,30 +38,36 @@ class FedProx(Algorithm):
     changeable: ClassVar[tuple[str, ...]] = ("epochs", "batch_size", "lr", "mu")
 
     mu: NonNegativeFloat = 0.1
-    """The strength of the spring; 0: federated averaging. Too great a one slows learning down."""
-    plain: bool = False
-    """True if every report counts alike, as in Algorithm 2 after a draw by p_k; otherwise by its node's examples."""
-    partial: Fraction = 0.0
-    """The share of orders that are done for fewer epochs, 1 to E of them at random, as stragglers would; 0: none."""
+    """Proximal coefficient; 0 gives FedAvg. A large value slows learning."""
+    uniform_weights: bool = False
+    """True: weight all updates equally, as Algorithm 2 does after sampling by p_k; False: by number of examples."""
+    partial_work_fraction: Fraction = 0.0
+    """Fraction of tasks that run only 1 to E epochs, drawn at random, to emulate stragglers; 0: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.partial and self.epochs < 2:
-            text = f"fedprox: partial is {self.partial}, but of {self.epochs:g} epochs nothing can be left out"
-            raise InvalidJob(text, code="job.algorithm", hint="raise epochs to 2 or more, or leave partial out")
+        if self.partial_work_fraction and self.epochs < 2:
+            text = f"fedprox: partial_work_fraction is {self.partial_work_fraction}, but epochs is {self.epochs:g}"
+            raise InvalidJob(
+                text, code="job.algorithm", hint="raise epochs to 2 or more, or leave partial_work_fraction out"
+            )
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:
-        """The spring corrects each gradient."""
+        """Return `corrections` if mu is not 0: the proximal term changes each gradient."""
         return frozenset({"corrections"} if self.mu else ())
 
     def train_config(self, task: LocalTask) -> TrainConfig:
-        """Return all epochs, or a part of them."""
+        """Return the configuration, with fewer epochs for a task that is drawn to be partial."""
         whole, rng = super().train_config(task), Random(f"partial/{task.seed}")  # reproducible, not secret
-        return replace(whole, epochs=rng.randint(1, int(self.epochs))) if rng.random() < self.partial else whole
+        return (
+            replace(whole, epochs=rng.randint(1, int(self.epochs)))
+            if rng.random() < self.partial_work_fraction
+            else whole
+        )
 
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
-        """Evaluate what was sent, train near it, report the displacement."""
+        """Evaluate the global model, train with the proximal term, report the difference."""
         base = tree_slot(task.slots, "model")
         learner.load(base)
         metrics = learner.evaluate()
@@ -74,5 +80,5 @@ class FedProx(Algorithm):
 
     @property
     def uses_weights(self) -> bool:
-        """Return whether nodes weigh as much as they have examples."""
-        return not self.plain
+        """Return True if nodes are weighted by their number of examples."""
+        return not self.uniform_weights

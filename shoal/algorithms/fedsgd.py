@@ -32,9 +32,9 @@ class FedSGD(Algorithm):
     epochs: NonNegativeFloat = 1.0
     """Always one pass: the gradient of all local data."""
     batch_size: NonNegativeInt = 0
-    """Examples per piece of that pass; 0: all at once. It changes the memory needed, not the gradient."""
+    """Examples per forward pass; 0: all at once. It affects memory, not the gradient."""
     lr: NonNegativeFloat = 0.1
-    """The learning rate of the one step per round."""
+    """Learning rate of the one step per round."""
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:

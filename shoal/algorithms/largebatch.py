@@ -1,17 +1,18 @@
-"""Synchronous SGD with large batches: one batch of every node makes one step, and the rate follows the batch.
+"""Synchronous SGD with large batches: each step uses one batch of every node.
 
 Goyal et al.: "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", 2017, section 2 (linear scaling of the rate
 with the number of nodes, gradual warm-up); You, Gitman, Ginsburg: "Large Batch Training of Convolutional Networks",
 2017, Algorithm 1 (LARS). At step t, with g the mean gradient of the batches of K nodes:
 
     rate = lr * (1 + (K - 1) * min(1, t / warm_up)) * (1 - t / steps)^2      linear scaling, from one node's rate on
-    rate = lr * min(1, (t + 1) / warm_up) * (1 - t / steps)^2                without it (`scaled` = false)
-    d_l = g_l + decay w_l                                       for each tensor l of two or more dimensions
-    LARS:  d_l = d_l * trust |w_l| / (|g_l| + decay |w_l|)      for the same, unless `trust` is 0;
-           d_l = d_l * trust                                    for all others, which have no rate of their own
+    rate = lr * min(1, (t + 1) / warm_up) * (1 - t / steps)^2                without it (`linear_scaling` = false)
+    d_l = g_l + weight_decay w_l                                for each tensor l of two or more dimensions
+    LARS, with eta = `lars_coefficient` above 0:
+        d_l = d_l * eta |w_l| / (|g_l| + weight_decay |w_l|)    for the same tensors
+        d_l = d_l * eta                                         for all others, which have no rate of their own
     m = beta m + rate d,   w = w - m
 
-g is the plain mean: all batches are of one size (Goyal's n), and every node's counts alike, whatever else it holds.
+g is the unweighted mean: all batches have the same size (Goyal's n), however many examples a node has.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ class LargeBatch(Algorithm):
     changeable: ClassVar[tuple[str, ...]] = ("lr",)
 
     epochs: NonNegativeFloat = 0.0
-    """Not used: a version is one batch."""
+    """Not used: a version is one batch per node."""
     lr: NonNegativeFloat = 0.02
-    """The rate for one node's batch."""
-    scaled: bool = True
-    """True if the rate grows with the number of nodes (linear scaling)."""
+    """Learning rate for the batch of one node."""
+    linear_scaling: bool = True
+    """True: multiply the learning rate by the number of nodes."""
     warm_up: NonNegativeInt = 0
-    """Versions in which the rate grows to its full size: with `scaled` from `lr`, else from nearly nothing."""
+    """Versions of warm-up. The rate rises from `lr` with `linear_scaling`, else from `lr / warm_up`."""
     steps: NonNegativeInt = 0
-    """Versions after which the rate has fallen to zero, by the square of what is left; 0: it stays."""
+    """Versions over which the rate decays to zero, quadratically; 0: no decay."""
     beta: FractionBelowOne = 0.9
     """Momentum."""
-    trust: NonNegativeFloat = 0.0
-    """LARS's eta, 0.001 in the paper: how far a tensor may move, as a share of its norm; 0: no LARS."""
-    decay: NonNegativeFloat = 0.0
-    """Weight decay, of tensors of two or more dimensions."""
+    lars_coefficient: NonNegativeFloat = 0.0
+    """Trust coefficient eta of LARS (0.001 in the paper); 0: no LARS."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay of tensors with two or more dimensions."""
 
     def init(self, model: Tree) -> Slots:
         """Return the model, without momentum and steps."""
@@ -95,29 +96,33 @@ class LargeBatch(Algorithm):
     def rate(self, step: int, nodes: int) -> float:
         """Return the rate of a step with the batches of this many nodes."""
         left = max(0.0, 1 - step / self.steps) ** 2 if self.steps else 1.0
-        if not self.scaled:
+        if not self.linear_scaling:
             return self.lr * (min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0) * left
         return self.lr * (1 + (nodes - 1) * (min(1.0, step / self.warm_up) if self.warm_up else 1.0)) * left
 
     def _trusted(self, model: Tree, against: Tree) -> Part[Tree]:
         """Return the change of the weights per unit of rate: the negative gradient, scaled tensor by tensor."""
-        if not self.trust and not self.decay:
+        if not self.lars_coefficient and not self.weight_decay:
             return against
         moved, weights, places = row(against), row(model), _matrices(model)
         squares: Sums = {}
-        if self.trust:
+        if self.lars_coefficient:
             own = {f"w {name}": squared(weights[place]) for name, place in places.items()}
             squares = yield own | {f"g {name}": squared(moved[place]) for name, place in places.items()}
-        factors = np.full(moved.size, self.trust or 1.0, np.float32)
+        factors = np.full(moved.size, self.lars_coefficient or 1.0, np.float32)
         for name, place in places.items():
-            moved[place] -= np.float32(self.decay) * weights[place]
-            if self.trust:
+            moved[place] -= np.float32(self.weight_decay) * weights[place]
+            if self.lars_coefficient:
                 factors[place] = np.float32(self._trust(sqrt(squares[f"w {name}"]), sqrt(squares[f"g {name}"])))
         return with_row(against, moved * factors)
 
     def _trust(self, size: float, slope: float) -> float:
         """Return LARS's trust ratio of a tensor's step, from the norms of its weights and of its gradient."""
-        return self.trust * size / (slope + self.decay * size) if size and slope else self.trust
+        return (
+            self.lars_coefficient * size / (slope + self.weight_decay * size)
+            if size and slope
+            else self.lars_coefficient
+        )
 
 
 def _matrices(model: Tree) -> dict[str, slice]:

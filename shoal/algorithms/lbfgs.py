@@ -58,13 +58,13 @@ class LBFGS(Algorithm):
     epochs: NonNegativeFloat = 1.0
     """Always one pass: the gradient of all local data."""
     batch_size: NonNegativeInt = 0
-    """Examples per piece of that pass; 0: all at once. It changes the memory needed, not the gradient."""
+    """Examples per forward pass; 0: all at once. It affects memory, not the gradient."""
     lr: PositiveFloat = 1.0
-    """The first rate that is tried in each direction."""
-    pairs: Annotated[int, Interval(ge=1, le=100)] = 10
-    """m: steps that are remembered, two models each."""
-    decay: NonNegativeFloat = 0.0
-    """The weight of |w|^2 / 2 in the loss."""
+    """First learning rate that the line search tries."""
+    history_size: Annotated[int, Interval(ge=1, le=100)] = 10
+    """m: number of stored steps; each takes the memory of two models."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight of |w|^2 / 2 in the loss."""
 
     def init(self, model: Tree) -> Slots:
         """Start with x as the first trial. Raises `InvalidPayload` for a model with tensors that have no gradient."""
@@ -107,16 +107,16 @@ class LBFGS(Algorithm):
         """Take the step on a part of the model, from products over all of it."""
         model, trial, rate = tree_slot(slots, "model"), tree_slot(slots, "trial"), _number(slots, "rate")
         weight, gradient, loss = float(totals.weight), totals.mean("gradient"), totals.mean_number("loss")
-        if self.decay:
-            loss += self.decay / 2 * (yield from product(trial, trial))
-            gradient = add(gradient, trial, self.decay)
+        if self.weight_decay:
+            loss += self.weight_decay / 2 * (yield from product(trial, trial))
+            gradient = add(gradient, trial, self.weight_decay)
         if not rate:
             return (yield from self._onwards(_pairs(slots), trial, loss, gradient, weight))
         comparable = weight == slots.get("weight", weight)
         if isfinite(loss) and loss <= _number(slots, "loss") + ENOUGH * rate * _number(slots, "slope"):
             past, moved, turned = _pairs(slots), sub(trial, model), sub(gradient, tree_slot(slots, "gradient"))
             if comparable and (yield from product(moved, turned)) > CURVED:
-                past = [*past, (moved, turned)][-self.pairs :]
+                past = [*past, (moved, turned)][-self.history_size :]
             return (yield from self._onwards(past, trial, loss, gradient, weight))
         if not comparable:
             return {**slots, "trial": model, "rate": 0.0}

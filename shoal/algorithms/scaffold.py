@@ -38,7 +38,7 @@ class Scaffold(Algorithm):
     supports_gossip: ClassVar[bool] = False
 
     nodes: NonNegativeInt = 0
-    """N: how many nodes there are in all; 0: as many as the hub knows, present or lost, without those that left."""
+    """N: total number of nodes; 0: all nodes that have joined and not left."""
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:

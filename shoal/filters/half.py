@@ -28,7 +28,7 @@ class Half(Filter):
     stage: ClassVar[Stage] = "precision"
 
     form: Literal["bf16", "fp16"] = "bf16"
-    """bf16: the range of float32; fp16: eight times as precise, up to 65504."""
+    """bf16: the range of float32; fp16: eight times the precision, up to 65504."""
 
     def __post_init__(self) -> None:
         if self.form not in ("bf16", "fp16"):

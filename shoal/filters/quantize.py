@@ -52,7 +52,7 @@ class Quantize(Filter):
     bits: Literal[8, 4] = 8
     """Bits per number."""
     bucket: Annotated[int, Interval(ge=2, le=1 << 20)] = 512
-    """Numbers that share a scale; even."""
+    """Numbers per block with a common scale; even."""
 
     def __post_init__(self) -> None:
         if self.bits not in (8, 4):

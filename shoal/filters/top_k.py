@@ -34,7 +34,7 @@ class TopK(Filter):
     error_feedback: ClassVar[bool] = True
 
     fraction: PositiveFraction = 0.01
-    """k / n: the fraction of all numbers that an update sends."""
+    """k / n: fraction of the numbers that an update sends."""
 
     def layout(self, layout: Layout) -> Layout:
         """Return a layout of ascending indices, and values; then the statistics and integers."""

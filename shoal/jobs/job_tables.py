@@ -112,7 +112,7 @@ class Gossip(JobTable):
         le=100_000,
         description="exchanges at the end after which the job ends although models still differ",
     )
-    loss_gate: float = Field(
+    loss_ratio_max: float = Field(
         0.0,
         ge=0,
         description="reject a model whose loss on local data exceeds this multiple of the own loss, plus 0.5; 0: never",

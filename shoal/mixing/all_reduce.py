@@ -50,9 +50,9 @@ class AllReduce(Mixing):
     title: ClassVar[str] = "Ring all-reduce (Patarasuk, Yuan 2009)"
 
     exchange_timeout_s: PositiveFloat = 60.0
-    """Seconds to wait for the next part, then the round is given up: longer than the slowest peer's local round."""
-    repeat_s: PositiveFloat = 1.0
-    """Seconds until an unanswered part is sent again, doubled each time."""
+    """Seconds to wait for the next chunk before the round is aborted. Choose more than the slowest local round."""
+    retransmit_s: PositiveFloat = 1.0
+    """Seconds until an unacknowledged chunk is sent again; doubled each time."""
 
     def mixer(self) -> AllReduceMixer:
         return AllReduceMixer(self)
@@ -173,7 +173,7 @@ class AllReduceMixer:
         """Chunks of the newest later round from each peer, by step."""
         self._aborted_round = 0  # a later round that another peer has aborted
         self._sent: dict[ExchangeId, SentChunk] = {}
-        self._unacknowledged: Retransmissions[ExchangeId] = Retransmissions(policy.repeat_s)
+        self._unacknowledged: Retransmissions[ExchangeId] = Retransmissions(policy.retransmit_s)
 
     @property
     def is_waiting(self) -> bool:

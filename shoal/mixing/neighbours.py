@@ -53,17 +53,17 @@ class Neighbours(Mixing):
     supports_filters: ClassVar[bool] = True
 
     graph: GraphName = "regular"
-    """Topology. "exponential": one neighbour, 1, 2, 4, … places away by round (Ying et al. 2021)."""
+    """Topology. `exponential`: one neighbour per round, 1, 2, 4, … places away (Ying et al. 2021)."""
     degree: Annotated[int, Interval(ge=2)] = 4
-    """Neighbours of each peer in a random regular graph; all, or one more, where no such graph exists."""
+    """Degree of the random regular graph. Where none exists: one more, or all peers."""
     seed: NonNegativeInt = 0
     """Seed of the random regular graph."""
     target: Literal["uniform", "examples"] = "uniform"
-    """Limit of the averaging: the plain mean, or weighted by examples."""
+    """Mean to which the models converge: `uniform`, or weighted by `examples`."""
     exchange_timeout_s: PositiveFloat = 30.0
     """Seconds to wait for the neighbours' models of the same round."""
-    repeat_s: PositiveFloat = 1.0
-    """Seconds until an unanswered offer is sent again, doubled each time."""
+    retransmit_s: PositiveFloat = 1.0
+    """Seconds until an unacknowledged model is sent again; doubled each time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,7 +124,7 @@ class NeighboursMixer:
         self.early: dict[str, ModelOffer] = {}
         """The newest offer of each peer that is ahead."""
         self._to: tuple[str, ...] = ()
-        self._unacknowledged: Retransmissions[str] = Retransmissions(policy.repeat_s)
+        self._unacknowledged: Retransmissions[str] = Retransmissions(policy.retransmit_s)
         self._drawn: tuple[object, Graph] = None, {}
 
     @property

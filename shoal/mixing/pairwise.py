@@ -55,19 +55,19 @@ class Pairwise(Mixing):
     title: ClassVar[str] = "Conserving pairwise exchange (Boyd et al. 2006)"
 
     delta: NonNegativeFloat = 0.0
-    """Exchange only after the model has moved by more than this (squared distance) since the last one; 0: always."""
-    attempts: PositiveInt = 4
-    """Partners to ask after a local round, when they are busy or silent."""
+    """Exchange only if the model's squared distance to its last exchanged state exceeds this; 0: always."""
+    partners_asked_max: PositiveInt = 4
+    """Maximum number of partners to ask after a local round, if they are busy or do not answer."""
     models_per_round: PositiveFloat = 2.0
-    """Models that a peer may send in each local round, on average, whoever began the exchange."""
+    """Average number of models that a peer may send per local round, in exchanges that it starts or accepts."""
     burst: Annotated[float, Interval(ge=1)] = 3.0
-    """Most models that can be saved up."""
+    """Maximum number of unused models to save up (token bucket)."""
     exchange_timeout_s: PositiveFloat = 10.0
     """Seconds to wait for a silent partner, in addition to the time for its model's bytes."""
-    slot_s: PositiveFloat = 30.0
-    """Seconds for which a peer keeps a slot for a partner, until its model begins to arrive."""
-    clip: bool = True
-    """True if a step more than twice as long as usual is shortened, on both sides alike."""
+    slot_timeout_s: PositiveFloat = 30.0
+    """Seconds that a peer reserves itself for a partner until the partner's model begins to arrive."""
+    clip_long_steps: bool = True
+    """True: shorten steps that are more than twice as long as usual, equally on both sides."""
 
     def mixer(self) -> PairwiseMixer:
         return PairwiseMixer(self)

@@ -54,9 +54,9 @@ class PushSum(Mixing):
     title: ClassVar[str] = "Push-sum (Kempe et al. 2003; Assran et al. 2019)"
 
     floor: PositiveFraction = 0.25
-    """A peer pushes while it holds at least this share of its own weight, so it always keeps half of that."""
-    repeat_s: PositiveFloat = 1.0
-    """Seconds until an unanswered push is sent again, doubled each time."""
+    """Fraction of its own weight that a peer must hold to push; it always keeps half of that."""
+    retransmit_s: PositiveFloat = 1.0
+    """Seconds until an unacknowledged push is sent again; doubled each time."""
 
     def mixer(self) -> PushSumMixer:
         return PushSumMixer(self)
@@ -98,8 +98,10 @@ class PushSumMixer:
     def __post_init__(self) -> None:
         self._closed = False
         self._count = 0
-        self._unacknowledged: Retransmissions[ExchangeId] = Retransmissions(self.policy.repeat_s)
-        self._queries: Retransmissions[str] = Retransmissions(self.policy.repeat_s)  # unanswered queries, while leaving
+        self._unacknowledged: Retransmissions[ExchangeId] = Retransmissions(self.policy.retransmit_s)
+        self._queries: Retransmissions[str] = Retransmissions(
+            self.policy.retransmit_s
+        )  # unanswered queries, while leaving
         self._answered_queries: set[str] = set()  # peers without pushes to this one
         self._query_id: ExchangeId | None = None  # id of the queries
         self._leaving: dict[str, ExchangeId] = {}  # queries of leaving peers, which get no more pushes

@@ -35,15 +35,15 @@ class Buffer(Schedule):
     changeable: ClassVar[tuple[str, ...]] = ("size", "deadline_s", "min_nodes")
 
     size: PositiveInt = 1
-    """K: reports that make a version; fewer do when no other node can report."""
+    """K: updates per version; fewer if no other node can report."""
     concurrency: NonNegativeInt = 0
     """Nodes that train at the same time; 0: all."""
     staleness_max: NonNegativeInt = 100
-    """Versions that a report may be late. An older one does not count, and its node begins anew."""
+    """Maximum staleness in versions. An older update is discarded, and its node starts from the newest model."""
     deadline_s: PositiveFloat = 600.0
-    """Seconds after which a version is made of fewer reports."""
+    """Seconds after which a version closes with fewer updates."""
     min_nodes: PositiveInt = 1
-    """Nodes that must have joined before the first is asked."""
+    """Nodes that must have joined before training begins."""
 
     def accepts_staleness(self, staleness: int) -> bool:
         """Return True up to the bound."""

@@ -73,17 +73,17 @@ class Divergence(RelativeSchedule):
     family: ClassVar[ScheduleFamily] = "conditional"
 
     delta: float | Literal["auto"] = "auto"
-    """Delta, the greatest ||w - r||^2 of a silent node; "auto": measured in a first window."""
+    """Delta: threshold on ||w - r||^2 above which a node reports; `auto`: measured in the first window."""
     relative: bool = False
-    """True if delta is a share of ||r||^2."""
+    """True: `delta` is a fraction of ||r||^2."""
     bytes_per_hour: NonNegativeFloat = 0.0
-    """Adapt the threshold so that bodies take about so many bytes per hour, both directions; 0: leave it."""
+    """Adapt the threshold to use about this many bytes of models per hour, in both directions; 0: fixed threshold."""
     balancing: Literal["all", "double", "hedged"] = "all"
-    """Growth of the set of reports after a violation."""
+    """How the set of averaged nodes grows after a violation."""
     in_step: bool = False
-    """Let all nodes make each check together, as in the paper; costs a small message per node and check."""
+    """True: synchronize the checks of all nodes, as in the paper; costs a small message per node and check."""
     deadline_s: PositiveFloat = 60.0
-    """Seconds to wait for those who were asked in a balancing."""
+    """Seconds to wait for the models of nodes asked during balancing."""
     min_nodes: PositiveInt = 1
     """Nodes that must have joined before training begins."""
 

@@ -36,9 +36,9 @@ class Periodic(RelativeSchedule):
     title: ClassVar[str] = "Periodic averaging"
 
     fraction: Fraction = 1.0
-    """C: of the nodes, those that are averaged at each check; 0: none before the end."""
+    """C: fraction of the nodes averaged at each check; 0: average only at the end."""
     deadline_s: PositiveFloat = 600.0
-    """Seconds to wait for a check, or for those who were asked."""
+    """Seconds to wait for a check, or for the models of nodes asked."""
     min_nodes: PositiveInt = 1
     """Nodes that must have joined before training begins."""
 

@@ -46,18 +46,18 @@ class Rounds(Schedule):
     changeable: ClassVar[tuple[str, ...]] = ("cohort", "fraction", "over_select", "deadline_s", "quorum", "min_nodes")
 
     cohort: NonNegativeInt = 0
-    """Reports that a round wants; 0: take `fraction` of the members."""
+    """Updates that a round aims for; 0: use `fraction`."""
     fraction: PositiveFraction = 1.0
-    """C: the share of the members that a round wants, at least one node: C K rounded, halves to the even number."""
+    """C: fraction of the nodes that a round aims for, at least one; C K is rounded half to even."""
     over_select: NonNegativeInt = 0
-    """Nodes asked beyond that, so that stragglers need not be waited for; the last to answer are not counted."""
+    """Additional nodes to ask. The round closes without waiting for the slowest ones."""
     deadline_s: Annotated[float, Interval(ge=0, le=DEADLINE_MAX_S)] = 0.0
-    """Seconds until a round closes with what it has; 0: three times the median of the last rounds (10 s to 1 h)."""
+    """Seconds until a round closes with fewer updates; 0: three times the median of the last rounds (10 s to 1 h)."""
     quorum: NonNegativeInt = 0
-    """Reports without which no round closes, whatever the deadline says; 0: half of those that it wants, at least 2
-    where 2 nodes are there. A node that is set aside after failures is there, a lost one is not."""
+    """Minimum number of updates, also after the deadline; 0: half of the target, and at least 2 if 2 nodes are
+    present. A node that is suspended after failures is present, a lost one is not."""
     min_nodes: PositiveInt = 1
-    """Nodes that must have joined before a round is opened."""
+    """Nodes that must have joined before a round starts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

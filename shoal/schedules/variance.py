@@ -54,13 +54,13 @@ class Variance(RelativeSchedule):
     family: ClassVar[ScheduleFamily] = "monitored"
 
     theta: float | Literal["auto"] = "auto"
-    """Theta, the greatest variance of the models; "auto": measured anew at each synchronisation (FDA-Opt)."""
+    """Theta: threshold on the variance of the models; `auto`: estimated at each synchronisation (FDA-Opt)."""
     checks_max: PositiveInt = 20
-    """E, with "auto": checks between two synchronisations, at most; about half as many are aimed at."""
+    """E, with `auto`: maximum number of checks between two synchronisations; the target is about half."""
     in_step: bool = False
-    """Let all nodes make each check together, as in the paper; costs a small message more per node and check."""
+    """True: synchronize the checks of all nodes, as in the paper; costs a small message more per node and check."""
     deadline_s: PositiveFloat = 60.0
-    """Seconds to wait for those who were asked."""
+    """Seconds to wait for the models of nodes asked."""
     min_nodes: PositiveInt = 1
     """Nodes that must have joined before training begins."""
 

@@ -1,9 +1,9 @@
-"""Selection by examples: the more a node trains on, the more often it is asked.
+"""Selection with probabilities proportional to the nodes' numbers of examples.
 
 Li, Huang, Yang, Wang, Zhang: "On the Convergence of FedAvg on Non-IID Data", ICLR 2020, section 3.3: a draw with
 the probabilities p_k = n_k / n (scheme I; there with replacement, here without, so no node is asked twice at once).
-In that scheme the drawn models are averaged with *equal* weights, because the draw has weighed them already: an
-algorithm that weighs reports by their examples counts large nodes twice. FedProx with `plain` weighs them equally.
+In that scheme the models are averaged with *equal* weights, because the sampling has weighted them already: an
+algorithm that weights updates by examples counts large nodes twice. FedProx with `uniform_weights` avoids that.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ class PowerOfChoice(Selection):
     uses_reports: ClassVar[bool] = True
 
     candidates: NonNegativeInt = 0
-    """d: nodes of which the ones with the highest loss are asked; 0: twice as many as are asked."""
+    """d: number of candidates, of which the nodes with the highest loss are asked; 0: twice the number asked."""
 
     measure: bool = False
-    """Let candidates measure the newest model first, which is sent to all of them; else go by the last known losses."""
+    """True: send the newest model to all candidates to measure its loss; False: use the last known losses."""
 
     @property
     def candidate_count(self) -> int:

@@ -20,7 +20,13 @@ RHO, RELAX, DECAY = 0.5, 1.6, 0.05
 
 def simulated(nodes: list[Quadratic], rounds: int, schedule: dict[str, Any], **how: Any) -> Floats:
     given = {"min_nodes": len(nodes), **schedule}
-    algorithm = {"name": "admm", "rho": RHO, "relax": RELAX, "decay": DECAY, **how.pop("algorithm", {})}
+    algorithm = {
+        "name": "admm",
+        "rho": RHO,
+        "over_relaxation": RELAX,
+        "weight_decay": DECAY,
+        **how.pop("algorithm", {}),
+    }
     job = {"name": "admm", "rounds": rounds, "algorithm": algorithm, "schedule": given, **how.pop("job", {})}
     return weights(shoal.simulate(parse_job(job), nodes, **how).model)
 

@@ -181,7 +181,7 @@ def test_one_node_alone_trains_as_if_alone(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*ALONE, *STEPPING} - NOT_IN_ROUNDS))
 def test_two_alike_nodes_are_as_one(name: str) -> None:
     """Of full batches, which leave nothing to chance."""
-    fields: dict[str, Any] = {"largebatch": {"scaled": False}, "periodic": {}}.get(name, {"batch_size": 0})
+    fields: dict[str, Any] = {"largebatch": {"linear_scaling": False}, "periodic": {}}.get(name, {"batch_size": 0})
     found = []
     for count in (1, 2):
         schedule = {"name": "rounds", "min_nodes": count, "quorum": count}

@@ -67,7 +67,7 @@ def test_lbfgs_finds_the_common_optimum() -> None:
     x, y = digits()
     loss = loss_of(x, y)
     learners = [Softmax(x[part::5], y[part::5]) for part in range(5)]
-    model = simulated(learners, 80, name="lbfgs", decay=DECAY).model
+    model = simulated(learners, 80, name="lbfgs", weight_decay=DECAY).model
     assert loss(flat(model))[0] <= optimum(loss) + 1e-4
 
 
@@ -75,7 +75,7 @@ def test_lbfgs_on_shards_exchanges_numbers_alone() -> None:
     """Study B3a: five workers, four shards, at most 80 steps; some tens of kilobytes of numbers, where gradients are
     nearly a megabyte."""
     x, y = digits()
-    loss, algorithm, told = loss_of(x, y), LBFGS(decay=DECAY), []
+    loss, algorithm, told = loss_of(x, y), LBFGS(weight_decay=DECAY), []
 
     def each(do: Callable[[int], Any], parts: Any) -> list[Any]:
         found = [do(part) for part in parts]
@@ -112,7 +112,7 @@ def test_lbfgs_goes_on_when_a_node_is_lost(shards: int) -> None:
         "name": "lost",
         "rounds": 120,
         "shards": shards,
-        "algorithm": {"name": "lbfgs", "decay": DECAY},
+        "algorithm": {"name": "lbfgs", "weight_decay": DECAY},
         "schedule": {"name": "rounds", "min_nodes": 4},
     }
     result = shoal.simulate(parse_job(job), learners, faults=Faults(cuts=(NetworkCut("node-4", 60.0, 1000.0),)))
@@ -200,7 +200,7 @@ def test_admm_finds_the_optimum_of_nodes_with_two_labels_each() -> None:
     loss = loss_of(x[together], y[together])
     best, learners = optimum(loss), [Softmax(x[part], y[part]) for part in parts]
     inner = {"epochs": 50, "batch_size": 0, "lr": 1.0}
-    found = simulated(learners, 60, name="admm", rho=0.01, decay=DECAY, **inner).model
+    found = simulated(learners, 60, name="admm", rho=0.01, weight_decay=DECAY, **inner).model
     assert loss(flat(found))[0] <= best + 1e-3
     once = simulated(learners, 1, name="fedavg", epochs=1000, batch_size=0, lr=0.5).model
     assert loss(flat(once))[0] > best + 0.3
@@ -229,7 +229,7 @@ class Quadratic(Softmax):
 def test_admm_by_hand() -> None:
     """Two quadratics, three versions, as Boyd et al. write them down."""
     rho, relax, decay, targets = 0.5, 1.6, 0.25, (1.0, -3.0)
-    algorithm = ADMM(rho=rho, relax=relax, decay=decay)
+    algorithm = ADMM(rho=rho, over_relaxation=relax, weight_decay=decay)
     slots, memories = algorithm.init(tree(0.0)), [Slots(), Slots()]
     z, u = 0.0, [0.0, 0.0]
     for version in range(3):
@@ -265,7 +265,7 @@ def matrix(w: list[list[float]], b: list[float]) -> Tree:
 
 def test_lars_by_hand() -> None:
     """You et al., Algorithm 1: matrices move by their own trust; biases, which have none, by its share of the rate."""
-    algorithm = LargeBatch(lr=0.5, scaled=False, beta=0.9, trust=0.01, decay=0.1)
+    algorithm = LargeBatch(lr=0.5, linear_scaling=False, beta=0.9, lars_coefficient=0.01, weight_decay=0.1)
     slots = algorithm.init(matrix([[3, 0], [0, 4]], [1, 1]))
     w, b, mw, mb = np.array([[3.0, 0], [0, 4]]), np.ones(2), np.zeros((2, 2)), np.zeros(2)
     for gw, gb in (([[1, 2], [0, 0]], [1, 0]), ([[0, 0], [-1, 1]], [0, 2])):
@@ -281,7 +281,7 @@ def test_the_rate_grows_with_the_nodes_and_from_a_warm_up_and_falls() -> None:
     algorithm = LargeBatch(lr=0.1, warm_up=4, steps=10)
     assert [algorithm.rate(step, 8) for step in (0, 2, 4)] == pytest.approx([0.1, 0.45 * 0.64, 0.8 * 0.36])
     assert algorithm.rate(10, 8) == algorithm.rate(99, 8) == 0
-    assert LargeBatch(lr=0.1, scaled=False).rate(5, 8) == 0.1
+    assert LargeBatch(lr=0.1, linear_scaling=False).rate(5, 8) == 0.1
 
 
 def test_batches_of_all_nodes_make_one_step_of_sgd() -> None:
@@ -289,19 +289,19 @@ def test_batches_of_all_nodes_make_one_step_of_sgd() -> None:
     x, y = digits()
     whole = [Softmax(x[:800], y[:800])]
     parts = [Softmax(x[part:800:4], y[part:800:4]) for part in range(4)]
-    same = {"name": "largebatch", "batch_size": 0, "lr": 0.5, "scaled": False}
+    same = {"name": "largebatch", "batch_size": 0, "lr": 0.5, "linear_scaling": False}
     one, four = simulated(whole, 5, **same).model, simulated(parts, 5, **same).model
     assert all(np.allclose(one[name], four[name], atol=1e-5) for name in one)
 
 
 WRONG: list[tuple[Any, dict[str, float]]] = [
     (ADMM, {"rho": 0.0}),
-    (ADMM, {"relax": 2.0}),
-    (ADMM, {"decay": -1.0}),
-    (LBFGS, {"pairs": 0}),
+    (ADMM, {"over_relaxation": 2.0}),
+    (ADMM, {"weight_decay": -1.0}),
+    (LBFGS, {"history_size": 0}),
     (LBFGS, {"lr": 0.0}),
     (LargeBatch, {"beta": 1.0}),
-    (LargeBatch, {"trust": -0.1}),
+    (LargeBatch, {"lars_coefficient": -0.1}),
 ]
 
 

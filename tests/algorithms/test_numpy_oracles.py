@@ -77,7 +77,7 @@ def test_large_batches_are_averaged_plainly_and_warm_up_from_one_nodes_rate() ->
 def test_fedprox_as_its_algorithm_two(plain: bool) -> None:
     """Li et al. 2020: devices drawn by p_k, and the plain mean of what they come to; or weighed by their examples."""
     nodes, log = fleet(4, SIZES)
-    fields = {"name": "fedprox", "epochs": STEPS, "mu": 0.5, "plain": plain}
+    fields = {"name": "fedprox", "epochs": STEPS, "mu": 0.5, "uniform_weights": plain}
     found = simulated(nodes, 6, fields, schedule={"cohort": 2}, selection={"name": "examples"}, limits=ALL)
     x = np.zeros(DIMENSIONS)
     for start in range(0, len(log), 2):

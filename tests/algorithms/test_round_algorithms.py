@@ -145,7 +145,7 @@ def test_a_stronger_spring_keeps_nearer() -> None:
 
 def test_some_orders_are_done_in_part() -> None:
     """Of many orders nine in ten draw 1 to 5 epochs: 4 in 5 of these are fewer than all."""
-    algorithm = FedProx(partial=0.9, epochs=5)
+    algorithm = FedProx(partial_work_fraction=0.9, epochs=5)
     drawn = [algorithm.train_config(task({}, seed)).epochs for seed in range(4000)]
     assert set(drawn) == {1, 2, 3, 4, 5}
     assert np.mean([epochs == 1 for epochs in drawn]) == pytest.approx(0.18, abs=0.02)
@@ -157,17 +157,17 @@ def test_some_orders_are_done_in_part() -> None:
 def test_it_learns_from_work_done_in_part() -> None:
     job = parse_job({
         "name": "j", "rounds": 8, "seed": 1, "schedule": {"name": "rounds", "min_nodes": 3},
-        "algorithm": {"name": "fedprox", "partial": 0.9, "epochs": 5, "lr": 0.5, "mu": 0.1},
+        "algorithm": {"name": "fedprox", "partial_work_fraction": 0.9, "epochs": 5, "lr": 0.5, "mu": 0.1},
     })  # fmt: skip
     assert shoal.simulate(job, unbalanced(tested=True)).accuracy > 0.85
 
 
 def test_partial_work_of_one_epoch_makes_no_sense() -> None:
-    with pytest.raises(InvalidJob, match="nothing can be left out") as caught:
-        FedProx(partial=0.5)
+    with pytest.raises(InvalidJob, match="partial_work_fraction is 0.5, but epochs is 1") as caught:
+        FedProx(partial_work_fraction=0.5)
     assert "epochs" in caught.value.hint
-    with pytest.raises(InvalidJob, match="partial is 2"):
-        FedProx(partial=2, epochs=5)
+    with pytest.raises(InvalidJob, match="partial_work_fraction is 2"):
+        FedProx(partial_work_fraction=2, epochs=5)
 
 
 # -------------------------------------------------------------------------------------------------------- SCAFFOLD

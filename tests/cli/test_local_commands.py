@@ -110,7 +110,7 @@ def test_algorithms_with_their_fields(shoal: Shoal) -> None:
         "name": "lr",
         "type": "float at least 0",
         "default": 0.1,
-        "about": "The local learning rate.",
+        "about": "Local learning rate.",
     }
     for one in found.values():
         assert one["title"]

@@ -49,7 +49,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
         "algorithm": {"name": "fedavg", "lr": "fast", "epoch": 2},
         "schedule": {"name": "rounds", "quorum": -1},
         "filters": [{"name": "quantize"}, {"name": "quantise"}],
-        "gossip": {"convergence_tol": 2, "mixing": {"name": "pairwise", "attempts": "many"}},
+        "gossip": {"convergence_tol": 2, "mixing": {"name": "pairwise", "partners_asked_max": "many"}},
     }
     found = check(coordinator, spec=spec)
     assert sorted(map(str, places(found))) == sorted(
@@ -64,7 +64,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
                 ["schedule", "quorum"],
                 ["filters", 1, "name"],
                 ["gossip", "convergence_tol"],
-                ["gossip", "mixing", "attempts"],
+                ["gossip", "mixing", "partners_asked_max"],
             ],
         )
     )

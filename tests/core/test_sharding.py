@@ -166,7 +166,12 @@ def test_a_job_comes_to_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "algorithm", [LBFGS(decay=0.01, pairs=3), LargeBatch(trust=0.01, decay=0.1, lr=5.0), LargeBatch(decay=0.1)]
+    "algorithm",
+    [
+        LBFGS(weight_decay=0.01, history_size=3),
+        LargeBatch(lars_coefficient=0.01, weight_decay=0.1, lr=5.0),
+        LargeBatch(weight_decay=0.1),
+    ],
 )
 def test_methods_that_need_sums_over_the_model_come_to_the_same(
     algorithm: LBFGS | LargeBatch, pool: ThreadPoolExecutor

@@ -93,7 +93,9 @@ def test_provenance_travels() -> None:
 
 
 def test_loss_is_made_good() -> None:
-    swarm = still(AllReduce(repeat_s=0.01), 5, conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.01))
+    swarm = still(
+        AllReduce(retransmit_s=0.01), 5, conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.01)
+    )
     mean = swarm.mean()
     for _ in range(5):
         swarm.round()
@@ -312,7 +314,7 @@ def test_a_new_process_gives_the_open_round_up_and_stands_by_the_last() -> None:
     assert other.turn(1.0)[0][1].round == 2
 
 
-@pytest.mark.parametrize("wrong", [{"exchange_timeout_s": 0.0}, {"repeat_s": nan}])
+@pytest.mark.parametrize("wrong", [{"exchange_timeout_s": 0.0}, {"retransmit_s": nan}])
 def test_impossible_settings_are_refused(wrong) -> None:
     with pytest.raises(InvalidJob):
         AllReduce(**wrong)

@@ -252,7 +252,7 @@ def test_what_must_not_be_mixed_is_refused(bad) -> None:
         {"target": "mine"},
         {"graph": "exponential", "target": "examples"},
         {"exchange_timeout_s": 0.0},
-        {"repeat_s": nan},
+        {"retransmit_s": nan},
     ],
 )
 def test_impossible_settings_are_refused(wrong) -> None:

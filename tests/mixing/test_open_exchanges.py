@@ -129,7 +129,7 @@ class Search:
 
 
 def test_partners_are_called_in_turns_only() -> None:
-    one = Search(attempts=2)
+    one = Search(partners_asked_max=2)
     assert one.next(0.0) == ""
     one.search.begin_turn(one.me, 1.0)
     assert one.search.next_try == 1.0
@@ -154,7 +154,7 @@ def test_busy_silent_and_doubtful_partners_are_spared() -> None:
 
 
 def test_another_attempt_follows_an_exchange_that_came_to_nothing() -> None:
-    one = Search(attempts=2)
+    one = Search(partners_asked_max=2)
     one.search.begin_turn(one.me, 0.0)
     assert one.next(0.0)
     one.exchanges.current = PairExchange(OWN, "b", 10.0, begun=0.0)

@@ -391,7 +391,8 @@ def test_the_budget_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"delta": -1.0}, {"delta": float("nan")}, {"attempts": 0}, {"burst": 0.5}, {"exchange_timeout_s": 0.0}]
+    "wrong",
+    [{"delta": -1.0}, {"delta": float("nan")}, {"partners_asked_max": 0}, {"burst": 0.5}, {"exchange_timeout_s": 0.0}],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob, match="pairwise"):
@@ -411,7 +412,7 @@ class Interleavings(RuleBasedStateMachine):
         weights = {"a": 1.0, "b": 10.0, "c": 359.0}
         bodies = MemoryBlobs()
         self.books = MassConservation(weights, START, bodies, Pairwise().mixer, self.filters)
-        policy = Pairwise(models_per_round=100, burst=100, slot_s=5.0, exchange_timeout_s=2.0)
+        policy = Pairwise(models_per_round=100, burst=100, slot_timeout_s=5.0, exchange_timeout_s=2.0)
         self.peers = {
             name: One(name, weight, bodies, policy, self.books, self.filters) for name, weight in weights.items()
         }

@@ -34,7 +34,9 @@ def test_on_a_quiet_network_all_come_to_the_weighted_mean(size: int) -> None:
 
 def test_through_loss_and_doubling_all_come_to_the_weighted_mean() -> None:
     swarm = still(
-        PushSum(repeat_s=0.1), 6, conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.3, until_s=100.0)
+        PushSum(retransmit_s=0.1),
+        6,
+        conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.3, until_s=100.0),
     )
     mean, mass = swarm.mean(), sum(swarm.weights.values())
     for _ in range(150):
@@ -274,7 +276,7 @@ def test_refused_mass_comes_back() -> None:
     assert not one.mixer.is_busy
 
 
-@pytest.mark.parametrize("wrong", [{"floor": 0.0}, {"floor": 1.5}, {"floor": nan}, {"repeat_s": 0.0}])
+@pytest.mark.parametrize("wrong", [{"floor": 0.0}, {"floor": 1.5}, {"floor": nan}, {"retransmit_s": 0.0}])
 def test_impossible_settings_are_refused(wrong) -> None:
     with pytest.raises(InvalidJob):
         PushSum(**wrong)

@@ -49,7 +49,7 @@ async def swapped(client: PeerClient, number: int, body: bytes) -> Any:
 
 def test_a_model_of_far_greater_loss_is_declined_on_both_sides(tmp_path: Path) -> None:
     async def scene() -> None:
-        peers = folders(tmp_path, more="loss_gate = 1.5")
+        peers = folders(tmp_path, more="loss_ratio_max = 1.5")
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
             said = await swapped(client, 1, FAR)
@@ -77,7 +77,7 @@ def test_without_a_gate_it_is_mixed(tmp_path: Path) -> None:
 
 def test_a_share_of_greater_loss_goes_back_to_its_sender(tmp_path: Path) -> None:
     async def scene() -> None:
-        peers = folders(tmp_path, more='loss_gate = 1.5\n[gossip.mixing]\nname = "push_sum"')
+        peers = folders(tmp_path, more='loss_ratio_max = 1.5\n[gossip.mixing]\nname = "push_sum"')
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
             push = Push("b", ("b", 1, 1), 1.0, ref_of(FAR), {"b": 1})
@@ -92,7 +92,7 @@ def test_a_share_of_greater_loss_goes_back_to_its_sender(tmp_path: Path) -> None
 
 def test_an_offer_of_greater_loss_is_left_out(tmp_path: Path) -> None:
     async def scene() -> None:
-        peers = folders(tmp_path, more='loss_gate = 1.5\n[gossip.mixing]\nname = "neighbours"')
+        peers = folders(tmp_path, more='loss_ratio_max = 1.5\n[gossip.mixing]\nname = "neighbours"')
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
             status, said = await client.send(ModelOffer("b", 1, ref_of(FAR), {"b": 1}, 1.0), bodies=FAR)

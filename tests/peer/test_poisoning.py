@@ -79,7 +79,7 @@ def running(root: Path, cast: Cast) -> Iterator[dict[str, LineProcess]]:
     names = cast.honest + cast.poisoned + cast.loud
     ports = free_ports(len(names))
     # Local rounds go on and on: it ends when the test has seen enough.
-    peers = folders(root, names, ports=ports, rounds=100_000, min_peers=len(cast.honest), more="loss_gate = 1.5")
+    peers = folders(root, names, ports=ports, rounds=100_000, min_peers=len(cast.honest), more="loss_ratio_max = 1.5")
     made: dict[str, LineProcess] = {}
     try:
         for number, (name, port) in enumerate(zip(cast.honest + cast.poisoned, ports, strict=False), 1):

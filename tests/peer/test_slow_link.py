@@ -70,7 +70,7 @@ def test_a_model_that_takes_longer_than_patience_is_mixed(tmp_path: Path, monkey
     """As it was: the slot ran out, the model was asked for again while it came, and no exchange came to its end."""
     monkeypatch.setattr(scenario, "ToyLearner", Big)
     own, seen = free_ports(2), free_ports(2)
-    more = f'mixing = {{ name = "pairwise", slot_s = {PATIENCE_S} }}'
+    more = f'mixing = {{ name = "pairwise", slot_timeout_s = {PATIENCE_S} }}'
     peers = folders(tmp_path, "ab", rounds=2, patience_s=PATIENCE_S, ports=seen, more=more)
 
     async def scene() -> None:

@@ -34,7 +34,7 @@ SHORT = {
     "probe_interval_s": 0.5,
 }
 LONG = {"coordinator_timeout_s": 3600.0}
-MIXING = {"name": "pairwise", "exchange_timeout_s": 2.0, "slot_s": 4.0}
+MIXING = {"name": "pairwise", "exchange_timeout_s": 2.0, "slot_timeout_s": 4.0}
 """Models are of a few numbers: nobody has to be waited for as long as for a large one."""
 
 

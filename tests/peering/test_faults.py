@@ -25,7 +25,7 @@ wait = partial(until, every_s=0.1)
 @pytest.fixture
 def nodes(server: Server, process: Callable[..., Process]) -> dict[str, Process]:
     """Four of them, away from a coordinator that still looks on."""
-    mixing = {"name": "pairwise", "exchange_timeout_s": 1.0, "slot_s": 2.0}
+    mixing = {"name": "pairwise", "exchange_timeout_s": 1.0, "slot_timeout_s": 2.0}
     begin(server, len(WEIGHTS), probe_interval_s=0.5, mixing=mixing, **LONG)
     given = {"trainer": "thread"}
     made = {

@@ -56,7 +56,7 @@ def said(client: EdgePeerClient, number: int, body: bytes) -> tuple[type, Any]:
 def test_a_model_of_minus_three_times_is_declined_and_its_sender_in_the_end_not_asked(
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path
 ) -> None:
-    victim = alone(server, threaded, tmp_path, Knowing, loss_gate=1.5)
+    victim = alone(server, threaded, tmp_path, Knowing, loss_ratio_max=1.5)
     victim.hold.unlink()  # local rounds go on, and teach nothing
     gossip = victim.pump.peer.gossip
     assert gossip is not None
@@ -83,7 +83,7 @@ def test_a_model_of_minus_three_times_is_declined_and_its_sender_in_the_end_not_
 def test_what_is_as_good_as_its_own_is_mixed_once_it_can_be_measured(
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path
 ) -> None:
-    victim = alone(server, threaded, tmp_path, Knowing, loss_gate=1.5, exchange_timeout_s=0.5)
+    victim = alone(server, threaded, tmp_path, Knowing, loss_ratio_max=1.5, exchange_timeout_s=0.5)
     gossip = victim.pump.peer.gossip
     assert gossip is not None
     kind, never = said(victim.client(), 1, body_of(gossip.me.model))

@@ -109,7 +109,7 @@ class EdgePeering:
         assert isinstance(state, NodeState)
         state.files.save_job_info(found)
         session = PeerSession(spec, worker, self.listener.next_boot(), state, bytes_per_hour=self._bytes_per_hour)
-        evaluate = trainer.evaluator(spec, ports.executor) if spec.gossip.loss_gate else None
+        evaluate = trainer.evaluator(spec, ports.executor) if spec.gossip.loss_ratio_max else None
         pump = FailoverPump(session, ports, hub, self.listener, evaluate, partial(trainer.count_examples, spec.seed))
         self._fences[spec.name] = pump.fence
         return pump

@@ -91,7 +91,7 @@ class FailoverPump:
             lambda: peer.gossip,
             lambda: self.group.group,
             evaluate,
-            gossip.loss_gate,
+            gossip.loss_ratio_max,
             timeout_s=gossip.exchange_timeout_s,
         )
         self.pump = GossipPump(self.machine, self._apply, state.bodies, acceptance, self.group.post, ports.clock)

@@ -144,7 +144,7 @@ class Algorithm:
     batch_size: NonNegativeInt = 32
     """B: examples per local step; 0 takes all at once."""
     lr: NonNegativeFloat = 0.1
-    """The local learning rate."""
+    """Local learning rate."""
 
     def __post_init__(self) -> None:
         """Check the fields' ranges. Raises `InvalidJob`."""

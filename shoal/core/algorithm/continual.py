@@ -42,11 +42,11 @@ class Continual(Algorithm):
     batch_size: PositiveInt = 10
     """B: examples per mini-batch."""
     lr: NonNegativeFloat = 0.1
-    """The local learning rate."""
+    """Local learning rate."""
     local_steps: NonNegativeInt = 0
-    """Mini-batches that each node trains on, rounded up to a multiple of `steps`; 0: see `epochs`."""
+    """Mini-batches that each node trains on, rounded up to a multiple of `steps`; 0: use `epochs`."""
     epochs: NonNegativeFloat = 0.0
-    """Passes over its own data that each node makes instead; 0 both: nodes train until the job is stopped."""
+    """Passes over the local data that each node makes, instead of `local_steps`; both 0: until the job is stopped."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

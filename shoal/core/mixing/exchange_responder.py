@@ -31,11 +31,11 @@ UNSETTLED_MAX = 16
 
 
 class ExchangeResponder:
-    """One peer's part in the exchanges that its partners begin. `slot_s`: seconds for which it keeps a slot."""
+    """One peer's part in the exchanges that its partners begin. `slot_timeout_s`: seconds for which it keeps a slot."""
 
     def __init__(
         self,
-        slot_s: float,
+        slot_timeout_s: float,
         exchanges: OpenExchanges,
         search: PartnerSearch,
         averaging: FinalAveraging,
@@ -43,7 +43,12 @@ class ExchangeResponder:
         tokens: ModelTokens,
         timeout: ExchangeTimeout,
     ) -> None:
-        self._slot_s, self._exchanges, self._search, self._averaging = slot_s, exchanges, search, averaging
+        self._slot_timeout_s, self._exchanges, self._search, self._averaging = (
+            slot_timeout_s,
+            exchanges,
+            search,
+            averaging,
+        )
         self._steps, self._tokens, self._timeout = steps, tokens, timeout
 
     def on(
@@ -95,7 +100,7 @@ class ExchangeResponder:
         why = "" if exchanges.holds_slot(xid) else self._refusal(message, wait_s, me, now)
         if why:
             return [self.deny(message, why, me, now, wait_s)]
-        exchanges.current = PairExchange(xid, theirs, now + self._slot_s, since=now, step=message.step)
+        exchanges.current = PairExchange(xid, theirs, now + self._slot_timeout_s, since=now, step=message.step)
         return [Tell(theirs, ExchangeGrant(me.node, xid, me.norm))]
 
     def _refusal(self, message: ExchangeRequest, wait_s: float, me: GossipState, now: float) -> str:

@@ -40,12 +40,12 @@ class PairwiseMixer:
         self.alarm = inf
         self.exchanges = OpenExchanges(policy.exchange_timeout_s)
         self.averaging = FinalAveraging(policy.exchange_timeout_s)
-        self._slot_s = policy.slot_s
+        self._slot_timeout_s = policy.slot_timeout_s
         self._tokens, self._timeout = ModelTokens(policy), ExchangeTimeout(policy.exchange_timeout_s)
         self._steps = ModelSteps(policy, self.averaging)
         self._search = PartnerSearch(policy, self.exchanges, self.averaging, self._tokens)
         parts = self.exchanges, self._search, self.averaging, self._steps, self._tokens, self._timeout
-        self._initiator, self._responder = ExchangeInitiator(*parts), ExchangeResponder(policy.slot_s, *parts)
+        self._initiator, self._responder = ExchangeInitiator(*parts), ExchangeResponder(policy.slot_timeout_s, *parts)
 
     @property
     def is_waiting(self) -> bool:
@@ -113,7 +113,7 @@ class PairwiseMixer:
             is_own = exchanges.is_own(xid)
             crossed = transfer.nbytes + (me.model_bytes if is_own and not transfer.leaving else 0)
             whole = me.exchange_bytes if is_own else me.model_bytes
-            if one is not None and one.id == xid and now <= one.since + self._slot_s + crossed / RATE_LEAST:
+            if one is not None and one.id == xid and now <= one.since + self._slot_timeout_s + crossed / RATE_LEAST:
                 one.until = max(one.until, now + self._timeout.timeout_s(whole - crossed))
         return self.on_timer(me, now)
 

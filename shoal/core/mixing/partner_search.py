@@ -55,7 +55,7 @@ class PartnerSearch:
     def __init__(
         self, policy: PairwisePolicy, exchanges: OpenExchanges, averaging: FinalAveraging, tokens: ModelTokens
     ) -> None:
-        self._attempts_max = policy.attempts
+        self._attempts_max = policy.partners_asked_max
         self._exchanges, self._averaging, self._tokens = exchanges, averaging, tokens
         self.reachability = PartnerReachability(policy.exchange_timeout_s)
         self.next_try = inf

@@ -42,7 +42,7 @@ def is_acceptable(message: ExchangeAccept, doubt: InDoubt, way: float) -> bool:
 
 
 class StepLimiter:
-    """One peer's steps. `clip`: whether steps far longer than usual are shortened."""
+    """One peer's steps. `clip`: True if steps far longer than usual are shortened."""
 
     def __init__(self, *, clip: bool) -> None:
         self._clip = clip
@@ -85,7 +85,7 @@ class ModelSteps:
     """One peer's steps towards its partners. In final averaging they also divide the masses."""
 
     def __init__(self, policy: PairwisePolicy, averaging: FinalAveraging) -> None:
-        self.limits = StepLimiter(clip=policy.clip)
+        self.limits = StepLimiter(clip=policy.clip_long_steps)
         self.refused = 0
         """Steps that were not taken, because the partner's model must not be mixed."""
         self._averaging, self._delta = averaging, policy.delta

@@ -105,12 +105,12 @@ class ModelAcceptance:
         gossip: Callable[[], GossipPeer | None],
         group: Callable[[], PeerGroup | None],
         evaluate: Evaluator | None,
-        loss_gate: float,
+        loss_ratio_max: float,
         *,
         timeout_s: float | None = None,
     ) -> None:
         self._gossip, self._group, self._evaluate, self._timeout_s = gossip, group, evaluate, timeout_s
-        self._loss_filter = LossFilter(self._evaluate_shown, self._evaluate_own, loss_gate)
+        self._loss_filter = LossFilter(self._evaluate_shown, self._evaluate_own, loss_ratio_max)
 
     async def review(self, messages: Sequence[PeerMessage]) -> list[ReceivedMessage]:
         """Return the messages of one peer, with the reasons why models must not be mixed."""
