@@ -32,7 +32,7 @@ class EdgeSettings(BaseModel):
         default_factory=list, description="take part in these jobs alone, and end with them; empty: in all that run"
     )
     tags: list[str] = Field(
-        default_factory=list, max_length=TAGS_MAX, description="what jobs may choose this node by, such as phone"
+        default_factory=list, max_length=TAGS_MAX, description="tags by which jobs select this node, such as phone"
     )
     hours: list[str] = Field(
         default_factory=list,

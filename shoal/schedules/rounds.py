@@ -27,10 +27,10 @@ from shoal.core.scheduling.schedule import Ask, Close, Decision, Schedule, View,
 DEADLINE_FIRST_S = 3600.0
 DEADLINE_LEAST_S = 10.0
 DEADLINE_FACTOR = 3.0
-"""A deadline that is not given: so many times the median of the last rounds, within these bounds."""
+"""The default deadline: this multiple of the median duration of the last rounds, with a minimum."""
 
 AT_LEAST = 2
-"""Reports that a round needs where `quorum` is not given and there are so many nodes: the mean of one is no mean."""
+"""Default minimum of updates per round, if there are that many nodes: a round does not close with a single update."""
 
 DEADLINE_MIN_S = 0.001
 DEADLINE_MAX_S = 1e9

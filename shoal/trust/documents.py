@@ -360,7 +360,8 @@ def supersedes(new: Ranked, held: Ranked | None) -> bool:
         and new.term == held.term
         and new.boot != held.boot
     ):
-        raise refusal("trust.lease-forked", f"term {new.term} is held by boot {held.boot}; this is boot {new.boot}")
+        text = f"term {new.term} was used by another coordinator process, {held.boot}; {new.boot} may be a copy of it"
+        raise refusal("trust.lease-forked", text)
     ours, theirs = _rank(held), _rank(new)
     if theirs < ours:
         raise refusal(f"trust.{what}-old", f"{new.TYPE} {theirs} of {new.job}; {ours} is held")

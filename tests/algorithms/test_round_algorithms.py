@@ -163,7 +163,7 @@ def test_it_learns_from_work_done_in_part() -> None:
 
 
 def test_partial_work_of_one_epoch_makes_no_sense() -> None:
-    with pytest.raises(InvalidJob, match="partial_work_fraction is 0.5, but epochs is 1") as caught:
+    with pytest.raises(InvalidJob, match=r"partial_work_fraction is .*, but epochs is 1") as caught:
         FedProx(partial_work_fraction=0.5)
     assert "epochs" in caught.value.hint
     with pytest.raises(InvalidJob, match="partial_work_fraction is 2"):

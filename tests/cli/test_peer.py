@@ -125,13 +125,13 @@ def test_an_algorithm_that_needs_a_server_is_refused(shoal: Shoal, place: Path, 
 
 
 def test_at_its_end_a_peer_says_on_how_much_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """One that left before, or met nobody, does not say that models had become one."""
+    """A peer that left before the others, or reached none, does not claim consensus."""
     own, drawn = ({"eval/accuracy": share, "eval/examples": 34.0} for share in (28 / 34, 24 / 34))
-    for one, name in ((True, "drawn together"), (False, "when it left")):
+    for one, name in ((True, "accuracy, consensus"), (False, "accuracy, before consensus")):
         peer.report(PeerSummary("a", 12, True, True, own, drawn, {"a": 12}, {"sent": {}, "received": {}}, one))
         said = " ".join(capsys.readouterr().out.split())
-        assert "accuracy, own 82.4 % of 34 examples that this peer has held back" in said
-        assert f"accuracy, {name} 70.6 % of 34 examples" in said
+        assert "accuracy, local 82.4 % of 34 examples that this peer has held back" in said
+        assert f"{name} 70.6 % of 34 examples" in said
 
 
 def test_where_others_are() -> None:

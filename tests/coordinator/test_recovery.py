@@ -60,7 +60,7 @@ def test_a_manifest_is_the_same_in_every_life(server: Callable[..., Server]) -> 
 
 
 class NoRows:
-    """A database in which a version has not been written down yet."""
+    """A database in which a version is not committed yet."""
 
     reader: NoRows
 
@@ -76,7 +76,7 @@ class NoRows:
 
 
 def test_a_version_that_has_just_closed_is_to_be_asked_for_again() -> None:
-    with pytest.raises(StorageFailed, match="has not been written down yet") as caught:
+    with pytest.raises(StorageFailed, match="is not committed yet") as caught:
         asyncio.run(
             signed_checkpoints._manifest(cast("Any", SimpleNamespace(name="main")), 3, {}, 1, cast("Any", NoRows()))
         )

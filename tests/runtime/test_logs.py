@@ -139,8 +139,8 @@ def test_tries_are_told_in_words() -> None:
 @pytest.mark.parametrize(
     ("error", "waited_s", "level"),
     [
-        (StorageFailed("version 7 has not been written down yet", code="storage.pending"), 0.0, "debug"),
-        (StorageFailed("version 7 has not been written down yet", code="storage.pending"), 5.0, "warning"),
+        (StorageFailed("version 7 is not committed yet", code="storage.pending"), 0.0, "debug"),
+        (StorageFailed("version 7 is not committed yet", code="storage.pending"), 5.0, "warning"),
         (StorageFailed("no space left", code="storage.full"), 0.0, "warning"),
         (ValueError("no error of shoal"), 0.0, "warning"),
     ],

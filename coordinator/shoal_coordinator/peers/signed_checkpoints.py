@@ -79,7 +79,7 @@ async def _manifest(runner: SignableJob, number: int, slots: Slots, term: int, d
     async with database.reader.connect() as connection:
         rows = {row.number: row for row in await connection.execute(select(versions).where(*where))}
     if number not in rows:
-        text, hint = f"version {number} has not been written down yet", "ask again in a moment"
+        text, hint = f"version {number} is not committed yet", "retry in a moment"
         raise StorageFailed(text, code="storage.pending", hint=hint)
     reports = rows[number].reports
     before = [rows[number - 1].digest] if number - 1 in rows else []

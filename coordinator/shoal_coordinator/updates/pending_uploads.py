@@ -1,4 +1,4 @@
-"""Uploaded blobs that no report has named yet: at most one per node and job, within a byte limit per node.
+"""Pending uploads, whose report has not arrived yet: at most one per node and job, within a byte limit per node.
 
 A node has one task in a job, so one body is all that it can need. If it sends another one, the one before goes: what
 is stored of it, what is kept of it because it broke off, and what is still coming in. The bytes of each node are summed
@@ -28,18 +28,18 @@ class NodeByteLimit:
         self._of: defaultdict[str, int] = defaultdict(int)
 
     def reserve(self, node: str, nbytes: int, replaced: int = 0) -> None:
-        """Count a body that begins to come in; `replaced`: bytes that go when it is here. Raises `StorageFailed`."""
+        """Count an upload that begins; `replaced`: bytes that it replaces at its end. Raises `StorageFailed`."""
         others = self._of[node] - replaced
         if others and others + nbytes > self._max:
             raise StorageFailed(
-                f"{others} bytes of {node}'s are here that no report has named; at most {self._max}",
+                f"{node} has {others} bytes of pending uploads; the maximum is {self._max}",
                 code="storage.node-full",
                 hint="raise pending_uploads_bytes_max of the coordinator; the node sends again by itself",
             )
         self._of[node] += nbytes
 
     def release(self, node: str, nbytes: int) -> None:
-        """Count a body no more."""
+        """Stop counting an upload."""
         self._of[node] -= nbytes
         if not self._of[node]:
             del self._of[node]

@@ -116,7 +116,7 @@ class Uploads:
         expected: ExpectedLayout | None,
         pieces: AsyncIterator[bytes | memoryview],
     ) -> None:
-        """Receive the bytes from `start` on; in place of any other body of that owner that no report has named. Raises
+        """Receive the bytes from `start` on. The upload replaces any other pending upload of the owner. Raises
         `InvalidPayload`, `Refused` (offset, superseded) or `StorageFailed`."""
         pending = self._pending
         if pending is None:

@@ -350,13 +350,13 @@ def report(summary: PeerSummary, model: dict[str, Any] | None = None) -> None:
         ("rounds", f"{summary.rounds}{'' if summary.finished else ', not all of them'}"),
         ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.seen.items()) or "none"),
     ]
-    last = "accuracy, drawn together" if summary.is_consistent else "accuracy, when it left"
-    for name, metrics in (("accuracy, own", summary.final_metrics), (last, summary.end_metrics)):
+    last = "accuracy, consensus" if summary.is_consistent else "accuracy, before consensus"
+    for name, metrics in (("accuracy, local", summary.final_metrics), (last, summary.end_metrics)):
         if "eval/accuracy" in metrics:
             rows.append((name, f"{percent(metrics['eval/accuracy'])}{measured_on(metrics)}"))
     rows += [("sent", size(sent)), ("received", size(received))]
     if not summary.settled:
-        rows.append(("open", "an exchange: start this peer again some time, it settles it"))
+        rows.append(("open", "an exchange; start this peer again to complete it"))
     if model is not None:
         rows.append(("model", f"{safe(model['path'])}, {size(model['bytes'])}, sha256 {model['sha256']}"))
     out.answer(

@@ -140,7 +140,7 @@ def answer(peers: list[dict[str, Any]], took_s: float) -> None:
     final_accuracies = [row["accuracy"] for row in rows if row["accuracy"] is not None]
     least = min(final_accuracies, default=None)
     summary = [
-        ("accuracy", f"[bold]{percent(least)}[/] at least, on digits that no peer has"),
+        ("accuracy", f"[bold]{percent(least)}[/] or more, on held-out digits"),
         ("server", "none"),
         ("wall time", seconds(took_s) + " from start to end"),
     ]
@@ -149,7 +149,7 @@ def answer(peers: list[dict[str, Any]], took_s: float) -> None:
 
 def peer_table(rows: list[dict[str, Any]]) -> Table:
     """Return a table with one row per peer."""
-    numeric = ("rounds", "own model", "drawn together", "sent", "received")
+    numeric = ("rounds", "local model", "consensus model", "sent", "received")
     shown = table("peer", *numeric, right=numeric)
     for row in rows:
         shown.add_row(

@@ -124,12 +124,12 @@ class Continual(Algorithm):
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
         memory = mine.memory() | self.extra_memory(task, mine)
-        # Whoever trains no more goes on to weigh what it used to: the mean of all must not be that of a few.
+        # A node that has finished keeps its largest weight: otherwise the mean would be that of the slower nodes alone.
         weight = max(mine.seen, mine.longest) if self._trained_enough(mine) else mine.seen
         return LocalResult(max(weight, 1.0), {"model": mine.update}, metrics, memory)
 
     def _overall(self, tick: Tick, mine: ContinualState) -> Tick:
-        """Report progress as the share of all that this node should train, if that is known."""
+        """Report progress as the fraction of the whole training, if its length is known."""
         whole, position = mine.whole, mine.position
         return (lambda fraction: tick((position + fraction * self.steps) / whole)) if whole else tick
 

@@ -1,16 +1,15 @@
-"""Bounds on one node's effect on a job's model, whatever it sends.
+"""Bounds on the influence of one node on a job's model.
 
 Both are relative to what the other nodes send, so they need no knowledge of the model:
 
-norm     An update may be at most `norm_factor` times as long as is typical. Typical is the lower median of the last
-             norms of the nodes that reported last, or the greatest value that this median has had: it takes more than
-             half of the nodes to raise it. A refused norm is remembered like any other, so the median follows when
-             most nodes grow at once.
-share    Of a version's weight one node has at most `weight_fraction_max`; the excess is not counted.
+norm     The norm of an update may be at most `norm_factor` times the reference norm: the largest value so far of the
+             lower median of the last norms of the nodes that reported last. Only more than half of the nodes can raise
+             it. Refused norms count as well, so the median follows when most nodes' norms grow at once.
+weight   A node has at most `weight_fraction_max` of a version's weight; the excess is not counted.
 
-Both need three nodes: of two that differ it is unknown which one is wrong. They need not report for the same version.
-Until three have reported, an update of a job that has three may be as long as the model, or `norm_factor` times as long
-as the shorter of two.
+Both need three nodes, because of two nodes that differ either may be wrong. The nodes need not report for the same
+version. Until three of a job's nodes have reported, the norm of an update may be that of the model, or `norm_factor`
+times the smaller of two norms.
 
 The clipping of norms: Sun, Kairouz, Suresh, McMahan, "Can You Really Backdoor Federated Learning?", 2019, section 4;
 here a longer update is refused, not shortened, so its node learns of it.

@@ -36,7 +36,8 @@ class IncarnationFence:
                 self._grant = found
             held = self._grant
         if found is None:
-            error = refusal("trust.lease-forked", f"term {term} is held by boot {held.life:x}; this is boot {life:x}")
+            text = f"term {term} was used by another coordinator process, {held.life:x}; {life:x} may be a copy of it"
+            error = refusal("trust.lease-forked", text)
             self._refused(error.code, error.message)
             raise Unreachable(error.message, code=error.code, hint=error.hint)
 
