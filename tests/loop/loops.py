@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from shoal.learn import TorchLearner
+from shoal.learn.seeds import CPU, seeded
 from shoal.loop.task import LoopTask
 
 NODES = 3
 
 
 def network() -> nn.Module:
-    """Always the same weights: a loop's job begins with those that its module has."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(7)
+    """Return a module with the same weights each time, also where two threads call this: `seeded` holds a lock."""
+    with seeded(7, CPU):
         return nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12), nn.Dropout(0.2), nn.ReLU(), nn.Linear(12, 2))
 
 
