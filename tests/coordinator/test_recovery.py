@@ -78,7 +78,7 @@ class NoRows:
 def test_a_version_that_has_just_closed_is_to_be_asked_for_again() -> None:
     with pytest.raises(StorageFailed, match="is not committed yet") as caught:
         asyncio.run(
-            signed_checkpoints._manifest(cast("Any", SimpleNamespace(name="main")), 3, {}, 1, cast("Any", NoRows()))
+            signed_checkpoints._manifest(cast("Any", SimpleNamespace(name="main")), 3, 1, cast("Any", NoRows()))
         )
     assert caught.value.code in logs.USUAL_WAITS_S
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from shoal.core.protocol.message import Task
 from shoal.wire import codec
@@ -73,6 +73,21 @@ def test_updates_go_when_they_are_folded_and_models_when_they_are_old(tmp_path: 
                 assert hashlib.sha256(answer.content).hexdigest() == made[number]
             else:
                 problem(answer, 410, "model.gone")
+
+
+def test_what_an_algorithm_keeps_of_nodes_is_no_part_of_a_model(tmp_path: Path, swarm: Swarm) -> None:
+    """ADMM keeps the last contribution of each node by its name: of the newest version alone, and for nobody."""
+    with inside(tmp_path / "data", models_kept=2) as running:
+        running.begin("a", nodes=2, rounds=5, algorithm={"name": "admm"})
+        for node in swarm(running, 2, {"a": 10}):
+            node.finish()
+        until("the job to have ended", lambda: running.job("a")["ended_at"])
+        made = models(running, "a")
+        until("old files to go", lambda: len(bodies(running, "a") - set(made)) == 1)
+        (kept,) = bodies(running, "a") - set(made)
+        for number in (4, 5):
+            assert [*load(running.request("GET", f"/api/v1/jobs/a/models/{number}").content)] == ["w"]
+        problem(running.request("GET", f"/api/v1/jobs/a/blobs/{kept}"), 404, "blob.unknown")
 
 
 def test_updates_stay_where_they_should(tmp_path: Path, swarm: Swarm) -> None:

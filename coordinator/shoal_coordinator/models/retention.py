@@ -85,7 +85,8 @@ class Retention:
     async def _sweep_closed(self, use: BlobsInUse, closed: Sequence[ModelVersion]) -> None:
         name = use.job
         keep = await self._database.write(lambda c: version_history.models_to_keep(c, name, self._settings.models_kept))
-        made, known = {version.model.digest for version in closed}, self._models.get(name)
+        refs = [ref for version in closed for ref in (version.model, version.algorithm_state) if ref is not None]
+        made, known = {ref.digest for ref in refs}, self._models.get(name)
         doomed = made | (await self._models_here(use) if known is None else known)
         if not self._settings.keep_updates:
             doomed |= {digest for version in closed for _, _, _, digest in version.reports}

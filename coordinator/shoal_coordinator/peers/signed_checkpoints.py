@@ -7,7 +7,6 @@ node kept; only the key must have been saved elsewhere.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -20,7 +19,6 @@ from shoal.jobs.spec import JobSpec
 from shoal.recovery.checkpoint import TERMS_MAX
 from shoal.trust.documents import Manifest, Roster, config_sha, open_charter, schema_sha, sign_document, verify_document
 from shoal.trust.keys import SigningKey
-from shoal.wire.payload import payload_pieces
 from shoal_coordinator.peers.trust_documents import LEAP, SignableJob, SignedDocuments, TrustDocuments
 from shoal_coordinator.storage.tables import versions
 from shoal_coordinator.storage.writer import Database
@@ -64,16 +62,16 @@ class SignedCheckpoints:
         for a moment after a close."""
         signed = await documents.up_to_date(runner, database)
         await runner.gate.wait_consistent()
-        number, slots, term = runner.hub.progress.version, runner.hub.store.slots, runner.hub.settings.plan.term + 1
+        number, term = runner.hub.progress.version, runner.hub.settings.plan.term + 1
         known = self._newest.get(runner.name)
         if known is None or known[0] != number:
-            manifest = await _manifest(runner, number, slots, term, database)
+            manifest = await _manifest(runner, number, term, database)
             text = await asyncio.to_thread(sign_document, manifest, await documents.key(), signed.charter)
             known = self._newest[runner.name] = number, text
         return known
 
 
-async def _manifest(runner: SignableJob, number: int, slots: Slots, term: int, database: Database) -> Manifest:
+async def _manifest(runner: SignableJob, number: int, term: int, database: Database) -> Manifest:
     """Return the manifest, always the same: of the term in which the version's tasks were given."""
     where = (versions.c.job == runner.name, versions.c.number.in_((number - 1, number)))
     async with database.reader.connect() as connection:
@@ -84,17 +82,8 @@ async def _manifest(runner: SignableJob, number: int, slots: Slots, term: int, d
     reports = rows[number].reports
     before = [rows[number - 1].digest] if number - 1 in rows else []
     boot = max((task[0] for _, task, _, _ in reports), default=term)
-    digest = await asyncio.to_thread(model_sha, slots)
     parents = (*before, *(digest for _, _, _, digest in reports))
-    return Manifest(runner.name, boot, boot, number, digest, parents, number)
-
-
-def model_sha(slots: Slots) -> str:
-    """Return the SHA-256 of a blob with the model alone, as nodes hold it."""
-    digest = hashlib.sha256()
-    for piece in payload_pieces({"model": tree_slot(slots, "model")}):
-        digest.update(piece)
-    return digest.hexdigest()
+    return Manifest(runner.name, boot, boot, number, rows[number].digest, parents, number)
 
 
 def verify_recovery(

@@ -142,6 +142,8 @@ class ModelVersion:
     asked: int = 0
     numbers: Metrics = field(default_factory=dict)
     """Numbers that the schedule keeps from here on: its threshold, its counters."""
+    algorithm_state: BlobRef | None = None
+    """The algorithm's slots beside the model; None without any. The hub alone reads them."""
 
 
 @dataclass(frozen=True)

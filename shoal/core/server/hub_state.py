@@ -116,9 +116,10 @@ class HubState:
     # Snapshots
 
     def blob_refs(self) -> list[BlobRef]:
-        """Return the blobs that this state needs: the model, the reference, and those of tasks."""
+        """Return the blobs that this state needs: the newest version's, the reference, and those of tasks."""
         check = self.merge_check
-        refs = [self.store.model, *self.store.reference.refs(), check.ref if check is not None else None]
+        own = [self.store.model, self.store.algorithm_state]
+        refs = [*own, *self.store.reference.refs(), check.ref if check is not None else None]
         for member in self.roster.all_members():
             refs += [member.task.body, member.task.reference] if member.task is not None else []
         return [ref for ref in refs if ref is not None]
@@ -138,6 +139,7 @@ class HubState:
             "changed": self.settings.changed,
             "pending": self.settings.pending,
             "model": to_state(self.store.model) if self.store.model else None,
+            "algorithm_state": to_state(self.store.algorithm_state) if self.store.algorithm_state else None,
             "roster": self.roster.state(),
             "reference": self.store.reference.state(),
             "round": self.round.state(),
@@ -156,7 +158,7 @@ class HubState:
         self.bounded_nodes = dict(snapshot["bounded_nodes"])
         self.latest_means = LatestMeans.restore(snapshot["latest_means"])
         if snapshot["model"] is not None:
-            store.load_version(BlobRef(**snapshot["model"]))
+            store.load_version(*_version_refs(snapshot))
         self.round, self.sum = Round.restore(snapshot["round"]), RoundSum(self.empty_totals())
         store.reference = ReferenceModel.restore(self.settings.plan.filters, snapshot["reference"], store.blobs)
 
@@ -211,5 +213,9 @@ class HubState:
 
 def state_refs(snapshot: Mapping[str, Any]) -> list[BlobRef]:
     """Return the blobs that a snapshot needs."""
-    model = [BlobRef(**snapshot["model"])] if snapshot["model"] is not None else []
-    return [*model, *reference_refs(snapshot["reference"]), *task_refs(snapshot["roster"])]
+    return [*_version_refs(snapshot), *reference_refs(snapshot["reference"]), *task_refs(snapshot["roster"])]
+
+
+def _version_refs(snapshot: Mapping[str, Any]) -> list[BlobRef]:
+    """Return the blob of the newest version's model, and of its other slots, as far as there are any."""
+    return [BlobRef(**snapshot[name]) for name in ("model", "algorithm_state") if snapshot[name] is not None]

@@ -18,6 +18,8 @@ class ModelStore:
         self.blobs = blobs
         self.reference = ReferenceModel(filters)
         self.model: BlobRef | None = None
+        self.algorithm_state: BlobRef | None = None
+        """The version's other slots, which may be about single nodes, so they are no part of the model."""
         self.slots: Slots = {}
         self.map_shards: Each = map
         """Applies a function to every shard; the coordinator uses a thread pool."""
@@ -30,15 +32,18 @@ class ModelStore:
             return Totals(precision)
         return ShardedTotals(precision, model.layout, shards, self.map_shards)
 
-    def save_version(self, slots: Slots) -> BlobRef:
-        """Store a version's slots and load the stored ones, so that memory holds them once."""
-        model = self.blobs.put(slots)
-        self.load_version(model)
-        return model
+    def save_version(self, slots: Slots) -> tuple[BlobRef, BlobRef | None]:
+        """Store a version's model, and apart from it the other slots; load both, so that memory holds them once."""
+        others = {name: value for name, value in slots.items() if name != "model"}
+        refs = self.blobs.put({"model": slots["model"]}), self.blobs.put(others) if others else None
+        self.load_version(*refs)
+        return refs
 
-    def load_version(self, model: BlobRef) -> None:
-        self.model, self.slots = model, self.blobs.get(model)
-        self._stored = {(frozenset(self.slots), True): model}
+    def load_version(self, model: BlobRef, algorithm_state: BlobRef | None = None) -> None:
+        """Load a version from the blobs of its model and of its other slots, if it has any."""
+        self.model, self.algorithm_state = model, algorithm_state
+        self.slots = load_slots(self.blobs, model, algorithm_state)
+        self._stored = {(frozenset({"model"}), True): model}
 
     def store_task_slots(self, slots: Slots) -> BlobRef:
         """Store what a task carries.
@@ -56,3 +61,8 @@ class ModelStore:
 
     def forget_task_slots(self) -> None:
         self._stored = {}
+
+
+def load_slots(blobs: Blobs, model: BlobRef, algorithm_state: BlobRef | None) -> Slots:
+    """Return all slots of a version."""
+    return blobs.get(model) | (blobs.get(algorithm_state) if algorithm_state is not None else {})

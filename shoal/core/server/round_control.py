@@ -33,11 +33,12 @@ class RoundControl:
         state.tasks.withdraw_all()
         progress.phase = "running"
         state.clear_round()
-        model = store.save_version(store.slots)
+        model, others = store.save_version(store.slots)
         if settings.uses_reference:
             store.reference.rebase(store.blobs, store.slots)
             progress.numbers = settings.schedule.numbers(state.make_view(now), None)
-        return [Save(ModelVersion(progress.version, model, why, now, now, numbers=progress.numbers))]
+        version = ModelVersion(progress.version, model, why, now, now, numbers=progress.numbers, algorithm_state=others)
+        return [Save(version)]
 
     def ask(self, ask: Ask, now: float) -> list[Effect]:
         state = self._state
@@ -100,7 +101,7 @@ class RoundControl:
         state.clear_round()
         if close.keep and state.roster.busy():
             state.open_round(now)  # the deadline runs even if all nodes that may train at once hang
-        model = store.save_version(store.slots)
+        model, others = store.save_version(store.slots)
         if rebase:
             store.reference.rebase(store.blobs, store.slots)
         if progress.mode == "returning":
@@ -108,7 +109,7 @@ class RoundControl:
         state.adopt_settings()
         progress.numbers = settings.schedule.numbers(view, close)
         version = ModelVersion(
-            progress.version, model, close.why, opened, now, weight, reports, asked, progress.numbers
+            progress.version, model, close.why, opened, now, weight, reports, asked, progress.numbers, others
         )
         effects = [*folded, state.event("decision", f"version {progress.version}: {close.why}"), Save(version)]
         return effects + self._after_close(close, now)

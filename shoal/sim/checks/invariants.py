@@ -45,6 +45,7 @@ from shoal.core.protocol.machine import (
 )
 from shoal.core.protocol.message import Ack, BlobRef, Blobs, Message, Report, Task, TaskId
 from shoal.core.server.hub import Hub
+from shoal.core.server.model_store import load_slots
 from shoal.sim.checks.reference_checks import ReferenceChecker, Violation, require
 from shoal.sim.network.observer import Observer
 
@@ -171,7 +172,7 @@ class InvariantChecker(Observer):
 
     def _check_sum(self, before: ModelVersion, version: ModelVersion, hub: Hub) -> None:
         """Fold the listed updates again, in reverse order, onto the version before; add the models by hand, too."""
-        base, found = self._bodies.get(before.model), self._bodies.get(version.model)
+        base, found = (load_slots(self._bodies, one.model, one.algorithm_state) for one in (before, version))
         expected, filters = hub.settings.algorithm.update_layout(base), hub.settings.plan.filters
         totals, by_hand, weights = (
             Totals(hub.settings.plan.aggregation_precision),
@@ -223,7 +224,8 @@ class InvariantChecker(Observer):
 
     def names(self, hub: Hub) -> list[BlobRef | None]:
         """Return the blobs that the next version is checked against."""
-        return [*(report.body for report in hub.state.round.reports), self._base.model if self._base else None]
+        base = [self._base.model, self._base.algorithm_state] if self._base else []
+        return [*(report.body for report in hub.state.round.reports), *base]
 
     def crashed(self, hub: Hub) -> None:
         """Record the state that the next process must restore."""
