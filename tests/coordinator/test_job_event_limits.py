@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shoal.core.protocol.metrics import REPORTED_MAX
 from shoal_coordinator.models import retention
 from shoal_coordinator.nodes import presence
 from shoal_coordinator.nodes.presence import REFUSALS_MAX, NodeActivity
@@ -41,6 +42,19 @@ def test_what_was_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doing.suppressed_text() == f" ({60 - REFUSALS_MAX} more before were not shown)"
     assert doing.suppressed_text() == ""
     assert not doing.record_failure("and one")
+
+
+def test_of_a_nodes_metrics_the_newest_names_are_kept() -> None:
+    """A node that names its metrics anew in each report takes no more memory, and no longer answers."""
+    doing = NodeActivity()
+    doing.finish_task((1, 1), None, 1.0, {"train/loss": 9.0, "eval/loss": 8.0})
+    for number in range(20):
+        doing.finish_task((1, number), None, 1.0, {f"eval/{number}_{place}": 1.0 for place in range(62)})
+        doing.add_metrics({"train/loss": float(number)})
+    assert len(doing.metrics) == REPORTED_MAX
+    assert doing.metrics["train/loss"] == 19.0
+    assert {f"eval/19_{place}" for place in range(62)} < doing.metrics.keys()
+    assert not {"eval/loss", "eval/0_0"} & doing.metrics.keys()
 
 
 def test_notes_are_trimmed_though_no_version_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,3 +143,4 @@ def test_the_means_over_last_reports_are_those_of_the_last_reports_alone(steps) 
     assert same(made.values(), plain.values())
     again = LatestMeans.restore(json.loads(json.dumps(made.state(), allow_nan=False)))
     assert repr(again.values()) == repr(made.values())
+    assert again._sums == made._sums, "a name that no last report has is not kept"

@@ -48,7 +48,7 @@ class NodeProtocolHandler(NodeRequest):
         runner = self._runner()
         if runner is None:
             return
-        self.services.presence.activity[self.job, self.node].metrics.update(codec.plain(message_in.values))
+        self.services.presence.activity[self.job, self.node].add_metrics(codec.plain(message_in.values))
         await runner.submit(replace(message_in, node=self.node))
 
     def handle_heartbeat(self, task: str, progress: float) -> None:

@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row
@@ -14,6 +15,7 @@ from sqlalchemy import Row
 from shoal.core.errors import Refused
 from shoal.core.model.model_form import ModelForm
 from shoal.core.protocol.message import DrainNode, NodeInfo, TaskId
+from shoal.core.protocol.metrics import REPORTED_MAX
 from shoal.core.scheduling.selection import parse_node_info
 from shoal.core.server.roster import LifeSigns
 from shoal_coordinator.schemas.nodes import Availability
@@ -69,10 +71,15 @@ class NodeActivity:
         if self.task == task:
             self.task, self.progress = None, None
         self.reports += 1
-        self.metrics = self.metrics | metrics
+        self.add_metrics(metrics)
         if "train/loss" in metrics:
             self.losses.append(metrics["train/loss"])
         self.weight = self.weight if weight is None else weight
+
+    def add_metrics(self, metrics: dict[str, Any]) -> None:
+        """Add metrics of a report or a status; the `REPORTED_MAX` names that came last are kept."""
+        known = {name: value for name, value in self.metrics.items() if name not in metrics} | metrics
+        self.metrics = dict(islice(known.items(), max(0, len(known) - REPORTED_MAX), None))
 
     def record_failure(self, error: str) -> bool:
         """Record a failed task or a refused report; return whether to create a job event.

@@ -188,10 +188,10 @@ class LatestMeans:
         for name, value in said.items():
             if name in counts:
                 continue
-            found = self._sums.setdefault(name, _Sum())
             share = 1.0 if name == EVAL_WEIGHT else _share(name, said, examples)
             if not share:  # nothing times NaN would be NaN
                 continue
+            found = self._sums.setdefault(name, _Sum())
             if share < HUGE and abs(value) < HUGE:  # not so of NaN
                 found.total += sign * _parts(share) * _parts(value)
                 found.of += sign * _parts(share)
@@ -201,6 +201,8 @@ class LatestMeans:
                 found.undefined += sign
             else:
                 found.odd += sign
+            if found == _Sum():
+                del self._sums[name]
 
     def values(self) -> Metrics:
         """Return the means, and the examples and nodes that they rest on; NaN where a node's loss is not finite."""
