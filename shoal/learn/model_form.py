@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from shoal.core.algorithm.learner import Learner, present_weights
+from shoal.core.algorithm.learner import Learner, fresh_weights, present_weights
 from shoal.core.model.tree import Layout
 
 SHOWN_BYTES_MAX = 64 * 1024
@@ -16,16 +16,22 @@ SHOWN_BYTES_MAX = 64 * 1024
 
 
 def layout_of(learner: Learner) -> Layout | None:
-    """Return the layout of the learner's model; None if it is unknown before the first model. Raises nothing."""
+    """Return the layout of the learner's model: that of fresh weights if it has none yet; None if it makes none.
+
+    Raises nothing.
+    """
     known = getattr(learner, "layout", None)
     if isinstance(known, Layout):
         return known
-    try:
-        layout = present_weights(learner).layout
-    except Exception as error:  # noqa: BLE001 - a learner need not have a model before it is given one
-        structlog.get_logger("shoal.learn").debug("the learner shows no model yet", why=repr(error))
-        return None
-    return layout if layout.leaves else None
+    for weights in (present_weights, lambda learner: fresh_weights(learner, 0)):
+        try:
+            layout = weights(learner).layout
+        except Exception as error:  # noqa: BLE001 - a learner need not have a model before it is given one
+            structlog.get_logger("shoal.learn").debug("the learner shows no model yet", why=repr(error))
+            continue
+        if layout.leaves:
+            return layout
+    return None
 
 
 def describe_learner(learner: Learner) -> dict[str, Any]:

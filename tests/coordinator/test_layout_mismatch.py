@@ -71,6 +71,8 @@ def test_an_initial_model_that_fits_no_node_is_refused_where_nodes_are_there(coo
     hello(node, WRONG)
     found = problem(coordinator.request("POST", "/api/v1/jobs", json=wanted), 422, "job.start-model")
     assert "1 tensor of 10 parameters; beside node n0's: bias is missing, w is F32[10], not F32[11]" in found["detail"]
+    silent = by_hand(coordinator, "n2")  # it does not say what its model looks like
+    problem(coordinator.request("POST", "/api/v1/jobs", json=wanted), 422, "job.start-model")
     assert coordinator.get("/jobs")["jobs"] == []
     tagged = {**wanted, "spec": {"name": "tagged", "selection": {"name": "uniform", "tags": ["ship"]}}}
     assert coordinator.post("/jobs", tagged)["state_why"].endswith("0 of 1 node ready"), "nobody who is there is asked"
@@ -79,7 +81,7 @@ def test_an_initial_model_that_fits_no_node_is_refused_where_nodes_are_there(coo
     assert coordinator.post("/jobs", wanted)["name"] == "main"
     assert isinstance(polled(node), Stop)
     assert coordinator.runner("main").hub.eligibility.foreign_models.keys() == {"n0"}
-    for one in (node, other):
+    for one in (node, other, silent):
         one.client.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.learn.example_count import weigh
-from shoal.learn.model_form import layout_of
+from shoal.learn.model_form import describe_learner, layout_of
 from shoal.plugins import algorithms
-from tests.algorithms.softmax import Softmax, tree_of, unbalanced
+from tests.algorithms.softmax import Softmax, digits, tree_of, unbalanced
 
 NAMES = ["admm", "asgd", "dynamic", "fedasync", "fedavg", "fedprox", "fedsgd", "largebatch", "lbfgs", "scaffold"]
 
@@ -76,6 +77,36 @@ def test_nodes_know_the_model_of_such_a_learner() -> None:
     assert found is not None
     assert found.leaves == other.model().layout.leaves
     assert weigh(one, 3) == weigh(other, 3)
+
+
+class Late(Named):
+    """A learner that has no weights before they are made: `model` gives `before`, or fails."""
+
+    def __init__(self, before: dict[str, Any] | None) -> None:
+        super().__init__(*digits())
+        self.before, self.is_made = before, False
+
+    def init(self, seed: int) -> dict[str, Any]:
+        self.is_made = True
+        return super().init(seed)
+
+    def model(self) -> dict[str, Any]:
+        if self.is_made:
+            return super().model()
+        if self.before is None:
+            raise AttributeError("it has no weights")
+        return self.before
+
+
+@pytest.mark.parametrize("before", [None, {}])
+def test_the_form_of_a_model_is_known_before_there_are_weights(before: dict[str, Any] | None) -> None:
+    layout = Tree.of(Named(*digits()).model()).layout
+    assert describe_learner(Late(before)) == {"model": asdict(layout.form), "layout": layout.shown}
+
+
+def test_a_learner_that_cannot_make_weights_tells_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Named, "init")
+    assert describe_learner(Late(None)) == {}
 
 
 @pytest.mark.parametrize(

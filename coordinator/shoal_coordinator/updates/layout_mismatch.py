@@ -29,7 +29,7 @@ def mismatch_reason(hub: Hub, node: str, presence: Presence) -> str:
 def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
     """Raise `InvalidJob` for an initial model that is none of any node's that is there and that the job would ask.
 
-    Where none is there, or one does not say what its model looks like, that cannot be known yet.
+    Nodes that do not say what their model looks like are passed over; where no other is there, it is not known yet.
     """
     selection, forms = spec.build_selection(), dict[ModelForm, str]()
     for node in sorted(presence.info):
@@ -37,9 +37,10 @@ def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
         there = silent is not None and silent <= presence.lease_s
         if not there or selection.describe_exclusion(Candidate(node, about.tags, about.hours)):
             continue
-        if about.model is None or about.model == layout.form:
+        if about.model == layout.form:
             return
-        forms.setdefault(about.model, node)
+        if about.model is not None:
+            forms.setdefault(about.model, node)
     if not forms:
         return
     form, node = next(iter(forms.items()))
