@@ -10,6 +10,7 @@ import pytest
 from shoal.core.errors import LearnerFailed, Refused
 from shoal.core.protocol.message import Ack, TaskFailed
 from shoal.runtime.observability.tracebacks import whence
+from shoal.runtime.training.ipc import error_fields, error_from
 from shoal.runtime.worker_pump import WorkerPump
 from shoal.validation.message_checks import TRACEBACK_MAX
 from shoal.wire.codec import Frame, decode, encode
@@ -36,10 +37,11 @@ def test_errors_of_our_own_say_everything_themselves(cause: BaseException | None
     assert whence(raised(Refused("gone"), cause)) == ""
 
 
-def test_an_error_of_another_process_brings_its_own() -> None:
-    error = LearnerFailed("training failed")
-    error.traceback_text = "Traceback of the child\nKeyError: 'x'"  # type: ignore[attr-defined]
-    assert whence(error) == "Traceback of the child\nKeyError: 'x'"
+@pytest.mark.parametrize("cause", [None, KeyError("x")])
+def test_an_error_of_another_process_brings_its_own(cause: BaseException | None) -> None:
+    """Also one that says everything itself: the log of the process is not told in place of nothing."""
+    error = raised(LearnerFailed("training failed"), cause)
+    assert whence(error_from(error_fields(error, "the log of the process"))) == whence(error)
 
 
 def test_nothing_secret_goes_out() -> None:
