@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from shoal.runtime.http.server.header_limits import (
     HEAD_BYTES_MAX,
@@ -22,12 +22,14 @@ from shoal.runtime.http.server.header_limits import (
     PendingHeaders,
 )
 from shoal.runtime.http.server.receive_timeouts import ReceiveWatchdog
-from shoal_coordinator.http.buffered_bodies import NODE_BYTES_MAX, STRANGERS_BYTES_MAX, BodyBudget, BufferedBodies
-from shoal_coordinator.http.request_limits import STRANGER_BYTES_MAX
+from shoal_coordinator.api.app import create_app
+from shoal_coordinator.http import problems
+from shoal_coordinator.http.buffered_bodies import BodyBudget, BufferedBodies
+from shoal_coordinator.http.request_limits import STRANGER_BYTES_MAX, WRITING
 from shoal_coordinator.settings import Settings
 from tests.support.coordinator import OPERATOR, Inside, Server, inside
 from tests.support.raw_http import answer, await_close, connected, head
-from tests.support.waiting import PATIENCE_S, pause
+from tests.support.waiting import PATIENCE_S, until, until_async
 
 MIB = 2**20
 PLACES = [
@@ -101,45 +103,114 @@ def test_where_strangers_may_send_a_body_it_is_short(small: Inside, path: str) -
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/healthz", "/"])
-def test_where_nobody_reads_a_body_it_is_short_too(small: Inside, path: str) -> None:
-    status, _ = asked(small.url, head("GET", path, Content_Length=STRANGER_BYTES_MAX + 1))
-    assert status == 413
+def test_where_nobody_reads_a_body_there_is_none(small: Inside, path: str) -> None:
+    """Else its bytes would lie uncounted for as long as a poll or a stream is open."""
+    assert asked(small.url, head("GET", path, Content_Length=1))[0] == 413
 
 
-def open_bodies(held: contextlib.ExitStack, url: str, count: int, sent: bytes) -> list[socket.socket]:
-    """So many connections on which a request has begun."""
-    made = [held.enter_context(connected(url)) for _ in range(count)]
-    for raw in made:
-        raw.sendall(sent)
-    return made
+def test_every_method_that_may_have_a_body_is_authenticated_first() -> None:
+    methods = {method for route in create_app(None).routes for method in getattr(route, "methods", None) or ()}
+    assert methods - {"GET", "HEAD"} == set(WRITING)
 
 
-def test_all_open_bodies_have_one_budget(small: Inside) -> None:
-    """Four bodies of 300 kB do not fit into 1 MiB; one that is given up makes room."""
-    sent = head("POST", "/api/v1/jobs:validate", Content_Length=300_000, Authorization=f"Bearer {OPERATOR}")
-    with contextlib.ExitStack() as held:
-        first, *_ = open_bodies(held, small.url, 3, sent + b"{")
-        small.get("/jobs")  # whatever came before has been looked at
-        status, problem = asked(small.url, sent)
-        assert (status, problem["code"]) == (503, "bodies.full")
-        first.close()
-        small.get("/jobs")
-        with connected(small.url) as raw:
-            raw.sendall(sent)
-            pause(0.3)
-            raw.setblocking(False)
-            with pytest.raises(BlockingIOError):  # it is waited for
-                raw.recv(1)
+class Bodies:
+    """Buffered bodies in memory, of at most 1 MiB together. `held`: those of which a part has come."""
+
+    def __init__(self, sender: str | None = None) -> None:
+        api = FastAPI()
+        problems.install(api)
+
+        @api.post("/api/v1/session")
+        async def take(request: Request) -> int:
+            return len(await request.body())
+
+        api.post("/api/v1/jobs")(take)
+        self.app = BufferedBodies(api, api, Settings(buffered_bodies_bytes_max=MIB), lambda _: sender)
+        self.path, self.held = "/api/v1/jobs" if sender else "/api/v1/session", 0
+        self._sent: list[asyncio.Task[int]] = []
+
+    async def send(self, body: bytes, address: str = "192.0.2.1", announced: int = 0) -> int:
+        """Return the status of the answer to a body; it never comes while more is announced."""
+        statuses: list[int] = []
+        pieces = {False: body[1:], True: body[:1]}
+        messages: list[Any] = [
+            {"type": "http.request", "body": piece, "more_body": more or announced > len(body)}
+            for more, piece in pieces.items()
+        ]
+
+        async def receive() -> Any:
+            if not messages:
+                self.held += 1
+                await asyncio.Event().wait()
+            return messages.pop()
+
+        async def send(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        length = str(announced or len(body)).encode()
+        scope = {"type": "http", "method": "POST", "path": self.path, "headers": [(b"content-length", length)]}
+        await self.app({**scope, "client": (address, 1), "query_string": b""}, receive, send)
+        return statuses[0]
+
+    async def hold(self, count: int, nbytes: int, address: str = "192.0.2.1") -> int:
+        """Send bodies without their last bytes; return how many were refused, and keep the others open."""
+        self.held = 0
+        sent = [asyncio.create_task(self.send(bytes(nbytes), address, 16 * 1024)) for _ in range(count)]
+        await until_async("all to be looked at", lambda: self.held + sum(one.done() for one in sent) == count)
+        assert {one.result() for one in sent if one.done()} <= {503}
+        self._sent += sent
+        return count - self.held
+
+    async def drop(self) -> None:
+        """Give up all that are held."""
+        for one in self._sent:
+            one.cancel()
+        await asyncio.gather(*self._sent, return_exceptions=True)
 
 
-def test_strangers_leave_room_for_the_known(small: Inside) -> None:
-    sent = head("POST", "/api/v1/enrol", Content_Length=16_000)
-    with contextlib.ExitStack() as held:
-        open_bodies(held, small.url, 32, sent + b"{")  # half of the budget
-        small.get("/jobs")
-        status, problem = asked(small.url, sent)
-        assert (status, problem["code"]) == (503, "bodies.full")
-        assert small.request("POST", "/api/v1/jobs:validate", json={"toml": "#" * 300_000}).status_code == 422
+def test_announced_bytes_take_nothing_from_others() -> None:
+    """A thousand bodies of 16 KiB are announced, of each a byte comes: 16 times the budget of all."""
+
+    async def work() -> tuple[int, int]:
+        bodies = Bodies()
+        found = await bodies.hold(1000, 1), await bodies.send(b"{}")
+        await bodies.drop()
+        return found
+
+    assert asyncio.run(work()) == (0, 200)
+
+
+def test_strangers_of_one_address_leave_room_for_others() -> None:
+    """Of 1 MiB an address has an eighth, whatever its port or the end of its IPv6 address; all strangers have half."""
+
+    async def work() -> list[int]:
+        bodies = Bodies()
+        refused = [await bodies.hold(20, 16_000, address) for address in ("192.0.2.1", "192.0.2.2", "2001:db8::1")]
+        refused.append(await bodies.hold(1, 16_000, "2001:db8::2"))
+        refused += [await bodies.hold(10, 16_000, f"198.51.100.{end}") for end in range(2)]
+        refused += [await bodies.send(b"{}" * 8000, "203.0.113.1")]
+        await bodies.drop()
+        return [*refused, await bodies.send(b"{}" * 8000, "203.0.113.1")]
+
+    assert asyncio.run(work()) == [12, 12, 12, 1, 2, 10, 503, 200]
+
+
+def test_a_body_that_outgrows_the_budget_is_answered(tmp_path: Path) -> None:
+    """Three bodies of 300 kB lack a byte each; a fourth does not fit into 1 MiB, and its connection goes on."""
+    more = {"Content_Length": 300_001, "Content_Type": "application/json", "Authorization": f"Bearer {OPERATOR}"}
+    sent = head("POST", "/api/v1/jobs:validate", **more) + b" " * 300_000
+    with inside(tmp_path / "data", buffered_bodies_bytes_max=MIB) as running, contextlib.ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(connected(running.url)).sendall(sent)
+        raw = held.enter_context(connected(running.url))
+
+        def refusal() -> bytes:
+            raw.sendall(sent + b" ")
+            return found if (found := raw.recv(1 << 16)).startswith(b"HTTP/1.1 503 ") else b""
+
+        assert b'"code":"bodies.full"' in until("the budget to be full", refusal)
+        raw.sendall(head("GET", "/healthz"))
+        assert raw.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_body_has_an_absolute_deadline(small: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +231,15 @@ def test_a_body_has_an_absolute_deadline(small: Inside, monkeypatch: pytest.Monk
 
 
 def test_the_shares_of_the_budget() -> None:
+    """At its usual size: 2 MiB for an address, 16 for all strangers, 8 for a node."""
     budget = BodyBudget(256 * MIB)
-    assert not all(budget.take("", 16 * 1024) for _ in range(STRANGERS_BYTES_MAX // (16 * 1024) + 1))
-    assert not all(budget.take("node a", MIB) for _ in range(NODE_BYTES_MAX // MIB + 1))
+    taken = [sum(budget.take(f"address {one}", MIB) for _ in range(3)) for one in range(9)]
+    assert taken == [2, 2, 2, 2, 2, 2, 2, 2, 0]
+    assert sum(budget.take("node a", MIB) for _ in range(9)) == 8
     assert budget.take("node b", MIB)
-    taken = sum(budget.take("person", MIB) for _ in range(300))
-    assert taken == 256 - 16 - 8 - 1
-    for _ in range(taken):
+    taken_by_people = sum(budget.take("person", MIB) for _ in range(300))
+    assert taken_by_people == 256 - 16 - 8 - 1
+    for _ in range(taken_by_people):
         budget.give_back("person", MIB)
     assert budget.take("person", MIB)
 
@@ -177,7 +250,8 @@ def test_one_body_that_is_allowed_at_all_always_fits() -> None:
     assert budget.take("person", 4 * MIB)
     assert not budget.take("person", 1)
     budget.give_back("person", 4 * MIB)
-    assert budget.take("", 4 * MIB)
+    assert budget.take("address a", 4 * MIB)
+    assert asyncio.run(Bodies("person").send(bytes(4 * MIB))) == 200, "also in pieces"
 
 
 def test_bodies_of_strangers_do_not_stay_in_memory(server: Callable[..., Server]) -> None:

@@ -2,9 +2,11 @@
 
 Authentication comes first: a request without a valid credential is refused before its body is read, except where
 credentials are issued (`STRANGERS`, at most `STRANGER_BYTES_MAX`). All buffered bodies share a budget of
-`buffered_bodies_bytes_max` bytes, in which each node and all unauthenticated senders have a share. A body must arrive
-within `body_grace_s` from an unauthenticated sender, and within `buffered_body_timeout_s` from others. After
-`RELEASE_BYTES` of incomplete or refused bodies the process returns their memory to the system.
+`buffered_bodies_bytes_max` bytes, in which each node, all unauthenticated senders, and each address of theirs have a
+share. Bytes count from their arrival: an announced length takes nothing from others. A body that outgrows the budget is
+refused, and its bytes are free again. It must arrive within `body_grace_s` from an unauthenticated sender, and within
+`buffered_body_timeout_s` from others. After `RELEASE_BYTES` of incomplete or refused bodies the process returns their
+memory to the system.
 
 Models and updates are streamed to disk (`shoal.runtime.http.server.body_receiver`) and are not buffered.
 """
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import defaultdict
+import ipaddress
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,62 +28,97 @@ from shoal.core.errors import NotAllowed
 from shoal.runtime.http.server.exchange import WITHIN_KEY
 from shoal.runtime.memory import release_freed
 from shoal_coordinator.http import problems
-from shoal_coordinator.http.request_limits import MODELS, STRANGERS, WRITING
+from shoal_coordinator.http.request_limits import MODELS, STRANGERS
 from shoal_coordinator.settings import Settings
 
 STRANGERS_BYTES_MAX = 16 * 2**20
 """Of all strangers' bodies together."""
+ADDRESS_BYTES_MAX = 2 * 2**20
+"""Of the bodies of strangers from one address together."""
 NODE_BYTES_MAX = 8 * 2**20
 """Of the bodies of one node together."""
 
 RELEASE_BYTES, RELEASE_S = 64 * 2**20, 5.0
 """After that many bytes of bodies that did not come as a whole, memory is released, so many seconds later."""
 
-_STRANGER, PERSON = "", "person"
+_ALL, _STRANGERS, PERSON = "", "strangers", "person"
 
 
 class BodyBudget:
-    """The bytes of bodies that are open now: of all, and of each sender."""
+    """The bytes of bodies that are open now: of all, of all strangers, and of each sender."""
 
     def __init__(self, nbytes_max: int) -> None:
-        self._max, self._all = nbytes_max, 0
-        self._of: defaultdict[str, int] = defaultdict(int)
+        self._max, self._taken = nbytes_max, Counter[str]()
 
-    def take(self, sender: str, nbytes: int) -> bool:
-        """Reserve bytes, if the budget has them. A sender whose only body this is has room, whatever its share."""
-        if self._all and self._all + nbytes > self._max:
-            return False
-        if self._of[sender] and self._of[sender] + nbytes > _share(sender, self._max):
-            return False
-        self._all += nbytes
-        self._of[sender] += nbytes
+    def take(self, sender: str, nbytes: int, held: int = 0) -> bool:
+        """Reserve bytes for a body that holds `held`, if the budget has them. Each share has room for one body alone.
+
+        `sender`: `PERSON`, "node NAME", or "address ADDRESS" of a stranger.
+        """
+        for account, share in self._shares(sender).items():
+            taken = self._taken[account]
+            if taken > held and taken + nbytes > share:
+                return False
+        self._taken.update(dict.fromkeys(self._shares(sender), nbytes))
         return True
 
     def give_back(self, sender: str, nbytes: int) -> None:
         """Release what `take` has reserved."""
-        self._all -= nbytes
-        self._of[sender] -= nbytes
-        if not self._of[sender]:
-            del self._of[sender]
+        for account in self._shares(sender):
+            self._taken[account] -= nbytes
+            if not self._taken[account]:
+                del self._taken[account]
+
+    def _shares(self, sender: str) -> dict[str, int]:
+        """Return the accounts in which a sender's bytes count, and the most that each may have."""
+        if sender == PERSON:
+            return {_ALL: self._max}
+        if sender.startswith("node "):
+            return {_ALL: self._max, sender: min(self._max // 2, NODE_BYTES_MAX)}
+        strangers = min(self._max // 2, STRANGERS_BYTES_MAX)
+        return {_ALL: self._max, _STRANGERS: strangers, sender: min(strangers // 4, ADDRESS_BYTES_MAX)}
 
 
-def _share(sender: str, nbytes_max: int) -> int:
-    if sender == PERSON:
-        return nbytes_max
-    return min(nbytes_max // 2, STRANGERS_BYTES_MAX if sender == _STRANGER else NODE_BYTES_MAX)
+def _network(host: str) -> str:
+    """Return an address; of IPv6 the first 64 bits, because a site has all addresses behind them."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return host
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
-class _TrackedBody:
-    """The body of a request, and whether all of it was received."""
+class _CountedBody:
+    """The body of a request, whose bytes count in a budget as they come, and the answer to it."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self.is_whole = receive, False
+    def __init__(self, receive: Receive, send: Send, budget: BodyBudget, sender: str) -> None:
+        self._receive, self._send, self._budget, self._sender = receive, send, budget, sender
+        self._nbytes, self._is_answered = 0, False
+        self.is_whole = self.is_refused = False
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        """Return the next message. A body that does not fit ends as if its sender had hung up."""
+        message: Message = {"type": "http.disconnect"} if self.is_refused else await self._receive()
+        nbytes = len(message.get("body", b""))
+        if nbytes and not self._budget.take(self._sender, nbytes, self._nbytes):
+            self.is_refused = not self._is_answered
+            return {"type": "http.disconnect"}
+        self._nbytes += nbytes
         if message["type"] == "http.request" and not message.get("more_body", False):
             self.is_whole = True
         return message
+
+    async def send(self, message: Message) -> None:
+        """Pass the answer on, unless the body was refused."""
+        if not self.is_refused:
+            self._is_answered = True
+            await self._send(message)
+
+    def release(self) -> None:
+        """Give the bytes back to the budget."""
+        self._budget.give_back(self._sender, self._nbytes)
 
 
 class BufferedBodies:
@@ -98,32 +136,30 @@ class BufferedBodies:
         if not nbytes or MODELS.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
-        body = _TrackedBody(receive)
-        try:
-            await self._hold(nbytes, scope, body.receive, send)
-        finally:
-            if not body.is_whole:
-                self._note(nbytes)
-
-    async def _hold(self, nbytes: int, scope: Any, receive: Receive, send: Send) -> None:
         try:
             sender = self._sender(scope)
         except NotAllowed as error:
+            self._note(nbytes)
             await problems.of(error, scope["path"])(scope, receive, send)
             return
-        if not self._budget.take(sender, nbytes):
-            text = "the bodies of other requests take all the memory that they may"
-            hint = "try again in a moment, or raise buffered_bodies_bytes_max of the coordinator"
-            for message in problems.raw(503, text, "bodies.full", hint, scope["path"]):
-                await send(message)
-            return
+        body = _CountedBody(receive, send, self._budget, sender)
+        try:
+            await self._count(body, sender, scope, send)
+        finally:
+            body.release()
+            if not body.is_whole:
+                self._note(nbytes)
+
+    async def _count(self, body: _CountedBody, sender: str, scope: Any, send: Send) -> None:
         within: Callable[[float], None] | None = scope.get(WITHIN_KEY)
         if within is not None:
-            within(self._settings.buffered_body_timeout_s if sender else self._settings.body_grace_s)
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._budget.give_back(sender, nbytes)
+            is_stranger = sender.startswith("address ")
+            within(self._settings.body_grace_s if is_stranger else self._settings.buffered_body_timeout_s)
+        await self._app(scope, body.receive, body.send)
+        if body.is_refused:
+            text = "the bodies of other requests take all the memory that they may"
+            hint = "try again in a moment, or raise buffered_bodies_bytes_max of the coordinator"
+            await problems.problem(503, text, "bodies.full", hint, scope["path"])(scope, body.receive, send)
 
     def _note(self, nbytes: int) -> None:
         before, self._broken = self._broken, self._broken + nbytes
@@ -137,12 +173,13 @@ class BufferedBodies:
 
     def _sender(self, scope: Any) -> str:
         """Return whose share a body is counted in. Raises `NotAllowed` for an unauthenticated one."""
-        if scope["method"] not in WRITING or STRANGERS.fullmatch(scope["path"]):
-            return _STRANGER
+        address = f"address {_network((scope.get('client') or ('',))[0])}"
+        if STRANGERS.fullmatch(scope["path"]):
+            return address
         scope["app"] = self._api
         found = self._identify(Request(scope))
         if found is None and not self._is_answered(scope):
-            return _STRANGER  # refused before its body is read
+            return address  # refused before its body is read
         if found is None:
             raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …, or sign in")
         return found

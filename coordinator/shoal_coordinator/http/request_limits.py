@@ -27,12 +27,12 @@ MODELS = re.compile(r"/api/v1/(jobs/[^/]+/blobs|blobs)/[0-9a-f]{64}")
 """Paths of models and updates."""
 STRANGERS = re.compile(r"/api/v1/(enrol|session|jobs/[^/]+/re-enrol)")
 """Paths that accept a body without a credential, because they issue one."""
-WRITING = ("POST", "PUT", "DELETE")
-"""The methods of the API's routes that may have a body; no other body is read."""
+WRITING = ("POST", "PUT", "PATCH", "DELETE")
+"""The methods of the API's routes that may have a body; with another, a request must have none."""
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peer-status")
 STRANGER_BYTES_MAX = 16 * 1024
-"""Of bodies that need no credential, or are not read."""
+"""Of bodies that need no credential."""
 PEERING_BYTES_MAX = 256 * 1024
 INTERNAL_BYTES_MAX = 2**20
 """Of bodies between coordinators, whatever the settings allow others."""
@@ -98,7 +98,7 @@ def names_known_host(scope: Scope, settings: Settings) -> bool:
 
 def _limit(method: str, path: str, settings: Settings) -> int:
     if method not in WRITING or STRANGERS.fullmatch(path):
-        return STRANGER_BYTES_MAX
+        return STRANGER_BYTES_MAX if method in WRITING else 0
     if MODELS.fullmatch(path):
         return settings.body_bytes_max
     if _FRAMES.fullmatch(path):
