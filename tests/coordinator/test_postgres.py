@@ -278,6 +278,18 @@ def test_a_second_one_is_refused_while_the_first_lives(url: str, tmp_path: Path)
     run(work())
 
 
+def test_two_that_start_together_on_an_empty_database_both_live(url: str, server: Callable[..., Server]) -> None:
+    """Neither has found tables. While a table of that name is being made, nobody can make it."""
+    with psycopg.connect(url) as busy:
+        busy.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        made = [server(name, database_url=url).start(ready=False) for name in ("one", "two")]
+        until("both to wait", lambda: rows(url, "SELECT count(*) FROM pg_locks WHERE NOT granted")[0][0] == 2)
+        busy.rollback()
+    for one in made:
+        until("it to be ready", lambda one=one: one.ended() is not None or one._is_ready())
+    assert [one.ended() for one in made] == [None, None]
+
+
 def test_who_was_silent_for_too_long_cannot_write_any_more(url: str, tmp_path: Path) -> None:
     """A process that was stopped and goes on, after another has taken its place."""
 

@@ -6,7 +6,8 @@ each owner, and every transaction begins by renewing the lease in that term. So 
 cannot write any more, and only the database's clock counts. The row also counts the owner's commits, which tells after
 a broken connection whether a commit happened.
 
-No session state is used (no advisory locks, prepared statements or settings), so a transaction pool is safe.
+No session state is used (prepared statements, settings, or advisory locks that outlive a transaction), so a transaction
+pool is safe.
 """
 
 from __future__ import annotations
