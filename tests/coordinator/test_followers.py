@@ -20,7 +20,7 @@ from shoal_coordinator.alerts import alert_rules
 from shoal_coordinator.cluster.replica import Replica
 from shoal_coordinator.cluster.reverse_proxy import Unanswered
 from shoal_coordinator.cluster.rpc import Rpc as InsideOf
-from shoal_coordinator.composition import housekeeping
+from shoal_coordinator.composition import housekeeping, job_lifecycle
 from shoal_coordinator.composition.coordinator import Coordinator
 from shoal_coordinator.composition.job_lifecycle import JobLifecycle
 from tests.support.clients import client
@@ -104,6 +104,25 @@ def test_both_coordinators_run_their_own_jobs_and_every_model_is_right(pair: Pai
     assert [where.job("second")["tags"] for where in pair] == [["good"], ["good"]]
     assert pair[1].request("DELETE", "/api/v1/jobs/second").status_code == 204
     assert [[job["name"] for job in where.get("/jobs")["jobs"]] for where in pair] == [["first"], ["first"]]
+
+
+def test_a_removed_jobs_name_is_free_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also at the follower that ran it and shows it for a while after its end; and nothing of it lives on."""
+    monkeypatch.setattr(job_lifecycle, "HANDED_S", LASTING_S)
+    spread(pair)
+    copies, known = pair[1].folder / "blob-cache" / "second", at_follower(pair)
+    copies.mkdir(parents=True)
+    (copies / "stale").touch()
+    known.peers.signed_checkpoints._newest["second"] = 0, b"signed"
+    pair[0].post("/jobs/second/stop")
+    until("it to be the leader's record", lambda: "second" in pair[0].coordinator.jobs.records)
+    assert known.jobs.records["second"].ended_at is not None
+    assert pair[0].request("DELETE", "/api/v1/jobs/second").status_code == 204
+    pair[0].begin("second", nodes=1)
+    assert owners(pair[0].database_url) == {"first": "", "second": pair[1].url}
+    assert pair[1].job("second")["state"] == "waiting"
+    assert not (copies / "stale").exists(), "it would stand for a body that the store no longer has"
+    assert known.peers.signed_checkpoints._newest == {}
 
 
 def test_a_followers_task_answers_an_open_poll(url: str, tmp_path: Path, swarm: Swarm) -> None:

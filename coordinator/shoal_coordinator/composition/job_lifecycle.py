@@ -74,9 +74,28 @@ class JobLifecycle:
         Raises `Refused` if its name is taken.
         """
         with self._registry.claim_name(spec.name):
+            if self._registry.owner:
+                await self._clear_name(spec.name)
             await self._add_job(spec, start, given, paused)
         self._services.wakeups.notify_all()
         self._event_bus.publish(Item("job", spec.name, {}))
+
+    async def _clear_name(self, name: str) -> None:
+        """Forget an earlier job of that name, which the leader has removed. Copies of its blobs would stand for stored
+        ones."""
+        await self._drop_handed_over(name)
+        await asyncio.to_thread(self._blobs.drop_copies, name)
+        self._forget_job(name)
+
+    async def _drop_handed_over(self, name: str) -> None:
+        if self._registry.has_handed_over(name):
+            record = self._registry.records.pop(name)
+            if record.runner is not None:
+                await record.runner.stop()
+
+    def _forget_job(self, name: str) -> None:
+        for forget in (*self.forget, self._retention.forget, self._trust_documents.forget):
+            forget(name)
 
     async def _add_job(self, spec: JobSpec, start: BlobRef | None, given: RecoveredJob | None, paused: bool) -> None:
         """Check the job, write its row, and only then show it."""
@@ -180,8 +199,7 @@ class JobLifecycle:
             record = self._registry.job(name)
             await removal.delete_job(record, self._blobs.of(name), self._database, self.flush)
             del self._registry.records[name]
-            for forget in (*self.forget, self._retention.forget, self._trust_documents.forget):
-                forget(name)
+            self._forget_job(name)
         log.info("job removed", job=name)
 
     async def process_closed_versions(self) -> None:
@@ -199,9 +217,8 @@ class JobLifecycle:
                 await self._finish_if_ended(record, runner)
             except StorageFailed as error:
                 log.error("end of job not written; trying again", job=runner.name, error=repr(error))
-            if self._registry.owner and record.ended_at is not None and time.time() - record.ended_at > HANDED_S:
-                del self._registry.records[runner.name]
-                await runner.stop()
+            if record.ended_at is not None and time.time() - record.ended_at > HANDED_S:
+                await self._drop_handed_over(runner.name)
 
     async def _finish_if_ended(self, record: JobRecord, runner: JobRunner) -> None:
         """Finish a job that has ended, once, unless its effects or evaluations are still to be written."""

@@ -58,6 +58,10 @@ class JobRegistry:
         """Return whether a job of that name exists here or at another coordinator."""
         return name in self.records or self._is_remote(name)
 
+    def has_handed_over(self, name: str) -> bool:
+        """Return whether this is a follower, and the record of that job a copy of the leader's."""
+        return bool(self.owner) and name in self.records and self.records[name].ended_at is not None
+
     def may_be_remote(self, name: str) -> bool:
         """Return whether another coordinator may have a job that is unknown here."""
         return name not in self.records and (bool(self.owner) or self._is_remote(name))
@@ -89,8 +93,11 @@ class JobRegistry:
 
     @contextmanager
     def claim_name(self, name: str) -> Iterator[None]:
-        """Reserve a name while its job is created. Raises `Refused` if it is taken."""
-        if self.has_job(name) or name in self._claimed:
+        """Reserve a name while its job is created. Raises `Refused` if it is taken.
+
+        At a follower, a job that has ended takes no name: the leader has its record, and knows whether it was removed.
+        """
+        if (self.has_job(name) and not self.has_handed_over(name)) or name in self._claimed:
             raise Refused(
                 f"a job called {name} exists",
                 code="job.exists",
