@@ -2,7 +2,7 @@
 
     provision.py secrets                                     make passwords, the operators' token, the database's URL
     provision.py bucket http://s3:8333 NAME                  make the bucket for models and updates
-    provision.py token http://coordinator:8080 edge-client   ask the coordinator for a token that lets nodes join
+    provision.py tokens http://coordinator:8080 NODE NODE    ask the coordinator for a token for each of these nodes
 
 What exists is kept. Each user of the containers that mount a folder can read it; no other container can.
 """
@@ -13,16 +13,13 @@ import json
 import os
 import secrets
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 ROOT = Path(os.environ.get("SECRETS", "/secrets"))
-YEAR_S = 365 * 86400
-NODES_MAX = 1000
+TOKEN_S = 3600
+"""Seconds for which a node may join. Nodes run their users' code, which reads the token; so it is good for one node."""
 BLOBS_KEY_ID = "shoal"
-RENEW_S = 30 * 86400
-"""A token with less time left than this is made anew."""
 
 
 def make_secrets() -> None:
@@ -57,19 +54,16 @@ def make_bucket(url: str, name: str) -> None:
             raise
 
 
-def make_token(url: str, service: str) -> None:
-    """Ask for a token for the nodes of a service, unless it has one that is valid for long enough."""
-    path = ROOT / service / "node.token"
-    if path.exists() and time.time() - path.stat().st_mtime < YEAR_S - RENEW_S:
-        return
+def make_token(url: str, node: str) -> None:
+    """Ask for a token that lets this node join, and no other."""
     operator = (ROOT / "coordinator/operator.token").read_text().strip()
-    body = {"role": "node", "uses": NODES_MAX, "ttl_s": YEAR_S}
+    body = {"role": "node", "name": node, "ttl_s": TOKEN_S}
     headers = {"Authorization": f"Bearer {operator}", "Content-Type": "application/json"}
     request = urllib.request.Request(  # noqa: S310 - the scheme is the one of the compose file
         f"{url}/api/v1/tokens", json.dumps(body).encode(), headers
     )
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        write(path, json.load(answer)["token"])
+        write(ROOT / node / "node.token", json.load(answer)["token"])
 
 
 def kept(name: str, made: str) -> str:
@@ -95,8 +89,9 @@ def main(arguments: list[str]) -> int:
             make_secrets()
         case ["bucket", url, name]:
             make_bucket(url, name)
-        case ["token", url, service]:
-            make_token(url, service)
+        case ["tokens", url, *nodes]:
+            for node in nodes:
+                make_token(url, node)
         case _:
             sys.stderr.write(__doc__ or "")
             return 64

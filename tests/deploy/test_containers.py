@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from shoal_edge_client.settings import EdgeSettings
 from tests.support.coordinator import OPERATOR, Inside, inside
 from tests.support.node import Node
 from tests.support.s3 import S3
+from tests.support.scenario import problem
 from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -116,15 +118,20 @@ def test_every_service_is_shut_in(compose: dict[str, Any]) -> None:
         assert "cap_add" not in service or name == "postgres", name
         assert not service.get("privileged"), name
         assert {"mem_limit", "cpus", "pids_limit", "ulimits"} <= set(service), name
+        assert {"max-size", "max-file"} <= set(service["logging"]["options"]), f"{name}: its log would fill the disk"
 
 
-SECRETS_OF = {  # who may see what `provision.py` has written, besides `secrets` and `token`, which write it
-    "secrets-coordinator": {"coordinator", "coordinator-2", "coordinator-3", "bucket", "token"},
+SECRETS_OF = {  # who may see what `provision.py` has written, besides `secrets` and `tokens`, which write it
+    "secrets-coordinator": {"coordinator", "coordinator-2", "coordinator-3", "bucket", "tokens"},
     "secrets-postgres": {"postgres"},
     "secrets-s3": {"s3"},
-    "secrets-edge-client": {"edge-client-1", "edge-client-2", "edge-client-3", "edge-client-gpu", "token"},
+    "secrets-edge-client-1": {"edge-client-1", "tokens"},
+    "secrets-edge-client-2": {"edge-client-2", "tokens"},
+    "secrets-edge-client-3": {"edge-client-3", "tokens"},
+    "secrets-edge-client-gpu": {"edge-client-gpu", "tokens"},
 }
-RUN_USERS_CODE = {"edge-client-1", "edge-client-2", "edge-client-3", "edge-client-gpu"}
+RUN_USERS_CODE = ("edge-client-1", "edge-client-2", "edge-client-3", "edge-client-gpu")
+FOLDERS = ("coordinator", "postgres", "s3", *RUN_USERS_CODE)
 
 
 def mounts(service: dict[str, Any]) -> list[tuple[str, str, bool]]:
@@ -138,10 +145,10 @@ def test_each_secret_is_seen_by_its_service_alone(compose: dict[str, Any]) -> No
     services = compose["services"]
     for volume, allowed in SECRETS_OF.items():
         seen = {name for name, one in services.items() if volume in [source for source, _, _ in mounts(one)]}
-        assert seen == allowed | ({"secrets"} if volume != "secrets-edge-client" else set()), volume
+        assert seen == allowed | (set() if volume.startswith("secrets-edge-client-") else {"secrets"}), volume
     writers = {(name, source) for name, one in services.items() for source, _, ro in mounts(one) if not ro}
-    assert {name for name, source in writers if source.startswith("secrets-")} == {"secrets", "token"}
-    assert ("token", "secrets-coordinator") not in writers
+    assert {name for name, source in writers if source.startswith("secrets-")} == {"secrets", "tokens"}
+    assert ("tokens", "secrets-coordinator") not in writers
     for name in RUN_USERS_CODE:
         assert set(services[name]["networks"]).isdisjoint(services["postgres"]["networks"]), name
         assert set(services[name]["networks"]).isdisjoint(services["s3"]["networks"]), name
@@ -155,17 +162,19 @@ def test_each_secret_is_seen_by_its_service_alone(compose: dict[str, Any]) -> No
 def test_the_compose_file_and_its_first_container_agree_on_secrets(
     compose: dict[str, Any], dockerfiles: dict[str, str], tmp_path: Path
 ) -> None:
-    for folder in ("coordinator", "postgres", "s3", "edge-client"):
+    for folder in FOLDERS:
         (tmp_path / folder).mkdir()
         assert f" /secrets/{folder}" in dockerfiles["coordinator/Dockerfile"], "else its volume belongs to root"
     provision(tmp_path, "secrets")
-    (tmp_path / "edge-client" / "node.token").touch()
+    for name in RUN_USERS_CODE:
+        (tmp_path / name / "node.token").touch()
     for name, service in compose["services"].items():
         words = [*map(str, service.get("environment", {}).values()), *service.get("command", [])]
         for path in re.findall(r"/secrets/[\w./-]+", " ".join(words)):
-            folder = path.split("/")[2]
-            assert (f"secrets-{folder}", f"/secrets/{folder}", True) in mounts(service), (name, path)
-            assert (tmp_path / path.removeprefix("/secrets/")).exists(), (name, path)
+            folder, file = path.removeprefix("/secrets/").split("/")
+            (source,) = [one for one, target, ro in mounts(service) if ro and target == f"/secrets/{folder}"]
+            assert source.removeprefix("secrets-") == folder or name in RUN_USERS_CODE, (name, path)
+            assert (tmp_path / source.removeprefix("secrets-") / file).exists(), (name, path)
 
 
 def test_what_is_kept_is_in_named_volumes(compose: dict[str, Any]) -> None:
@@ -368,7 +377,7 @@ def test_else_it_is_not(url: str) -> None:
 
 
 def provision(root: Path, *words: str) -> None:
-    for folder in ("coordinator", "postgres", "s3", "edge-client"):
+    for folder in FOLDERS:
         (root / folder).mkdir(exist_ok=True)
     command = [sys.executable, str(DEPLOY / "provision.py"), *words]
     subprocess.run(command, env={**os.environ, "SECRETS": str(root)}, check=True, timeout=PATIENCE_S)
@@ -415,17 +424,27 @@ def test_the_profile_s3_has_what_the_coordinator_is_told(compose: dict[str, Any]
         }, "nodes cannot reach the store"
 
 
-def test_one_token_lets_many_nodes_in(coordinator: Inside, tmp_path: Path) -> None:
-    (tmp_path / "coordinator").mkdir()
-    (tmp_path / "coordinator" / "operator.token").write_text(OPERATOR)
-    provision(tmp_path, "token", coordinator.url, "edge-client")
-    token = (tmp_path / "edge-client" / "node.token").read_text()
-    for name in ("a", "b", "c"):
-        node = Node(lambda: coordinator.url, name, token.strip(), {})
+def test_each_node_has_a_token_for_itself_alone(compose: dict[str, Any], coordinator: Inside, tmp_path: Path) -> None:
+    """Users' code in the containers reads it. Each start makes others: these are not valid for long."""
+    command, _, *nodes = compose["services"]["tokens"]["command"]
+    assert set(nodes) == set(RUN_USERS_CODE)
+    root = tmp_path / "secrets"
+    (root / "coordinator").mkdir(parents=True)
+    (root / "coordinator" / "operator.token").write_text(OPERATOR)
+    provision(root, command, coordinator.url, *nodes)
+    first = written(root)
+    provision(root, command, coordinator.url, *nodes)
+    assert len({*written(root).values(), *first.values()}) == 2 * len(nodes) + 1
+    for token in coordinator.get("/tokens")["tokens"]:
+        assert (token["uses"], token["name"] in nodes) == (1, True)
+        assert datetime.fromisoformat(token["expires_at"]) < datetime.now(UTC) + timedelta(hours=2)
+    for name in nodes:
+        token = (root / name / "node.token").read_text().strip()
+        body = {"name": "another", "token": token}
+        problem(coordinator.request("POST", "/api/v1/enrol", json=body), 401, "token.invalid")
+        node = Node(lambda: coordinator.url, name, token, {})
         node.enter()
         node.client.close()
-    provision(tmp_path, "token", "http://127.0.0.1:9", "edge-client")  # there is one: nobody is asked
-    assert (tmp_path / "edge-client" / "node.token").read_text() == token
 
 
 # What watches them
