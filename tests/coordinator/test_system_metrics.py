@@ -8,7 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import create_engine, select
 
+from shoal_coordinator.storage import tables
 from shoal_coordinator.telemetry import system_metrics
 from shoal_coordinator.telemetry.system_metrics import FIELDS, Sample, SystemMetrics, thinned
 from tests.support.coordinator import Inside
@@ -77,6 +79,32 @@ def test_old_samples_are_forgotten(coordinator: Inside, node: Node, monkeypatch:
 
     coordinator.call(write())
     assert len(history(coordinator, seconds=30 * 86_400)["at"]) == 1
+
+
+def test_older_samples_are_thinned() -> None:
+    """Three hours of a sample a minute: of the last hour all are kept, before it the first of each five minutes.
+
+    A part is thinned at each writing; what a process has thinned, the next leaves as it is.
+    """
+    now, engine = 360_000.0, create_engine("sqlite://")
+    ages = {"a": range(1, 180), "b": range(1, 180, 2), "c": range(100, 101)}
+    rows = [
+        {"node": node, "at": now - 60 * age, **Sample(**SAMPLE).model_dump()} for node in ages for age in ages[node]
+    ]
+    found = []
+    with engine.begin() as connection:
+        tables.system_metrics.create(connection)
+        for given in (rows, []):
+            system = SystemMetrics(4 * 3600.0, lambda: now)
+            for turn in range(100):
+                system.write(connection, given if turn == 0 else [])
+            found.append(set(connection.execute(select(tables.system_metrics.c.node, tables.system_metrics.c.at))))
+    firsts: dict[Any, float] = {}
+    for row in sorted(rows, key=lambda row: row["at"]):
+        age_s, at = now - row["at"], row["at"]
+        firsts.setdefault((row["node"], at if age_s <= 3600 else at // 300), at)
+    assert found[0] == found[1] == {(node, at) for (node, _), at in firsts.items()}
+    assert len(found[0]) == 60 + 24 + 30 + 24 + 1
 
 
 def test_the_list_that_waits_for_the_disk_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,16 @@
 """System metrics of nodes, kept for a day or so, for people; nothing depends on them.
 
-take ─ a bounded list ─ flush, once a second, in one transaction ─ the table, bounded by age
+take ─ a bounded list ─ flush, once a second, in one transaction ─ the table, thinned and bounded by age
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, func, select
 
 from shoal_coordinator.storage.dialects import insert
 from shoal_coordinator.storage.tables import system_metrics
@@ -23,6 +23,9 @@ LEAST_S = 5.0
 
 CLEAR_S = 600.0
 """Seconds between two deletions of old samples."""
+
+FULL_S, PART_S = 3600.0, 300.0
+"""Of samples older than `FULL_S` one is kept for each node and `PART_S` seconds: its first."""
 
 Share = Annotated[float | None, Field(None, ge=0, le=1)]
 Amount = Annotated[float | None, Field(None, ge=0, le=1e18)]
@@ -51,15 +54,16 @@ FIELDS = tuple(Sample.model_fields)
 class SystemMetrics:
     """Samples between a request and the disk. `kept_s`: seconds for which they are kept."""
 
-    def __init__(self, kept_s: float) -> None:
-        self._kept_s = kept_s
+    def __init__(self, kept_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._kept_s, self._clock = kept_s, clock
+        self._thinned = (clock() - kept_s) // PART_S * PART_S  # samples before that time are thinned, or too old
         self._waiting: list[dict[str, Any]] = []
         self._last: dict[str, float] = {}
         self._cleared = 0.0
 
     def take(self, node: str, sample: Sample) -> None:
         """Take a node's sample, unless it sends too many or the disk does not keep up."""
-        now = time.time()
+        now = self._clock()
         if now - self._last.get(node, 0.0) < LEAST_S or len(self._waiting) >= WAITING_MAX:
             return
         self._last[node] = now
@@ -75,13 +79,24 @@ class SystemMetrics:
         return found
 
     def write(self, connection: Connection, rows: list[dict[str, Any]]) -> None:
-        """Write samples down; delete those that are too old."""
+        """Write samples down; delete those that are too old, and thin those of one part of the time."""
         if rows:
             connection.execute(insert(system_metrics).on_conflict_do_nothing(), rows)
-        now = time.time()
+        now = self._clock()
         if now - self._cleared > CLEAR_S:
             self._cleared = now
             connection.execute(delete(system_metrics).where(system_metrics.c.at < now - self._kept_s))
+        if self._thinned + PART_S <= now - FULL_S:
+            connection.execute(_thinning(self._thinned))
+            self._thinned += PART_S
+
+
+def _thinning(since: float) -> Any:
+    """Return the statement that deletes all but each node's first sample of the part that begins then."""
+    table, others = system_metrics, system_metrics.alias()
+    first = select(func.min(others.c.at)).where(others.c.node == table.c.node, others.c.at >= since)
+    later = table.c.at > first.correlate(table).scalar_subquery()
+    return delete(table).where(table.c.at >= since, table.c.at < since + PART_S, later)
 
 
 def recent(node: str, since: float) -> Any:
