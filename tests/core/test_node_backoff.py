@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.job.job_plan import JobPlan
-from shoal.core.protocol.machine import Effect, JobEvent, Timer, Wake
-from shoal.core.protocol.message import Join, Task, TaskFailed
+from shoal.core.protocol.machine import Effect, JobEvent, Restarted, Timer, Wake
+from shoal.core.protocol.message import DrainNode, Join, NodeInfo, Task, TaskFailed
 from shoal.core.server.hub import Hub
 from shoal.core.server.roster import FAILURES_MAX, PAUSE_S, PAUSE_S_MAX
 from shoal.schedules.rounds import Rounds
@@ -76,3 +78,28 @@ def test_a_pause_outlives_the_coordinator() -> None:
     assert twin.roster["a"].is_suspended
     twin.on(Timer(), 1.0 + PAUSE_S)
     assert isinstance(twin.poll_reply("a"), Task)
+
+
+@pytest.mark.parametrize(
+    ("hours", "barring"),
+    [
+        ((), DrainNode("a", "drained by an operator")),
+        ((), DrainNode("a", "blocked by an operator", withdraw=True)),
+        (("12:00-13:00",), Timer()),
+    ],
+    ids=["drained", "blocked", "outside its hours"],
+)
+def test_a_suspended_node_that_may_not_be_asked_does_not_count_for_the_quorum(
+    hours: tuple[str, ...], barring: DrainNode | Timer
+) -> None:
+    bodies = MemoryBlobs()
+    plan = JobPlan(9, 7, "float64", bodies.put({"model": model(1.0, 2.0)}))
+    hub, close = Hub(plan, Algorithm(), Rounds(min_nodes=2), bodies), 13 * 3600.0
+    for event in (Restarted(close - 10.0), Join("b"), Join("a", about=NodeInfo(hours=hours))):
+        hub.on(event, -10.0)
+    hub.on(report(hub, "b", {"model": model(0.0, 1.0)}, 1.0), -9.0)
+    failed(hub, -8.0)
+    assert hub.progress.waiting_for.startswith("below the quorum: 1 of 2; set aside after failures: a")
+    hub.on(barring, 1.0)
+    assert hub.progress.version == 1
+    assert hub.state.make_view(1.0).nodes.present == 1

@@ -95,7 +95,7 @@ class NodeStates:
     finished: frozenset[str] = frozenset()
     """Nodes that have reported that they have trained for as long as they should."""
     present: int = 0
-    """Number of present nodes, including those that are suspended after failures."""
+    """Number of present nodes that are not excluded, including those that are suspended after failures."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Eligibility:
         self._cache: tuple[object, dict[str, str]] = None, {}
 
     def excluded_nodes(self, now: float) -> dict[str, str]:
-        """Return the members that must not be asked now, with reasons.
+        """Return the present members that must not be asked now, suspended ones included, with reasons.
 
         Schedules relative to a reference ignore hours: their nodes work for many versions at a stretch.
         """
@@ -44,7 +44,7 @@ class Eligibility:
 
     def _find_excluded(self, wall: float) -> dict[str, str]:
         selection, found, form = self._settings.plan.selection, {}, self.model_form()
-        for member in self._roster.askable():
+        for member in self._roster.present_members():
             why = selection.describe_exclusion(member.candidate) or self.describe_mismatch(member, form)
             if not why and not self._settings.schedule.relative_to_reference:
                 why = selection.describe_closed(member.candidate, wall)
