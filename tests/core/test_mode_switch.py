@@ -6,9 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.algorithm.algorithm import Algorithm, tree_slot
+from shoal.core.job.job_plan import JobPlan
 from shoal.core.protocol.machine import JobEvent, Restarted, Send
-from shoal.core.protocol.message import CoordinatorPing, Join, Report, Stop, Switch, Task
+from shoal.core.protocol.message import (
+    CoordinatorPing,
+    Join,
+    NodeInfo,
+    NoTask,
+    Pause,
+    Report,
+    Resume,
+    Stop,
+    Switch,
+    Task,
+)
+from shoal.core.scheduling.selection import Selection
+from shoal.core.server.hub import Hub
+from shoal.schedules.rounds import Rounds
 from shoal.sim.network.blobs import MemoryBlobs
 from tests.core.test_hub import NODES, hub_of, model, report
 
@@ -117,3 +132,51 @@ def test_who_went_away_as_training_ended_hands_back_what_it_learned_since() -> N
         hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 5.0)
     assert (hub.progress.mode, hub.progress.phase, hub.progress.version) == ("server", "evaluating", 2)
     assert list(tree_slot(hub.store.slots, "model")["w"]) == [3.0, 0.0]
+
+
+AWAY = {
+    "drained": NodeInfo(drain_reason="drained by an operator"),
+    "blocked": NodeInfo(drain_reason="blocked by an operator"),
+    "outside its hours": NodeInfo(hours=("22:00-06:00",)),
+}
+
+
+@pytest.mark.parametrize("about", AWAY.values(), ids=AWAY.keys())
+def test_a_node_without_new_tasks_hands_back_what_it_learned_in_an_outage(about: NodeInfo) -> None:
+    """It repeats that it is away until its model counts: a return that does not ask it would be repeated, too."""
+    hub = hub_of(MemoryBlobs())
+    hub.on(Restarted(12 * 3600.0), 0.0)
+    hub.on(Join("a", (1, 5), about), 1.0)
+    assert hub.progress.mode == "returning"
+    tasks = {node: hub.poll_reply(node) for node in NODES}
+    assert all(isinstance(task, Task) and task.kind == "gossip" and task.recall for task in tasks.values()), tasks
+    assert Send("a", tasks["a"]) in hub.on(Join("a", (1, 5), about), 2.0), "said twice, asked once"
+    for node in NODES:
+        hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 3.0)
+    assert (hub.progress.mode, hub.progress.version) == ("server", 1)
+    assert list(tree_slot(hub.store.slots, "model")["w"]) == [2.0, 1.0]
+    assert hub.poll_reply("a") == NoTask(hub.tasks.newest), "it gets no new task"
+
+
+def test_a_node_that_takes_no_part_does_not_call_the_job_back() -> None:
+    bodies = MemoryBlobs()
+    start = bodies.put({"model": model(1.0, 2.0)})
+    hub = Hub(JobPlan(3, initial_model=start, selection=Selection(("b",))), Algorithm(), Rounds(), bodies)
+    for event in (Restarted(), Join("a"), Join("b"), Join("a", (1, 5))):
+        hub.on(event, 1.0)
+    assert (hub.progress.mode, hub.poll_reply("a")) == ("server", NoTask(hub.tasks.newest))
+    task = hub.poll_reply("b")
+    assert isinstance(task, Task)
+    assert task.kind == "train"
+
+
+def test_a_paused_job_asks_a_drained_node_for_its_model_once_it_goes_on() -> None:
+    hub = hub_of(MemoryBlobs())
+    hub.on(Pause(), 1.0)
+    hub.on(Join("a", (1, 5), AWAY["drained"]), 2.0)
+    assert hub.poll_reply("a") == NoTask(hub.tasks.newest)
+    hub.on(Resume(), 3.0)
+    hub.on(Join("a", (1, 5), AWAY["drained"]), 4.0)
+    task = hub.poll_reply("a")
+    assert isinstance(task, Task)
+    assert (task.kind, task.recall) == ("gossip", True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from shoal.core.job.settings_change import JobSettings
 from shoal.core.model.model_form import ModelForm
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import Effect, Wake
+from shoal.core.protocol.message import NodeInfo
 from shoal.core.scheduling.selection import join_names
 from shoal.core.server.model_store import ModelStore
 from shoal.core.server.roster import NodeRoster, RosterMember
@@ -55,6 +57,12 @@ class Eligibility:
     def askable_members(self, now: float) -> list[RosterMember]:
         able, excluded = self._roster.askable(), self.excluded_nodes(now)
         return [member for member in able if member.node not in excluded] if excluded else able
+
+    def may_hand_back(self, node: str, about: NodeInfo) -> bool:
+        """Return whether a node's training without the hub counts: a drain and hours only keep it from new tasks."""
+        member = RosterMember(node, info=replace(about, drain_reason=""))
+        excluded = self._settings.plan.selection.describe_exclusion(member.candidate)
+        return not (excluded or self.describe_mismatch(member, self.model_form()))
 
     def model_form(self) -> ModelForm | None:
         """Return the form of the job's model; None before there is a model."""

@@ -21,6 +21,7 @@ from shoal.core.protocol.message import Switch
 from shoal.core.scheduling.schedule import Ask, Close, Decision, Recall, View, Wait
 from shoal.core.server.hub_state import HubState
 from shoal.core.server.merge_check import MergeCheck
+from shoal.core.server.roster import RosterMember
 from shoal.core.server.round_control import RoundControl
 from shoal.core.server.update_folder import UpdateFolder
 
@@ -92,6 +93,15 @@ class Handover:
             progress.phase = "running"  # even after the last version: what the peers learned makes one more
         progress.mode = "returning"
         return [*closed, state.event("mode", f"back to the server: {why}")]
+
+    def ask_excluded(self, member: RosterMember, now: float) -> list[Effect]:
+        """Ask a node that is away for its model although it gets no other tasks: drained, blocked or out of hours."""
+        progress, current, node = self._state.progress, self._state.round, member.node
+        asks = progress.mode == "returning" and progress.paused_at is None and member.task is None
+        is_open = asks and node not in current.norms and node not in current.failed
+        if not is_open or node not in self._state.eligibility.excluded_nodes(now):
+            return []
+        return self._rounds.ask(Ask((node,), "gossip", f"{node} is asked for what it has learned"), now)
 
     def cancel_merge_check(self) -> None:
         """Drop the merge check because another model came back, and sum again."""

@@ -176,6 +176,9 @@ class Hub:
         refused = event.away is not None and known is not None and known.is_away
         if refused and known is not None and known.is_suspended:
             return [self._reply(node)]  # it interrupts the other nodes no more
+        if event.away and not self.eligibility.may_hand_back(node, event.about):
+            self.roster.admit(node, event.about)
+            return [self._reply(node)]
         back = self.handover.ask_back(f"{node} has carried on without the server", now) if event.away else []
         member, state = self.roster.admit(node, event.about), self.state
         known_ = node in state.round.failed or node in state.round.norms
@@ -187,7 +190,8 @@ class Hub:
         if not refused:
             member.clear_failures()
         event_ = self.state.event("node", f"{node} joined" if known is None else f"{node} is back", node)
-        return [*back, event_, self._reply(node)]
+        asked = self.handover.ask_excluded(member, now) if event.away else []
+        return [*back, event_, *(asked or [self._reply(node)])]
 
     def _ping(self, event: CoordinatorPing, now: float) -> list[Effect]:
         """Answer a peer that is without us. It obeys only a term above its own, so raise ours above that."""
