@@ -1,5 +1,7 @@
 """A running job moves to its peers and back: scenarios by hand, and hundreds of drawn ones."""
 
+from typing import Literal
+
 import pytest
 
 from shoal.core.algorithm.filter import check_filters
@@ -10,8 +12,10 @@ from shoal.core.server.roster import PAUSE_S
 from shoal.plugins import algorithms, filters, schedules
 from shoal.sim.__main__ import main
 from shoal.sim.hosts.coordinator import check_report
+from shoal.sim.hosts.world import OperatorAction
 from shoal.sim.network.faults import NetworkCut, NetworkSplit
 from shoal.sim.scenarios import switching
+from shoal.sim.scenarios.swarm import draining
 from shoal.sim.scenarios.switching import draw, draw_plain, run_seed
 from shoal.validation.config_checks import of_carrying_on, of_schedule
 from tests.sim.peers_scenario import PeerStage
@@ -33,10 +37,11 @@ def test_what_seeds_have_found_stays_mended(seed: int) -> None:
     run_seed(seed, drawn=draw_plain)
 
 
-@pytest.mark.parametrize("seed", [5, 8, 17, 90, 228])
+@pytest.mark.parametrize("seed", [5, 8, 17, 26, 90, 228])
 def test_what_seeds_of_other_jobs_have_found_stays_mended(seed: int) -> None:
     """5, 17: filters rounded the merged model against the old reference, also where judges had measured it as it was.
     8: work against a base, in hand at the switch, was added to a version that held a part of it already.
+    26: the job returned because of a node that was outside its hours, and was not asked for its model.
     90: a node reported to a schedule that asks nobody before the end, so that no node went on.
     228: a weight that was reduced a second time was added in full, because nobody was warned of it again."""
     run_seed(seed)
@@ -68,6 +73,9 @@ def test_the_swarm_of_switches_is_varied() -> None:
         [bool(run.setup.plan.filters) for run in runs],
         [run.failover.failover.quorum == "majority" for run in runs],
         [len(run.actions) > 3 for run in runs],
+        [bool(run.setup.about) for run in runs],
+        [any(one.what == "drain" for one in draining(run.seed, run.setup)) for run in runs],
+        [any(one.what == "block" for one in draining(run.seed, run.setup)) for run in runs],
     ):
         assert SEEDS / 10 < sum(share) < SEEDS * 0.95
 
@@ -89,6 +97,20 @@ def test_a_dead_coordinator_is_done_without_and_takes_the_job_back() -> None:
     for node in stage.nodes:
         rounds = [one.round for one in stage.world.peer(node).log.learned]
         assert rounds == list(range(1, len(rounds) + 1)), "a local round was made twice, or left out"
+
+
+@pytest.mark.parametrize("action", ["drain", "block"])
+def test_a_node_drained_in_an_outage_hands_back_once(action: Literal["drain", "block"]) -> None:
+    stage = PeerStage()
+    stage.until(11.0)
+    before = stage.hub.progress.version
+    stage.world.coordinator.kill(120.0)
+    stage.world.operator.plan(OperatorAction(60.0, action, "n1"))
+    stage.finish()
+    assert stage.history.versions[before + 1].why == "back at the server: the models of 5 nodes merged"
+    assert sum(text.startswith("back to the server") for _, text in stage.history.said) == 1
+    assert not any(node == "n1" for one in stage.history.versions[before + 2 :] for node, *_ in one.reports)
+    assert len(stage.world.peer("n1").log.mode_changes) == 3
 
 
 def refusing(stage: PeerStage, node: str, times: int) -> list[float]:

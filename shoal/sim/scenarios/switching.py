@@ -6,6 +6,7 @@
 - The model that the merge check has measured is the one that becomes the version.
 - A task relative to a reference model that becomes a first local round is added to that model.
 - A peer drops its model only when it was counted.
+- A node for which the job returns is asked for its model.
 - A node's term never falls, not even over its death.
 - Every run ends: once the faults are over, the coordinator ends the job.
 """
@@ -23,8 +24,8 @@ from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.failover.failover import Failover
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.update_bounds import UpdateBounds
-from shoal.core.protocol.machine import Event, ModelVersion, Save, Send, Wake
-from shoal.core.protocol.message import Ack, BlobRef, Report, Task
+from shoal.core.protocol.machine import Event, JobEvent, ModelVersion, Save, Send, Wake
+from shoal.core.protocol.message import Ack, BlobRef, Join, NodeInfo, Report, Task
 from shoal.core.server.hub import Hub
 from shoal.filters.quantize import Quantize
 from shoal.schedules.rounds import Rounds
@@ -46,6 +47,9 @@ GRACE_S = 3600.0
 
 SWITCH_BACK_S = 120.0
 """Seconds after the faults at which an operator calls the job back to the server."""
+
+HOURS = (("00:00-00:01", "00:04-24:00"), ("00:02-24:00",), ("00:00-00:02",))
+"""Availability windows that end or begin during the faults; the last one stays closed for the rest of the run."""
 
 STEPS_MAX = 400_000
 
@@ -84,6 +88,8 @@ class FailoverObserver(Observer):
         if isinstance(event, Report) and event.body is not None:
             self._reports[event.task] = event.weight, event.body
             self._kept = [*self._kept, event.body][-64:]
+        if isinstance(event, Join) and event.away:
+            _check_return(event.node, effects, hub)
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.body, Ack) and effect.body.counted:
                 self.counted.add((effect.to, effect.body.task))
@@ -127,6 +133,14 @@ class FailoverObserver(Observer):
         return list(self._kept)
 
 
+def _check_return(node: str, effects: Any, hub: Hub) -> None:
+    """Check that a job which returns because of a node asks that node for its model, unless it is paused."""
+    returns = any(isinstance(one, JobEvent) and one.text.startswith("back to the server") for one in effects)
+    asked = any(isinstance(one, Send) and one.to == node and isinstance(one.body, Task) for one in effects)
+    if returns and not asked and hub.progress.paused_at is None and node not in hub.state.round.failed:
+        raise SeedFailed(f"the job returns because of {node}, but does not ask it for its model")
+
+
 @dataclass
 class FailoverScenario:
     """One drawn run."""
@@ -143,7 +157,15 @@ def draw(seed: int) -> FailoverScenario:
     """Return the scenario of that seed, with any job that supports gossip."""
     run, job = draw_plain(seed), draw_job(Random(f"job of {seed}"))
     plan = replace(run.setup.plan, filters=job.filters, versions=job.versions)
-    return replace(run, setup=replace(run.setup, plan=plan, algorithm=job.algorithm, schedule=job.schedule))
+    about = draw_hours(Random(f"daily windows of {seed}"), run.setup.nodes)
+    setup = replace(run.setup, plan=plan, algorithm=job.algorithm, schedule=job.schedule, about=about)
+    return replace(run, setup=setup)
+
+
+def draw_hours(rng: Random, nodes: tuple[str, ...]) -> dict[str, NodeInfo]:
+    """Return daily hours for some nodes but the first in a part of the runs. Virtual time begins at midnight."""
+    timed = nodes[1:] if rng.random() < 0.3 else ()
+    return {node: NodeInfo(hours=rng.choice(HOURS)) for node in timed if rng.random() < 0.7}
 
 
 def draw_plain(seed: int) -> FailoverScenario:
