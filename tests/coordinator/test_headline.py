@@ -10,14 +10,15 @@ from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots
-from shoal.core.protocol.message import Join
+from shoal.core.protocol.message import DrainNode, Join
 from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal_coordinator.models.version_history import VersionSummary
-from shoal_coordinator.presenters.headline import JobFacts, headline, job_facts
+from shoal_coordinator.presenters.headline import JobFacts, barred_nodes, headline, job_facts
 from shoal_coordinator.presenters.job_presenter import state_reason
 from tests.core.test_hub import model, report
+from tests.core.test_layout_mismatch import RIGHT, TEXT, WRONG, hub_of
 from tests.support.coordinator import Inside
 from tests.support.scenario import by_hand
 
@@ -48,6 +49,15 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         (replace(IDLE, able=2, tags=(("ship", 2),)), "Waits: 2 of 12 nodes have the tag ship; 3 are needed"),
         (replace(IDLE, able=1, named=(1, 4)), "Waits: 1 of the 4 nodes that the job names are here"),
         (replace(IDLE, able=0, closed=12), "Waits: 12 of 12 nodes may not be asked at this hour"),
+        (
+            replace(IDLE, nodes=2, able=1, least=2, barred=(("a", "drained by an operator"),)),
+            "Waits: 1 of 2 nodes can be asked; a: drained by an operator",
+        ),
+        (
+            replace(IDLE, nodes=4, able=1, closed=1, barred=(("a", "2 tensors, not 7"), ("b", "drained"))),
+            "Waits: 1 of 3 nodes can be asked; a: 2 tensors, not 7, and 1 more node may not be asked",
+        ),
+        (replace(IDLE, nodes=4, able=1, suspended=("a",)), "Waits: 1 of 3 nodes can be asked"),
         (
             replace(IDLE, nodes=2, able=0, suspended=("a", "b")),
             "Stands still: a, b failed again and again and are asked no more for now",
@@ -109,6 +119,17 @@ def test_no_round_is_announced_after_the_last() -> None:
         for node in "ab":
             hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 1.0 + at)
     assert (seen, hub.progress.phase) == (["round 2: 1 of 2 reports", "1 of 2 reports"], "evaluating")
+
+
+def test_nodes_with_another_model_are_barred_by_their_model() -> None:
+    assert barred_nodes(hub_of(RIGHT, WRONG, min_nodes=2)) == (("b", TEXT),)
+    assert barred_nodes(hub_of(RIGHT, WRONG, tags=("ship",))) == (), "the job does not want it, whatever its model"
+
+
+def test_a_blocked_node_is_barred_by_the_operator() -> None:
+    hub = hub_of(RIGHT, RIGHT, min_nodes=2)
+    hub.on(DrainNode("b", "blocked by an operator"), 1.0)
+    assert barred_nodes(hub) == (("b", "blocked by an operator"),)
 
 
 @pytest.mark.parametrize(("keys", "endless"), [({}, True), ({"local_steps": 50}, False), ({"epochs": 2}, False)])

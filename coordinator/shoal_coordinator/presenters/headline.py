@@ -42,6 +42,8 @@ class JobFacts:
     """Of the nodes that its selection names: how many are here, and how many there are."""
     closed: int = 0
     """Nodes that are not asked at this hour."""
+    barred: tuple[tuple[str, str], ...] = ()
+    """Nodes that are not asked for their model or by an operator's decision; and why."""
     suspended: tuple[str, ...] = ()
     """Nodes that are set aside after failures."""
     waits_for: str = ""
@@ -140,9 +142,13 @@ def _lack(facts: JobFacts) -> str:
         return f"{rarest[1]} of {counted(facts.nodes, 'node')} {verb} the tag {rarest[0]}{needed if rarest[1] else ''}"
     if facts.named is not None and facts.named[0] < facts.least:
         return f"{facts.named[0]} of the {counted(facts.named[1], 'node')} that the job names are here"
-    if facts.closed:
+    if facts.closed and not facts.barred:
         return f"{facts.closed} of {counted(facts.nodes, 'node')} may not be asked at this hour"
-    return f"{facts.able} of {facts.least} nodes have joined"
+    if facts.able == facts.nodes:
+        return f"{facts.able} of {facts.least} nodes have joined"
+    more = f", and {counted(len(facts.barred) - 1, 'more node')} may not be asked" if len(facts.barred) > 1 else ""
+    why = f"; {': '.join(facts.barred[0])}{more}" if facts.barred else ""
+    return f"{facts.able} of {facts.least} nodes can be asked{why}"
 
 
 def _all_suspended(facts: JobFacts) -> str:
@@ -209,6 +215,17 @@ def missing_nodes(hub: Hub, silent: set[str]) -> tuple[str, ...]:
     return tuple(member.node for member in gone if not hub.settings.plan.selection.describe_exclusion(member.candidate))
 
 
+def barred_nodes(hub: Hub) -> tuple[tuple[str, str], ...]:
+    """Return the nodes that hours aside may not be asked, though the job's selection wants them; and why."""
+    form, selection = hub.eligibility.model_form(), hub.settings.plan.selection
+    found = [
+        (one.node, one.info.drain_reason or hub.eligibility.describe_mismatch(one, form))
+        for one in hub.roster.askable()
+        if one.info.drain_reason or not selection.describe_exclusion(one.candidate)
+    ]
+    return tuple((node, why) for node, why in found if why)
+
+
 def job_facts(
     runner: JobRunner,
     known: VersionSummary,
@@ -222,6 +239,7 @@ def job_facts(
     hub, now, gossip = runner.hub, runner.clock.now(), runner.spec.gossip
     here, selection, schedule = hub.roster.present_members(), hub.settings.plan.selection, hub.settings.schedule
     able = hub.eligibility.askable_members(now)
+    barred = barred_nodes(hub)
     unit = "sync" if schedule.relative_to_reference else "version" if schedule.accepts_staleness(1) else "round"
     return JobFacts(
         phase=hub.progress.phase,
@@ -234,8 +252,10 @@ def job_facts(
         tags=tuple((tag, sum(tag in one.info.tags for one in here)) for tag in selection.tags),
         named=(sum(one.node in selection.nodes for one in here), len(selection.nodes)) if selection.nodes else None,
         closed=sum(
-            not selection.describe_exclusion(hub.roster[node].candidate) for node in hub.eligibility.excluded_nodes(now)
+            not selection.describe_exclusion(hub.roster[node].candidate)
+            for node in hub.eligibility.excluded_nodes(now).keys() - dict(barred)
         ),
+        barred=barred,
         suspended=tuple(one.node for one in hub.roster.suspended_members()),
         waits_for=hub.progress.waiting_for if hub.state.is_idle else "",
         refusing=refusing,
