@@ -58,6 +58,10 @@ def test_a_lost_node_is_one_alert_however_many_jobs_miss_it() -> None:
     assert (bob.key, bob.jobs) == (("node-lost", "", "bob"), ("a", "b", "c"))
     assert "ada has fallen silent; 2 jobs go on without it" in ada.text
     assert conditions(Now((replace(WELL, lost=("ada",)),)), LIMITS)[0].text.endswith("job digits goes on without it")
+    deserted = replace(WELL, lost=("ada",), is_deserted=True)
+    assert conditions(Now((deserted,)), LIMITS)[0].text.endswith("; no other node can be asked for job digits")
+    both = (deserted, replace(WELL, name="other", lost=("ada",)))
+    assert conditions(Now(both), LIMITS)[0].text.endswith("; 2 jobs go on without it")
     stopped = replace(WELL, lost=("ada",), waits_for="1 of 2 nodes ready; silent: ada")
     (found,) = conditions(Now((stopped, replace(WELL, name="other", lost=("ada",)))), LIMITS)
     assert found.text == "ada has fallen silent; job digits stands still: 1 of 2 nodes ready; silent: ada"

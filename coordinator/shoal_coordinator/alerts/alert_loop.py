@@ -173,6 +173,7 @@ class AlertLoop:
                 (node, layout_mismatch.mismatch_reason(hub, node, presence))
                 for node in sorted(hub.eligibility.foreign_models)
             ),
+            is_deserted=with_server and not hub.eligibility.askable_members(runner.clock.now()),
             got=got,
             quorum=quorum,
             diverged=recent.non_finite.get(name, ""),

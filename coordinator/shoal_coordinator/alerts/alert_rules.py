@@ -66,6 +66,8 @@ class JobCondition:
     """Time that the last versions took; None if there were none."""
     lost: tuple[str, ...] = ()
     """Nodes that take part, have fallen silent, and have not left."""
+    is_deserted: bool = False
+    """True if no node can be asked."""
     got: int = 0
     quorum: int = 0
     """Reports that its round has, and needs. 0: it is not below its quorum."""
@@ -119,7 +121,12 @@ def _lost(jobs: Sequence[JobCondition]) -> Iterable[Condition]:
         stopped = [
             f"job {job.name} stands still: {job.waits_for}" for job in jobs if node in job.lost and job.waits_for
         ]
-        text = f"{node} has fallen silent; {'; '.join(stopped[:CAUSES_MAX]) or f'{go} on without it'}"
+        left = f"{go} on without it"
+        if all(job.is_deserted for job in jobs if node in job.lost):
+            left = (
+                f"no other node can be asked for {f'job {names[0]}' if len(names) == 1 else f'its {len(names)} jobs'}"
+            )
+        text = f"{node} has fallen silent; {'; '.join(stopped[:CAUSES_MAX]) or left}"
         yield Condition("node-lost", text, node=node, jobs=tuple(names))
 
 
