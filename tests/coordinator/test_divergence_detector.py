@@ -134,5 +134,15 @@ def test_a_rising_loss_is_reported_at_an_unchanged_rate(connection: Connection) 
     assert marked == {15: {"delta": 0.5, JUMP: pytest.approx(12.0), SINCE: 12, BY_LOSS: 1.0}}
 
 
+def test_a_rising_loss_is_reported_where_few_versions_are_measured(connection: Connection) -> None:
+    told = []
+    for number, fed in enumerate(history([1.0] * 60, delta=0.5)):
+        told += warnings(journal.project_effects(connection, "stream", [fed]))
+        if number % 4 == 0:
+            loss = 0.44 if number < 40 else 2.03
+            journal.merge_metrics(connection, "stream", number, {"eval/loss": loss})
+    assert told == ["eval/loss is 4.6 times as high since version 40: the data seem to have changed"]
+
+
 def test_jobs_with_rounds_are_not_watched(connection: Connection) -> None:
     assert warnings(journal.project_effects(connection, "stream", history([*QUIET_S, *[0.1] * WINDOW]))) == []

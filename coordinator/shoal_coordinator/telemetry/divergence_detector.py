@@ -4,8 +4,9 @@ The rule, over the versions of a job of dynamic averaging: the last `WINDOW` too
 the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last jump that was
 found, so each change is told once. Learning itself makes synchronisations rarer, never more frequent.
 
-Or what nodes measure says it outright: the loss of each of the last `LOSS_WINDOW` versions is more than `LOSS_FACTOR`
-times that of every one of the `WINDOW` before them. Where the threshold follows the data, the rate may stay the same.
+Or what nodes measure says it outright: the loss of each of the last `LOSS_WINDOW` measured versions is more than
+`LOSS_FACTOR` times that of every one of the `WINDOW` measured before them. Where the threshold follows the data, the
+rate may stay the same.
 
 Where violations came at random (as a Poisson process) one comparison in 16 would be a false alarm; real ones are far
 more regular, because nodes that start from one model take about as long to leave it.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, select, update
@@ -29,6 +31,8 @@ FACTOR = 2.5
 
 LOSS_WINDOW = 3
 LOSS_FACTOR = 1.5
+LOOKBACK = 10 * WINDOW
+"""Versions among which the measured ones are sought: nodes measure far fewer than they synchronise."""
 LOSSES = ("train/loss", "eval/loss", "held_out/loss")
 """Metrics that tell of it, the quickest first."""
 
@@ -77,11 +81,9 @@ def find(connection: Connection, job: str, version: ModelVersion) -> str | None:
         return None
     columns = (versions.c.number, versions.c.opened, versions.c.closed, versions.c.numbers, versions.c.metrics)
     query = select(*columns).where(versions.c.job == job, versions.c.number.between(1, version.number))
-    rows = connection.execute(query.order_by(versions.c.number.desc()).limit(2 * WINDOW)).all()
-    limits = [threshold(row.numbers) for row in rows]
-    if any(JUMP in row.numbers for row in rows) or None in limits:
-        return None
-    pairs = zip(rows, limits, strict=True)
+    rows = connection.execute(query.order_by(versions.c.number.desc()).limit(LOOKBACK)).all()
+    rows = list(takewhile(lambda row: JUMP not in row.numbers, rows))
+    pairs = [(row, threshold(row.numbers)) for row in rows[: 2 * WINDOW]]
     rise = rate_rise([Closed(row.closed - row.opened, limit) for row, limit in pairs if limit is not None][::-1])
     by_loss = None if rise is not None else _first_loss_rise(rows[::-1])
     if rise is not None:
