@@ -8,6 +8,12 @@ test("names are sorted as people count", () => {
   expect(names(sortNodes([node("n10"), node("n2"), node("n1")], "name"))).toEqual(["n1", "n2", "n10"]);
 });
 
+test("nodes that take no part come last in every order", () => {
+  const nodes = [node("a", { left_out: "without the tag ship", reports: 9 }), node("b"), node("c", { reports: 1 })];
+  expect(names(sortNodes(nodes, "name"))).toEqual(["b", "c", "a"]);
+  expect(names(sortNodes(nodes, "reports"))).toEqual(["c", "b", "a"]);
+});
+
 test("the largest comes first, the diverged before it, the unknown last", () => {
   const nodes = [
     node("plain", { metrics: { "eval/loss": 0.2 } }),

@@ -53,10 +53,15 @@ function metricWeight(value: number | undefined): number {
   return Number.isFinite(value) ? value : Infinity;
 }
 
+/** Sort nodes; excluded ones come last in every order. */
 export function sortNodes(nodes: JobNode[], sort: Sort): JobNode[] {
   return nodes
     .map((node) => ({ node, weight: sortWeight(node, sort) }))
-    .sort((a, b) => (a.weight === b.weight ? naturalOrder(a.node.name, b.node.name) : b.weight - a.weight))
+    .sort(
+      (a, b) =>
+        Number(a.node.left_out !== "") - Number(b.node.left_out !== "") ||
+        (a.weight === b.weight ? naturalOrder(a.node.name, b.node.name) : b.weight - a.weight),
+    )
     .map(({ node }) => node);
 }
 

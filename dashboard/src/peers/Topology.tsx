@@ -41,7 +41,7 @@ export function Topology({ job, graph, now }: Props) {
       testId="topology"
       label={null}
       height={HEIGHT}
-      empty={graph.nodes.length === 0 ? "No node has joined this job yet." : null}
+      empty={graph.nodes.length === 0 ? "No node takes part in this job yet." : null}
       legend={chosen === undefined ? summarize(graph) : describe(chosen)}
       plot={
         <>

@@ -26,6 +26,13 @@ test("at the server every node has a line to it, as wide as its bytes", () => {
   ]);
 });
 
+test("a node that takes no part is not drawn, unless it gossips", () => {
+  const nodes = [node("a"), node("b", { left_out: "not named by the job" }), node("c", { left_out: "drained" })];
+  const { nodes: drawn, edges } = topologyGraph(nodes, [peer("c", told)], NOTHING, NOW);
+  expect(drawn.map(({ name }) => name)).toEqual(["a", "c"]);
+  expect(edges.map(({ from }) => from)).toEqual(["a"]);
+});
+
 test("away, pairs that have exchanged something have one line, with the larger of both sums", () => {
   const peers = [
     peer("a", { ...told, links: new Map([["b", link({ sent: 10, received: 5, exchanges: 2, rtt_ms: 7 })]]) }),

@@ -35,7 +35,7 @@ export interface TopologyGraph {
   edges: GraphEdge[];
 }
 
-/** `serverBytes`: bytes between each node and the coordinator; `now` as for `peerStatus`. */
+/** Excluded nodes are drawn only while they gossip. `serverBytes`: bytes between each node and the coordinator; `now` as for `peerStatus`. */
 export function topologyGraph(
   nodes: readonly JobNode[],
   peers: readonly Peer[],
@@ -45,10 +45,11 @@ export function topologyGraph(
   const byName = new Map(peers.map((peer) => [peer.name, peer]));
   const known = new Map(nodes.map((node) => [node.name, node]));
   const names = [...new Set([...known.keys(), ...byName.keys()])].sort(naturalOrder);
-  const found = names.map((name) => {
+  const all = names.map((name) => {
     const peer = byName.get(name);
     return { name, peer, status: peerStatus(peer, known.get(name), peers, now), bytes: serverBytes.get(name) ?? 0 };
   });
+  const found = all.filter(({ name, status }) => (known.get(name)?.left_out ?? "") === "" || isGossiping(status));
   return { nodes: found, edges: [...serverEdges(found), ...peerEdges(found)] };
 }
 
