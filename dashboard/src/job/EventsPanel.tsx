@@ -65,31 +65,43 @@ export function EventsPanel({ events, query }: { events: JobEvent[]; query: Quer
               <GroupRows key={group[0].id} group={group} />
             ))}
           </ol>
-          {groups.length > shown && (
-            <button type="button" className="quiet-button" onClick={() => setShown(shown + PAGE)}>
-              Show {formatCount(Math.min(PAGE, groups.length - shown))} older
-            </button>
-          )}
+          <OlderButton left={groups.length - shown} onClick={() => setShown(shown + PAGE)} />
         </div>
       )}
     </section>
   );
 }
 
-/** The newest event of a group, and the earlier ones on demand. */
-function GroupRows({ group: [newest, ...earlier] }: { group: EventGroup }) {
+function OlderButton({ left, onClick }: { left: number; onClick: () => void }) {
+  if (left <= 0) return null;
+  return (
+    <button type="button" className="quiet-button" onClick={onClick}>
+      Show {formatCount(Math.min(PAGE, left))} older
+    </button>
+  );
+}
+
+/** The newest event of a group, and the earlier ones while it is open: a long run has thousands. */
+export function GroupRows({ group: [newest, ...earlier] }: { group: EventGroup }) {
+  const [isOpen, setOpen] = useState(false);
+  const [shown, setShown] = useState(PAGE);
   return (
     <>
       <EventRow event={newest} />
       {earlier.length > 0 && (
         <li className="events-group">
-          <details>
+          <details onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
             <summary>{plural(earlier.length, "earlier decision")}</summary>
-            <ol>
-              {earlier.map((event) => (
-                <EventRow key={event.id} event={event} />
-              ))}
-            </ol>
+            {isOpen && (
+              <>
+                <ol>
+                  {earlier.slice(0, shown).map((event) => (
+                    <EventRow key={event.id} event={event} />
+                  ))}
+                </ol>
+                <OlderButton left={earlier.length - shown} onClick={() => setShown(shown + PAGE)} />
+              </>
+            )}
           </details>
         </li>
       )}
