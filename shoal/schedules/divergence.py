@@ -79,7 +79,7 @@ class Divergence(RelativeSchedule):
     bytes_per_hour: NonNegativeFloat = 0.0
     """Adapt the threshold to use about this many bytes of models per hour, in both directions; 0: fixed threshold."""
     balancing: Literal["all", "double", "hedged"] = "all"
-    """How the set of averaged nodes grows after a violation."""
+    """Growth of the set of averaged nodes after a violation."""
     in_step: bool = False
     """True: synchronize the checks of all nodes, as in the paper; costs a small message per node and check."""
     deadline_s: PositiveFloat = 60.0
