@@ -103,9 +103,25 @@ def test_where_strangers_may_send_a_body_it_is_short(small: Inside, path: str) -
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/healthz", "/"])
-def test_where_nobody_reads_a_body_there_is_none(small: Inside, path: str) -> None:
+def test_where_nobody_reads_a_body_it_is_short_too(small: Inside, path: str) -> None:
+    status, _ = asked(small.url, head("GET", path, Content_Length=STRANGER_BYTES_MAX + 1))
+    assert status == 413
+
+
+def test_a_body_that_no_route_reads_is_dropped_before_the_answer() -> None:
     """Else its bytes would lie uncounted for as long as a poll or a stream is open."""
-    assert asked(small.url, head("GET", path, Content_Length=1))[0] == 413
+    left = [{"type": "http.request", "body": b"x", "more_body": more} for more in (True, False)]
+    seen: list[Any] = []
+
+    async def receive() -> Any:
+        return left.pop(0)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend([len(left), await receive()])
+
+    scope = {"type": "http", "method": "GET", "path": "/api/v1/work", "headers": [(b"content-length", b"2")]}
+    asyncio.run(BufferedBodies(app, FastAPI(), Settings(), lambda _: None)(scope, receive, NotImplemented))
+    assert seen == [0, {"type": "http.request", "body": b"", "more_body": False}]
 
 
 def test_every_method_that_may_have_a_body_is_authenticated_first() -> None:

@@ -28,7 +28,7 @@ from shoal.core.errors import NotAllowed
 from shoal.runtime.http.server.exchange import WITHIN_KEY
 from shoal.runtime.memory import release_freed
 from shoal_coordinator.http import problems
-from shoal_coordinator.http.request_limits import MODELS, STRANGERS
+from shoal_coordinator.http.request_limits import MODELS, STRANGERS, WRITING
 from shoal_coordinator.settings import Settings
 
 STRANGERS_BYTES_MAX = 16 * 2**20
@@ -121,6 +121,22 @@ class _CountedBody:
         self._budget.give_back(self._sender, self._nbytes)
 
 
+async def _dropped(receive: Receive) -> Receive:
+    """Receive a body that no route reads, and return what receives an empty one in its place.
+
+    Left unread, it would lie uncounted in the connection for as long as a poll or a stream is open.
+    """
+    message = await receive()
+    while message.get("more_body", False):
+        message = await receive()
+    first = [{**message, "body": b""}]
+
+    async def receiving() -> Message:
+        return first.pop() if first else await receive()
+
+    return receiving
+
+
 class BufferedBodies:
     """An ASGI middleware around the application `api` and its fast path `app`."""
 
@@ -135,6 +151,10 @@ class BufferedBodies:
         nbytes = _announced(scope) if scope["type"] == "http" else 0
         if not nbytes or MODELS.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
+            return
+        if scope["method"] not in WRITING:
+            self._limit_time(scope, self._settings.body_grace_s)
+            await self._app(scope, await _dropped(receive), send)
             return
         try:
             sender = self._sender(scope)
@@ -151,15 +171,18 @@ class BufferedBodies:
                 self._note(nbytes)
 
     async def _count(self, body: _CountedBody, sender: str, scope: Any, send: Send) -> None:
-        within: Callable[[float], None] | None = scope.get(WITHIN_KEY)
-        if within is not None:
-            is_stranger = sender.startswith("address ")
-            within(self._settings.body_grace_s if is_stranger else self._settings.buffered_body_timeout_s)
+        is_stranger = sender.startswith("address ")
+        self._limit_time(scope, self._settings.body_grace_s if is_stranger else self._settings.buffered_body_timeout_s)
         await self._app(scope, body.receive, body.send)
         if body.is_refused:
             text = "the bodies of other requests take all the memory that they may"
             hint = "try again in a moment, or raise buffered_bodies_bytes_max of the coordinator"
             await problems.problem(503, text, "bodies.full", hint, scope["path"])(scope, body.receive, send)
+
+    def _limit_time(self, scope: Any, seconds: float) -> None:
+        within: Callable[[float], None] | None = scope.get(WITHIN_KEY)
+        if within is not None:
+            within(seconds)
 
     def _note(self, nbytes: int) -> None:
         before, self._broken = self._broken, self._broken + nbytes

@@ -28,11 +28,11 @@ MODELS = re.compile(r"/api/v1/(jobs/[^/]+/blobs|blobs)/[0-9a-f]{64}")
 STRANGERS = re.compile(r"/api/v1/(enrol|session|jobs/[^/]+/re-enrol)")
 """Paths that accept a body without a credential, because they issue one."""
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
-"""The methods of the API's routes that may have a body; with another, a request must have none."""
+"""The methods of the API's routes that may have a body; that of another is received and dropped."""
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peer-status")
 STRANGER_BYTES_MAX = 16 * 1024
-"""Of bodies that need no credential."""
+"""Of bodies that need no credential, or are dropped."""
 PEERING_BYTES_MAX = 256 * 1024
 INTERNAL_BYTES_MAX = 2**20
 """Of bodies between coordinators, whatever the settings allow others."""
@@ -98,7 +98,7 @@ def names_known_host(scope: Scope, settings: Settings) -> bool:
 
 def _limit(method: str, path: str, settings: Settings) -> int:
     if method not in WRITING or STRANGERS.fullmatch(path):
-        return STRANGER_BYTES_MAX if method in WRITING else 0
+        return STRANGER_BYTES_MAX
     if MODELS.fullmatch(path):
         return settings.body_bytes_max
     if _FRAMES.fullmatch(path):
