@@ -155,6 +155,7 @@ def test_a_chart_is_saved_as_svg_and_png_and_printed_in_light(
     page.emulate_media(media="print")
     expect(page.get_by_role("navigation").first).to_be_hidden()
     expect(page.get_by_test_id("chart-loss").locator("canvas")).to_be_visible()
+    expect(page.get_by_test_id("events")).to_have_css("contain", "none")  # it grows with its list, above the nodes
     page.close()
 
 
