@@ -46,15 +46,15 @@ field() { # job, field; -1 while nobody answers
 print(json.load(sys.stdin).get("data", {}).get("job", {}).get(sys.argv[1], -1))' "$2"
 }
 at_least() { [ "$(field "$1" version)" -ge "$2" ]; } # job, version
-deputies() { # how many jobs each owns
-  python3 - "http://$SHOAL_PROXY_PORT/api/v1/owner" "$(docker exec "$(of $by | head -n 1)" cat /secrets/coordinator/operator.token)" <<'ASK'
+followers() { # how many jobs each owns
+  python3 - "http://$SHOAL_PROXY_PORT/api/v1/leader" "$(docker exec "$(of $by | head -n 1)" cat /secrets/coordinator/operator.token)" <<'ASK'
 import json, sys, urllib.request
 asks = urllib.request.Request(sys.argv[1], headers={"Authorization": f"Bearer {sys.argv[2]}"})
 with urllib.request.urlopen(asks, timeout=10) as answer:
-    print(*sorted(deputy["jobs"] for deputy in json.load(answer)["deputies"]))
+    print(*sorted(follower["jobs"] for follower in json.load(answer)["followers"]))
 ASK
 }
-deputies_own() { [ "$(deputies 2>/dev/null)" = "$1" ]; }
+followers_own() { [ "$(followers 2>/dev/null)" = "$1" ]; }
 runs() { # job, rounds, whether its nodes may carry it on
   job_file "$1" "$2" "${3:-false}" | docker exec --interactive "$(of coordinator)" sh -c "cat >/tmp/$1.toml"
   shoal run "/tmp/$1.toml" --detach
@@ -127,9 +127,9 @@ docker restart "$(of postgres)" >/dev/null
 say "two more coordinators and a proxy from version $(field try version) on"
 compose_file --profile replicas up --detach --no-recreate coordinator-2 coordinator-3 proxy
 for one in coordinator-2 coordinator-3; do until_true 180 "$one to be healthy" healthy "$one" 1; done
-until_true 60 "both to be deputies" deputies_own "0 0"
+until_true 60 "both to be followers" followers_own "0 0"
 runs second 60
-until_true 60 "one of them to own the second job" deputies_own "0 1"
+until_true 60 "one of them to own the second job" followers_own "0 1"
 until_true 120 "some versions of it" at_least second 3
 
 by=coordinator-2
