@@ -320,7 +320,7 @@ def test_nodes_do_not_sign_in(coordinator: Inside) -> None:
 
 def test_sessions_and_tokens_end(tmp_path_factory: pytest.TempPathFactory) -> None:
     with inside(tmp_path_factory.mktemp("short") / "data", session_ttl_s=0.2, anonymous_read=False) as running:
-        spent = running.token(ttl_s=0.01)
+        spent = running.token(ttl_s=1e-6)
         with client(base_url=running.url) as asking:
             assert asking.post("/api/v1/session", json={"token": OPERATOR}).status_code == 204
             until("the session to end", lambda: asking.get("/api/v1/session").json() == {"role": None})

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from shoal.core.protocol.metrics import REPORTED_MAX
 from shoal.wire import codec
 from tests.support.coordinator import Inside, inside
 from tests.support.node import displacement
@@ -105,7 +106,7 @@ NOTED: dict[str, tuple[Send, int, str]] = {
     "weight above the job's": (lambda s: s.report(weight=2e9), 422, "update.weight"),
     "weight -1": (lambda s: s.report(weight=-1.0), 422, "head.weight"),
     "weight in words": (lambda s: s.report(weight="many"), 422, "head.invalid"),
-    "65 metrics": (of_metrics({f"m{i}": 0.0 for i in range(65)}), 422, "head.metrics"),
+    "too many metrics": (of_metrics({f"m{i}": 0.0 for i in range(REPORTED_MAX + 1)}), 422, "head.metrics"),
     "examples below zero": (of_metrics({"eval/examples": -1.0}), 422, "head.metrics"),
     "another version than the task's": (lambda s: s.report(version=7), 422, "head.version"),
     "a version beyond the books": (lambda s: s.report(version=2**63), 422, "head.range"),

@@ -94,7 +94,7 @@ def test_a_quiet_poll_ends_with_204_in_its_time(patient: Inside, waits: list[flo
     assert node.ask("GET", "/work", params={"wait_s": 0}).status_code == 204
     assert waits == [None]
     assert node.ask("GET", "/work", params={"wait_s": 0.3}).status_code == 204
-    assert all(left_s is None or left_s <= 0.3 for left_s in waits[1:])
+    assert all(left_s is None or left_s < 0.31 for left_s in waits[1:]), waits
     node.client.close()
 
 

@@ -35,7 +35,7 @@ from shoal_edge_client.spool import Spool
 from shoal_edge_client.training.trainer import EdgeTrainer, TaskInProgress
 from shoal_edge_client.training.trainer_backend import ProcessTrainer, ThreadTrainer, TrainerBackend, trainer_backend
 from tests.support.learners import VectorLearner
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 ROOT = Path(__file__).parents[2]
 LEARNERS = Path(__file__).parents[1] / "support" / "learners.py"
@@ -181,7 +181,9 @@ def test_an_order_of_which_it_dies_again_and_again_fails(
 ) -> None:
     monkeypatch.setattr(remote, "RESTARTS_MAX", 1)
     monkeypatch.setattr(remote, "PAUSE_S", 0.0)
-    shop = apart(options={"fault": "die"})
+    relay_line = training_process.TrainingProcess._relay_line
+    monkeypatch.setattr(training_process.TrainingProcess, "_relay_line", lambda *line: (pause(1.5), relay_line(*line)))
+    shop = apart(options={"fault": "die"})  # its words are read after its end, and are not those of the next process
     with pytest.raises(LearnerFailed, match="has ended with exit code 7, 2 times at this task") as failed:
         Bench(tmp_path, shop).do(TASK, MODEL)
     assert failed.value.code == "learner.died"

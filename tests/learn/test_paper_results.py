@@ -96,7 +96,8 @@ class StatisticsLeft(FedAvg):
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         old, new = slots["model"], super().step(slots, totals)["model"]
-        return {"model": Tree.of({name: (old if "running" in name else new)[name] for name in new})}
+        mixed = {name: (old if "running" in name else new)[name] for name in new}
+        return {"model": Tree.of(mixed, statistics=new.layout.statistics)}
 
 
 @pytest.mark.parametrize("split", ["iid", "shards:4"])

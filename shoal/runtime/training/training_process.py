@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +100,7 @@ class TrainingProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._stderr_reader: threading.Thread | None = None
         self._asked = 0
         self._closed = False
         self._start_lock = threading.Lock()
@@ -161,11 +162,15 @@ class TrainingProcess:
         assert process.stdout is not None
         assert process.stderr is not None
         fields = {key: value for key, value in structlog.contextvars.get_contextvars().items() if key in _KEPT}
-        for read, pipe in ((self._receive, process.stdout), (self._relay, process.stderr)):
-            given = (pipe, self._answers if read == self._receive else self.log.bind(**fields))
-            threading.Thread(target=read, args=given, name="shoal-training-pipe", daemon=True).start()
+        self._start_reader(self._receive, process.stdout, self._answers)
+        self._stderr_reader = self._start_reader(self._relay, process.stderr, self.log.bind(**fields))
         self.log.debug("training process", pid=process.pid)
         self._send(self.setup.values())
+
+    def _start_reader(self, read: Callable[[IO[bytes], Any], None], pipe: IO[bytes], to: Any) -> threading.Thread:
+        reader = threading.Thread(target=read, args=(pipe, to), name="shoal-training-pipe", daemon=True)
+        reader.start()
+        return reader
 
     def _send(self, what: Mapping[str, Any]) -> None:
         process = self._process
@@ -189,6 +194,8 @@ class TrainingProcess:
             with suppress(OSError):
                 process.stdin.close()
         process.wait()
+        if self._stderr_reader is not None:  # what it reads after this would be taken for words of the next process
+            self._stderr_reader.join(DYING_S)
 
     # What it says
 
