@@ -28,6 +28,7 @@ from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.http.coordinator_url import parse
 from shoal.runtime.observability.tracebacks import whence
 from shoal.runtime.training import remote, training_process
+from shoal.runtime.training.learner_output import LearnerOutput
 from shoal.runtime.worker_ports import CancelToken
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.settings import EdgeSettings
@@ -181,8 +182,8 @@ def test_an_order_of_which_it_dies_again_and_again_fails(
 ) -> None:
     monkeypatch.setattr(remote, "RESTARTS_MAX", 1)
     monkeypatch.setattr(remote, "PAUSE_S", 0.0)
-    relay_line = training_process.TrainingProcess._relay_line
-    monkeypatch.setattr(training_process.TrainingProcess, "_relay_line", lambda *line: (pause(1.5), relay_line(*line)))
+    copy = LearnerOutput._copy
+    monkeypatch.setattr(LearnerOutput, "_copy", lambda *line: (pause(1.5), copy(*line)))
     shop = apart(options={"fault": "die"})  # its words are read after its end, and are not those of the next process
     with pytest.raises(LearnerFailed, match="has ended with exit code 7, 2 times at this task") as failed:
         Bench(tmp_path, shop).do(TASK, MODEL)

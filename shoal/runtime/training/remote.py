@@ -105,7 +105,7 @@ class RemoteTaskRun:
 
     def _piece(self, task: Task) -> RemoteResult | TaskStatus | None:
         training = self._training
-        training.about = {"task": f"{task.id[0]}.{task.id[1]}"}
+        training.about["task"] = f"{task.id[0]}.{task.id[1]}"
         training.open()
         if self._of != training.starts:
             self._begin()

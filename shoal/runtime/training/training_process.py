@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from shoal.core.algorithm.learner import Tick, no_tick
 from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.training.ipc import LINE_BYTES_MAX, error_from
+from shoal.runtime.training.learner_output import LearnerOutput
 
 POLL_S = 0.2
 """Interval in seconds of checks that the answer is still wanted and the process alive."""
@@ -35,12 +35,6 @@ CANCEL_S = 10.0
 """Seconds that a cancelled training may take to notice; then its process is killed."""
 DYING_S = 5.0
 """Seconds that a process that has closed its output may take to end."""
-LINE_CHARACTERS_MAX = 2000
-LAST_LINES = 3
-
-_BREAKS = re.compile(rb"[\r\n]+")
-_LEVELS = ("debug", "info", "warning", "error", "critical")
-_CARRIED = ("logger", "exception", "why", "hint", "job", "task")
 
 
 @dataclass(frozen=True)
@@ -99,8 +93,7 @@ class TrainingProcess:
         self.log: Any = structlog.get_logger("shoal.training")
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._stderr_reader: threading.Thread | None = None
+        self._output: LearnerOutput | None = None
         self._asked = 0
         self._closed = False
         self._start_lock = threading.Lock()
@@ -158,19 +151,14 @@ class TrainingProcess:
                 process_group=0,  # a Ctrl-C at the terminal is for this process; and all of it can be killed at once
             )
         self._answers = SimpleQueue()
-        self._last_lines.clear()
         assert process.stdout is not None
         assert process.stderr is not None
         fields = {key: value for key, value in structlog.contextvars.get_contextvars().items() if key in _KEPT}
-        self._start_reader(self._receive, process.stdout, self._answers)
-        self._stderr_reader = self._start_reader(self._relay, process.stderr, self.log.bind(**fields))
+        receiving = (process.stdout, self._answers)
+        threading.Thread(target=self._receive, args=receiving, name="shoal-training-answers", daemon=True).start()
+        self._output = LearnerOutput(process.stderr, self.log.bind(**fields), self.about)
         self.log.debug("training process", pid=process.pid)
         self._send(self.setup.values())
-
-    def _start_reader(self, read: Callable[[IO[bytes], Any], None], pipe: IO[bytes], to: Any) -> threading.Thread:
-        reader = threading.Thread(target=read, args=(pipe, to), name="shoal-training-pipe", daemon=True)
-        reader.start()
-        return reader
 
     def _send(self, what: Mapping[str, Any]) -> None:
         process = self._process
@@ -194,8 +182,6 @@ class TrainingProcess:
             with suppress(OSError):
                 process.stdin.close()
         process.wait()
-        if self._stderr_reader is not None:  # what it reads after this would be taken for words of the next process
-            self._stderr_reader.join(DYING_S)
 
     # What it says
 
@@ -242,7 +228,7 @@ class TrainingProcess:
             process.wait(DYING_S)
         code = process.poll()
         self._kill()
-        last = " / ".join(self._last_lines)
+        last = self._output.last_words() if self._output is not None else ""
         hint = f"its last words: {last}" if last else "out of memory? look at the system's log"
         return ProcessEnded(f"the training process has ended {_how(code)}", hint=hint)
 
@@ -256,34 +242,6 @@ class TrainingProcess:
                     self.log.error("unreadable line of the training process", bytes=len(line))
                     break
         answers.put(None)
-
-    def _relay(self, pipe: IO[bytes], log: Any) -> None:
-        """Copy the learner's output to this process's log, line by line; the body of a thread."""
-        rest = b""
-        with pipe:
-            while piece := os.read(pipe.fileno(), 1 << 16):
-                *lines, rest = _BREAKS.split(rest + piece)
-                for line in lines:
-                    self._relay_line(line, log)
-                if len(rest) > LINE_CHARACTERS_MAX:
-                    self._relay_line(rest, log)
-                    rest = b""
-        self._relay_line(rest, log)
-
-    def _relay_line(self, line: bytes, log: Any) -> None:
-        text = line.decode("utf-8", "replace").rstrip()[:LINE_CHARACTERS_MAX]
-        if not text:
-            return
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            entry = None
-        if isinstance(entry, dict) and entry.get("level") in _LEVELS and "event" in entry:
-            carried = {name: entry[name] for name in _CARRIED if name in entry}
-            getattr(log, entry["level"])(str(entry["event"]), **{**self.about, **carried})
-            return
-        self._last_lines.append(text)
-        log.info(text, source="learner", **self.about)
 
 
 _KEPT = ("role", "node")
