@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -70,6 +70,17 @@ def processes() -> None:
 @pytest.fixture
 def sockets() -> None:
     """Declare that a test opens connections, where no name says so (tests/support/tiers.py)."""
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    """Let torch have three threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.hookimpl(optionalhook=True)

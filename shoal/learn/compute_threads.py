@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from shoal.core.algorithm.learner import Learner
-from shoal.learn.model_form import layout_of
+from shoal.core.model.tree import Layout
 
 SMALL_MODEL_ELEMENTS = 100_000
 """Numbers of a model up to which its steps are fastest on one thread. Several nodes of one machine then leave the cores
 to each other: threads that wait for a core make each step many times longer."""
 
 
-def compute_threads(asked: int, learner: Learner) -> int:
-    """Return the number of threads: the one asked for, or else 1 for a small model; 0: as many as torch likes."""
+def compute_threads(asked: int, layout: Layout | None) -> int:
+    """Return the number of threads: the one asked for, or else 1 for a small model; 0: as many as torch likes.
+
+    `layout`: that of the learner's model; None if it is unknown.
+    """
     if asked:
         return asked
-    layout = layout_of(learner)
     return 1 if layout is not None and layout.elements <= SMALL_MODEL_ELEMENTS else 0
 
 

@@ -34,10 +34,9 @@ def layout_of(learner: Learner) -> Layout | None:
     return None
 
 
-def describe_learner(learner: Learner) -> dict[str, Any]:
+def describe_layout(layout: Layout | None) -> dict[str, Any]:
     """Return the layout as JSON values: `model` (digest, tensors, elements) and `layout` (type and shape by name); {}
     if unknown."""
-    layout = layout_of(learner)
     if layout is None:
         return {}
     found: dict[str, Any] = {"model": asdict(layout.form)}

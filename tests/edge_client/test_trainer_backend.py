@@ -305,15 +305,6 @@ def test_what_the_learner_says_comes_out_in_the_nodes_log(tmp_path: Path, apart:
     assert said() == {"printed": "info", "10 %": "info", "20 %": "info", "logged, sht_[redacted]": "warning"}
 
 
-@pytest.fixture
-def three_threads() -> Iterator[None]:
-    """Torch has three threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(("asked", "threads"), [(0, 1), (2, 2)])
 def test_a_node_has_its_threads_and_gives_them_back(three_threads: None, asked: int, threads: int) -> None:
     trainer = ThreadTrainer(EdgeSettings(threads=asked), digits(part=1, parts=4))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 
 from shoal.core.algorithm.learner import Learner
 from shoal.learn.compute_threads import SMALL_MODEL_ELEMENTS, compute_threads, set_threads
+from shoal.learn.model_form import layout_of
 from shoal.runtime.training.child import MessageWriter, TrainingChild
 from tests.support.learners import VectorLearner
 
@@ -27,15 +27,6 @@ class Shapeless(VectorLearner):
         raise ValueError("no model yet")
 
 
-@pytest.fixture
-def three() -> Iterator[None]:
-    """Torch has three threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(
     ("asked", "learner", "threads"),
     [
@@ -48,23 +39,23 @@ def three() -> Iterator[None]:
     ids=["small", "large", "not known", "small, asked", "large, asked"],
 )
 def test_a_small_model_takes_one_thread(asked: int, learner: Learner, threads: int) -> None:
-    assert compute_threads(asked, learner) == threads
+    assert compute_threads(asked, layout_of(learner)) == threads
 
 
-def test_the_number_before_is_told(three: None) -> None:
+def test_the_number_before_is_told(three_threads: None) -> None:
     assert set_threads(2) == 3
     assert torch.get_num_threads() == 2
     assert set_threads(0) == 0
     assert torch.get_num_threads() == 2
 
 
-def test_without_torch_there_is_nothing_to_set(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_there_is_nothing_to_set(three_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     assert set_threads(2) == 0
 
 
 @pytest.mark.parametrize(("asked", "threads"), [(0, 1), (2, 2)])
-def test_the_training_process_has_its_threads(three: None, tmp_path: Path, asked: int, threads: int) -> None:
+def test_the_training_process_has_its_threads(three_threads: None, tmp_path: Path, asked: int, threads: int) -> None:
     given = {"learner": "shoal.learn.digits:learner", "options": {}, "device": "cpu", "precision": ""}
     TrainingChild({**given, "folder": str(tmp_path), "threads": asked}, MessageWriter(io.StringIO()))
     assert torch.get_num_threads() == threads

@@ -14,7 +14,7 @@ from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.learn.example_count import weigh
-from shoal.learn.model_form import describe_learner, layout_of
+from shoal.learn.model_form import describe_layout, layout_of
 from shoal.plugins import algorithms
 from tests.algorithms.softmax import Softmax, digits, tree_of, unbalanced
 
@@ -101,12 +101,12 @@ class Late(Named):
 @pytest.mark.parametrize("before", [None, {}])
 def test_the_form_of_a_model_is_known_before_there_are_weights(before: dict[str, Any] | None) -> None:
     layout = Tree.of(Named(*digits()).model()).layout
-    assert describe_learner(Late(before)) == {"model": asdict(layout.form), "layout": layout.shown}
+    assert describe_layout(layout_of(Late(before))) == {"model": asdict(layout.form), "layout": layout.shown}
 
 
 def test_a_learner_that_cannot_make_weights_tells_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Named, "init")
-    assert describe_learner(Late(None)) == {}
+    assert describe_layout(layout_of(Late(None))) == {}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from shoal.core.protocol.message import Metrics, Task, TaskStatus
 from shoal.jobs.spec import JobSpec
 from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.example_count import weigh
-from shoal.learn.model_form import describe_learner
+from shoal.learn.model_form import describe_layout, layout_of
 from shoal.learn.user_errors import user_code
 from shoal.loop.learner import LoopLearner
 from shoal.runtime.blob_files import FileBlob
@@ -134,11 +134,12 @@ class ThreadTrainer:
             self._learner = with_device(self._given, **choices)
         else:
             self._learner = load_learner(settings.learner, settings.options, **choices)
+        layout = layout_of(self._learner)
         is_loop = isinstance(self._learner, LoopLearner)  # it trains in the user's thread, which is left as it is
-        threads = settings.threads if is_loop else compute_threads(settings.threads, self._learner)
+        threads = settings.threads if is_loop else compute_threads(settings.threads, layout)
         self._threads_before = set_threads(threads)
         self.device, self.card = str(getattr(self._learner, "device", "")), card_of(self._learner)
-        self.model_form = describe_learner(self._learner)
+        self.model_form = describe_layout(layout)
 
     def task_starter(self, spec: JobSpec) -> StartTrainerTask:
         assert self._learner is not None

@@ -27,7 +27,7 @@ from shoal.core.protocol.message import Task
 from shoal.jobs.spec import parse_job
 from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.example_count import weigh
-from shoal.learn.model_form import describe_learner
+from shoal.learn.model_form import describe_layout, layout_of
 from shoal.learn.user_errors import user_code
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import FileSource
@@ -77,7 +77,8 @@ class TrainingChild:
         self._learner: Learner = load_learner(
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
-        set_threads(compute_threads(given["threads"], self._learner))
+        self._layout = layout_of(self._learner)
+        set_threads(compute_threads(given["threads"], self._layout))
         self._plans: dict[str, tuple[Algorithm, tuple[Filter, ...]]] = {}
         self._tasks: dict[int, TaskRunner] = {}
 
@@ -87,7 +88,7 @@ class TrainingChild:
             "ready": True,
             "device": str(getattr(self._learner, "device", "")),
             "card": card_of(self._learner),
-            "looks": describe_learner(self._learner),
+            "looks": describe_layout(self._layout),
         }
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
