@@ -47,7 +47,7 @@ class Eligibility:
     def _find_excluded(self, wall: float) -> dict[str, str]:
         selection, found, form = self._settings.plan.selection, {}, self.model_form()
         for member in self._roster.present_members():
-            why = selection.describe_exclusion(member.candidate) or self.describe_mismatch(member, form)
+            why = self._describe_absence(member, form)
             if not why and not self._settings.schedule.relative_to_reference:
                 why = selection.describe_closed(member.candidate, wall)
             if why:
@@ -61,8 +61,12 @@ class Eligibility:
     def may_hand_back(self, node: str, about: NodeInfo) -> bool:
         """Return whether a node's training without the hub counts: a drain and hours only keep it from new tasks."""
         member = RosterMember(node, info=replace(about, drain_reason=""))
+        return not self._describe_absence(member, self.model_form())
+
+    def _describe_absence(self, member: RosterMember, form: ModelForm | None) -> str:
+        """Return why a member takes no part at any hour; "" if it does."""
         excluded = self._settings.plan.selection.describe_exclusion(member.candidate)
-        return not (excluded or self.describe_mismatch(member, self.model_form()))
+        return excluded or self.describe_mismatch(member, form)
 
     def model_form(self) -> ModelForm | None:
         """Return the form of the job's model; None before there is a model."""
