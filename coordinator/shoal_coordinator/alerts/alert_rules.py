@@ -112,22 +112,24 @@ def conditions(now: Now, limits: AlertLimits, open_keys: frozenset[Key] = frozen
 
 def _lost(jobs: Sequence[JobCondition]) -> Iterable[Condition]:
     """Return one condition for each lost node, with all its jobs."""
-    missing: dict[str, list[str]] = {}
+    missing: dict[str, list[JobCondition]] = {}
     for job in jobs:
         for node in job.lost:
-            missing.setdefault(node, []).append(job.name)
-    for node, names in sorted(missing.items()):
-        go = f"job {names[0]} goes" if len(names) == 1 else f"{len(names)} jobs go"
-        stopped = [
-            f"job {job.name} stands still: {job.waits_for}" for job in jobs if node in job.lost and job.waits_for
-        ]
-        left = f"{go} on without it"
-        if all(job.is_deserted for job in jobs if node in job.lost):
-            left = (
-                f"no other node can be asked for {f'job {names[0]}' if len(names) == 1 else f'its {len(names)} jobs'}"
-            )
-        text = f"{node} has fallen silent; {'; '.join(stopped[:CAUSES_MAX]) or left}"
-        yield Condition("node-lost", text, node=node, jobs=tuple(names))
+            missing.setdefault(node, []).append(job)
+    for node, found in sorted(missing.items()):
+        stopped = [f"job {job.name} stands still: {job.waits_for}" for job in found if job.waits_for]
+        text = f"{node} has fallen silent; {'; '.join(stopped[:CAUSES_MAX]) or _without_it(found)}"
+        yield Condition("node-lost", text, node=node, jobs=tuple(job.name for job in found))
+
+
+def _without_it(jobs: Sequence[JobCondition]) -> str:
+    """Return how the jobs of a lost node do, none of which says what it waits for."""
+    is_deserted = all(job.is_deserted for job in jobs)
+    if len(jobs) == 1:
+        name = jobs[0].name
+        return f"no other node can be asked for job {name}" if is_deserted else f"job {name} goes on without it"
+    count = len(jobs)
+    return f"no other node can be asked for its {count} jobs" if is_deserted else f"{count} jobs go on without it"
 
 
 def _of_job(job: JobCondition, limits: AlertLimits) -> Iterable[Condition]:
