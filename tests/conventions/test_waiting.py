@@ -13,6 +13,8 @@ LEAST_S = 30
 
 SLEEPS = {"time.sleep", "asyncio.sleep"}
 CLOCKS = {"time.time", "time.monotonic", "time.perf_counter"}
+PROCESSOR_CLOCKS = {"time.thread_time", "time.process_time"}
+"""A pause of the collector, or of the whole machine, counts in these too."""
 LIMITED = {"join", "settimeout", "timeout", "wait", "wait_for", "create_connection"}
 """Functions whose arguments without a name are limits."""
 LIMITS = {"timeout", "patience_s"}
@@ -46,6 +48,8 @@ def impatient_nodes(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, "asserts a time: prove it by an event, a count or a clock of the test's"
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
+            if name in PROCESSOR_CLOCKS:
+                yield node.lineno, f"{name}: count the work instead (tests/wire/test_hostile.py)"
             if name in SLEEPS and not (node.args and is_number(node.args[0], 0, 0)):
                 yield node.lineno, f"{name}: wait for the event, or use tests.support.waiting"
             if any(is_number(limit, 1e-9, LEAST_S) for limit in limits(name, node)):
@@ -89,6 +93,7 @@ def test_every_exception_is_needed() -> None:
         "subprocess.run(command, timeout=10)\n",
         "until('it', found, patience_s=5.0)\n",
         "assert time.monotonic() - started < 4\n",
+        "started = time.thread_time()\n",
     ],
 )
 def test_impatience_is_found(tmp_path: Path, source: str) -> None:
