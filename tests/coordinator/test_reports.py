@@ -267,6 +267,21 @@ def test_the_bands(filled: Inside) -> None:
     assert found["clients"] == [11] * 20
 
 
+def test_late_reports_lie_at_the_version_to_whose_mean_they_counted(coordinator: Inside) -> None:
+    """A buffer's mean is over each client's last measurement; so is the band beside it."""
+    coordinator.post("/jobs", {"spec": {"name": "main", "rounds": 5, "preset": "fedbuff"}})
+    two = {node: values[:2] for node, values in VALUES.items()}  # they count at versions 0 and 2, as the second is late
+    fill(coordinator, two | {"c0": [7.0] * 3}, "eval/loss")  # at versions 0, 2 and 4
+    found = coordinator.get("/jobs/main/reports/quantiles", metric="eval/loss")
+    assert found["rounds"] == [0, 1, 2, 3, 4]
+    assert found["clients"] == [11] * 5
+    last = np.array([7.0, *(10.0 * place + 1 for place in range(1, 11))])
+    assert found["mean"][2:] == pytest.approx([last.mean()] * 3)
+    assert found["high"][2:] == pytest.approx([np.percentile(last, 90)] * 3)
+    later = coordinator.get("/jobs/main/reports/quantiles", metric="eval/loss", since=3)
+    assert (later["rounds"], later["mean"]) == ([4], found["mean"][4:])
+
+
 def test_one_clients_line(filled: Inside) -> None:
     found = filled.get("/jobs/main/nodes/c3/reports/series", metric="staleness", points=10)
     assert found["rounds"] == list(range(1, 21, 2))

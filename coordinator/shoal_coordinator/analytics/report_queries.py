@@ -1,13 +1,15 @@
 """Queries of charts on counted reports, by client and round or over all clients, thinned out in the database.
 
-Metrics of reports are shown at the version whose model they measure; the coordinator's own measurements (seconds,
-bytes, staleness, norm) at the round that the report became part of.
+Metrics of reports are shown at the version to whose mean they count: the one whose model they measure, or, under
+schedules that accept late reports, the newest one when the report came (`ReportHandler`). The coordinator's own
+measurements (seconds, bytes, staleness, norm) are shown at the round that the report became part of.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -32,16 +34,23 @@ SAMPLED = 400
 DIGITS = 6
 """Significant digits of what charts draw by client and round. More would be two thirds of the answer's size."""
 
+_Bundle = tuple[list[float], int]
+"""The finite values of a column, and the number of the others."""
+
 LOW, HIGH = 10, 90
 """Percentiles between which a band lies."""
 
 
 class ReportFilter(NamedTuple):
-    """The selection of a chart: a metric, from round `since` on, in at most `points` columns."""
+    """The selection of a chart: a metric, from round `since` on, in at most `points` columns.
+
+    `late`: whether the job's schedule accepts late reports.
+    """
 
     metric: str
     since: int
     points: int
+    late: bool = False
 
 
 class RoundColumns(NamedTuple):
@@ -77,27 +86,30 @@ async def names(connection: AsyncConnection, job: str) -> list[str]:
     return [*sorted(found - {*MEASURED, *BYTES}), *MEASURED, *BYTES]
 
 
-def _quantity(job: str, name: str) -> Select[Any]:
+def _quantity(job: str, wanted: ReportFilter) -> Select[Any]:
     """Select rows (node, x, v, odd): v is a number, or NULL with odd = 1 if the value is not finite."""
+    name = wanted.metric
     if name in BYTES:
         size = cast(whole_sum(traffic.c.head_bytes + traffic.c.body_bytes), Float)
         mine = (traffic.c.job == job, traffic.c.version >= 0, traffic.c.node != "", traffic.c.direction == BYTES[name])
         rows = select(traffic.c.node, (traffic.c.version + 1).label("x"), size.label("v"), literal(0).label("odd"))
         rows = rows.where(*mine)
         return rows.group_by(traffic.c.node, traffic.c.version)
-    x, stored = _axis(name), reports.c[name] if name in MEASURED else json_value(reports.c.metrics, name)
+    x, stored = _axis(wanted), reports.c[name] if name in MEASURED else json_value(reports.c.metrics, name)
     v = cast(stored, Float) if name in MEASURED else finite(stored)
     odd = case((v.is_(None), 1), else_=0)
     rows = select(reports.c.node, x.label("x"), v.label("v"), odd.label("odd")).where(reports.c.job == job)
     return rows.where(x.is_not(None), stored.is_not(None))
 
 
-def _axis(name: str) -> ColumnElement[Any]:
-    return reports.c.round if name in MEASURED or name in BYTES else reports.c.version
+def _axis(wanted: ReportFilter) -> ColumnElement[Any]:
+    if wanted.metric in MEASURED or wanted.metric in BYTES:
+        return reports.c.round
+    return reports.c.version + reports.c.staleness if wanted.late else reports.c.version
 
 
 async def _columns(connection: AsyncConnection, job: str, wanted: ReportFilter) -> RoundColumns:
-    x = _axis(wanted.metric)
+    x = _axis(wanted)
     span = select(func.min(x), func.max(x)).where(reports.c.job == job, x >= wanted.since)
     first, last = (await connection.execute(span)).one()
     if first is None:
@@ -106,9 +118,9 @@ async def _columns(connection: AsyncConnection, job: str, wanted: ReportFilter) 
     return RoundColumns(first, step, (last - first) // step + 1)
 
 
-def _cells(job: str, name: str, columns: RoundColumns) -> Any:
+def _cells(job: str, wanted: ReportFilter, columns: RoundColumns) -> Any:
     """Return the quantity as a subquery (node, place, v, odd), from the first column to the last."""
-    found = _quantity(job, name).subquery()
+    found = _quantity(job, wanted).subquery()
     place = ((found.c.x - columns.first) // columns.step).label("place")
     end = columns.first + columns.step * columns.size
     rows = select(found.c.node, place, found.c.v, found.c.odd).where(found.c.x >= columns.first, found.c.x < end)
@@ -139,7 +151,7 @@ async def heatmap(connection: AsyncConnection, job: str, wanted: ReportFilter, a
     columns = await _columns(connection, job, wanted)
     rows: dict[str, list[Metric | None]] = {node: [None] * columns.size for node in shown}
     if shown and columns.size:
-        cells = _cells(job, wanted.metric, columns)
+        cells = _cells(job, wanted, columns)
         for node, place, mean, diverged in await connection.execute(_grouped(cells).where(cells.c.node.in_(shown))):
             rows[node][place] = _cell(mean, diverged)
     return Heatmap(
@@ -158,40 +170,70 @@ async def series(connection: AsyncConnection, job: str, node: str, wanted: Repor
     columns = await _columns(connection, job, wanted)
     values: list[Metric | None] = [None] * columns.size
     if columns.size:
-        cells = _cells(job, wanted.metric, columns)
+        cells = _cells(job, wanted, columns)
         for _, place, mean, diverged in await connection.execute(_grouped(cells).where(cells.c.node == node)):
             values[place] = _cell(mean, diverged)
     return NodeSeries(metric=wanted.metric, node=node, rounds=columns.rounds, step=columns.step, values=values)
 
 
 async def quantiles(connection: AsyncConnection, job: str, wanted: ReportFilter) -> Quantiles:
-    """Return mean and percentiles over all clients."""
+    """Return mean and percentiles over all clients.
+
+    Where late reports are accepted, each client's last "eval/…" counts until its next, as in the job's own mean
+    (`shoal.core.protocol.metrics.LatestMeans`).
+    """
     columns = await _columns(connection, job, wanted)
-    found: Sequence[Any] = ()
-    if columns.size:
-        cells = _cells(job, wanted.metric, columns)
-        found = (await connection.execute(select(cells.c.place, cells.c.v, cells.c.odd).order_by(cells.c.place))).all()
-    return await asyncio.to_thread(_quantiles, wanted.metric, columns, found)
+    bundles: Iterator[_Bundle] = iter(())
+    if columns.size and wanted.late and wanted.metric.startswith("eval/"):
+        last = await _last_before(connection, job, wanted, columns.first)
+        bundles = _carried(columns, last, (await connection.execute(_grouped(_cells(job, wanted, columns)))).all())
+    elif columns.size:
+        cells = _cells(job, wanted, columns)
+        bundles = _bundles(columns, (await connection.execute(select(cells.c.place, cells.c.v, cells.c.odd))).all())
+    return await asyncio.to_thread(_quantiles, wanted.metric, columns, bundles)
 
 
-def _quantiles(name: str, columns: RoundColumns, found: Sequence[Any]) -> Quantiles:
-    bundles: list[list[float]] = [[] for _ in range(columns.size)]
+async def _last_before(connection: AsyncConnection, job: str, wanted: ReportFilter, x: int) -> dict[str, float | None]:
+    """Return each client's last value before a version; None if it is not finite."""
+    stored = json_value(reports.c.metrics, wanted.metric)
+    earlier = (reports.c.job == job, _axis(wanted) < x, stored.is_not(None))
+    last = select(func.max(reports.c.id)).where(*earlier).group_by(reports.c.node)
+    rows = select(reports.c.node, finite(stored)).where(reports.c.id.in_(last))
+    return dict((await connection.execute(rows)).all())
+
+
+def _bundles(columns: RoundColumns, found: Iterable[Any]) -> Iterator[_Bundle]:
+    values: list[list[float]] = [[] for _ in range(columns.size)]
     diverged = [0] * columns.size
     for place, value, odd in found:
         if odd:
             diverged[place] += 1
         else:
-            bundles[place].append(value)
-    sums = [_mean_and_band(bundle) for bundle in bundles]
+            values[place].append(value)
+    return zip(values, diverged, strict=True)
+
+
+def _carried(columns: RoundColumns, last: dict[str, float | None], found: Iterable[Any]) -> Iterator[_Bundle]:
+    fresh: dict[int, dict[str, float | None]] = defaultdict(dict)
+    for node, place, mean, odd in found:
+        fresh[place][node] = None if odd else mean
+    for place in range(columns.size):
+        last |= fresh[place]
+        values = [value for value in last.values() if value is not None]
+        yield values, len(last) - len(values)
+
+
+def _quantiles(name: str, columns: RoundColumns, bundles: Iterator[_Bundle]) -> Quantiles:
+    sums = [(*_mean_and_band(values), len(values) + diverged, diverged) for values, diverged in bundles]
     return Quantiles(
         metric=name,
         rounds=columns.rounds,
         step=columns.step,
-        mean=[mean for mean, _, _ in sums],
-        low=[low for _, low, _ in sums],
-        high=[high for _, _, high in sums],
-        clients=[len(bundle) + bad for bundle, bad in zip(bundles, diverged, strict=True)],
-        diverged=diverged,
+        mean=[mean for mean, *_ in sums],
+        low=[low for _, low, *_ in sums],
+        high=[high for _, _, high, *_ in sums],
+        clients=[clients for *_, clients, _ in sums],
+        diverged=[diverged for *_, diverged in sums],
     )
 
 

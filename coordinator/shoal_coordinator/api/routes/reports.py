@@ -39,6 +39,7 @@ NodeName = Annotated[str, Path(pattern=NAME)]
 
 async def _report_filter(
     job: str,
+    registry: Registry,
     database: Db,
     settings: AppSettings,
     metric: Metric = "train/loss",
@@ -46,12 +47,13 @@ async def _report_filter(
     points: Points = 1000,
 ) -> ReportFilter:
     """Return the filter. Bytes are limited to rounds that retention has not merged."""
+    late = registry.job(job).spec.build_schedule().accepts_staleness(1)
     if metric in report_queries.BYTES:
         newest = select(func.max(versions.c.number)).where(versions.c.job == job)
         async with database.reader.connect() as connection:
             last = (await connection.execute(newest)).scalar() or 0
         since = max(since, last - settings.rounds_kept + 1)
-    return ReportFilter(metric, since, points)
+    return ReportFilter(metric, since, points, late)
 
 
 WantedReports = Annotated[ReportFilter, Depends(_report_filter)]
@@ -106,33 +108,27 @@ class NodePage:
 async def heatmap(
     job: str,
     _: DashboardReader,
-    registry: Registry,
     database: Db,
     writer: TelemetryWriter,
     wanted: WantedReports,
     page: Annotated[NodePage, Depends()],
 ) -> Heatmap:
     """Return a metric by node and round. Cells are "NaN" if not finite, null without a report."""
-    registry.job(job)
     await writer.write_counts()
     async with database.reader.connect() as connection:
         return await report_queries.heatmap(connection, job, wanted, page.after, page.limit)
 
 
 @router.get("/jobs/{job}/reports/quantiles")
-async def quantiles(job: str, _: DashboardReader, registry: Registry, database: Db, wanted: WantedReports) -> Quantiles:
+async def quantiles(job: str, _: DashboardReader, database: Db, wanted: WantedReports) -> Quantiles:
     """Return mean, 10 % and 90 % quantiles of a metric over all nodes, by round."""
-    registry.job(job)
     async with database.reader.connect() as connection:
         return await report_queries.quantiles(connection, job, wanted)
 
 
 @router.get("/jobs/{job}/nodes/{node}/reports/series")
-async def series(
-    job: str, node: NodeName, _: DashboardReader, registry: Registry, database: Db, wanted: WantedReports
-) -> NodeSeries:
+async def series(job: str, node: NodeName, _: DashboardReader, database: Db, wanted: WantedReports) -> NodeSeries:
     """Return a metric of one node, by round."""
-    registry.job(job)
     async with database.reader.connect() as connection:
         return await report_queries.series(connection, job, node, wanted)
 
