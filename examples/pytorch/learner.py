@@ -22,5 +22,5 @@ def network() -> nn.Module:
 
 
 def learner(part: int = 0, parts: int = 4) -> TorchLearner:
-    train, test = held_back(iid(len(y), parts)[part], fraction=0.2)
+    train, test = held_back(iid(len(y), parts)[part], fraction=0.2)  # a real node loads its own data here
     return TorchLearner(network, (x[train], y[train]), (x[test], y[test]), loss=nn.CrossEntropyLoss())

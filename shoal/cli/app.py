@@ -11,7 +11,7 @@ from shoal.cli.lazy import Entry
 from shoal.cli.process.program import Program
 from shoal.cli.terminal.output import Flags, out
 
-START, HERE, THERE, ALONE = "First steps", "Processes", "At a coordinator", "Without a coordinator"
+START, HERE, THERE, ALONE = "First steps", "Processes", "At a coordinator", "On this machine"
 
 COMMANDS = (
     Entry(
@@ -42,7 +42,7 @@ COMMANDS = (
         "join",
         "shoal.cli.commands.join:join",
         HERE,
-        "Train on this machine's data for a coordinator until its jobs end, or Ctrl-C.",
+        "Join a coordinator as a node: train on this machine's data until Ctrl-C.",
     ),
     Entry(
         "conformance",
@@ -78,7 +78,7 @@ COMMANDS = (
         "logs",
         "shoal.cli.commands.logs:logs",
         THERE,
-        "Show logs of nodes and the coordinator, oldest first. With --follow and --json: one envelope per batch.",
+        "Show logs of nodes and the coordinator, oldest first. With --follow and --json: one JSON object per batch.",
     ),
     Entry(
         "alerts",
@@ -96,13 +96,13 @@ COMMANDS = (
         "promote",
         "shoal.cli.commands.models:promote",
         THERE,
-        'Label a version "production" (or something else) instead of the version that has the label now.',
+        'Move a label ("production" unless another is named) to a version.',
     ),
     Entry(
         "demote",
         "shoal.cli.commands.models:demote",
         THERE,
-        "Remove a label; retention then treats its model like any other.",
+        "Remove a label. The coordinator may then delete that model as it does other old ones.",
     ),
     Entry(
         "export",
@@ -195,7 +195,7 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def shoal(
     json: Annotated[
-        bool, typer.Option("--json", help="print one JSON envelope on stdout, and nothing else there")
+        bool, typer.Option("--json", help="print one JSON object on stdout, and nothing else there")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print results and errors only")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="print more, on stderr")] = False,

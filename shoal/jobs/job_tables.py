@@ -77,7 +77,8 @@ class Gossip(JobTable):
         Failover.suspicion_s, gt=0, description="seconds of suspicion before nodes continue as peers"
     )
     quorum: Literal["any", "majority"] | int = Field(
-        Failover.quorum, description="nodes that must miss the coordinator: any (two), majority, or a number"
+        Failover.quorum,
+        description="nodes that must miss the coordinator: any (two nodes), majority (of the job's nodes), or a number",
     )
     min_away_s: float = Field(Failover.min_away_s, ge=0, description="minimum seconds in mode gossip after a failover")
     drain_timeout_s: float = Field(

@@ -107,7 +107,11 @@ class _JobFile(JobTable):
         1, ge=1, le=SHARDS_MAX, description="parts of the model that the coordinator aggregates independently"
     )
     init_timeout_s: float = Field(300.0, gt=0, description="seconds to wait for an initial model and final evaluations")
-    learner: str = Field("", description="`file.py:name` or `package.module:name`, for simulation and peers")
+    learner: str = Field(
+        "",
+        description="`file.py:name` or `package.module:name`, for `shoal simulate` and `shoal peer`; a coordinator's "
+        "nodes name theirs when they join",
+    )
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="keyword arguments of the learner"
     )
@@ -116,17 +120,21 @@ class _JobFile(JobTable):
     )
     schedule: dict[str, Any] = Field(
         default_factory=lambda: {"name": "rounds"},
-        description="when nodes are asked and versions close; left out: as the algorithm needs, `rounds` for most",
+        description="how many nodes are asked, and when a version is made; left out: as the algorithm needs",
     )
     selection: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "uniform"}, description="which nodes take part, and how they are sampled"
+        default_factory=lambda: {"name": "uniform"}, description="which nodes may be asked, and how they are sampled"
     )
     filters: list[dict[str, Any]] = Field(
         default_factory=list, max_length=FILTERS_MAX, description="compression of updates, applied in this order"
     )
-    limits: Limits = Field(default_factory=Limits)
-    held_out: HeldOut | None = None
-    gossip: Gossip = Field(default_factory=Gossip)
+    limits: Limits = Field(default_factory=Limits, description="limits of one node's influence on the model")
+    held_out: HeldOut | None = Field(
+        None, description="evaluation of each version at the coordinator, on data of its own"
+    )
+    gossip: Gossip = Field(
+        default_factory=Gossip, description="whether and how nodes continue as peers; jobs without a coordinator"
+    )
 
     @field_validator("algorithm", "schedule", "selection")
     @classmethod

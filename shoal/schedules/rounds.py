@@ -63,12 +63,12 @@ class Rounds(Schedule):
         super().__post_init__()
         if 0 < self.deadline_s < DEADLINE_MIN_S:
             raise InvalidJob(
-                f"rounds: deadline_s is {self.deadline_s}, less than {DEADLINE_MIN_S} seconds",
+                f"schedule.deadline_s is {self.deadline_s}, less than {DEADLINE_MIN_S} seconds",
                 hint="0 makes it follow from the last rounds",
             )
         if self.cohort and self.quorum > self.cohort:
             raise InvalidJob(
-                f"rounds: a quorum of {self.quorum} is never met by a cohort of {self.cohort}",
+                f"schedule.quorum is {self.quorum}, more than schedule.cohort, {self.cohort}: no round would close",
                 hint="raise cohort or lower quorum",
             )
 

@@ -9,7 +9,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, fields
 from pathlib import Path
 from textwrap import dedent
@@ -60,12 +60,29 @@ def of_dataclass(kind: type[Any]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def of_model(kind: type[BaseModel]) -> str:
-    """Key, default and meaning of a table of settings."""
+GOSSIP_ALONE = {"rounds", "convergence_tol", "final_exchanges_max", "min_peers", "probe_interval_s"}
+"""Keys of `[gossip]` that apply only to jobs without a coordinator."""
+
+GOSSIP_ALWAYS = {"mixing", "exchange_timeout_s", "loss_ratio_max", "bytes_per_hour"}
+
+
+def of_gossip() -> dict[str, Callable[[], str]]:
+    """The tables of `[gossip]`: after a failover, in both cases, without a coordinator."""
+    failover = set(Gossip.model_fields) - GOSSIP_ALONE - GOSSIP_ALWAYS
+    parts = {"gossip-failover": failover, "gossip": GOSSIP_ALWAYS, "gossip-alone": GOSSIP_ALONE}
+    return {name: lambda keys=keys: of_model(Gossip, keys) for name, keys in parts.items()}
+
+
+def of_model(kind: type[BaseModel], keys: Collection[str] = ()) -> str:
+    """Key, default and meaning of a table of settings; of all its keys unless some are named."""
     rows = ["| key | default | |", "|---|---|---|"]
     for name, field in kind.model_fields.items():
+        if keys and name not in keys:
+            continue
         default = field.get_default(call_default_factory=True)
-        shown = "required" if field.is_required() else "" if isinstance(default, BaseModel | dict) else f"`{default!s}`"
+        named = default.get("name", "") if isinstance(default, dict) else default
+        empty = named in ("", None) or isinstance(named, BaseModel)
+        shown = "required" if field.is_required() else "" if empty else f"`{named!s}`"
         rows.append(f"| `{name}` | {shown} | {field.description or ''} |")
     return "\n".join(rows) + "\n"
 
@@ -119,9 +136,16 @@ def tables() -> dict[str, Callable[[], str]]:
     ):
         name = kind.name if kind.name not in found else f"{kind.name}-schedule"  # an algorithm may be called the same
         found[name] = lambda kind=kind: of_dataclass(kind)
-    models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "gossip": Gossip, "coordinator-settings": Settings}
+    models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
-    return {**found, "presets": of_presets, "routes": of_routes, "papers": of_papers, "reasons": of_reasons}
+    return {
+        **found,
+        **of_gossip(),
+        "presets": of_presets,
+        "routes": of_routes,
+        "papers": of_papers,
+        "reasons": of_reasons,
+    }
 
 
 def renewed(text: str) -> str:

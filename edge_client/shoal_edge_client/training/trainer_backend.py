@@ -105,7 +105,8 @@ class TrainerBackend(Protocol):
 def trainer_backend(settings: EdgeSettings, learner: Learner | None, folder: Path) -> TrainerBackend:
     """Return the backend that the settings ask for. `folder`: for blobs on their way. Raises `InvalidJob`."""
     if learner is None and not settings.learner:
-        raise InvalidJob("no learner", code="learner.missing", hint="name one: file.py:name or package.module:name")
+        hint = "add --learner file.py:name or --learner package.module:name"
+        raise InvalidJob("no learner", code="learner.missing", hint=hint)
     apart = settings.trainer == "process"
     if apart and learner is not None:
         hint = 'name it, "file.py:name" or "package.module:name", or leave trainer out'

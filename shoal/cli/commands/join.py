@@ -97,7 +97,7 @@ def join(
     ] = None,
     peering: PeeringOptions,
 ) -> int:
-    """Train on this machine's data for a coordinator until its jobs end, or Ctrl-C.
+    """Join a coordinator as a node: train on this machine's data until Ctrl-C.
 
     Example: shoal join http://host:8080 --token sht_… --learner mine.py:learner --option part=0
 

@@ -34,7 +34,7 @@ def logs(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show logs of nodes and the coordinator, oldest first. With --follow and --json: one envelope per batch.
+    """Show logs of nodes and the coordinator, oldest first. With --follow and --json: one JSON object per batch.
 
     Example: shoal logs digits --node clinic-a --level warning --follow
     """

@@ -73,7 +73,7 @@ def promote(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Label a version "production" (or something else) instead of the version that has the label now.
+    """Move a label ("production" unless another is named) to a version.
 
     Example: shoal promote digits best --why "passed the audit"
 
@@ -97,7 +97,7 @@ def demote(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Remove a label; retention then treats its model like any other.
+    """Remove a label. The coordinator may then delete that model as it does other old ones.
 
     Example: shoal demote digits --label candidate
     """

@@ -90,7 +90,10 @@ def or_by_a_node(job: str, to: str) -> Iterator[None]:
         yield
     except Unreachable as error:
         if to == "gossip":
-            error.hint += f"; if it is dead: shoal switch {job} gossip --via URL-OF-A-NODE --key DATA/coordinator.pem"
+            error.hint += (
+                f"; if it is dead: shoal switch {job} gossip --via PEER_URL --key DATA/coordinator.pem, with the "
+                "address of a node that joined with --peer-listen, and the key in the coordinator's data folder"
+            )
         raise
 
 
