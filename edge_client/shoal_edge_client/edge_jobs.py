@@ -54,9 +54,9 @@ class EdgeJob:
         fetching = self.pump.fetching
         if fetching is not None:  # not the last task yet: if it is dropped, the coordinator must send it again
             return fetching
-        rev, task = self.pump.rev, self.pump.held
+        revision, task = self.pump.revision, self.pump.held
         self.last_task = task or self.last_task
-        return self.last_task if self.last_task is None or not rev else (*self.last_task, rev)
+        return self.last_task if self.last_task is None or not revision else (*self.last_task, revision)
 
 
 class EdgeJobs:
@@ -155,7 +155,7 @@ class EdgeJobs:
 
     async def dispatch(self, name: str, message: Message) -> bool:
         """Pass a message to its job's pump; return whether it changed anything."""
-        if isinstance(message, Stop) and message.foreign:
+        if isinstance(message, Stop) and message.model_differs:
             if self.refused.get(name) != message.why:
                 self._log.error("this node takes no part in the job", job=name, why=message.why)
             self.refused[name] = message.why

@@ -55,7 +55,7 @@ class TaskClient(Protocol):
     def ping(self, job: str, term: int) -> CoordinatorAlive:
         """Ping the coordinator."""
 
-    def join(self, job: str, away: TaskId | None) -> codec.Frame:
+    def join(self, job: str, gossip_rounds: TaskId | None) -> codec.Frame:
         """Tell the coordinator that this node is back; return its answer."""
 
 
@@ -173,9 +173,9 @@ class TaskTransport:
         """Ping the coordinator."""
         return self.client.ping(job, term)
 
-    def join(self, job: str, away: TaskId | None) -> Message:
+    def join(self, job: str, gossip_rounds: TaskId | None) -> Message:
         """Tell the coordinator that this node is back; return its answer."""
-        return self.decode_frame(self.client.join(job, away))[1]
+        return self.decode_frame(self.client.join(job, gossip_rounds))[1]
 
 
 @dataclass
@@ -199,7 +199,7 @@ class HttpTransport(TaskTransport):
         job, message = self.decode_frame(polled.frame)
         if isinstance(message, Task):
             term = next((lease.term for lease in polled.leases if lease.job == job), 0)
-            message = replace(message, given_in=term)
+            message = replace(message, issued_in_term=term)
             tracing.current.remember_parent((job, message.id), polled.traceparent)
         return job, message
 

@@ -130,9 +130,9 @@ def _mean_norm_bound(monitor: str, statuses: Sequence[TaskStatus]) -> float:
             along = fmean(status.values["along"] for status in statuses)
             return along * along
     draws = {status.values.get("draw") for status in statuses}
-    if monitor == "sketch" and len(draws) == 1 and all(len(status.state) == NBYTES for status in statuses):
+    if monitor == "sketch" and len(draws) == 1 and all(len(status.monitor_state) == NBYTES for status in statuses):
         mean: Sketch = np.zeros((ROWS, BUCKETS), np.float32)
         for status in statuses:
-            mean += np.frombuffer(status.state, "<f4").reshape(ROWS, BUCKETS) / np.float32(len(statuses))
+            mean += np.frombuffer(status.monitor_state, "<f4").reshape(ROWS, BUCKETS) / np.float32(len(statuses))
         return squared_norm(mean) / (1 + EPSILON)
     return 0.0

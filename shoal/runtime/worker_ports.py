@@ -149,7 +149,7 @@ class JobPump(Protocol):
         ...
 
     @property
-    def rev(self) -> int:
+    def revision(self) -> int:
         """Return that task's revision; `ANSWERED` once its answer exists. Any thread may call."""
         ...
 

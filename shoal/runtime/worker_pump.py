@@ -91,10 +91,10 @@ class WorkerEffects:
         return report.task if report is not None else None
 
     @property
-    def rev(self) -> int:
+    def revision(self) -> int:
         """Return the task's revision; `ANSWERED` once its answer exists. Any thread may call."""
         task, report = self.worker.task, self.worker.unacknowledged
-        return ANSWERED if report is not None or task is None else task.rev
+        return ANSWERED if report is not None or task is None else task.revision
 
     async def wait_settled(self, *, train_s: float, upload_s: float) -> bool:
         """Wait `train_s` for running work and `upload_s` for an answer; return False if a task is still held."""
@@ -149,8 +149,8 @@ class WorkerPump:
         return self._effects.held
 
     @property
-    def rev(self) -> int:
-        return self._effects.rev
+    def revision(self) -> int:
+        return self._effects.revision
 
     @property
     def fetching(self) -> HeldTask | None:

@@ -32,7 +32,7 @@ def check(found: Any) -> None:
     for ref in (getattr(found, "body", None), getattr(found, "reference", None)):
         if ref is not None and not (is_digest(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
             raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
-    whole = (getattr(found, name, 0) for name in ("version", "seed", "rev", "until", "check"))
+    whole = (getattr(found, name, 0) for name in ("version", "seed", "revision", "checks_allowed", "check"))
     for number in (*_task_of(found), *whole):
         if not 0 <= number < 2**63:
             raise InvalidPayload(f"{number} is out of range", code="head.range")
@@ -48,7 +48,7 @@ def check(found: Any) -> None:
 
 
 def _task_of(found: Any) -> tuple[int, ...]:
-    for field in ("task", "id", "after", "away"):
+    for field in ("task", "id", "newest_task", "gossip_rounds"):
         value = getattr(found, field, None)
         if isinstance(value, tuple):
             return value

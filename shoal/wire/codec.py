@@ -38,7 +38,7 @@ INLINE_BYTES_MAX = 256 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MAX = 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
 STATE_BYTES_MAX = 32 * 1024
-NEVER_SENT = ("norm", "about", "given_in")  # the receiver's own measurement, and what it was told elsewhere
+NEVER_SENT = ("norm", "profile", "issued_in_term")  # the receiver's own measurement, and what it was told elsewhere
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -94,7 +94,7 @@ def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> A
             rest[field] = {k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in measured.items()}
     found = validated(kind, str(name), rest)
     if isinstance(found, TaskStatus):
-        found = replace(found, state=_state(found.state))
+        found = replace(found, monitor_state=_state(found.monitor_state))
     check(found)
     return found
 
@@ -116,9 +116,9 @@ def _state(text: bytes) -> bytes:
     try:
         state = b64decode(text, validate=True)
     except ValueError:
-        raise InvalidPayload("status: state is not base64", code="head.invalid") from None
+        raise InvalidPayload("task_status: monitor_state is not base64", code="head.invalid") from None
     if len(state) > STATE_BYTES_MAX:
-        raise InvalidPayload(f"a state of {len(state)} bytes; at most {STATE_BYTES_MAX}", code="head.invalid")
+        raise InvalidPayload(f"a monitor state of {len(state)} bytes; at most {STATE_BYTES_MAX}", code="head.invalid")
     return state
 
 

@@ -103,7 +103,7 @@ def test_a_recall_is_answered_without_another_step() -> None:
     hand = work(learner)
     assert hand.run_piece(task(delta=1e9)) is None
     learner.weight = 77.0  # another job had its turn in between
-    made = hand.run_piece(task(delta=1e9, recall=True, rev=1))
+    made = hand.run_piece(task(delta=1e9, recall=True, revision=1))
     assert isinstance(made, LocalResult)
     assert (value(made.slots), made.weight, len(learner.budgets)) == (2.0, 10.0, 1)
 
@@ -111,7 +111,7 @@ def test_a_recall_is_answered_without_another_step() -> None:
 def test_a_recall_before_the_first_piece_has_one_piece() -> None:
     hand = work(Walker())
     assert hand.run_piece(task(delta=1e9, recall=True)) is None
-    assert hand.can_continue(task(recall=True, until=1))
+    assert hand.can_continue(task(recall=True, checks_allowed=1))
     made = hand.run_piece(task(delta=1e9, recall=True))
     assert isinstance(made, LocalResult)
     assert value(made.slots) == 2.0
@@ -194,12 +194,12 @@ def test_a_first_window_ends_after_its_checks_however_far() -> None:
 
 def test_in_step_each_check_is_told() -> None:
     hand = work(Walker())
-    made = hand.run_piece(task(delta=1e9, until=1))
+    made = hand.run_piece(task(delta=1e9, checks_allowed=1))
     assert made == TaskStatus("a", (1, 1), 1)
-    assert not hand.can_continue(task(until=1))
-    assert hand.can_continue(task(until=2))
-    assert hand.can_continue(task(until=1, recall=True))
-    assert hand.run_piece(task(delta=1e9, until=2)) == TaskStatus("a", (1, 1), 2)
+    assert not hand.can_continue(task(checks_allowed=1))
+    assert hand.can_continue(task(checks_allowed=2))
+    assert hand.can_continue(task(checks_allowed=1, recall=True))
+    assert hand.run_piece(task(delta=1e9, checks_allowed=2)) == TaskStatus("a", (1, 1), 2)
 
 
 def test_a_model_that_explodes_fails_its_order() -> None:

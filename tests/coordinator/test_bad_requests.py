@@ -75,7 +75,7 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "switching what must not be": (post("/jobs/main/switch", {"to": "gossip"}), 409, "gossip.not-allowed"),
     "a knock at an unknown job": (post("/jobs/nope/ping", {"term": 1}, "n0"), 404, "job.unknown"),
     "a knock of half a term": (post("/jobs/main/ping", {"term": 1.5}, "n0"), 422, "request.invalid"),
-    "a return of no rounds": (post("/jobs/main/join", {"away": [1, None]}, "n0"), 422, "request.invalid"),
+    "a return of no rounds": (post("/jobs/main/join", {"gossip_rounds": [1, None]}, "n0"), 422, "request.invalid"),
     "a job that gossips in an unknown way": (job(gossip={"mixing": {"name": "x"}}), 422, "job.mixing"),
     "a job whose nodes need no vote": (job(gossip={"quorum": 0}), 422, "job.invalid"),
     "a job with an unknown key of gossip": (job(gossip={"alowed": True}), 422, "job.invalid"),

@@ -44,14 +44,14 @@ def test_a_node_with_another_model_is_told_what_differs(coordinator: Inside, mon
     stage = set_up(coordinator)
     late = by_hand(coordinator, "late", {"main": SIZE})
     hello(late, WRONG)
-    assert polled(late) == Stop(NAMED, foreign=True)
+    assert polled(late) == Stop(NAMED, model_differs=True)
     assert polled(late) is None, "it knows"
     (note,) = [note for note in coordinator.notes("main", "warning") if note["node"] == "late"]
     assert note["text"] == f"late takes no part: {WHY}"
     alert = until("an alert", lambda: coordinator.get("/alerts", active=True)["alerts"])[0]
     assert (alert["kind"], alert["node"], alert["text"]) == ("model-differs", "late", f"late: {NAMED}")
     monkeypatch.setattr(presence, "MISMATCH_REPEATED_S", 0.0)
-    assert polled(late) == Stop(NAMED, foreign=True), "said again, should it have been lost"
+    assert polled(late) == Stop(NAMED, model_differs=True), "said again, should it have been lost"
     coordinator.begin("other", nodes=1)
     task, _ = task_of(late, "other")
     assert task.kind == "init", "other jobs are not concerned"

@@ -167,7 +167,7 @@ def test_a_switch_that_makes_the_last_version_sends_nobody_away(last: Stage) -> 
 
 
 def test_nothing_brought_to_the_last_version_ends_the_job_too(last: Stage) -> None:
-    assert ask(last, "n1", "join", {"away": [4, 12]}).status_code == 200
+    assert ask(last, "n1", "join", {"gossip_rounds": [4, 12]}).status_code == 200
     tasks(last, "n0", "n1", recall=True)
     for node in last.nodes:
         node.fail("main", last.tasks[node.node])
@@ -327,12 +327,12 @@ def ask(stage: Stage, node: str, what: str, values: dict[str, Any], job: str = "
 
 
 def test_a_node_that_comes_back_has_all_hand_back(stage: Stage) -> None:
-    answer = ask(stage, "n2", "join", {"away": [4, 12]})
+    answer = ask(stage, "n2", "join", {"gossip_rounds": [4, 12]})
     frame = codec.decode(answer.content)
     assert isinstance(frame.message, Task)
     assert (frame.message.kind, frame.message.recall, frame.payload) == ("gossip", True, body(initial(SIZE)))
     assert stage.running.job("main")["mode"] == "returning"
-    again = codec.decode(ask(stage, "n2", "join", {"away": [4, 12]}).content)
+    again = codec.decode(ask(stage, "n2", "join", {"gossip_rounds": [4, 12]}).content)
     assert again.message == frame.message
     tasks(stage, *ALL, recall=True)
     for name in ALL:
@@ -367,13 +367,13 @@ def test_a_ping_raises_the_term_above_its_own(stage: Stage) -> None:
     problem(ask(stage, "n2", "ping", {"term": 5 + 1001}), 409, "term.leap")
     problem(ask(stage, "n2", "ping", {"term": -2}), 422, "request.invalid")
     problem(ask(stage, "n2", "ping", {"term": 2**70}), 422, "request.invalid")
-    problem(ask(stage, "n2", "join", {"away": [1]}), 422, "request.invalid")
-    problem(ask(stage, "n2", "join", {"away": [-1, 0]}), 422, "request.invalid")
+    problem(ask(stage, "n2", "join", {"gossip_rounds": [1]}), 422, "request.invalid")
+    problem(ask(stage, "n2", "join", {"gossip_rounds": [-1, 0]}), 422, "request.invalid")
 
 
 def test_where_gossip_is_not_allowed_nobody_was_away(coordinator: Inside) -> None:
     stage = set_up(coordinator)
-    for what, values in (("ping", {"term": 3}), ("join", {"away": [3, 1]})):
+    for what, values in (("ping", {"term": 3}), ("join", {"gossip_rounds": [3, 1]})):
         problem(ask(stage, "n0", what, values), 409, "gossip.not-allowed")
         problem(ask(stage, "n0", what, values, job="nope"), 404, "job.unknown")
     assert coordinator.job("main")["mode"] == "server"
@@ -392,7 +392,7 @@ def test_an_ended_job_says_so(server: Callable[..., Server], again: bool) -> Non
         running.start()
     found = problem(node.ask("POST", "/jobs/main/ping", json={"term": 3}), 410, "job.over")
     assert again or "enough" in found["detail"]
-    said = codec.decode(node.ask("POST", "/jobs/main/join", json={"away": [3, 1]}).content).message
+    said = codec.decode(node.ask("POST", "/jobs/main/join", json={"gossip_rounds": [3, 1]}).content).message
     assert isinstance(said, Stop)
     assert again or "enough" in said.why
     node.client.close()

@@ -32,8 +32,8 @@ def task_of(hub: Hub, node: str) -> Task:
 def test_a_task_that_the_node_does_not_hold_is_the_reply(hub: Hub) -> None:
     task = task_of(hub, "a")
     assert decide_poll(hub, poll("a")) == PollReply(task)
-    assert decide_poll(hub, poll("a", (task.id, task.rev))) is None
-    assert decide_poll(hub, poll("a", (task.id, task.rev - 1))) == PollReply(task, is_amendment=True)
+    assert decide_poll(hub, poll("a", (task.id, task.revision))) is None
+    assert decide_poll(hub, poll("a", (task.id, task.revision - 1))) == PollReply(task, is_amendment=True)
 
 
 def test_a_hub_takes_a_node_that_it_does_not_know_before_it_replies(hub: Hub) -> None:
@@ -65,7 +65,7 @@ def test_a_withdrawn_task_is_told_of_and_a_reported_one_is_not(hub: Hub) -> None
 
 def test_a_node_with_another_model_is_stopped() -> None:
     hub = hub_of(RIGHT, RIGHT, WRONG)
-    assert decide_poll(hub, poll("c", form=WRONG.form)) == PollReply(Stop(TEXT, foreign=True))
+    assert decide_poll(hub, poll("c", form=WRONG.form)) == PollReply(Stop(TEXT, model_differs=True))
 
 
 def test_a_decision_changes_nothing(hub: Hub) -> None:

@@ -148,7 +148,7 @@ def test_a_withdrawn_order_is_called_back(patient: Inside) -> None:
     patient.post("/jobs/main/resume")  # the round closes without n1, and the next one opens
     message = poll.frame().message
     if isinstance(message, NoTask):
-        assert message.after >= stage.tasks["n1"].id
+        assert message.newest_task >= stage.tasks["n1"].id
     else:
         assert isinstance(message, Task)
         assert message.version == 1

@@ -361,7 +361,7 @@ def asks(lost: Lost, wait_s: float, held: str = "") -> codec.Frame | None:
 
 def test_a_poll_waits_for_what_the_node_does_not_hold(lost: Lost) -> None:
     task, _ = lost.asked()
-    held = f"{task.id[0]}.{task.id[1]}.{task.rev}"
+    held = f"{task.id[0]}.{task.id[1]}.{task.revision}"
     frame = asks(lost, 0.2, held)
     assert frame is not None
     assert (frame.message, frame.payload) == (CoordinatorAlive(1), b""), "nothing is new, and nothing is sent twice"

@@ -150,12 +150,12 @@ def test_what_was_ordered_before_the_hub_began_a_new_term_is_obeyed_as_it_gives_
     bench.feed(CoordinatorAlive(2), 0.0)
     bench.feed(bench.task(3), 1.0)
     assert not [effect for effect in bench.effects if isinstance(effect, Work)], "it may be of a hub that was cut off"
-    bench.feed(bench.task(3, given_in=1), 1.0)
+    bench.feed(bench.task(3, issued_in_term=1), 1.0)
     assert not [effect for effect in bench.effects if isinstance(effect, Work)]
-    bench.feed(bench.task(3, given_in=2), 2.0)
+    bench.feed(bench.task(3, issued_in_term=2), 2.0)
     assert [effect.task.id for effect in bench.effects if isinstance(effect, Work)] == [(1, 3)]
     assert bench.peer.term == 2
-    bench.feed(bench.task(4, given_in=3), 3.0)
+    bench.feed(bench.task(4, issued_in_term=3), 3.0)
     assert bench.peer.term == 3
 
 
@@ -163,9 +163,9 @@ def test_an_order_in_hand_is_amended_though_the_hub_has_begun_a_new_term() -> No
     bench = Bench()
     bench.feed(bench.task(3), 0.0)
     bench.feed(CoordinatorAlive(2), 1.0)
-    bench.feed(Amendment((1, 2), rev=1, recall=True), 2.0)
+    bench.feed(Amendment((1, 2), revision=1, recall=True), 2.0)
     assert not [effect for effect in bench.effects if isinstance(effect, Amend)], "of a task that it does not hold"
-    bench.feed(Amendment((1, 3), rev=1, recall=True), 2.0)
+    bench.feed(Amendment((1, 3), revision=1, recall=True), 2.0)
     assert [effect.task.recall for effect in bench.effects if isinstance(effect, Amend)] == [True]
 
 
@@ -342,7 +342,7 @@ def test_who_was_not_waited_for_brings_what_it_has(recalled: bool, news: str) ->
         if bench.said(CoordinatorPing) or bench.said(Join):
             bench.feed(CoordinatorAlive(3), float(second))
     assert joins
-    assert joins[0].away == (1, gossip.me.round)
+    assert joins[0].gossip_rounds == (1, gossip.me.round)
 
 
 def test_a_base_is_only_replaced_by_a_newer_one() -> None:

@@ -46,7 +46,7 @@ def test_there_and_back_twice_said_is_once() -> None:
     for node in NODES:
         task = hub.poll_reply(node)
         assert isinstance(task, Task)
-        assert (task.kind, task.recall, task.rev) == ("gossip", True, 1)
+        assert (task.kind, task.recall, task.revision) == ("gossip", True, 1)
         hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 2.0)
     assert (hub.progress.mode, hub.progress.version) == ("server", 1)
     assert list(tree_slot(hub.store.slots, "model")["w"]) == [2.0, 1.0]

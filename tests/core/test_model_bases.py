@@ -109,7 +109,9 @@ def test_a_roster_outlives_its_process_with_amendments_and_statuses() -> None:
     roster = NodeRoster()
     asked, waits, done = (roster.admit(name) for name in ("asked", "waits", "done"))
     for number, member in enumerate((asked, waits, done)):
-        member.assign(Task((1, number), member.node, "train", 3, 7, numbers={"delta": 0.5, SYNC: 1.0}, until=1))
+        member.assign(
+            Task((1, number), member.node, "train", 3, 7, numbers={"delta": 0.5, SYNC: 1.0}, checks_allowed=1)
+        )
         member.status = TaskStatus(member.node, (1, number), 1, {"gap": 0.25}, b"\x00\xff")
     asked.recall()
     waits.allow_next_check()
@@ -117,7 +119,7 @@ def test_a_roster_outlives_its_process_with_amendments_and_statuses() -> None:
     found = NodeRoster.restore(json.loads(json.dumps(roster.state())))
     assert found.all_members() == roster.all_members()
     assert [member.is_waiting for member in found.all_members()] == [False, True, False]
-    assert (found["asked"].task, found["asked"].task.rev, found["waits"].task.until) == (asked.task, 1, 2)  # type: ignore[union-attr]
+    assert (found["asked"].task, found["asked"].task.revision, found["waits"].task.checks_allowed) == (asked.task, 1, 2)  # type: ignore[union-attr]
 
 
 def test_who_was_recalled_is_part_of_a_snapshot() -> None:

@@ -142,7 +142,7 @@ def test_who_is_away_by_order_hears_through_another_that_it_is_called_back() -> 
     assert (bench.peer.state, bench.peer.reachability.relay) == ("away", "c")
     bench.feed(Timer(), 17.5)
     assert carried(bench) == [("c", Poll)]
-    bench.feed(RelayResponse("c", bench.task(2, kind="gossip", rev=1, recall=True)), 18.0)
+    bench.feed(RelayResponse("c", bench.task(2, kind="gossip", revision=1, recall=True)), 18.0)
     assert bench.peer.state == "handover"
 
 

@@ -117,7 +117,7 @@ def anything(roster: NodeRoster, rng: Random, n: int) -> None:
             member.is_present = rng.random() < 0.5
         case 1 | 2:
             kind = rng.choice(["train", "evaluate"])
-            member.assign(Task((1, n), member.node, kind, 3, 7, until=rng.randrange(3)))  # type: ignore[arg-type]
+            member.assign(Task((1, n), member.node, kind, 3, 7, checks_allowed=rng.randrange(3)))  # type: ignore[arg-type]
         case 3:
             member.close_task(Ack((1, n), True))
         case 4:

@@ -168,7 +168,7 @@ class WorkerScript:
         memory = BlobRef(fields["memory"], 1) if "memory" in fields else None
         events: dict[str, Event] = {
             "task": Task(task, "a", "train", int(fields.get("version", "0")), 7, None, **amended(fields)),
-            "amendment": Amendment(task, **{"rev": 0, **amended(fields)}),
+            "amendment": Amendment(task, **{"revision": 0, **amended(fields)}),
             "progress": TaskProgress(TaskStatus("a", task, int(fields.get("check", "0")))),
             "idle": NoTask(task),
             "done": TaskDone(task, TaskResult(10.0, BlobRef(f"up-{shown(task)}", 8), {}, memory)),
@@ -184,7 +184,7 @@ class WorkerScript:
 
 def amended(fields: Fields) -> dict[str, Any]:
     """What an amendment changes in a task."""
-    plain: dict[str, Any] = {name: int(fields[name]) for name in ("rev", "until") if name in fields}
+    plain: dict[str, Any] = {name: int(fields[name]) for name in ("revision", "checks_allowed") if name in fields}
     return plain | ({"recall": True} if "recall" in fields else {})
 
 

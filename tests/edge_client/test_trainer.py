@@ -112,9 +112,9 @@ def test_an_algorithm_may_go_on_for_several_pieces(bench: Bench) -> None:
     assert hand.run_piece(task) is None
     assert hand.run_piece(task) == TaskStatus("a", (1, 2), 2, {"train/pieces": 1.0})
     assert hand.can_continue(task)
-    in_step = replace(task, until=2)
+    in_step = replace(task, checks_allowed=2)
     assert not hand.can_continue(in_step)
-    assert hand.can_continue(replace(in_step, until=3))
+    assert hand.can_continue(replace(in_step, checks_allowed=3))
     recalled = replace(in_step, recall=True)
     assert hand.can_continue(recalled)
     result = hand.run_piece(recalled)

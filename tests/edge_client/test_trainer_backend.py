@@ -124,7 +124,7 @@ def test_what_comes_out_is_the_same_bit_for_bit(tmp_path: Path, apart: Callable[
             bench = Bench(tmp_path / f"{name}-{type(shop).__name__}", shop)
             hand = bench.begin(task, sent, spec)
             pieces = [hand.run_piece(task) for _ in range(3)] if name == "dynamic" else []
-            made = hand.run_piece(replace(task, recall=True, rev=1) if pieces else task)
+            made = hand.run_piece(replace(task, recall=True, revision=1) if pieces else task)
             assert isinstance(made, TaskResult)
             outcomes.append(
                 (pieces, made.weight, made.metrics, bench.body(made), bench.memory(made), bench.spool._base)
@@ -138,7 +138,7 @@ def test_what_comes_out_is_the_same_bit_for_bit(tmp_path: Path, apart: Callable[
 
 def test_a_status_comes_across(tmp_path: Path, apart: Callable[..., ProcessTrainer]) -> None:
     spec = parse_job({**JOB, **PLANS["dynamic"]})
-    task = replace(TASK, numbers={"delta": 1e9, "sync": 1.0}, until=2)
+    task = replace(TASK, numbers={"delta": 1e9, "sync": 1.0}, checks_allowed=2)
     slots: Slots = {"model": digits(part=0, parts=4).init(5)}
     shops: list[TrainerBackend] = [ThreadTrainer(EdgeSettings(), digits(part=1, parts=4))]
     shops[0].open()

@@ -207,7 +207,7 @@ class Coordinator(FakeCoordinator):
 
     def _hello(self, asked: Asked, node: str) -> Answer:
         for job in self.hubs:
-            self.feed(job, Join(node, about=parse_node_info(asked.json()["info"])))
+            self.feed(job, Join(node, profile=parse_node_info(asked.json()["info"])))
         return {"name": node, "protocol": 1, "lease_s": 15.0, "heartbeat_s": 0.05, "wait_s_max": 5.0}
 
     def _work(self, asked: Asked, node: str) -> Answer:
@@ -216,8 +216,8 @@ class Coordinator(FakeCoordinator):
         held = {}
         for text in query.get("held", []):
             job, _, task = text.rpartition(":")
-            boot, n, rev = (*map(int, task.split(".")), 0)[:3]
-            held[job] = (boot, n), rev
+            boot, n, revision = (*map(int, task.split(".")), 0)[:3]
+            held[job] = (boot, n), revision
         until = time.monotonic() + wait_s
         with self.changed:
             while not _gone(asked):
@@ -245,7 +245,7 @@ class Coordinator(FakeCoordinator):
 
     def _news(self, job: str, hub: Hub, node: str, held: tuple[TaskId, int] | None) -> Answer | None:
         standing = hub.poll_reply(node)
-        if isinstance(standing, Task) and (held is None or (standing.id, standing.rev) > held):
+        if isinstance(standing, Task) and (held is None or (standing.id, standing.revision) > held):
             payload = b""
             if standing.body is not None and standing.body.nbytes <= codec.INLINE_BYTES_MAX:
                 payload = self.bodies.open(standing.body)[:]
@@ -254,7 +254,7 @@ class Coordinator(FakeCoordinator):
         answered = member.last_ack.task if member is not None and member.last_ack is not None else None
         if isinstance(standing, NoTask) and held is not None and held[0] != answered:
             return _frame(job, standing)
-        told = isinstance(standing, Stop) and (held is not None or standing.foreign)
+        told = isinstance(standing, Stop) and (held is not None or standing.model_differs)
         return _frame(job, standing) if told else None
 
     def _view(self, asked: Asked, node: str, job: str) -> Answer:

@@ -25,17 +25,17 @@ HEADS: dict[str, dict[str, Any]] = {
     "poll": {"node": "a"},
     "coordinator_ping": {"node": "a", "term": 5},
     "task": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
-    "amendment": {"task": [1, 2], "rev": 1, "recall": True, "until": 3},
-    "task_status": {"node": "a", "task": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "state": "AAEC"},
+    "amendment": {"task": [1, 2], "revision": 1, "recall": True, "checks_allowed": 3},
+    "task_status": {"node": "a", "task": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "monitor_state": "AAEC"},
     "report": {"node": "a", "task": [1, 2], "version": 3, "weight": 5.0, "body": BODY, "metrics": {"train/loss": 0.5}},
     "task_failed": {"node": "a", "task": [1, 2], "error": "no data"},
     "leave": {"node": "a"},
-    "no_task": {"after": [1, 2]},
+    "no_task": {"newest_task": [1, 2]},
     "ack": {"task": [1, 2], "counted": True, "why": ""},
     "coordinator_alive": {"term": 5},
     "pause": {"why": ""},
     "resume": {"why": ""},
-    "stop": {"why": "", "when": "now", "foreign": True},
+    "stop": {"why": "", "when": "now", "model_differs": True},
     "switch": {"to": "gossip", "why": ""},
     "change_settings": {"values": {"algorithm.lr": 0.5}, "why": ""},
     "drain_node": {"node": "a", "why": "", "withdraw": True},
@@ -45,16 +45,16 @@ OPTIONAL = {
     "reference",
     "metrics",
     "numbers",
-    "rev",
+    "revision",
     "recall",
-    "until",
+    "checks_allowed",
     "values",
-    "state",
+    "monitor_state",
     "why",
     "when",
-    "away",
+    "gossip_rounds",
     "withdraw",
-    "foreign",
+    "model_differs",
 }
 
 IDS = [None, 1, "1.2", {}, [], [1], [1, 2, 3], [1.0, 2], [True, 2], [1, "2"], [-1, 2], [1, -1], [2**63, 0], [0, 2**64]]
@@ -76,8 +76,8 @@ WRONG: dict[str, list[Any]] = {
     "node": [*WORDS, "", "A", "a b", "a/b", "a" * 64, "-a", ".", "a\n", "é", "\x00", "\ud800"],
     "id": IDS,
     "task": IDS,
-    "after": IDS,
-    "away": [wrong for wrong in IDS if wrong is not None],
+    "newest_task": IDS,
+    "gossip_rounds": [wrong for wrong in IDS if wrong is not None],
     "term": [*(wrong for wrong in COUNTS if wrong != -1), -2, 2**53 + 1],
     "to": [*WORDS, "", "Gossip", "away"],
     "version": COUNTS,
@@ -89,18 +89,18 @@ WRONG: dict[str, list[Any]] = {
     "metrics": [*NO_METRICS, *({"eval/examples": v} for v in (-1.0, 1.1e15, "NaN", "Infinity"))],
     "values": NO_METRICS,
     "numbers": [*NO_METRICS, {"a": "NaN"}, {"a": "Infinity"}],
-    "rev": COUNTS,
-    "until": COUNTS,
+    "revision": COUNTS,
+    "checks_allowed": COUNTS,
     "check": COUNTS,
     "recall": [None, 0, 1, "true", [True]],
-    "state": [*WORDS, "A", "AAE", "é", "AAEC ", "-_-_", b64encode(bytes(codec.STATE_BYTES_MAX + 1)).decode()],
+    "monitor_state": [*WORDS, "A", "AAE", "é", "AAEC ", "-_-_", b64encode(bytes(codec.STATE_BYTES_MAX + 1)).decode()],
     "error": [*WORDS, "\ud800"],
     "phase": [*WORDS, "fold", "Train"],
     "traceback": [*WORDS, "\ud800", "x" * 8001],
     "counted": [None, 0, 1, "true", [True]],
     "why": [*WORDS, "\ud800"],
     "when": [*WORDS, "", "later"],
-    "foreign": [None, 0, 1, "true", [True]],
+    "model_differs": [None, 0, 1, "true", [True]],
     "withdraw": [None, 0, 1, "true", [True]],
 }
 RIGHT: dict[str, list[Any]] = {
@@ -108,7 +108,7 @@ RIGHT: dict[str, list[Any]] = {
     "id": [[0, 0], [2**63 - 1, 2**63 - 1]],
     "version": [0, 2**63 - 1],
     "kind": ["init", "train", "evaluate", "gossip"],
-    "away": [None, [0, 0], [2**63 - 1, 2**63 - 1]],
+    "gossip_rounds": [None, [0, 0], [2**63 - 1, 2**63 - 1]],
     "term": [0, 2**53],
     "to": ["gossip", "server"],
     "weight": [0, 0.0, 359, 1e15],
@@ -119,9 +119,9 @@ RIGHT: dict[str, list[Any]] = {
     ],
     "values": [{}, {"a": "NaN"}],
     "numbers": [{}, {"delta": 0.5}],
-    "rev": [0, 2**63 - 1],
+    "revision": [0, 2**63 - 1],
     "recall": [True, False],
-    "state": ["", b64encode(bytes(codec.STATE_BYTES_MAX)).decode()],
+    "monitor_state": ["", b64encode(bytes(codec.STATE_BYTES_MAX)).decode()],
     "when": ["now", "round"],
 }
 
@@ -197,12 +197,12 @@ def test_a_sender_may_not_tell_its_norm(norm: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["join", "poll"])
-@pytest.mark.parametrize("about", [{"tags": ["gpu"]}, {}, None])
-def test_a_sender_may_not_say_here_what_it_is(kind: str, about: Any) -> None:
-    assert refused(framed(head_of(kind, about=about))) == "head.invalid"
-    sent = getattr(message, kind.title())("a", about=message.NodeInfo(("gpu",)))
+@pytest.mark.parametrize("profile", [{"tags": ["gpu"]}, {}, None])
+def test_a_sender_may_not_say_here_what_it_is(kind: str, profile: Any) -> None:
+    assert refused(framed(head_of(kind, profile=profile))) == "head.invalid"
+    sent = getattr(message, kind.title())("a", profile=message.NodeInfo(("gpu",)))
     assert codec.decode(codec.encode(codec.Frame("j", sent))).message == dataclasses.replace(
-        sent, about=message.NodeInfo()
+        sent, profile=message.NodeInfo()
     )
 
 
@@ -233,9 +233,12 @@ def test_a_frame_is_written_as_the_document_says() -> None:
 def test_what_is_usual_is_left_out() -> None:
     """A check in step costs a status and an amendment, and little else."""
     status = codec.encode_head("digits", message.TaskStatus("clinic-a", (1, 17), 12))
-    amendment = codec.encode_head("digits", message.Amendment((1, 17), 11, until=13))
+    amendment = codec.encode_head("digits", message.Amendment((1, 17), 11, checks_allowed=13))
     assert status[4:] == b'{"shoal":1,"job":"digits","type":"task_status","node":"clinic-a","task":[1,17],"check":12}'
-    assert amendment[4:] == b'{"shoal":1,"job":"digits","type":"amendment","task":[1,17],"rev":11,"until":13}'
+    assert (
+        amendment[4:]
+        == b'{"shoal":1,"job":"digits","type":"amendment","task":[1,17],"revision":11,"checks_allowed":13}'
+    )
 
 
 # Nothing else arrives

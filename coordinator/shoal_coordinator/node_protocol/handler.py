@@ -94,17 +94,17 @@ class NodeProtocolHandler(NodeRequest):
             await runner.submit(CoordinatorPing(self.node, term))
         return CoordinatorAlive(runner.hub.tasks.term)
 
-    async def handle_join(self, away: TaskId | None) -> Response:
+    async def handle_join(self, gossip_rounds: TaskId | None) -> Response:
         """Let a node rejoin, and return its task."""
         runner = self._runner()
         self._label(-1, "join")
         if runner is None:
             return self.frame(Stop(self._job_over().message))
-        if away is not None:
+        if gossip_rounds is not None:
             runner.check_gossip()
         mark_alive(self.request, self.services.presence, self.node)
         self.services.trust_documents.set_participation(self.job, self.node)
-        await runner.submit(Join(self.node, away, self.services.presence.node_info(self.node)))
+        await runner.submit(Join(self.node, gossip_rounds, self.services.presence.node_info(self.node)))
         return await self._current_answer(runner)
 
     async def handle_poll(self) -> Response:
@@ -164,7 +164,7 @@ class NodeProtocolHandler(NodeRequest):
             if not self.services.presence.should_tell_mismatch(self.node, self.job):
                 return None
             why = layout_mismatch.mismatch_reason(runner.hub, self.node, self.services.presence)
-            message = Stop(why, foreign=True)
+            message = Stop(why, model_differs=True)
         self._label(runner.hub.progress.version, "poll")
         return self.frame(message)
 
@@ -205,9 +205,9 @@ class NodeProtocolHandler(NodeRequest):
 
 
 def held_task(text: str) -> HeldTask:
-    """Return the task that a node holds and its revision, from `BOOT.N` or `BOOT.N.REV`. Raises `InvalidPayload`."""
+    """Return a node's task and its revision, from `BOOT.N` or `BOOT.N.REVISION`. Raises `InvalidPayload`."""
     parts = text.split(".")
     if not (len(parts) in (2, 3) and all(part.isdecimal() for part in parts) and len(text) < 40):
-        raise InvalidPayload(f"held={text[:40]!r} is not BOOT.N.REV", code="request.invalid", hint="see /docs")
-    boot, n, rev = (*map(int, parts), 0)[:3]
-    return (boot, n), rev
+        raise InvalidPayload(f"held={text[:40]!r} is not BOOT.N.REVISION", code="request.invalid", hint="see /docs")
+    boot, n, revision = (*map(int, parts), 0)[:3]
+    return (boot, n), revision

@@ -53,9 +53,9 @@ def decide_poll(hub: Hub, poll: JobPoll, *, is_introduced: bool = False) -> Even
 def _find_reply(hub: Hub, node: str, held: HeldTask | None) -> PollReply | None:
     message = hub.poll_reply(node)
     match message:
-        case Task() if held is None or (message.id, message.rev) > held:
+        case Task() if held is None or (message.id, message.revision) > held:
             return PollReply(message, held is not None and held[0] == message.id)
-        case Stop(foreign=True):
+        case Stop(model_differs=True):
             return PollReply(message)
         case NoTask() if held is not None and _is_withdrawn(hub, node, held[0]):
             return PollReply(message)

@@ -169,7 +169,7 @@ class LeaseView(BaseModel):
 class RejoinRequest(BaseModel):
     """The return of a node to a job, perhaps with a model that it trained by gossip."""
 
-    away: tuple[Counter, Counter] | None = Field(None, description="(term, local rounds); null: no such model")
+    gossip_rounds: tuple[Counter, Counter] | None = Field(None, description="(term, local rounds); null: no such model")
 
 
 class ReleaseView(BaseModel):

@@ -3645,10 +3645,10 @@ export interface components {
          */
         RejoinRequest: {
             /**
-             * Away
+             * Gossip Rounds
              * @description (term, local rounds); null: no such model
              */
-            away?: [
+            gossip_rounds?: [
                 number,
                 number
             ] | null;
@@ -5926,7 +5926,7 @@ export interface operations {
                 life?: number;
                 /** @description a Poll waits so long for something new */
                 wait_s?: number;
-                /** @description the task in hand, which is not new: BOOT.N.REV */
+                /** @description the task in hand, which is not new: BOOT.N.REVISION */
                 held?: string;
             };
             header?: never;
@@ -7309,7 +7309,7 @@ export interface operations {
         parameters: {
             query?: {
                 wait_s?: number;
-                /** @description tasks in hand: JOB:BOOT.N.REV */
+                /** @description tasks in hand: JOB:BOOT.N.REVISION */
                 held?: string[];
                 /** @description only these jobs */
                 job?: string[];

@@ -93,7 +93,7 @@ export class EdgeClient {
   }
 
   async #poll(waitS: number, signal: AbortSignal): Promise<void> {
-    const held = [...this.#held].map(([job, { task }]) => `&held=${job}:${task.id[0]}.${task.id[1]}.${task.rev ?? 0}`);
+    const held = [...this.#held].map(([job, { task }]) => `&held=${job}:${task.id[0]}.${task.id[1]}.${task.revision ?? 0}`);
     const answer = await this.#http.send("GET", `/work?wait_s=${waitS}${held.join("")}`, { signal });
     if (answer.status === 204) return;
     const frame = decodeFrame(new Uint8Array(await answer.arrayBuffer()));
@@ -110,8 +110,8 @@ export class EdgeClient {
       this.#held.set(head.job, { task: head, abort });
       void this.#work(head, payload, abort.signal).finally(() => this.#release(head));
     } else if (head.type === "amendment" && held !== undefined) {
-      held.task.rev = Math.max(held.task.rev ?? 0, head.rev ?? 0);
-    } else if (head.type === "stop" || (head.type === "no_task" && held !== undefined && compareTasks(held.task.id, head.after) <= 0)) {
+      held.task.revision = Math.max(held.task.revision ?? 0, head.revision ?? 0);
+    } else if (head.type === "stop" || (head.type === "no_task" && held !== undefined && compareTasks(held.task.id, head.newest_task) <= 0)) {
       held?.abort.abort();
       this.#held.delete(head.job);
     }

@@ -260,7 +260,7 @@ describe("the client", () => {
     }
     await scripted.ask(MODEL);
     await scripted.ask(MODEL, { id: [1, 2] });
-    const withdrawn: Head = { type: "no_task", job: "j", after: [1, 2] };
+    const withdrawn: Head = { type: "no_task", job: "j", newest_task: [1, 2] };
     const seen = () => signals.length === 2 && signals.every((signal) => signal.aborted);
     const later = setInterval(() => {
       if (signals.length === 2) scripted.work.push(encodeFrame({ head: withdrawn, payload: new Uint8Array() }));

@@ -18,15 +18,15 @@ export interface Task {
   seed: bigint;
   body?: BlobRef;
   reference?: BlobRef;
-  rev?: number;
+  revision?: number;
 }
 
 export type Head =
   | Task
-  | { type: "amendment"; job: string; task: TaskId; rev?: number; recall?: boolean; until?: number }
-  | { type: "no_task"; job: string; after: TaskId }
+  | { type: "amendment"; job: string; task: TaskId; revision?: number; recall?: boolean; checks_allowed?: number }
+  | { type: "no_task"; job: string; newest_task: TaskId }
   | { type: "ack"; job: string; task: TaskId; counted: boolean; why?: string }
-  | { type: "stop"; job: string; why?: string; foreign?: boolean }
+  | { type: "stop"; job: string; why?: string; model_differs?: boolean }
   | { type: "report"; job: string; node: string; task: TaskId; version: number; weight: number; body?: BlobRef; metrics?: Metrics }
   | { type: "task_failed"; job: string; node: string; task: TaskId; error: string; phase?: string };
 

@@ -44,8 +44,10 @@ class CoordinatorRequests:
         """Send a message in the background, unless one of its kind is under way; its answer is fed to the machine."""
         if isinstance(message, CoordinatorPing):
             self._background.run("ping", partial(self._ask_and_feed, partial(self.hub.ping, self._job, message.term)))
-        elif message.away is not None:
-            self._background.run("join", partial(self._ask_and_feed, partial(self.hub.join, self._job, message.away)))
+        elif message.gossip_rounds is not None:
+            self._background.run(
+                "join", partial(self._ask_and_feed, partial(self.hub.join, self._job, message.gossip_rounds))
+            )
 
     async def _ask_and_feed(self, call: Callable[[], Any]) -> None:
         found = await self._ask(call)

@@ -136,13 +136,13 @@ class FailoverPump:
         return self._worker.held
 
     @property
-    def rev(self) -> int:
-        return self._worker.rev
+    def revision(self) -> int:
+        return self._worker.revision
 
     @property
     def fetching(self) -> HeldTask | None:
         task = self._handover.task
-        return (*task.id, task.rev) if task is not None else None
+        return (*task.id, task.revision) if task is not None else None
 
     @property
     def stopped(self) -> str:
@@ -151,7 +151,7 @@ class FailoverPump:
     def _held_task(self) -> HeldTask | None:
         """Return the task that a poll through a relay reports."""
         task = self.held
-        return self.fetching or ((*task, self.rev) if task is not None else None)
+        return self.fetching or ((*task, self.revision) if task is not None else None)
 
     async def submit(self, event: Any) -> bool:
         task = event.message if isinstance(event, RelayResponse) else event

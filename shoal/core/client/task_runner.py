@@ -59,7 +59,7 @@ class TaskRunner:
         if isinstance(made, LocalResult):
             return self._packed(made, task, mine)
         self.carry, self.check = made.carry, self.check + 1
-        if made.values is None and not task.until:
+        if made.values is None and not task.checks_allowed:
             return None
         return TaskStatus(task.node, task.id, self.check, made.values or {}, made.state)
 
@@ -80,4 +80,4 @@ class TaskRunner:
 
     def can_continue(self, task: Task) -> bool:
         """Return whether the next piece may be done without waiting for the hub."""
-        return task.recall or not task.until or self.check < task.until
+        return task.recall or not task.checks_allowed or self.check < task.checks_allowed

@@ -134,9 +134,11 @@ class Worker:
     def _amend(self, amended: Amendment) -> list[Effect]:
         """Go on with the task as it reads now. One that is not held will come whole at the next poll."""
         task = self.task
-        if task is None or amended.task != task.id or amended.rev <= task.rev or not self.is_working:
+        if task is None or amended.task != task.id or amended.revision <= task.revision or not self.is_working:
             return []
-        self.task = replace(task, rev=amended.rev, recall=amended.recall, until=amended.until)
+        self.task = replace(
+            task, revision=amended.revision, recall=amended.recall, checks_allowed=amended.checks_allowed
+        )
         return [Amend(self.task)]
 
     def _current(self) -> TaskId:
@@ -146,7 +148,7 @@ class Worker:
 
     def _idle(self, idle: NoTask) -> list[Effect]:
         """Cancel work on a task that the hub has withdrawn."""
-        if self.task is None or not self.is_working or self.task.id > idle.after:
+        if self.task is None or not self.is_working or self.task.id > idle.newest_task:
             return []
         self.last_task, self.task, self.status = self.task.id, None, None
         return [Cancel(self.last_task)]

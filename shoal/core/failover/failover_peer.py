@@ -459,7 +459,7 @@ def _is_withdrawn(task: Task | None, message: Message | ReportRejected, worker: 
         return False
     if isinstance(message, Task):
         return message.kind != "gossip" and message.id > task.id
-    return isinstance(message, NoTask) and message.after >= task.id
+    return isinstance(message, NoTask) and message.newest_task >= task.id
 
 
 def _without_state(effects: Sequence[PeerEffect]) -> list[PeerEffect]:

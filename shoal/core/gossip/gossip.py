@@ -203,7 +203,7 @@ class GossipPeer:
     def adopt(self, task: Task) -> list[Effect]:
         """Take a coordinator's task that starts from this peer's version as the first local round."""
         self.task, self._adopted = task, True
-        return [Amend(replace(task, rev=task.rev + 1, recall=True))] if self.algorithm.continual else []
+        return [Amend(replace(task, revision=task.revision + 1, recall=True))] if self.algorithm.continual else []
 
     @property
     def alarm(self) -> float:

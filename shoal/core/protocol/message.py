@@ -94,31 +94,31 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class Join:
-    """A process has started and holds no task, or a peer that has gone on without the hub (`away`) is back.
+    """A process has started and holds no task, or a peer that has gone on without the hub (`gossip_rounds`) is back.
 
-    The receiver sets `about` from the node's registration; it is not sent.
+    The receiver sets `profile` from the node's registration; it is not sent.
     """
 
     node: str
-    away: TaskId | None = None
+    gossip_rounds: TaskId | None = None
     """(term, local rounds) of the training without the hub that no version contains yet."""
-    about: NodeInfo = NodeInfo()
+    profile: NodeInfo = NodeInfo()
 
 
 @dataclass(frozen=True)
 class Poll:
-    """Request for the current task. `about` as in `Join`."""
+    """Request for the current task. `profile` as in `Join`."""
 
     node: str
-    about: NodeInfo = NodeInfo()
+    profile: NodeInfo = NodeInfo()
 
 
 @dataclass(frozen=True)
 class Task:
     """Work for one node. `seed` is the only source of randomness that the work may use.
 
-    The hub can amend a current task; `rev` counts its amendments. `recall` asks for a report at the node's next check;
-    `until` is the last check to which the node may train without an amendment (0: no limit).
+    The hub can amend a current task; `revision` counts its amendments. `recall` asks for a report at the node's next
+    check; `checks_allowed` is the last check to which the node may train without an amendment (0: no limit).
     """
 
     id: TaskId
@@ -131,10 +131,10 @@ class Task:
     """A model that both ends hold. The report is relative to it, and so is `body` if the job has filters."""
     numbers: Metrics = field(default_factory=dict)
     """Numbers from the schedule, such as the threshold of a node's local condition."""
-    rev: int = 0
+    revision: int = 0
     recall: bool = False
-    until: int = 0
-    given_in: int = 0
+    checks_allowed: int = 0
+    issued_in_term: int = 0
     """The hub's term when it sent this task, if the receiver knows it: a restarted hub also sends tasks that it made in
     an earlier term."""
 
@@ -144,28 +144,28 @@ class Amendment:
     """The present values of those fields of a task that can change, for a node that holds the task."""
 
     task: TaskId
-    rev: int = 0
+    revision: int = 0
     recall: bool = False
-    until: int = 0
+    checks_allowed: int = 0
 
     @staticmethod
     def of(task: Task) -> Amendment:
         """Return the amendment that describes a task, for a node that holds it."""
-        return Amendment(task.id, task.rev, task.recall, task.until)
+        return Amendment(task.id, task.revision, task.recall, task.checks_allowed)
 
 
 @dataclass(frozen=True)
 class TaskStatus:
     """A node's status in the middle of a task: the number of its checks, and the metrics of the last one.
 
-    `state`: a few bytes for schedules whose estimate needs more than numbers.
+    `monitor_state`: a few bytes for schedules whose estimate needs more than numbers.
     """
 
     node: str
     task: TaskId
     check: int
     values: Metrics = field(default_factory=dict)
-    state: bytes = b""
+    monitor_state: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -216,9 +216,10 @@ class CoordinatorAlive:
 
 @dataclass(frozen=True)
 class NoTask:
-    """The node has no task. `after`: the newest task that the hub has made, so a late message cancels no newer task."""
+    """The node has no task. `newest_task`: the newest task that the hub has made, so a late message cancels no newer
+    task."""
 
-    after: TaskId
+    newest_task: TaskId
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ class Stop:
 
     why: str = "by an operator"
     when: Literal["now", "round"] = "now"
-    foreign: bool = False
+    model_differs: bool = False
     """To a node: it is excluded, because its model differs from the job's."""
 
 
@@ -294,9 +295,9 @@ def term_of(message: Message, held: Task | None = None) -> int | None:
     match message:
         case Amendment(task=task) if held is not None and task == held.id:
             return None
-        case Task(id=task, given_in=term):
+        case Task(id=task, issued_in_term=term):
             return max(task[0], term)
-        case Amendment(task=task) | NoTask(after=task):
+        case Amendment(task=task) | NoTask(newest_task=task):
             return task[0]
         case CoordinatorAlive(term):
             return term

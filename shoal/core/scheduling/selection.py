@@ -153,14 +153,14 @@ class Selection:
         return Picked(tuple(sorted(rng.sample([one.node for one in candidates], count))), "drawn at random")
 
 
-def check_node_info(about: NodeInfo) -> None:
+def check_node_info(info: NodeInfo) -> None:
     """Raise `Refused` for tags or hours that are none, or too many."""
-    if len(about.tags) > TAGS_MAX or len(about.hours) > HOURS_MAX:
+    if len(info.tags) > TAGS_MAX or len(info.hours) > HOURS_MAX:
         raise Refused(f"a node has at most {TAGS_MAX} tags and {HOURS_MAX} hours", code="node.about")
-    for tag in about.tags:
+    for tag in info.tags:
         if not TAG.fullmatch(tag):
             raise Refused(f"{tag[:70]!r} is no tag", code="node.about", hint="use a-z, 0-9, '.', '_', '-'")
-    for hours in about.hours:
+    for hours in info.hours:
         try:
             parse_hours(hours)
         except InvalidJob as error:

@@ -134,7 +134,7 @@ class DecisionLoop:
             eligibility.foreign_models[member.node] = why
             if known.get(member.node) != why:
                 text = f"{member.node} takes no part: {why}"
-                effects += [state.event("warning", text, member.node), Send(member.node, Stop(why, foreign=True))]
+                effects += [state.event("warning", text, member.node), Send(member.node, Stop(why, model_differs=True))]
         return effects
 
     # The first model and the last measurement

@@ -58,9 +58,9 @@ class Eligibility:
         able, excluded = self._roster.askable(), self.excluded_nodes(now)
         return [member for member in able if member.node not in excluded] if excluded else able
 
-    def may_hand_back(self, node: str, about: NodeInfo) -> bool:
+    def may_hand_back(self, node: str, profile: NodeInfo) -> bool:
         """Return whether a node's training without the hub counts: a drain and hours only keep it from new tasks."""
-        member = RosterMember(node, info=replace(about, drain_reason=""))
+        member = RosterMember(node, info=replace(profile, drain_reason=""))
         return not self._describe_absence(member, self.model_form())
 
     def _describe_absence(self, member: RosterMember, form: ModelForm | None) -> str:

@@ -144,7 +144,7 @@ class Hub:
         if self.progress.is_over:
             return Stop(self.progress.ends_after_round or f"the job is {self.progress.phase}")
         if node in self.eligibility.foreign_models:
-            return Stop(self.eligibility.foreign_models[node], foreign=True)
+            return Stop(self.eligibility.foreign_models[node], model_differs=True)
         member = self.roster.get(node)
         if member is not None and member.task is not None:
             return member.task
@@ -162,7 +162,7 @@ class Hub:
         if self.is_poll_repeated(event.node):
             return [self._reply(event.node)]
         known = self.roster.get(event.node) is not None
-        self.roster.admit(event.node, event.about)
+        self.roster.admit(event.node, event.profile)
         text = f"{event.node} is heard again" if known else f"{event.node} joined"
         return [self.state.event("node", text, event.node), self._reply(event.node)]
 
@@ -173,24 +173,24 @@ class Hub:
         if self.progress.is_over:
             return [self._reply(node)]
         known = self.roster.get(node)
-        refused = event.away is not None and known is not None and known.is_away
+        refused = event.gossip_rounds is not None and known is not None and known.is_away
         if refused and known is not None and known.is_suspended:
             return [self._reply(node)]  # it interrupts the other nodes no more
-        if event.away and not self.eligibility.may_hand_back(node, event.about):
-            self.roster.admit(node, event.about)
+        if event.gossip_rounds and not self.eligibility.may_hand_back(node, event.profile):
+            self.roster.admit(node, event.profile)
             return [self._reply(node)]
-        back = self.handover.ask_back(f"{node} has carried on without the server", now) if event.away else []
-        member, state = self.roster.admit(node, event.about), self.state
+        back = self.handover.ask_back(f"{node} has carried on without the server", now) if event.gossip_rounds else []
+        member, state = self.roster.admit(node, event.profile), self.state
         known_ = node in state.round.failed or node in state.round.norms
-        if event.away and member.task is None and not known_:
+        if event.gossip_rounds and member.task is None and not known_:
             self.handover.cancel_merge_check()
-        elif event.away and state.merge_check is not None and state.merge_check.excuse(node):
+        elif event.gossip_rounds and state.merge_check is not None and state.merge_check.excuse(node):
             member.task = None  # it is among peers, and does not know yet that its report counts
         member.is_away = False
         if not refused:
             member.clear_failures()
         event_ = self.state.event("node", f"{node} joined" if known is None else f"{node} is back", node)
-        asked = self.handover.ask_excluded(member, now) if event.away else []
+        asked = self.handover.ask_excluded(member, now) if event.gossip_rounds else []
         return [*back, event_, *(asked or [self._reply(node)])]
 
     def _ping(self, event: CoordinatorPing, now: float) -> list[Effect]:

@@ -132,13 +132,13 @@ class RosterMember:
     def recall(self) -> Task | Amendment:
         """Recall the task; return the message for the node."""
         assert self.task is not None
-        self.task = replace(self.task, rev=self.task.rev + 1, recall=True)
+        self.task = replace(self.task, revision=self.task.revision + 1, recall=True)
         return self._amended()
 
     def allow_next_check(self) -> Task | Amendment:
         """Let the node make one check more of its task; return the message for it."""
         assert self.task is not None
-        self.task = replace(self.task, rev=self.task.rev + 1, until=self.task.until + 1)
+        self.task = replace(self.task, revision=self.task.revision + 1, checks_allowed=self.task.checks_allowed + 1)
         return self._amended()
 
     def _amended(self) -> Task | Amendment:
@@ -150,13 +150,13 @@ class RosterMember:
         """Return what a node with this status does not know yet of its task."""
         task = self.task
         assert task is not None
-        return Amendment.of(task) if task.recall or status.check < task.until else None
+        return Amendment.of(task) if task.recall or status.check < task.checks_allowed else None
 
     @property
     def is_waiting(self) -> bool:
         """True if the node has made the last check that its task lets it make by itself."""
         task, status = self.task, self.status
-        return task is not None and status is not None and not task.recall and 0 < task.until <= status.check
+        return task is not None and status is not None and not task.recall and 0 < task.checks_allowed <= status.check
 
     def close_task(self, ack: Ack) -> None:
         """Remove the task, with this answer."""
@@ -239,21 +239,21 @@ class NodeRoster:
     def __getitem__(self, node: str) -> RosterMember:
         return self._members[node]
 
-    def admit(self, node: str, about: NodeInfo | None = None) -> RosterMember:
+    def admit(self, node: str, profile: NodeInfo | None = None) -> RosterMember:
         """Return the node of that name, new or old, and from now on here. `about`: its present information."""
         if node not in self._members:
-            self._enter(RosterMember(node, info=about or NodeInfo()))
+            self._enter(RosterMember(node, info=profile or NodeInfo()))
         member = self._members[node]
         if not member.is_present or member.has_left:
             member.is_present, member.has_left = True, False
-        if about is not None:
-            self.set_info(member, about)
+        if profile is not None:
+            self.set_info(member, profile)
         return member
 
-    def set_info(self, member: RosterMember, about: NodeInfo) -> None:
+    def set_info(self, member: RosterMember, profile: NodeInfo) -> None:
         """Keep what is said of a member now."""
-        if about != member.info:
-            member.info = about
+        if profile != member.info:
+            member.info = profile
             self._time(member)
 
     def _enter(self, member: RosterMember) -> None:

@@ -48,7 +48,7 @@ class TaskAssigner:
             body=store.store_task_slots(slots if whole else store.reference.packed_slots(slots)) if slots else None,
             reference=store.reference.task_reference if slots and not whole else None,
             numbers=self._task_numbers(kind, plain, check),
-            until=schedule.max_lead if kind == "train" else 0,
+            checks_allowed=schedule.max_lead if kind == "train" else 0,
         )
         self._roster[node].assign(task)
         if not self.probe_numbers(kind, check):

@@ -222,10 +222,10 @@ class NodeClient:
         with self.link.decoding():
             return CoordinatorAlive(int(found["term"]))
 
-    def join(self, job: str, away: tuple[int, int] | None) -> codec.Frame:
+    def join(self, job: str, gossip_rounds: tuple[int, int] | None) -> codec.Frame:
         """Tell the coordinator that this node is back, with (term, local rounds) of the time in mode gossip; return its
         answer."""
-        content = json.dumps({"away": away}).encode()
+        content = json.dumps({"gossip_rounds": gossip_rounds}).encode()
         path, headers = f"/api/v1/jobs/{quote(job)}/join", {"Content-Type": "application/json"}
         with self.link.exchange("POST", path, headers=headers, content=content, own=True) as answer:
             return self.link.frame(answer.read(codec.FRAME_BYTES_MAX))

@@ -82,7 +82,7 @@ class RemoteTaskRun:
 
     def can_continue(self, task: Task) -> bool:
         """Return whether the next piece needs no word from the hub."""
-        return task.recall or not task.until or self.check < task.until
+        return task.recall or not task.checks_allowed or self.check < task.checks_allowed
 
     def run_piece(self, task: Task) -> RemoteResult | TaskStatus | None:
         """Do the next piece of the task, as it reads now. Blocks. Raises as `TrainingProcess.ask` does."""

@@ -129,7 +129,7 @@ class InvariantChecker(Observer):
 
     def _check_task(self, task: Task, hub: Hub) -> None:
         known = self._tasks.setdefault(task.id, task)
-        same = replace(task, rev=known.rev, recall=known.recall, until=known.until)
+        same = replace(task, revision=known.revision, recall=known.recall, checks_allowed=known.checks_allowed)
         require(known == same, "task: {} has the id of {}", task, known)
         require(task.reference in (None, *hub.state.blob_refs()), "task: {} names a base that nobody holds", task)
         if (

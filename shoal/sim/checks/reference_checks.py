@@ -47,7 +47,7 @@ class ReferenceChecker:
             if isinstance(effect, Send) and isinstance(effect.body, Task):
                 self._check_task(effect.body, hub)
             elif isinstance(effect, Send) and isinstance(effect.body, Amendment):
-                self._check_step(effect.body.task, effect.body.until)
+                self._check_step(effect.body.task, effect.body.checks_allowed)
             elif isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self._check_standing(event, effect.what, hub)
         self._standing = {member.node: member.task.id for member in hub.roster.all_members() if member.task is not None}
@@ -55,7 +55,7 @@ class ReferenceChecker:
     def _check_task(self, task: Task, hub: Hub) -> None:
         if task.id not in self._bases:
             self._bases[task.id] = self._bodies.put(hub.store.reference.slots) if hub.store.reference.slots else None
-        self._check_step(task.id, task.until)
+        self._check_step(task.id, task.checks_allowed)
 
     def _check_step(self, task: TaskId, until: int) -> None:
         reported = self._reported_checks.get(task, 0)

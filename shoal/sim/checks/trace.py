@@ -15,7 +15,7 @@ DIGITS = 8
 """Shown digits of a hash."""
 
 
-SILENT = {"rev", "recall", "until", "given_in", "state"}
+SILENT = {"revision", "recall", "checks_allowed", "issued_in_term", "monitor_state"}
 """Fields that are left out while they are zero."""
 
 

@@ -240,7 +240,9 @@ class SimulatedCoordinator:
 
     def _send(self, node: str, message: Message | ReportRejected) -> None:
         self._watch.sent(node, message, self.hub)
-        self._downlink(node, replace(message, given_in=self.hub.tasks.term) if isinstance(message, Task) else message)
+        self._downlink(
+            node, replace(message, issued_in_term=self.hub.tasks.term) if isinstance(message, Task) else message
+        )
 
     def _ring(self, at: float) -> None:
         self.clock.reach(at)  # rounding must not make it early

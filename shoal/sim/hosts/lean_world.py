@@ -143,7 +143,7 @@ class LeanWorld:
 
     def _receive(self, name: str, message: Message) -> None:
         if isinstance(message, Join | Poll) and name in self.setup.about:
-            message = replace(message, about=self.setup.about[name])
+            message = replace(message, profile=self.setup.about[name])
         if isinstance(message, Poll) and self.hub.is_poll_repeated(name):
             self._down(name, self.hub.poll_reply(name))
         elif isinstance(message, Report):

@@ -178,8 +178,8 @@ class CoordinatedWorld(World):
         """Deliver a request to the coordinator. Its immediate response goes to the process that asked."""
         self._asker = name, process
         if isinstance(message, Join | Poll):
-            about = self.setup.about.get(name, NodeInfo())
-            message = replace(message, about=replace(about, drain_reason=self.operator.held.get(name, "")))
+            info = self.setup.about.get(name, NodeInfo())
+            message = replace(message, profile=replace(info, drain_reason=self.operator.held.get(name, "")))
         self.coordinator.receive(message)
         self._asker = "", 0
 

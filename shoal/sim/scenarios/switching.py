@@ -88,7 +88,7 @@ class FailoverObserver(Observer):
         if isinstance(event, Report) and event.body is not None:
             self._reports[event.task] = event.weight, event.body
             self._kept = [*self._kept, event.body][-64:]
-        if isinstance(event, Join) and event.away:
+        if isinstance(event, Join) and event.gossip_rounds:
             _check_return(event.node, effects, hub)
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.body, Ack) and effect.body.counted:

@@ -55,7 +55,7 @@ async def _relay_params(
     term: Annotated[int, Query(ge=0, lt=2**63, description="the coordinator's, as the node knows it")],
     life: Annotated[int, Query(ge=0, lt=2**53, description="which has that term, as the node knows it; 0: any")] = 0,
     wait_s: Annotated[float, Query(ge=0, le=300, description="a Poll waits so long for something new")] = 0.0,
-    held: Annotated[str, Query(max_length=64, description="the task in hand, which is not new: BOOT.N.REV")] = "",
+    held: Annotated[str, Query(max_length=64, description="the task in hand, which is not new: BOOT.N.REVISION")] = "",
 ) -> RelayParams:
     return RelayParams(term, life, wait_s, held)
 
@@ -134,7 +134,7 @@ async def _heard(handler: NodeProtocolHandler, message: Message, payload: bytes)
         case Poll():
             return await handler.handle_poll()
         case Join():
-            return await handler.handle_join(message.away)
+            return await handler.handle_join(message.gossip_rounds)
         case CoordinatorPing():
             return frame_response(handler.job, await handler.handle_ping(message.term))
         case TaskFailed():

@@ -43,7 +43,7 @@ async def work(
     node: Node,
     polls: Polls,
     wait_s: Annotated[float, Query(ge=0, le=300)] = 25.0,
-    held: Annotated[list[str], Query(max_length=64, description="tasks in hand: JOB:BOOT.N.REV")] = [],  # noqa: B006
+    held: Annotated[list[str], Query(max_length=64, description="tasks in hand: JOB:BOOT.N.REVISION")] = [],  # noqa: B006
     job: Annotated[list[str], Query(max_length=64, description="only these jobs")] = [],  # noqa: B006
 ) -> Response:
     """Poll for the node's task. The request is held open until the task differs from those in `held`."""
@@ -97,7 +97,7 @@ async def ping(
 @router.post("/jobs/{job}/join", responses=FRAME | errors(404, 409), response_class=Response)
 async def join(job: str, body: RejoinRequest, request: Request, node: Node, services: Services) -> Response:
     """Rejoin a job. If the node trained by gossip, all nodes are asked to hand their models back."""
-    return await NodeProtocolHandler(request, services, job, node).handle_join(body.away)
+    return await NodeProtocolHandler(request, services, job, node).handle_join(body.gossip_rounds)
 
 
 @router.post("/heartbeat", status_code=204, responses=errors(404))

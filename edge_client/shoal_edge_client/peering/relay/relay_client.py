@@ -76,7 +76,7 @@ class RelayClient:
         """Send a message through the relay; its answer is fed to the machine."""
         through = self._route.relay
         match message:
-            case Poll() | Join(away=None) if through:
+            case Poll() | Join(gossip_rounds=None) if through:
                 self._run_aside(f"poll through {through}", partial(self._poll, through, message))
             case Join() if through:
                 self._run_aside(f"join through {through}", partial(self._ask, through, message))

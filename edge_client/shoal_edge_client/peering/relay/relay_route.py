@@ -123,8 +123,8 @@ class RelayRoute:
             match message:
                 case CoordinatorPing(term=term):
                     return way.ping(self._job, term)
-                case Join(away=away):
-                    return way.join(self._job, away)
+                case Join(gossip_rounds=gossip_rounds):
+                    return way.join(self._job, gossip_rounds)
             assert isinstance(way.client, RelayedClient)
             return way.decode_frame(way.client.poll(wait_s, held))[1]
 

@@ -100,8 +100,8 @@ class RelayedClient:
             raise self.link.foreign_answer()
         return found.message
 
-    def join(self, job: str, away: TaskId | None) -> codec.Frame:
-        found = self._exchange(Join(self._node, away))
+    def join(self, job: str, gossip_rounds: TaskId | None) -> codec.Frame:
+        found = self._exchange(Join(self._node, gossip_rounds))
         if found is None:
             raise self.link.foreign_answer()
         return found
@@ -146,7 +146,7 @@ class RelayedClient:
         if found is not None and isinstance(found.message, CoordinatorAlive):
             self.term = max(self.term, found.message.term)
         if found is not None and isinstance(found.message, Task):  # it answers so in that term alone
-            return replace(found, message=replace(found.message, given_in=term))
+            return replace(found, message=replace(found.message, issued_in_term=term))
         return found
 
     def _opened(self, carried: RelayedRequest, answer: RelayedAnswer) -> codec.Frame | None:
