@@ -54,7 +54,7 @@ def _read(state: Path) -> HeldModel:
 
 def _parse(values: Any) -> tuple[BlobRef, int, dict[str, int]]:
     gossip = values["gossip"]
-    return BlobRef(*gossip["slots"]), int(gossip["round"]), dict(gossip["seen"])
+    return BlobRef(*gossip["slots"]), int(gossip["round"]), dict(gossip["version_vector"])
 
 
 def write_model(model: Tree, path: Path) -> tuple[int, str]:

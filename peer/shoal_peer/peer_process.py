@@ -217,7 +217,7 @@ class StandalonePeer:
             settled,
             progress.final_metrics or {},
             at_end,
-            {node: min(count, rounds or count) for node, count in gossip.me.counts.seen.items()},
+            {node: min(count, rounds or count) for node, count in gossip.me.counts.version_vector.items()},
             self.group.byte_counts.totals(),
             gossip.has_converged,
         )

@@ -133,7 +133,7 @@ def peer_status(gossip: GossipPeer, group: PeerGroup, progress: PeerProgress, wa
         "round": gossip.me.round,
         "rounds": gossip.me.counts.rounds,
         "weight": gossip.me.weight,
-        "seen": gossip.me.counts.seen,
+        "seen": gossip.me.counts.version_vector,
         "metrics": {name: value for name, value in progress.latest.items() if value - value == 0},
         "peers": {held.node: {"state": held.state, **_link_of(group.router.links.get(held.node))} for held in members},
         "roster": group.documents.roster.version,

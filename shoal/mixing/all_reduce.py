@@ -39,7 +39,14 @@ from shoal.core.membership.retransmission import Retransmissions
 from shoal.core.model.tree import STATISTICS, Layout, Segment, Tree, combine, norm, same_layout, sub
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef
-from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeId, MixingMessage, Received, RingChunk, Seen
+from shoal.core.protocol.peer_message import (
+    ExchangeAbort,
+    ExchangeId,
+    MixingMessage,
+    Received,
+    RingChunk,
+    VersionVector,
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class RingRound:
     step: int = 0
     came: dict[int, RingChunk] = field(default_factory=dict)
     pieces: dict[int, Tree] = field(default_factory=dict)
-    seen: Seen = field(default_factory=dict)
+    version_vector: VersionVector = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -205,7 +212,10 @@ class AllReduceMixer:
             self.open, self.done = None, round_
             return [*self.on_timer(me, now)]
         self.open = one = RingRound(
-            members, members.index(me.node), now + self.policy.exchange_timeout_s, seen=dict(me.counts.seen)
+            members,
+            members.index(me.node),
+            now + self.policy.exchange_timeout_s,
+            version_vector=dict(me.counts.version_vector),
         )
         effects: list[Effect] = []
         if round_ == self._aborted_round:
@@ -226,7 +236,7 @@ class AllReduceMixer:
         """Send the next chunk to the next peer."""
         one = self.open
         assert one is not None
-        part = RingChunk(me.node, self.round, one.step, piece, weight, body, dict(one.seen), one.name)
+        part = RingChunk(me.node, self.round, one.step, piece, weight, body, dict(one.version_vector), one.name)
         xid = (me.node, self.round, one.step)
         self._sent[xid] = SentChunk(one.after, part, now + self.policy.exchange_timeout_s)
         self._unacknowledged.add(xid, now)
@@ -338,7 +348,7 @@ class AllReduceMixer:
         one, xid = self.open, (part.node, part.round, part.step)
         if one is None:
             return [Tell(part.node, ExchangeAbort(me.node, xid, "the round was given up"))]
-        if part.ring != one.name or part.node != one.before:
+        if part.group != one.name or part.node != one.before:
             reply = Tell(part.node, ExchangeAbort(me.node, xid, "not the same peers are there, as I see it"))
             return [reply, *self._give_up(f"{part.node} means other peers", me)]
         if one.step <= part.step < one.steps:
@@ -358,7 +368,9 @@ class AllReduceMixer:
                 return [*effects, *self._give_up(error.message, me)]
             one.step += 1
             one.until = now + self.policy.exchange_timeout_s
-            one.seen |= {node: max(count, one.seen.get(node, 0)) for node, count in part.seen.items()}
+            one.version_vector |= {
+                node: max(count, one.version_vector.get(node, 0)) for node, count in part.version_vector.items()
+            }
             if one.step >= one.count - 1:
                 one.pieces[piece] = tree
             if one.step < one.steps:
@@ -375,7 +387,7 @@ class AllReduceMixer:
             moved = norm(sub(me.model, before))
             for node in one.members:
                 me.record_distance(node, moved)
-        me.counts.merge(one.seen)
+        me.counts.merge(one.version_vector)
         self.open, self.done = None, self.round
 
     # Stored state

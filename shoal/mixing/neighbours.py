@@ -152,7 +152,7 @@ class NeighboursMixer:
     def _begin(self, round_: int, me: GossipState, now: float) -> list[Effect]:
         graph = self._graph(tuple(sorted({me.node, *me.peers.nodes})), round_)
         self.round, self._to = round_, tuple(sorted(listeners(graph, me.node)))
-        self.offer = ModelOffer(me.node, round_, me.publish_model(), dict(me.counts.seen), me.weight)
+        self.offer = ModelOffer(me.node, round_, me.publish_model(), dict(me.counts.version_vector), me.weight)
         self._unacknowledged.clear()
         for to in self._to:
             self._unacknowledged.add(to, now)
@@ -210,7 +210,7 @@ class NeighboursMixer:
             theirs = me.open_model(offer.body)
             mean.add(theirs, share[node], norm(theirs))
             me.record_distance(node, norm(sub(theirs, me.model)))
-            me.counts.merge(offer.seen)
+            me.counts.merge(offer.version_vector)
         mixed = mean.mean_onto()
         me.model = towards(me.model, own, mixed, 1.0) if me.filters else mixed
         return []
@@ -267,7 +267,7 @@ class NeighboursMixer:
         offer = self.offer
         if offer is None:
             return {"round": self.round}
-        kept = [offer.node, ref_state(offer.body), offer.seen, offer.weight]
+        kept = [offer.node, ref_state(offer.body), offer.version_vector, offer.weight]
         return {"round": self.round, "offer": kept, "to": list(self._to)}
 
     def restore(self, state: dict[str, Any]) -> None:

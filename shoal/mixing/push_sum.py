@@ -69,7 +69,7 @@ class PendingPush:
     partner: str
     mass: float
     shown: BlobRef
-    seen: dict[str, int]
+    version_vector: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,13 @@ class PushSumMixer:
         xid = (me.node, me.boot, self._count)
         half = self.mass / 2
         self.mass -= half
-        self.pending[xid] = PendingPush(me.rng.choice(free), half, me.publish_model(), dict(me.counts.seen))
+        self.pending[xid] = PendingPush(me.rng.choice(free), half, me.publish_model(), dict(me.counts.version_vector))
         self._unacknowledged.add(xid, now)
         return [self._push_message(xid)]
 
     def _push_message(self, xid: ExchangeId) -> Tell:
         one = self.pending[xid]
-        return Tell(one.partner, Push(xid[0], xid, one.mass, one.shown, one.seen))
+        return Tell(one.partner, Push(xid[0], xid, one.mass, one.shown, one.version_vector))
 
     def on_transfer(self, transfer: Transfer, me: GossipState, now: float) -> Sequence[Effect]:
         """Note the progress of a push: it is not sent again."""
@@ -244,7 +244,7 @@ class PushSumMixer:
                 theirs = me.open_model(push.body)
                 me.record_distance(push.node, norm(sub(theirs, me.model)))
                 self._add(push.mass, theirs, me)
-                me.counts.merge(push.seen)
+                me.counts.merge(push.version_vector)
         # An older push needs any answer: its sender has had the right one, or it would not have pushed again.
         answer = Received(me.node, push.id) if last.taken else ExchangeAbort(me.node, push.id, "it must not be mixed")
         return [*effects, Tell(push.node, answer)]
@@ -266,7 +266,7 @@ class PushSumMixer:
         return {
             "mass": self.mass,
             "pending": [
-                [list(xid), one.partner, one.mass, ref_state(one.shown), one.seen]
+                [list(xid), one.partner, one.mass, ref_state(one.shown), one.version_vector]
                 for xid, one in sorted(self.pending.items())
             ],
             "last": {node: [one.boot, one.number, one.taken] for node, one in sorted(self.last.items())},

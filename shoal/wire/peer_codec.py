@@ -32,8 +32,8 @@ MESSAGES_MAX = 64
 BODIES_MAX = 4
 MEMBER_UPDATES_MAX = 1024
 """In one message; a peer's own limit (`Pace.piggyback_max`) is lower."""
-ACCUSERS_MAX = 16
-SEEN_MAX = 4096
+SUSPECTED_BY_MAX = 16
+VERSION_VECTOR_MAX = 4096
 """Peers that a version vector may name."""
 TEXT_MAX = 1000
 
@@ -170,9 +170,9 @@ def _check_length(value: float) -> None:
         raise InvalidPayload(f"{value} is no length", code="head.range")
 
 
-def _check_share(value: float) -> None:
+def _check_step_fraction(value: float) -> None:
     if not 0 <= value <= 1:
-        raise InvalidPayload(f"a share of {value}; 0 to 1", code="head.range")
+        raise InvalidPayload(f"a fraction of {value}; 0 to 1", code="head.range")
 
 
 def _check_text(value: str) -> None:
@@ -180,22 +180,26 @@ def _check_text(value: str) -> None:
         raise InvalidPayload(f"a text of {len(value)} characters; at most {TEXT_MAX}", code="head.text")
 
 
-def _check_seen(value: dict[str, int]) -> None:
-    if len(value) > SEEN_MAX:
-        raise InvalidPayload(f"{len(value)} peers have been seen; at most {SEEN_MAX}", code="head.seen")
+def _check_version_vector(value: dict[str, int]) -> None:
+    if len(value) > VERSION_VECTOR_MAX:
+        raise InvalidPayload(
+            f"{len(value)} peers in a version vector; at most {VERSION_VECTOR_MAX}", code="head.version-vector"
+        )
     for node, count in value.items():
         _check_name(node)
         _check_whole(count)
 
 
-def _check_news(value: Iterable[MemberUpdate]) -> None:
+def _check_updates(value: Iterable[MemberUpdate]) -> None:
     updates = tuple(value)
     if len(updates) > MEMBER_UPDATES_MAX:
-        raise InvalidPayload(f"{len(updates)} updates; at most {MEMBER_UPDATES_MAX}", code="head.news")
+        raise InvalidPayload(f"{len(updates)} updates; at most {MEMBER_UPDATES_MAX}", code="head.updates")
     for update in updates:
-        if len(update.accusers) > ACCUSERS_MAX:
-            raise InvalidPayload(f"{len(update.accusers)} accusers; at most {ACCUSERS_MAX}", code="head.news")
-        for name in (update.node, *update.accusers):
+        if len(update.suspected_by) > SUSPECTED_BY_MAX:
+            raise InvalidPayload(
+                f"{len(update.suspected_by)} peers suspect one; at most {SUSPECTED_BY_MAX}", code="head.updates"
+            )
+        for name in (update.node, *update.suspected_by):
             _check_name(name)
         _check_whole(update.incarnation)
 
@@ -209,11 +213,11 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     **dict.fromkeys(("round", "rounds", "step", "piece", "term", "version", "incarnation", "seq"), _check_whole),
     **dict.fromkeys(("body", "model"), _check_ref),
     **dict.fromkeys(("weight", "mass"), _check_weight),
-    **dict.fromkeys(("hears", "away"), _no_check),
-    **dict.fromkeys(("cap", "wait_s", "norm"), _check_length),
-    "share": _check_share,
+    **dict.fromkeys(("hears_hub", "is_gossiping"), _no_check),
+    **dict.fromkeys(("longest_step", "wait_s", "norm"), _check_length),
+    "step_fraction": _check_step_fraction,
     "id": _check_id,
-    **dict.fromkeys(("why", "ring"), _check_text),
-    "seen": _check_seen,
-    "news": _check_news,
+    **dict.fromkeys(("why", "group"), _check_text),
+    "version_vector": _check_version_vector,
+    "updates": _check_updates,
 }

@@ -10,7 +10,7 @@ from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.gossip.counter_bounds import (
     INCARNATION_LEAP,
     ROUND_LEAP,
-    SEEN_SPARE,
+    ROUNDS_SPARE,
     STRANGERS_MAX,
     TERM_LEAP,
     VERSION_LEAP,
@@ -118,13 +118,13 @@ class Mixing:
 
     @property
     def seen(self) -> dict[str, int]:
-        return self.gossip.me.counts.seen
+        return self.gossip.me.counts.version_vector
 
     def push(self, number: int, seen: dict[str, int]) -> list[PeerEffect]:
         return self.gossip.on(Push("b", ("b", 1, number), 1.0, self.body, seen), 1.0)
 
 
-@pytest.mark.parametrize("count", [2**63 - 1, 10 + SEEN_SPARE + 1])
+@pytest.mark.parametrize("count", [2**63 - 1, 10 + ROUNDS_SPARE + 1])
 def test_a_count_that_cannot_be_is_not_taken_over_and_its_sender_is_blamed(count: int) -> None:
     bench = Mixing(PushSum().mixer())
     effects = bench.push(1, {"a": count, "b": 4, "c": 2})
@@ -157,9 +157,9 @@ def test_what_is_declined_is_looked_at_as_well() -> None:
 def test_the_own_count_never_leaves_what_others_believe() -> None:
     """A liar that says the highest count that can be has nobody muted by the next one."""
     bench = Mixing(PushSum().mixer())
-    bench.push(1, {"a": 10 + SEEN_SPARE})
-    bench.gossip.me.counts.merge({"a": 10 + SEEN_SPARE + 1})
-    assert bench.seen["a"] == 10 + SEEN_SPARE
+    bench.push(1, {"a": 10 + ROUNDS_SPARE})
+    bench.gossip.me.counts.merge({"a": 10 + ROUNDS_SPARE + 1})
+    assert bench.seen["a"] == 10 + ROUNDS_SPARE
 
 
 @pytest.mark.parametrize("round_", [2**63 - 1, ROUND_LEAP + 1])
@@ -171,7 +171,7 @@ def test_a_round_of_mixing_out_of_reach_is_not_followed(round_: int) -> None:
     assert bench.gossip.mixer.counters()["round"] == 1
     ring = Mixing(AllReduce().mixer())
     piece = ring.bodies.put({"piece": TREE})
-    assert blamed(ring.gossip.on(RingChunk("b", round_, 0, 0, 1.0, piece, ring="x"), 1.0)) == {"b"}
+    assert blamed(ring.gossip.on(RingChunk("b", round_, 0, 0, 1.0, piece, group="x"), 1.0)) == {"b"}
     ring.gossip.mixer.begin_turn(ring.gossip.me, 2.0)
     assert ring.gossip.mixer.counters()["round"] == 1
 
@@ -204,11 +204,11 @@ def test_a_leap_that_came_first_is_given_up_when_its_peer_speaks_and_never_told_
     peer = begun("b")
     peer.on(StateSync("b", 0, (MemberUpdate("c", "left", 2**50),)), 0.1)
     assert peer.state_of("c") == "left", "it never spoke here: nothing is known better"
-    told = [one.body.news for one in peer.on(Ping("d", 0, 1), 0.2) if isinstance(one, Tell)]
+    told = [one.body.updates for one in peer.on(Ping("d", 0, 1), 0.2) if isinstance(one, Tell)]
     assert all(update.node != "c" for news in told for update in news)
     effects = peer.on(Ping("c", 0, 1), 0.3)
     assert peer.state_of("c") == "alive"
-    told = [one.body.news for one in effects if isinstance(one, Tell) and one.to == "c"]
+    told = [one.body.updates for one in effects if isinstance(one, Tell) and one.to == "c"]
     assert all(update.incarnation < 2**50 for news in told for update in news)
 
 

@@ -138,7 +138,7 @@ def test_it_is_over_after_the_last() -> None:
     one.doubling.record_step(one.me, 4, 4.0, 2.0, whole=True)
     assert (one.doubling.is_over, one.number(), one.doubling.mass) == (True, OVER, 4.0)
     assert one.me.convergence.consensus_with == set(MEMBERS)
-    assert one.me.counts.seen == dict.fromkeys(MEMBERS, ROUNDS)
+    assert one.me.counts.version_vector == dict.fromkeys(MEMBERS, ROUNDS)
     assert one.doubling.partners_to_ask(one.me, 2.0) == {"b", "c", "d"}
     one.hears("b", "c", rounds=ROUNDS + 1)
     assert one.doubling.partners_to_ask(one.me, 2.0) == {"d"}

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.membership.dissemination import (
-    ACCUSERS_MAX,
     INCARNATION_MAX,
     RANK,
+    SUSPECTED_BY_MAX,
     Dissemination,
     fault_in,
     merge,
@@ -18,7 +18,7 @@ from shoal.core.membership.dissemination import (
 )
 from shoal.core.protocol.peer_message import MemberUpdate
 
-ACCUSERS = st.lists(st.sampled_from("abcdefg"), max_size=ACCUSERS_MAX).map(tuple)
+ACCUSERS = st.lists(st.sampled_from("abcdefg"), max_size=SUSPECTED_BY_MAX).map(tuple)
 MEMBER_UPDATES = st.builds(MemberUpdate, st.just("x"), st.sampled_from(sorted(RANK)), st.integers(0, 3), ACCUSERS)
 BELIEFS = MEMBER_UPDATES.map(lambda update: merge(update, update))
 """Updates as a table holds them: accusers sorted and unique, and only for suspects."""
@@ -51,8 +51,8 @@ def test_beliefs_only_rise(held: MemberUpdate, heard: MemberUpdate) -> None:
 @given(BELIEFS, MEMBER_UPDATES)
 def test_accusers_are_those_of_this_suspicion(held: MemberUpdate, heard: MemberUpdate) -> None:
     merged = merge(held, heard)
-    said = [r.accusers for r in (held, heard) if precedence(r) == precedence(merged) and merged.state == "suspect"]
-    assert merged.accusers == tuple(sorted({name for names in said for name in names})[:ACCUSERS_MAX])
+    said = [r.suspected_by for r in (held, heard) if precedence(r) == precedence(merged) and merged.state == "suspect"]
+    assert merged.suspected_by == tuple(sorted({name for names in said for name in names})[:SUSPECTED_BY_MAX])
 
 
 def test_a_peer_answers_for_itself_by_a_higher_incarnation() -> None:
@@ -68,7 +68,7 @@ def test_a_peer_answers_for_itself_by_a_higher_incarnation() -> None:
         (MemberUpdate("x", "ill", 1), "'ill' is no state"),  # type: ignore[arg-type]
         (MemberUpdate("x", "alive", -1), "incarnation -1"),
         (MemberUpdate("x", "alive", INCARNATION_MAX + 1), "incarnation 9007199254740992"),
-        (MemberUpdate("x", "suspect", 1, ("a",) * (ACCUSERS_MAX + 1)), "5 accusers"),
+        (MemberUpdate("x", "suspect", 1, ("a",) * (SUSPECTED_BY_MAX + 1)), "5 peers suspect one"),
     ],
 )
 def test_what_nobody_can_have_said(update: MemberUpdate, why: str) -> None:

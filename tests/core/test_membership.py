@@ -75,7 +75,7 @@ def test_an_accusation_is_told_to_the_accused_first_and_again_each_period() -> N
             effects = peer.on(Timer(), peer.alarm)
         reminders = [tell.body for tell in told(effects, Ping) if tell.to == target]
         assert reminders
-        assert all(body.news[0] == MemberUpdate(target, "suspect", 0, ("a",)) for body in reminders)
+        assert all(body.updates[0] == MemberUpdate(target, "suspect", 0, ("a",)) for body in reminders)
 
 
 # ----------------------------------------------------------------------------------------------------------- health
@@ -171,7 +171,7 @@ def test_the_dead_come_back_by_a_single_word() -> None:
     assert notes(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "dead", 4),)), 0.1)) == ["d is dead"]
     assert peer.live() == frozenset("bce")
     (pong,) = told(peer.on(Ping("d", 4, 1), 0.2))
-    assert pong.body.news[0] == MemberUpdate("d", "dead", 4)  # so that it can answer
+    assert pong.body.updates[0] == MemberUpdate("d", "dead", 4)  # so that it can answer
     effects = peer.on(Ping("d", 5, 2), 0.3)
     assert notes(effects) == ["d is back"]
     assert [type(tell.body) for tell in told(effects)] == [PingAck, StateSync]  # it may have missed much
@@ -181,10 +181,10 @@ def test_the_dead_come_back_by_a_single_word() -> None:
 def test_who_is_behind_is_told() -> None:
     peer = begun("bcde")
     peer.on(Ping("d", 7, 1), 0.1)
-    while told(peer.on(Ping("c", 0, 1), 0.1))[0].body.news:
+    while told(peer.on(Ping("c", 0, 1), 0.1))[0].body.updates:
         pass  # until it has nothing new to tell
     (pong,) = told(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "suspect", 3, ("b",)),)), 0.2))
-    assert pong.body.news[0] == MemberUpdate("d", "alive", 7)
+    assert pong.body.updates[0] == MemberUpdate("d", "alive", 7)
 
 
 def test_an_accused_peer_defends_itself_once() -> None:
@@ -193,7 +193,7 @@ def test_an_accused_peer_defends_itself_once() -> None:
         (pong,) = told(peer.on(Ping("b", 0, 1, (MemberUpdate("a", "suspect", 0, ("b",)),)), 0.1))
         assert (pong.body.incarnation, peer.incarnation, peer.health) == (1, 1, 1)
     (pong,) = told(peer.on(Ping("c", 0, 1), 0.2))
-    assert MemberUpdate("a", "alive", 1) in pong.body.news
+    assert MemberUpdate("a", "alive", 1) in pong.body.updates
 
 
 def test_a_peer_whose_disk_is_lost_outdoes_its_former_self() -> None:

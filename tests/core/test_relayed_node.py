@@ -83,7 +83,7 @@ def test_answers_through_another_keep_that_way() -> None:
     assert (bench.peer.state, bench.peer.reachability.relay) == ("coordinated", "b")
     bench.feed(CoordinatorProbe("c", 1), 60.0)
     (said,) = bench.said(CoordinatorStatus)
-    assert not said.hears, "who is relayed carries nobody"
+    assert not said.hears_hub, "who is relayed carries nobody"
 
 
 def test_an_acknowledgement_that_was_carried_is_no_sign_of_its_own_way() -> None:

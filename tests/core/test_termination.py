@@ -36,9 +36,9 @@ def test_it_goes_when_all_have_learned_and_all_are_near() -> None:
     assert not one.after(0.0, ("b", 0.0), ("c", 0.0), b=2, c=3)
     assert not one.after(1.0, b=3), "what was met before all had learned says nothing"
     assert not one.after(2.0, ("b", 0.0))
-    assert one.me.counts.seen["a"] == 3
+    assert one.me.counts.version_vector["a"] == 3
     assert not one.after(3.0, ("c", 0.0))
-    assert one.me.counts.seen["a"] == 4, "it says that it is near"
+    assert one.me.counts.version_vector["a"] == 4, "it says that it is near"
     assert not one.after(4.0, b=4)
     assert one.after(5.0, c=4)
     assert one.draining.has_converged
@@ -65,10 +65,10 @@ def test_a_meeting_with_one_that_is_far_begins_it_anew() -> None:
     one.after(1.0, ("b", 0.0), ("c", 0.0), b=4, c=4)
     assert one.after(2.0)
     assert not one.after(3.0, ("b", 0.5))
-    assert one.me.counts.seen["a"] == 5, "it takes back that it is near"
+    assert one.me.counts.version_vector["a"] == 5, "it takes back that it is near"
     assert not one.after(4.0, ("b", 0.0)), "c has not been met since this model was moved"
     assert one.after(4.0, ("c", 0.0))
-    assert one.me.counts.seen["a"] == 6
+    assert one.me.counts.version_vector["a"] == 6
     assert not one.after(5.0, b=5)
     assert one.after(6.0, b=6)
 

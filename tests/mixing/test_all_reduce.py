@@ -87,9 +87,9 @@ def test_half_precision_and_other_types() -> None:
 
 def test_provenance_travels() -> None:
     swarm = still(AllReduce(), 4)
-    swarm.holdings["n000"].counts.seen = {"n000": 5}
+    swarm.holdings["n000"].counts.version_vector = {"n000": 5}
     swarm.round()
-    assert [me.counts.seen.get("n000") for me in swarm.holdings.values()] == [5, 5, 5, 5]
+    assert [me.counts.version_vector.get("n000") for me in swarm.holdings.values()] == [5, 5, 5, 5]
 
 
 def test_loss_is_made_good() -> None:
@@ -120,7 +120,7 @@ def pair(value: float = 0.0) -> One:
 def part(one: One, step: int, value: float, round_: int = 1, **more: Any) -> RingChunk:
     piece = 1 if step == 0 else 0
     body = one.body(Tree.of({"F64": np.array([value])}), "piece")
-    told = {"piece": piece, "weight": 1.0 if step == 0 else 2.0, "body": body, "ring": ring_name(one), **more}
+    told = {"piece": piece, "weight": 1.0 if step == 0 else 2.0, "body": body, "group": ring_name(one), **more}
     return RingChunk("b", round_, step, **told)
 
 
@@ -128,7 +128,7 @@ def ring_name(one: One) -> str:
     """As the peer itself says it."""
     other = pair()
     ((_, sent),) = other.turn(0.0)
-    return sent.ring
+    return sent.group
 
 
 def kinds(told) -> list[type]:
@@ -249,7 +249,7 @@ def test_a_round_that_was_given_up_before_it_began_is_not_begun() -> None:
 def test_who_means_other_peers_is_not_gone_on_with() -> None:
     one = pair()
     one.turn(0.0)
-    told = one.hear(part(one, 0, 4.0, ring="others"), 0.5)
+    told = one.hear(part(one, 0, 4.0, group="others"), 0.5)
     assert kinds(told) == [ExchangeAbort, ExchangeAbort]
     assert not one.mixer.is_waiting
 

@@ -72,9 +72,9 @@ def test_whole_numbers_take_the_greatest() -> None:
 
 def test_provenance_travels() -> None:
     swarm = still(Neighbours("ring"), 3)
-    swarm.holdings["n000"].counts.seen = {"n000": 5}
+    swarm.holdings["n000"].counts.version_vector = {"n000": 5}
     swarm.round()
-    assert [me.counts.seen.get("n000") for me in swarm.holdings.values()] == [5, 5, 5]
+    assert [me.counts.version_vector.get("n000") for me in swarm.holdings.values()] == [5, 5, 5]
 
 
 @pytest.mark.parametrize("size", range(1, 9))

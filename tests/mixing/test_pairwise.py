@@ -303,7 +303,7 @@ def test_what_is_not_finite_is_not_mixed(poison: float) -> None:
     a.feed(up_to_slot(a, b))
     swap = a.said(ExchangeOffer)
     bad = bodies.put({"model": toy_tree((poison, 0.0, 0.0), 0)})
-    b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.cap, bad))
+    b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.longest_step, bad))
     assert "not finite" in b.said(ExchangeAbort).why
     assert first(b) == 1.0
 
@@ -332,7 +332,7 @@ def test_statistics_that_cannot_be_are_not_mixed(var: float) -> None:
     a.feed(grant)
     swap = a.said(ExchangeOffer)
     bad = bodies.put({"model": measured(3.0, var)})
-    b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.cap, bad))
+    b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.longest_step, bad))
     assert "it must not be mixed" in b.said(ExchangeAbort).why
     assert first(b) == 1.0
     a.feed(ExchangeAccept("b", swap.id, 3.0, 1.0, bad))
@@ -355,7 +355,7 @@ def test_a_step_far_longer_than_usual_is_shortened_on_both_sides() -> None:
     a.feed(b.said(ExchangeGrant))
     b.feed(a.said(ExchangeOffer))
     answer = b.said(ExchangeAccept)
-    assert answer.share < 0.05
+    assert answer.step_fraction < 0.05
     a.feed(answer)
     assert first(b) < 10.0
     assert first(a) + 3.0 * first(b) == pytest.approx(before + 150.0, rel=1e-6)

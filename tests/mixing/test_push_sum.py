@@ -86,7 +86,7 @@ def test_a_push_is_added_once_and_answered_each_time() -> None:
         assert one.hear(push(one, 1)) == [("b", Received("a", ("b", 1, 1)))]
         assert one.mixer.mass == 10.0
         assert one.w == pytest.approx((8 * 1 + 2 * 6) / 10)
-    assert one.me.counts.seen == {"b": 1}
+    assert one.me.counts.version_vector == {"b": 1}
     one.hear(push(one, 2))
     one.hear(push(one, 1))
     assert one.mixer.mass == 12.0

@@ -29,7 +29,11 @@ def test_both_sides_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         peers = folders(tmp_path, "ab", rounds=3, drain=3, ports=ports)
         async with node(peers / "a", 1, port=ports[0]) as a, node(peers / "b", 2, port=ports[1]) as b:
             await until(
-                lambda: min(a.gossip.me.counts.seen.get("b", 0), b.gossip.me.counts.seen.get("a", 0)) >= 3, "all rounds"
+                lambda: (
+                    min(a.gossip.me.counts.version_vector.get("b", 0), b.gossip.me.counts.version_vector.get("a", 0))
+                    >= 3
+                ),
+                "all rounds",
             )
             for made in (a, b):
                 await made.leave()

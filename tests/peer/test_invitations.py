@@ -77,7 +77,11 @@ def test_three_come_together_with_one_string(tmp_path: Path) -> None:
                         )
                     )
                     await until(lambda: all(one.gossip.me.round == 3 for one in (a, b, c)))
-                    await until(lambda: all(one.gossip.me.counts.seen.keys() == {"a", "b", "b-2"} for one in (a, b, c)))
+                    await until(
+                        lambda: all(
+                            one.gossip.me.counts.version_vector.keys() == {"a", "b", "b-2"} for one in (a, b, c)
+                        )
+                    )
             assert read_documents(tmp_path / "b").roster.version == 3  # its next process begins with it
             assert read_documents(peers / "a").roster_names == {"a", "b", "b-2"}
 

@@ -355,7 +355,7 @@ def test_pings_are_answered_while_it_trains_and_while_a_model_is_asked_after(tmp
             await asyncio.wait_for(made.trainer.training.wait(), 60)  # type: ignore[attr-defined]
             status, said = await client.send(Ping("b", 1, 7), ExchangeQuery("b", XID))
             assert status == 200
-            assert [type(one).__name__ for one in said if not hasattr(one, "news") or isinstance(one, PingAck)] == [
+            assert [type(one).__name__ for one in said if not hasattr(one, "updates") or isinstance(one, PingAck)] == [
                 "PingAck",
                 "ExchangeAbort",
             ]

@@ -81,7 +81,8 @@ def test_a_model_that_takes_longer_than_patience_is_mixed(tmp_path: Path, monkey
             node(peers / "b", 2, port=own[1]) as b,
         ):
             await until(
-                lambda: len(a.gossip.me.counts.seen) == len(b.gossip.me.counts.seen) == 2, "they have not mixed"
+                lambda: len(a.gossip.me.counts.version_vector) == len(b.gossip.me.counts.version_vector) == 2,
+                "they have not mixed",
             )
             crossed = a.group.byte_counts.totals()
             assert crossed["sent"]["b"] + crossed["received"]["b"] < 4.5 * 4 * NUMBERS, "two models, or four"

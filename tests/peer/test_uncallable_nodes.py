@@ -95,7 +95,7 @@ def test_an_uncallable_peer_is_not_chosen_as_relay(tmp_path: Path) -> None:
             await said(
                 a, CoordinatorStatus("b", 1, True, False, 0, None), CoordinatorStatus("b", 1, False, False, 0, None)
             )
-            assert [one.hears for one in told_a.heard if isinstance(one, CoordinatorStatus)] == [False]
+            assert [one.hears_hub for one in told_a.heard if isinstance(one, CoordinatorStatus)] == [False]
 
     asyncio.run(scene())
 

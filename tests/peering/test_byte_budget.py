@@ -34,7 +34,7 @@ def test_it_holds_and_the_way_back_does_not_wait_for_it(server: Server, threaded
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
     until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
     before = server.job(JOB)["version"]
-    until("an exchange", lambda: all(len(gossip(node).me.counts.seen) == 2 for node in nodes))
+    until("an exchange", lambda: all(len(gossip(node).me.counts.version_vector) == 2 for node in nodes))
     until("rounds", lambda: all(gossip(node).me.round >= 20 for node in nodes))
 
     def rows() -> list[dict]:

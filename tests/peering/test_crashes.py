@@ -82,4 +82,6 @@ def test_a_node_killed_at_any_point_counts_its_work_once(
 
 def seen(nodes: list[Threaded], name: str) -> int:
     """How many rounds of that node these know of."""
-    return max(node.peer.gossip.me.counts.seen.get(name, 0) if node.peer.gossip is not None else 0 for node in nodes)
+    return max(
+        node.peer.gossip.me.counts.version_vector.get(name, 0) if node.peer.gossip is not None else 0 for node in nodes
+    )

@@ -17,7 +17,7 @@ Make = Callable[..., Threaded]
 
 def seen(node: Threaded, name: str) -> int:
     gossip = node.peer.gossip
-    return gossip.me.counts.seen.get(name, 0) if gossip is not None else 0
+    return gossip.me.counts.version_vector.get(name, 0) if gossip is not None else 0
 
 
 def test_a_newcomer_enters_while_the_coordinator_is_dead(server: Server, threaded: Make, tmp_path: Path) -> None:

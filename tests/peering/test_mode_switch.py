@@ -40,7 +40,7 @@ def rounds(node: Threaded) -> int:
 def seen(node: Threaded, name: str) -> int:
     """How many rounds of that node its model holds."""
     gossip = node.peer.gossip
-    return gossip.me.counts.seen.get(name, 0) if gossip is not None else 0
+    return gossip.me.counts.version_vector.get(name, 0) if gossip is not None else 0
 
 
 @pytest.mark.parametrize("kind", [Threaded, Looping])

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from shoal.core.gossip.counter_bounds import INCARNATION_LEAP, SEEN_SPARE, ImplausibleCount
+from shoal.core.gossip.counter_bounds import INCARNATION_LEAP, ROUNDS_SPARE, ImplausibleCount
 from shoal.core.membership.dissemination import INCARNATION_MAX
 from shoal.core.protocol.machine import Effect, Tell, Timer, Wake
 from shoal.core.protocol.peer_message import MemberUpdate, Ping, PingAck, StateSync
@@ -41,9 +41,9 @@ def test_honest_peers_mix_and_their_mean_stays(mixing: str) -> None:
         assert swarm.conservation.variance() < 0.9 * swarm.conservation.unmixed_variance(), "nobody has mixed"
         for name, peer in swarm.peers.items():
             assert peer.gossip is not None
-            seen = peer.gossip.me.counts.seen
+            seen = peer.gossip.me.counts.version_vector
             assert seen.keys() <= scenario.weights.keys()
-            assert max(seen.values()) <= scenario.rounds + SEEN_SPARE
+            assert max(seen.values()) <= scenario.rounds + ROUNDS_SPARE
             reported = {note.node for note in peer.notes if isinstance(note, ImplausibleCount)}
             assert reported <= {scenario.byzantine}, name
         everybody = [note for peer in swarm.peers.values() for note in peer.notes]
@@ -53,7 +53,7 @@ def test_honest_peers_mix_and_their_mean_stays(mixing: str) -> None:
 def test_a_version_vector_taken_as_it_came_mutes_honest_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The swarm finds the defect that it is there for."""
     monkeypatch.setattr("shoal.core.gossip.gossip.drop_implausible_counts", lambda message, roster, most: (message, []))
-    with pytest.raises(Violation, match=r"muted: .* peers have been seen; at most 4096"):
+    with pytest.raises(Violation, match=r"muted: .* peers in a version vector; at most 4096"):
         run(draw(177))
 
 

@@ -32,7 +32,7 @@ def ran(seed: int) -> JoiningWorld:
 def rounds(world: JoiningWorld, name: str) -> dict[str, int]:
     gossip = world.peers[name].gossip
     assert gossip is not None
-    return gossip.me.counts.seen
+    return gossip.me.counts.version_vector
 
 
 @pytest.fixture(scope="module")

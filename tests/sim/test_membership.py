@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from shoal.core.membership.dissemination import ACCUSERS_MAX, RANK, precedence
+from shoal.core.membership.dissemination import RANK, SUSPECTED_BY_MAX, precedence
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.swim_config import SwimConfig
 from shoal.core.protocol.machine import Effect, Tell
@@ -61,13 +61,13 @@ class Watched(MembershipFleet):
         assert message.incarnation == view.incarnation >= self.own.get(view, 0)
         self.own[view] = view.incarnation
         self.highest[sender] = max(self.highest[sender], view.incarnation)
-        assert len(message.news) <= self.pace.piggyback_max
+        assert len(message.updates) <= self.pace.piggyback_max
         assert tell.to in self.roster - {sender}
-        assert len({update.node for update in message.news}) == len(message.news)
-        for update in message.news:
-            assert self.roster >= {update.node, *update.accusers}
-            assert len(update.accusers) <= ACCUSERS_MAX
-            self.accusers.update(update.accusers)
+        assert len({update.node for update in message.updates}) == len(message.updates)
+        for update in message.updates:
+            assert self.roster >= {update.node, *update.suspected_by}
+            assert len(update.suspected_by) <= SUSPECTED_BY_MAX
+            self.accusers.update(update.suspected_by)
             assert 0 <= update.incarnation <= self.highest[update.node]
 
     def look(self) -> None:

@@ -79,7 +79,7 @@ def test_no_run_of_the_first_breaks_and_processes_really_die_and_models_mix() ->
     flocks = [run_seed(seed) for seed in range(FIRST)]
     assert sum(peer.process.number - 1 for swarm in flocks for peer in swarm.peers.values()) > 50
     mixed = [
-        sum(len(peer.gossip.me.counts.seen) > 1 for peer in swarm.peers.values() if peer.gossip is not None)
+        sum(len(peer.gossip.me.counts.version_vector) > 1 for peer in swarm.peers.values() if peer.gossip is not None)
         for swarm in flocks
     ]
     assert sum(count > 0 for count in mixed) > 25

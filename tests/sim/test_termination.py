@@ -90,8 +90,8 @@ def test_all_learn_all_and_come_to_an_end_by_themselves() -> None:
         for peer in swarm.peers.values():
             assert peer.gossip is not None
             assert peer.gossip.me.round == wanted.rounds
-            assert set(peer.gossip.me.counts.seen) == set(wanted.weights)
-            assert min(peer.gossip.me.counts.seen.values()) >= wanted.rounds
+            assert set(peer.gossip.me.counts.version_vector) == set(wanted.weights)
+            assert min(peer.gossip.me.counts.version_vector.values()) >= wanted.rounds
 
 
 def left_in_calm(swarm: GossipWorld) -> bool:
@@ -119,7 +119,9 @@ def counted(patch: Patch) -> None:
 
     def over(self, me, now):
         me.counts.merge({me.node: self.policy.rounds + min(self.far_count, 12)})
-        return all(me.counts.seen.get(node, 0) >= self.policy.rounds + 12 for node in {me.node, *me.peers.nodes})
+        return all(
+            me.counts.version_vector.get(node, 0) >= self.policy.rounds + 12 for node in {me.node, *me.peers.nodes}
+        )
 
     patch.setattr(Termination, "may_leave", over)
     patch.setattr(Termination, "count_turn", lambda self: setattr(self, "far_count", self.far_count + 1))
@@ -132,7 +134,7 @@ def nobody_asked(patch: Patch) -> None:
     patch.setattr(
         Termination,
         "may_leave",
-        lambda self, me, now: over(self, me, now) or me.counts.claims_near(me.counts.seen[me.node]),
+        lambda self, me, now: over(self, me, now) or me.counts.claims_near(me.counts.version_vector[me.node]),
     )
 
 

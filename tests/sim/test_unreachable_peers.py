@@ -158,4 +158,4 @@ def test_after_a_zero_start_peers_mix() -> None:
     assert swarm.run(1000.0)
     for peer in swarm.peers.values():
         assert peer.gossip is not None
-        assert set(peer.gossip.me.counts.seen) == set(names)
+        assert set(peer.gossip.me.counts.version_vector) == set(names)

@@ -27,7 +27,7 @@ REF = BlobRef("0123456789abcdef" * 4, 19512)
 ID = ("a", 3, 17)
 SEEN = {"a": 3, "b": 0}
 NEWS = (said.MemberUpdate("b", "suspect", 4, ("a", "c")), said.MemberUpdate("c", "dead", 0))
-SAID: tuple[said.PeerMessage, ...] = (
+SAMPLES: tuple[said.PeerMessage, ...] = (
     said.ExchangeRequest("a", ID),
     said.ExchangeGrant("b", ID),
     said.ExchangeDeny("b", ID, "in an exchange", 12.5),
@@ -55,8 +55,11 @@ SAID: tuple[said.PeerMessage, ...] = (
 
 
 def heads() -> list[bytes]:
-    rich = [peer_codec.encode(Letter("digits", (SAID[3],))), peer_codec.encode(Letter("digits", (SAID[18], SAID[2])))]
-    return [*(peer_codec.encode(Letter("digits", (one,))) for one in SAID), *rich * 4]
+    rich = [
+        peer_codec.encode(Letter("digits", (SAMPLES[3],))),
+        peer_codec.encode(Letter("digits", (SAMPLES[18], SAMPLES[2]))),
+    ]
+    return [*(peer_codec.encode(Letter("digits", (one,))) for one in SAMPLES), *rich * 4]
 
 
 def values_of(message: said.PeerMessage) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def read(data: bytes) -> None:
 
 def test_every_message_is_tried() -> None:
     kinds = set(get_args(said.PeerMessage))
-    assert set(PEER_MESSAGES) == kinds == {type(one) for one in SAID}
+    assert set(PEER_MESSAGES) == kinds == {type(one) for one in SAMPLES}
     assert {field.name for kind in kinds for field in dataclasses.fields(kind)} - {"message"} == set(peer_codec._CHECKS)
 
 
@@ -100,7 +103,7 @@ def test_a_letter_comes_back(found: tuple[str, tuple[said.PeerMessage, ...]]) ->
     assert [type(one) for one in came.messages] == [type(one) for one in sent.messages]
 
 
-@pytest.mark.parametrize("message", SAID, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda one: type(one).__name__)
 def test_a_letter_names_its_bodies(message: said.PeerMessage) -> None:
     carries = isinstance(
         message, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer | said.Push | said.RingChunk
@@ -121,12 +124,14 @@ def test_mutated_heads_end_in_typed_errors() -> None:
     assert meter.codes["taken"] < CASES / 2
 
 
-@pytest.mark.parametrize("message", SAID, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda one: type(one).__name__)
 def test_unknown_and_missing_fields_are_refused(message: said.PeerMessage) -> None:
     values = values_of(message)
     assert refused({**values, "more": 1}) == "head.invalid"
     usual = {one.name for one in dataclasses.fields(message) if one.default is not MISSING}
-    for name in values.keys() - usual - {"seen"} - ({"news"} if not isinstance(message, said.StateSync) else set()):
+    for name in (
+        values.keys() - usual - {"version_vector"} - ({"updates"} if not isinstance(message, said.StateSync) else set())
+    ):
         left = {key: value for key, value in values.items() if key != name}
         assert refused(left) in ("head.invalid", "head.type")
 
@@ -138,10 +143,10 @@ WRONG = {
     "id": [["A", 1, 2], ["a", -1, 2], ["a", 1, 2**63], ["a", 1], [1, 1, 1], ["a", 1.0, 2], ["a", True, 2]],
     "weight": [-1, 1e16, "NaN", True, None],
     "mass": [-0.1, 1e16],
-    "cap": [-1.0, "Infinity"],
+    "longest_step": [-1.0, "Infinity"],
     "wait_s": [-1.0, "Infinity", True],
     "norm": [-1.0, "Infinity"],
-    "share": [-0.1, 1.01, "NaN"],
+    "step_fraction": [-0.1, 1.01, "NaN"],
     "body": [None, {"digest": "a" * 63, "nbytes": 1}, {"digest": "A" * 64, "nbytes": 1}, {"digest": "a" * 64}],
     "model": [{"digest": "a" * 64, "nbytes": 0}, 1],
     "round": [-1, 2**63, 1.0, True],
@@ -152,18 +157,24 @@ WRONG = {
     "version": [2**63],
     "incarnation": [-1, 2**63],
     "seq": [-1, "1"],
-    "hears": [1, "true"],
-    "away": [0],
+    "hears_hub": [1, "true"],
+    "is_gossiping": [0],
     "why": ["x" * (peer_codec.TEXT_MAX + 1), 1],
-    "ring": ["x" * (peer_codec.TEXT_MAX + 1), 1],
-    "seen": [{"A": 1}, {"a": -1}, {"a": 1.5}, {f"p{n}": 1 for n in range(peer_codec.SEEN_MAX + 1)}, []],
-    "news": [
-        [{"node": "b", "state": "gone", "incarnation": 1, "accusers": []}],
-        [{"node": "B", "state": "dead", "incarnation": 1, "accusers": []}],
-        [{"node": "b", "state": "dead", "incarnation": -1, "accusers": []}],
-        [{"node": "b", "state": "dead", "incarnation": 1, "accusers": ["a"] * (peer_codec.ACCUSERS_MAX + 1)}],
-        [{"node": "b", "state": "dead", "incarnation": 1, "accusers": ["A"]}],
-        [{"node": "b", "state": "dead", "incarnation": 1, "accusers": []}] * (peer_codec.MEMBER_UPDATES_MAX + 1),
+    "group": ["x" * (peer_codec.TEXT_MAX + 1), 1],
+    "version_vector": [
+        {"A": 1},
+        {"a": -1},
+        {"a": 1.5},
+        {f"p{n}": 1 for n in range(peer_codec.VERSION_VECTOR_MAX + 1)},
+        [],
+    ],
+    "updates": [
+        [{"node": "b", "state": "gone", "incarnation": 1, "suspected_by": []}],
+        [{"node": "B", "state": "dead", "incarnation": 1, "suspected_by": []}],
+        [{"node": "b", "state": "dead", "incarnation": -1, "suspected_by": []}],
+        [{"node": "b", "state": "dead", "incarnation": 1, "suspected_by": ["a"] * (peer_codec.SUSPECTED_BY_MAX + 1)}],
+        [{"node": "b", "state": "dead", "incarnation": 1, "suspected_by": ["A"]}],
+        [{"node": "b", "state": "dead", "incarnation": 1, "suspected_by": []}] * (peer_codec.MEMBER_UPDATES_MAX + 1),
     ],
 }
 
@@ -171,7 +182,7 @@ WRONG = {
 @pytest.mark.parametrize("field", WRONG)
 def test_wrong_values_are_refused(field: str) -> None:
     assert set(WRONG) == set(peer_codec._CHECKS)
-    kinds = [values_of(one) for one in SAID if field in values_of(one)]
+    kinds = [values_of(one) for one in SAMPLES if field in values_of(one)]
     assert kinds
     for values in kinds:
         for wrong in WRONG[field]:
@@ -195,8 +206,8 @@ def test_what_is_passed_on_is_checked_as_well() -> None:
 
 
 def test_a_letter_has_no_more_than_it_may() -> None:
-    ping, swap = values_of(SAID[18]), values_of(SAID[3])
-    peer_codec.decode(peer_codec.encode(Letter("digits", (SAID[18],) * peer_codec.MESSAGES_MAX))[4:])
+    ping, swap = values_of(SAMPLES[18]), values_of(SAMPLES[3])
+    peer_codec.decode(peer_codec.encode(Letter("digits", (SAMPLES[18],) * peer_codec.MESSAGES_MAX))[4:])
     assert refused(*[ping] * (peer_codec.MESSAGES_MAX + 1)) == "head.invalid"
     assert refused(*[swap] * (peer_codec.BODIES_MAX + 1)) == "head.invalid"
     assert refused(ping, more=1) == "head.invalid"
@@ -206,7 +217,7 @@ def test_a_letter_has_no_more_than_it_may() -> None:
         peer_codec.head_bytes((peer_codec.HEAD_BYTES_MAX + 1).to_bytes(4, "big"))
 
 
-@given(st.lists(st.sampled_from(SAID), max_size=150))
+@given(st.lists(st.sampled_from(SAMPLES), max_size=150))
 def test_what_fits_into_a_letter_is_taken(messages: list[said.PeerMessage]) -> None:
     while messages:
         count = peer_codec.fitting(messages)

@@ -110,7 +110,7 @@ class CoordinatorReachability:
     def count_missing(self, now: float) -> tuple[int, int]:
         """Return (nodes that miss the coordinator, with this one; highest known term); zeros if any peer reaches it."""
         recent = self.recent_statuses(now)
-        if any(status.hears for status in recent):
+        if any(status.hears_hub for status in recent):
             return 0, 0
         return 1 + len(recent), max((status.term for status in recent), default=0)
 
@@ -123,7 +123,7 @@ class CoordinatorReachability:
         """Choose another relay than the present one; "" while no peer is known that reaches the coordinator."""
         if self.relay:
             self.record_failure(self.relay, now)
-        found = [status.node for status in self.recent_statuses(now) if status.hears]
+        found = [status.node for status in self.recent_statuses(now) if status.hears_hub]
         free = [node for node in found if self._failed.get(node, (0.0, now))[1] <= now]
         self.relay, self._since = min(free, key=self._reluctance, default=""), now
         return self.relay

@@ -5,7 +5,7 @@ invented. It is refused; where no honest peer can have passed it on, its sender 
 quarantined. A counter from hearsay is accepted within one leap of what is known first hand, and honest peers differ by
 at most one more leap: so only what lies further away proves that the sender lies.
 
-    seen          names of the roster only, counts up to what the job's rounds allow (`drop_implausible_counts`)
+    counts        names of the roster only, counts up to what the job's rounds allow (`drop_implausible_counts`)
     term          within `TERM_LEAP` of the highest that the coordinator has shown (`implausible_status`)
     version       within `VERSION_LEAP` of the one that is held
     incarnation   within `INCARNATION_LEAP` of the peer's own (`shoal.core.membership.member_table`)
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core.protocol.machine import JobEvent
-from shoal.core.protocol.peer_message import CoordinatorStatus, DeclareFailover, HubMessage, Seen
+from shoal.core.protocol.peer_message import CoordinatorStatus, DeclareFailover, HubMessage, VersionVector
 
 TERM_LEAP = 500
 """Terms rise when nodes fail over or a coordinator starts."""
@@ -30,10 +30,10 @@ INCARNATION_LEAP = 2**16
 
 ROUND_LEAP = 2**20
 
-SEEN_SPARE = 2**20
+ROUNDS_SPARE = 2**20
 """Margin above the job's rounds that a peer may count, to report convergence: see `shoal.core.gossip.termination`."""
 
-SEEN_MAX = 2**40
+ROUNDS_MAX = 2**40
 """Highest count of local rounds where a job does not limit them."""
 
 STRANGERS_MAX = 1000
@@ -58,24 +58,24 @@ def drop_implausible_counts(
     The message is handled in any case: both sides of an exchange must agree on whether it took place. `roster`: None
     where it is not known.
     """
-    seen: Seen | None = getattr(message, "seen", None)
-    if seen is None:
+    vector: VersionVector | None = getattr(message, "version_vector", None)
+    if vector is None:
         return message, []
-    kept = {node: count for node, count in seen.items() if count <= most and (roster is None or node in roster)}
-    if len(kept) == len(seen):
+    kept = {node: count for node, count in vector.items() if count <= most and (roster is None or node in roster)}
+    if len(kept) == len(vector):
         return message, []
-    too_high = [node for node, count in seen.items() if count > most]
-    strangers = 0 if roster is None else len(seen.keys() - roster)
+    too_high = [node for node, count in vector.items() if count > most]
+    strangers = 0 if roster is None else len(vector.keys() - roster)
     lies = []
     if too_high:
         lies.append(
-            implausible(message.node, f"claims {seen[too_high[0]]} local rounds of {too_high[0]}; at most {most}")
+            implausible(message.node, f"claims {vector[too_high[0]]} local rounds of {too_high[0]}; at most {most}")
         )
     elif strangers > STRANGERS_MAX:
         lies.append(
             implausible(message.node, f"claims local rounds of {strangers} peers that the roster does not name")
         )
-    return replace(message, seen=kept), lies
+    return replace(message, version_vector=kept), lies
 
 
 def implausible_status(message: HubMessage, heard: int, version: int) -> list[JobEvent]:

@@ -22,7 +22,7 @@ from typing import Any
 from shoal.core.algorithm.algorithm import Algorithm, Update
 from shoal.core.algorithm.filter import packed_layout, unpack
 from shoal.core.errors import InvalidPayload
-from shoal.core.gossip.counter_bounds import SEEN_MAX, SEEN_SPARE, drop_implausible_counts
+from shoal.core.gossip.counter_bounds import ROUNDS_MAX, ROUNDS_SPARE, drop_implausible_counts
 from shoal.core.gossip.gossip_state import GossipState, LivePeers
 from shoal.core.gossip.mixer import Mixer
 from shoal.core.gossip.termination import Termination, TerminationRule
@@ -124,7 +124,7 @@ class GossipPeer:
         self.may_leave = False
         """True if all peers have all rounds and models have converged."""
         self._termination = Termination(termination, in_step=mixer.synchronous) if termination is not None else None
-        me.counts.seen_max = termination.rounds + SEEN_SPARE if termination is not None else SEEN_MAX
+        me.counts.rounds_max = termination.rounds + ROUNDS_SPARE if termination is not None else ROUNDS_MAX
         me.counts.rounds = termination.rounds if termination is not None else 0
         self.memory: BlobRef | None = None
         self.task: Task | None = None
@@ -150,7 +150,7 @@ class GossipPeer:
         gossip = cls(plan, algorithm, me, mixer, termination=termination)
         ref = BlobRef(*state["slots"])
         me.slots, me.weight, me.round = me.bodies.get(ref), state["weight"], state["round"]
-        me.counts.seen = state["seen"]
+        me.counts.version_vector = state["version_vector"]
         gossip._kept = me.slots, ref
         gossip.memory, gossip.settings = ref_from_state(state["memory"]), state.get("settings", {})
         mixer.restore(state["mixer"])
@@ -165,7 +165,7 @@ class GossipPeer:
             "boot": me.boot,
             "weight": me.weight,
             "round": me.round,
-            "seen": me.counts.seen,
+            "version_vector": me.counts.version_vector,
             "slots": ref_state(self._slots_ref()),
             "memory": ref_state(self.memory),
             "mixer": self.mixer.state(),
@@ -225,14 +225,16 @@ class GossipPeer:
                 self.me.peers = event.others(self.me.node, self.me.peers.roster)
                 if event.roster:  # drops names that were merged before the roster was known
                     counts, known = self.me.counts, {*event.roster, self.me.node}
-                    counts.seen = {node: count for node, count in counts.seen.items() if node in known}
+                    counts.version_vector = {
+                        node: count for node, count in counts.version_vector.items() if node in known
+                    }
                 effects += self.mixer.on_timer(self.me, now)
             case StopGossip():
                 self.halted = event.why
                 self.mixer.halt()
                 effects += self.mixer.on_timer(self.me, now)
             case ModelRejected():
-                message, lies = drop_implausible_counts(event.message, self.me.peers.roster, self.me.counts.seen_max)
+                message, lies = drop_implausible_counts(event.message, self.me.peers.roster, self.me.counts.rounds_max)
                 effects += [*lies, *self.mixer.reject(message, event.why, self.me, now)]
             case Transfer():
                 effects += self.mixer.on_transfer(event, self.me, now)
@@ -241,7 +243,7 @@ class GossipPeer:
         return self._complete([*effects, *self._start_round(), *self._mix_after_rounds(now)])
 
     def _handle_message(self, message: MixingMessage, now: float) -> Sequence[Effect]:
-        message, lies = drop_implausible_counts(message, self.me.peers.roster, self.me.counts.seen_max)
+        message, lies = drop_implausible_counts(message, self.me.peers.roster, self.me.counts.rounds_max)
         try:
             return [*lies, *self.mixer.on(message, self.me, now)]
         except InvalidPayload as error:

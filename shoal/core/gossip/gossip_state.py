@@ -11,11 +11,11 @@ from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.filter import Filters, pack_tree, unpack_tree
 from shoal.core.errors import InvalidPayload
 from shoal.core.gossip.byte_budget import ByteBudget, exchange_bytes
-from shoal.core.gossip.counter_bounds import SEEN_MAX
+from shoal.core.gossip.counter_bounds import ROUNDS_MAX
 from shoal.core.model.tree import Slots, Tree, norm, same_layout, sub
 from shoal.core.model.tree_checks import statistics_doubt
 from shoal.core.protocol.message import BlobRef, Blobs
-from shoal.core.protocol.peer_message import Seen
+from shoal.core.protocol.peer_message import VersionVector
 
 BLUR_KEPT = 0.9
 """Decay of `GossipState.filter_error`: rounding is random, so one small error says little about the next."""
@@ -51,15 +51,15 @@ class LivePeers:
 class RoundCounts:
     """Local rounds of each peer: those that this peer's model holds, and those that peers report."""
 
-    seen: Seen = field(default_factory=dict)
-    seen_max: int = SEEN_MAX
+    version_vector: VersionVector = field(default_factory=dict)
+    rounds_max: int = ROUNDS_MAX
     """Highest count that a peer may claim."""
     rounds: int = 0
     """Local rounds that each peer makes; 0: no limit."""
     rounds_done: bool = False
     """True if this peer has made them; from then on models only converge."""
-    reported: Seen = field(default_factory=dict)
-    """After the local rounds: rounds that each peer has reported, counted as in `seen`."""
+    reported: VersionVector = field(default_factory=dict)
+    """After the local rounds: rounds that each peer has reported, counted as in `version_vector`."""
 
     def has_reported(self, node: str) -> bool:
         """Return whether that peer has reported that its rounds are made."""
@@ -69,10 +69,12 @@ class RoundCounts:
         """Return whether a peer that counts so far says that models are near: see `shoal.core.gossip.termination`."""
         return count > self.rounds > 0 and (count - self.rounds) % 2 == 1
 
-    def merge(self, seen: Seen) -> None:
+    def merge(self, other: VersionVector) -> None:
         """Merge a version vector into the model's own."""
-        both = sorted({*self.seen, *seen})
-        self.seen = {node: min(self.seen_max, max(self.seen.get(node, 0), seen.get(node, 0))) for node in both}
+        both = sorted({*self.version_vector, *other})
+        self.version_vector = {
+            node: min(self.rounds_max, max(self.version_vector.get(node, 0), other.get(node, 0))) for node in both
+        }
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 After its last local round a peer goes on mixing, and takes a turn now and then.
 
-    all rounds are in    its model holds (`seen`) all local rounds of all live peers
+    all rounds are in    its model holds (`version_vector`) all local rounds of all live peers
     it has converged     since then its last exchanges with several different peers were with models that differ from
                          its own by less than the tolerance; or its exchanges since then have used up their number; or
                          the final averaging (`shoal.core.mixing.final_averaging`) made it the mean of all live peers.
@@ -86,16 +86,18 @@ class Termination:
         rounds = self.policy.rounds
         self.has_converged = (self._agreed and self._is_near(me)) if me.peers.nodes else self.has_converged
         near = self._agreed and (self.far_count >= self.policy.final_exchanges_max or self._is_near(me))
-        own = max(me.counts.seen.get(me.node, 0), rounds)
+        own = max(me.counts.version_vector.get(me.node, 0), rounds)
         if near != me.counts.claims_near(own):
             me.counts.merge({me.node: own + 1})
-        news = sum(me.counts.seen.values()) + sum(me.counts.reported.values())
+        news = sum(me.counts.version_vector.values()) + sum(me.counts.reported.values())
         if news != self._news:
             self._idle, self._news, self._new_at = 0, news, now
         if now < me.convergence.blocked_until:
             self._new_at = now
         waits = bool(me.peers.absent) and now < self._since + self.policy.linger_s
-        counts = [max(me.counts.seen.get(node, 0), me.counts.reported.get(node, 0)) for node in self._voters(me)]
+        counts = [
+            max(me.counts.version_vector.get(node, 0), me.counts.reported.get(node, 0)) for node in self._voters(me)
+        ]
         is_near = near and all(map(me.counts.claims_near, counts))
         silent = self._agreed and now >= self._new_at + self.policy.silence_s
         return not waits and (is_near or silent)
@@ -104,7 +106,7 @@ class Termination:
         """Count distances once all rounds are in; start again when a peer comes back."""
         meetings, me.convergence.distances = me.convergence.distances, []
         agreed, rounds = self._agreed, self.policy.rounds
-        self._agreed = all(me.counts.seen.get(node, 0) >= rounds for node in self._voters(me))
+        self._agreed = all(me.counts.version_vector.get(node, 0) >= rounds for node in self._voters(me))
         self._idle_met = self._idle_met or bool(meetings)
         come, self._live = me.peers.nodes - self._live, me.peers.nodes
         if not (agreed and self._agreed) or come:

@@ -26,7 +26,7 @@ UNKNOWN = -1
 CONFIRMATIONS = 3
 """Further accusers that shorten a suspicion to its minimum (Lifeguard's K)."""
 
-ACCUSERS_MAX = CONFIRMATIONS + 1
+SUSPECTED_BY_MAX = CONFIRMATIONS + 1
 """Accusers in an update: the first by name, so that the order of arrival does not matter."""
 
 INCARNATION_MAX = 2**53 - 1
@@ -42,9 +42,11 @@ def merge(held: MemberUpdate, heard: MemberUpdate) -> MemberUpdate:
     """Return the least state that follows from both. Idempotent, commutative, associative."""
     if precedence(heard) < precedence(held):
         return held
-    accusers = {*heard.accusers, *held.accusers} if precedence(heard) == precedence(held) else heard.accusers
-    kept = tuple(sorted(set(accusers))[:ACCUSERS_MAX]) if heard.state == "suspect" else ()
-    return replace(heard, accusers=kept)
+    accusers = (
+        {*heard.suspected_by, *held.suspected_by} if precedence(heard) == precedence(held) else heard.suspected_by
+    )
+    kept = tuple(sorted(set(accusers))[:SUSPECTED_BY_MAX]) if heard.state == "suspect" else ()
+    return replace(heard, suspected_by=kept)
 
 
 def fault_in(update: MemberUpdate) -> str:
@@ -53,8 +55,8 @@ def fault_in(update: MemberUpdate) -> str:
         return f"{update.state!r} is no state of a peer"
     if not 0 <= update.incarnation <= INCARNATION_MAX:
         return f"incarnation {update.incarnation} is not in 0 … {INCARNATION_MAX}"
-    if len(update.accusers) > ACCUSERS_MAX:
-        return f"{len(update.accusers)} accusers of one peer, at most {ACCUSERS_MAX} are named"
+    if len(update.suspected_by) > SUSPECTED_BY_MAX:
+        return f"{len(update.suspected_by)} peers suspect one, at most {SUSPECTED_BY_MAX} are named"
     return ""
 
 

@@ -56,7 +56,9 @@ class MemberTable:
         old, self._held = self._held, {}
         for node in sorted(nodes - {self.node}):
             held = old.get(node, MemberUpdate(node, "dead", UNKNOWN))
-            self._held[node] = replace(held, accusers=tuple(a for a in held.accusers if a in nodes or a == self.node))
+            self._held[node] = replace(
+                held, suspected_by=tuple(a for a in held.suspected_by if a in nodes or a == self.node)
+            )
         self.live &= self._held.keys()
         self._since = {node: at for node, at in self._since.items() if node in self._held}
         self._dissemination.retain({*self._held, self.node})
@@ -111,8 +113,8 @@ class MemberTable:
             return None
         if old and update.state == "dead" and held.state in LIVE and held.incarnation == update.incarnation:
             return None
-        accusers = tuple(a for a in update.accusers if a in self._held or a == self.node)
-        self._set(merge(held, replace(update, accusers=accusers)), now)
+        accusers = tuple(a for a in update.suspected_by if a in self._held or a == self.node)
+        self._set(merge(held, replace(update, suspected_by=accusers)), now)
         return None
 
     def suspect(self, node: str, now: float) -> None:
@@ -173,10 +175,10 @@ class MemberTable:
 
     def own_suspects(self) -> list[str]:
         """Return the peers that this one suspects itself."""
-        return [node for node in self._since if self.node in self._held[node].accusers]
+        return [node for node in self._since if self.node in self._held[node].suspected_by]
 
     def _deadline_of(self, node: str) -> float:
-        accusers = len(self._held[node].accusers)
+        accusers = len(self._held[node].suspected_by)
         periods = suspicion_periods(len(self.live) + 1, accusers, self._pace.suspicion, self._pace.slack)
         return self._since[node] + periods * self._pace.period_s
 

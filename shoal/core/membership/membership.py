@@ -136,7 +136,7 @@ class Membership:
         was_live = sender in table.live
         old = isinstance(message, StateSync)
         self._informed |= old
-        news = (update for update in message.news if update.node == sender or not table.is_leap(update))
+        news = (update for update in message.updates if update.node == sender or not table.is_leap(update))
         updates = (*news, MemberUpdate(sender, "alive", message.incarnation))
         hidden = self._detector.reachability.unreachable  # their silence cannot be observed
         heard = [table.merge_update(update, now, old=old and update.node not in hidden) for update in updates]
@@ -149,16 +149,16 @@ class Membership:
         """Return why this message is ignored; empty if it is not."""
         if message.node not in self._table:
             return "is not admitted"
-        if len(message.news) > self.pace.piggyback_max:
-            return f"sent {len(message.news)} updates at once, at most {self.pace.piggyback_max} are allowed"
+        if len(message.updates) > self.pace.piggyback_max:
+            return f"sent {len(message.updates)} updates at once, at most {self.pace.piggyback_max} are allowed"
         if isinstance(message, PingRequest) and message.target not in self._table and message.target != self.node:
             return f"wants {message.target} probed, which is not admitted"
         return ""
 
     def _fault(self, message: MembershipMessage, now: float) -> str:
         """Return why no honest peer can have sent this; "" if one can. See `shoal.core.gossip.counter_bounds`."""
-        updates = (MemberUpdate(message.node, "alive", message.incarnation), *message.news)
-        if len({update.node for update in message.news}) < len(message.news):
+        updates = (MemberUpdate(message.node, "alive", message.incarnation), *message.updates)
+        if len({update.node for update in message.updates}) < len(message.updates):
             return "sends two updates about one peer at once"
         for update in updates:
             if why := fault_in(update):
@@ -187,7 +187,7 @@ class Membership:
             elif after.state == "left":
                 word = "has left"
             else:
-                word = f"is dead: suspected by {', '.join(before.accusers)}" if before.accusers else "is dead"
+                word = f"is dead: suspected by {', '.join(before.suspected_by)}" if before.suspected_by else "is dead"
             notes.append(JobEvent("node", f"{after.node} {word}", 0, after.node))
         return notes
 

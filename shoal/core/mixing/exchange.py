@@ -17,7 +17,7 @@ class InDoubt:
     partner: str
     shown: BlobRef
     weight: float
-    cap: float
+    longest_step: float
     mass: float
     """Mass of the offered model; `weight` of it takes part."""
     step: int = 0
@@ -27,7 +27,15 @@ class InDoubt:
 
     def values(self) -> list[Any]:
         """Return it as JSON values."""
-        return [self.partner, ref_state(self.shown), self.weight, self.cap, self.mass, self.step, self.kept_part]
+        return [
+            self.partner,
+            ref_state(self.shown),
+            self.weight,
+            self.longest_step,
+            self.mass,
+            self.step,
+            self.kept_part,
+        ]
 
     @classmethod
     def of(cls, partner: str, shown: list[Any], *rest: Any) -> InDoubt:
@@ -41,14 +49,14 @@ class Prepared:
 
     shown: BlobRef
     weight: float
-    share: float
-    seen: dict[str, int]
+    step_fraction: float
+    version_vector: dict[str, int]
     step: int = 0
     """As in `InDoubt`."""
 
     def values(self) -> list[Any]:
         """Return it as JSON values."""
-        return [ref_state(self.shown), self.weight, self.share, self.seen, self.step]
+        return [ref_state(self.shown), self.weight, self.step_fraction, self.version_vector, self.step]
 
     @classmethod
     def of(cls, shown: list[Any], *rest: Any) -> Prepared:

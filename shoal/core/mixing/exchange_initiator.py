@@ -51,7 +51,7 @@ class ExchangeInitiator:
         xid = me.node, me.boot, self._count
         step = 0 if self._exchanges.in_doubt else self._averaging.step_for(partner, me)
         self._exchanges.current = PairExchange(xid, partner, now + self._timeout.floor_s, now, now, step)
-        count = me.counts.seen.get(me.node, 0)
+        count = me.counts.version_vector.get(me.node, 0)
         return [Tell(partner, ExchangeRequest(me.node, xid, me.norm, count, step, self._averaging.ring_name(step)))]
 
     def query(self, xid: ExchangeId, me: GossipState) -> list[Effect]:
@@ -112,7 +112,9 @@ class ExchangeInitiator:
             return []  # it will be queried again
         exchanges.in_flight.record_send(xid, now)
         doubt = exchanges.in_doubt[xid]
-        offer = ExchangeOffer(me.node, xid, doubt.weight, doubt.cap, doubt.shown, dict(me.counts.seen), doubt.step)
+        offer = ExchangeOffer(
+            me.node, xid, doubt.weight, doubt.longest_step, doubt.shown, dict(me.counts.version_vector), doubt.step
+        )
         return [Tell(doubt.partner, offer)]
 
     def _take_step(self, message: ExchangeAccept, me: GossipState, now: float) -> list[Effect]:
@@ -123,9 +125,9 @@ class ExchangeInitiator:
         effects: list[Effect] = []
         near = norm(theirs) <= NORM_TIMES_MAX * max(me.norm, 1.0) and not statistics_doubt(theirs, me.model)
         if near and is_acceptable(message, doubt, way):
-            step = ExchangeStep(mine, theirs, doubt.weight, message.share, way)
+            step = ExchangeStep(mine, theirs, doubt.weight, message.step_fraction, way)
             self._steps.take(me, message, step, doubt.kept_part, now)
-            me.counts.merge(message.seen)
+            me.counts.merge(message.version_vector)
         else:
             self._steps.refused += 1
             effects.append(

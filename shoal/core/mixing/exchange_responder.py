@@ -77,7 +77,9 @@ class ExchangeResponder:
         """Return a denial. `wait_s`: seconds for which the partner had better not ask again."""
         free = self._exchanges.current is None and not self._exchanges.in_doubt
         step = self._averaging.progress(me, now, free=free)
-        return Tell(message.node, ExchangeDeny(me.node, message.id, why, wait_s, me.counts.seen.get(me.node, 0), step))
+        return Tell(
+            message.node, ExchangeDeny(me.node, message.id, why, wait_s, me.counts.version_vector.get(me.node, 0), step)
+        )
 
     def abort(self, to: str, xid: ExchangeId, me: GossipState, why: str) -> list[Effect]:
         """Promise never to take the step of this exchange."""
@@ -140,26 +142,31 @@ class ExchangeResponder:
         mine = me.published_model(shown)
         way = norm(sub(theirs, mine))
         weight = self._averaging.weight(me, current.step)
-        if not way < inf or not message.cap > 0 or not 0 <= message.weight < inf or not weight + message.weight > 0:
+        if (
+            not way < inf
+            or not message.longest_step > 0
+            or not 0 <= message.weight < inf
+            or not weight + message.weight > 0
+        ):
             self._steps.refused += 1
             return self.abort(message.node, xid, me, "it must not be mixed: it is not finite")
         if doubt := statistics_doubt(theirs, me.model):
             self._steps.refused += 1
             return self.abort(message.node, xid, me, f"it must not be mixed: {doubt}")
-        cap = min(self._steps.limits.cap(planned=current.step > 0), message.cap)
+        cap = min(self._steps.limits.cap(planned=current.step > 0), message.longest_step)
         share = min(1.0, cap / way) if way else 1.0
-        exchanges.prepare(xid, Prepared(shown, weight, share, dict(me.counts.seen), current.step), now)
+        exchanges.prepare(xid, Prepared(shown, weight, share, dict(me.counts.version_vector), current.step), now)
         self._tokens.spend()
         step = ExchangeStep(mine, theirs, weight, share, way)
         self._steps.take(me, message, step, self._averaging.kept_part(current.step), now)
-        me.counts.merge(message.seen)
+        me.counts.merge(message.version_vector)
         self._timeout.record(me.model_bytes, now - current.since)
         exchanges.current = None
         return [Tell(message.node, self._accepted(xid, me))]
 
     def _accepted(self, xid: ExchangeId, me: GossipState) -> ExchangeAccept:
         kept = self._exchanges.prepared[xid]
-        return ExchangeAccept(me.node, xid, kept.weight, kept.share, kept.shown, kept.seen, kept.step)
+        return ExchangeAccept(me.node, xid, kept.weight, kept.step_fraction, kept.shown, kept.version_vector, kept.step)
 
     def _repeat(self, xid: ExchangeId, me: GossipState, now: float) -> list[Effect]:
         """Repeat the accept, unless it is in transit; within the byte budget."""

@@ -197,7 +197,7 @@ class FinalAveraging:
         at_hand = self.current
         if message.step > FREE:
             mine = at_hand is not None and (at_hand.number, at_hand.partner) == (message.step, message.node)
-            return "" if mine and message.ring == ring_name(self._members) else "not at this exchange"
+            return "" if mine and message.group == ring_name(self._members) else "not at this exchange"
         if at_hand is not None:
             return "in its last averaging"
         if self.is_over and me.counts.claims_near(message.rounds):

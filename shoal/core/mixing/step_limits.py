@@ -37,8 +37,8 @@ def norm_mismatch(theirs: float, mine: float) -> str:
 
 def is_acceptable(message: ExchangeAccept, doubt: InDoubt, way: float) -> bool:
     """Return whether an honest partner would have taken this step, rounding aside."""
-    fair = 0 <= message.weight < inf and message.weight + doubt.weight > 0 and 0 < message.share <= 1
-    return fair and way < inf and message.share * way <= doubt.cap * 1.001
+    fair = 0 <= message.weight < inf and message.weight + doubt.weight > 0 and 0 < message.step_fraction <= 1
+    return fair and way < inf and message.step_fraction * way <= doubt.longest_step * 1.001
 
 
 class StepLimiter:

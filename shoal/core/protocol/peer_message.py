@@ -34,7 +34,7 @@ ExchangeId = tuple[str, int, int]
 The answer to a `ModelOffer` names (its sender, its round, 0), that to a `RingChunk` (its sender, its round, its step).
 """
 
-Seen = dict[str, int]
+VersionVector = dict[str, int]
 """Local rounds of each peer that a model contains in any proportion: a version vector."""
 
 
@@ -42,8 +42,8 @@ Seen = dict[str, int]
 class ExchangeRequest:
     """Request for an exchange. No model has been sent yet, so a denial costs few bytes.
 
-    `norm`: of the sender's model. `rounds`: the sender's own count in `seen`. `step`, `ring`: the number of this
-    exchange in `shoal.core.mixing.final_averaging`, and its members; 0: it is no part of that.
+    `norm`: of the sender's model. `rounds`: the sender's own count in `version_vector`. `step`, `group`: the number of
+    this exchange in `shoal.core.mixing.final_averaging`, and its members; 0: it is no part of that.
     """
 
     node: str
@@ -51,7 +51,7 @@ class ExchangeRequest:
     norm: float = 0.0
     rounds: int = 0
     step: int = 0
-    ring: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class ExchangeDeny:
 
 @dataclass(frozen=True)
 class ExchangeOffer:
-    """The initiator's model, its weight, and the longest step (`cap`) that it is ready to take towards the other model.
+    """The initiator's model, its weight, and the longest step that it is ready to take towards the other
+    model.
 
     `step`: as in `ExchangeRequest`; the weight is then the mass of the model.
     """
@@ -88,22 +89,22 @@ class ExchangeOffer:
     node: str
     id: ExchangeId
     weight: float
-    cap: float
+    longest_step: float
     body: BlobRef
-    seen: Seen = field(default_factory=dict)
+    version_vector: VersionVector = field(default_factory=dict)
     step: int = 0
 
 
 @dataclass(frozen=True)
 class ExchangeAccept:
-    """The sender has taken its step, over `share` of the distance; `body` is its model before the step."""
+    """The sender has taken its step, over `step_fraction` of the distance; `body` is its model before the step."""
 
     node: str
     id: ExchangeId
     weight: float
-    share: float
+    step_fraction: float
     body: BlobRef
-    seen: Seen = field(default_factory=dict)
+    version_vector: VersionVector = field(default_factory=dict)
     step: int = 0
 
 
@@ -140,7 +141,7 @@ class ModelOffer:
     node: str
     round: int
     body: BlobRef
-    seen: Seen = field(default_factory=dict)
+    version_vector: VersionVector = field(default_factory=dict)
     weight: float = 1.0
 
 
@@ -152,7 +153,7 @@ class Push:
     id: ExchangeId
     mass: float
     body: BlobRef
-    seen: Seen = field(default_factory=dict)
+    version_vector: VersionVector = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class Received:
 class RingChunk:
     """One step of the ring all-reduce in a round of mixing: one piece of the mean so far, and its weight.
 
-    `ring` names the members: a receiver goes on only if its own ring has the same members.
+    `group` names the members: a receiver goes on only if its own ring has the same members.
     """
 
     node: str
@@ -176,8 +177,8 @@ class RingChunk:
     piece: int
     weight: float
     body: BlobRef
-    seen: Seen = field(default_factory=dict)
-    ring: str = ""
+    version_vector: VersionVector = field(default_factory=dict)
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,8 @@ class CoordinatorStatus:
 
     node: str
     term: int
-    hears: bool
-    away: bool
+    hears_hub: bool
+    is_gossiping: bool
     version: int
     model: BlobRef | None
 
@@ -234,13 +235,13 @@ Liveness = Literal["alive", "suspect", "dead", "left"]
 class MemberUpdate:
     """The state of a peer. A higher incarnation wins; within one, left > dead > suspect > alive.
 
-    Only the peer itself raises its incarnation. `accusers`: the peers that suspect it independently, sorted.
+    Only the peer itself raises its incarnation. `suspected_by`: the peers that suspect it independently, sorted.
     """
 
     node: str
     state: Liveness
     incarnation: int
-    accusers: tuple[str, ...] = ()
+    suspected_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -249,17 +250,17 @@ class PeerHello:
 
     node: str
     incarnation: int
-    news: tuple[MemberUpdate, ...] = ()
+    updates: tuple[MemberUpdate, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ping:
-    """Probe of the receiver. `news`: the latest updates that the sender has heard."""
+    """Probe of the receiver. `updates`: the latest updates that the sender has heard."""
 
     node: str
     incarnation: int
     seq: int
-    news: tuple[MemberUpdate, ...] = ()
+    updates: tuple[MemberUpdate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,7 @@ class PingAck:
     incarnation: int
     seq: int
     of: str
-    news: tuple[MemberUpdate, ...] = ()
+    updates: tuple[MemberUpdate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ class PingRequest:
     incarnation: int
     seq: int
     target: str
-    news: tuple[MemberUpdate, ...] = ()
+    updates: tuple[MemberUpdate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,7 @@ class PingNack:
     incarnation: int
     seq: int
     target: str
-    news: tuple[MemberUpdate, ...] = ()
+    updates: tuple[MemberUpdate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ class StateSync:
 
     node: str
     incarnation: int
-    news: tuple[MemberUpdate, ...]
+    updates: tuple[MemberUpdate, ...]
 
 
 MembershipMessage = PeerHello | Ping | PingAck | PingRequest | PingNack | StateSync

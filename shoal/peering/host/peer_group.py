@@ -198,7 +198,7 @@ class PeerGroup:
 
     def _is_unusable_relay(self, message: PeerMessage) -> bool:
         """Return whether a peer hears the coordinator but cannot relay to it, as it cannot be called."""
-        return isinstance(message, CoordinatorStatus) and message.hears and message.node in self.router.callers
+        return isinstance(message, CoordinatorStatus) and message.hears_hub and message.node in self.router.callers
 
     def _on_messages(self, messages: Sequence[PeerMessage], receiver: LetterReceiver) -> None:
         """Handle a peer's answer, which may lead to more messages."""

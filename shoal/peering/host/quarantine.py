@@ -63,7 +63,7 @@ def without_hearsay(messages: Sequence[PeerMessage], quarantined: Collection[str
         if message.node not in quarantined:
             found.append(message)
         elif isinstance(message, MembershipMessage):
-            found.append(replace(message, news=()))
+            found.append(replace(message, updates=()))
         elif not isinstance(message, CoordinatorStatus | DeclareFailover):
             found.append(message)
     return found

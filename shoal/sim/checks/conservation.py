@@ -66,9 +66,9 @@ class PairwiseMassReader:
                 answer = other.exchanges.prepared.get(xid) if other is not None else None
                 if answer is None:
                     continue
-                share = answer.share * answer.weight / (doubt.weight + answer.weight)
+                share = answer.step_fraction * answer.weight / (doubt.weight + answer.weight)
                 mine, theirs = opened(doubt.shown), opened(answer.shown)
-                if doubt.kept_part is not None and answer.share == 1.0:
+                if doubt.kept_part is not None and answer.step_fraction == 1.0:
                     after = doubt.kept_part * (doubt.mass + answer.weight)
                     mass += after - doubt.mass
                     total = total + after * (mine + share * (theirs - mine)) - doubt.mass * mine

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.protocol.peer_message import ModelOffer, PeerMessage, RingChunk, Seen
+from shoal.core.protocol.peer_message import ModelOffer, PeerMessage, RingChunk, VersionVector
 from shoal.wire import peer_codec
 from shoal.wire.peer_codec import Letter
 
@@ -48,28 +48,30 @@ class ByzantineWire:
 
     def _falsify(self, message: PeerMessage) -> PeerMessage:
         found: Any = message
-        if hasattr(message, "seen"):
-            found = replace(found, seen=self._rng.choice(FALSE_VECTORS)(dict(found.seen), self._honest, self._rng))
+        if hasattr(message, "version_vector"):
+            falsify = self._rng.choice(FALSE_VECTORS)
+            vector = falsify(dict(found.version_vector), self._honest, self._rng)
+            found = replace(found, version_vector=vector)
         if isinstance(message, ModelOffer | RingChunk) and self._rng.random() < 0.5:
             found = replace(found, round=self._rng.choice((GREATEST, GREATEST - 1, 2**40)))
         result: PeerMessage = found
         return result
 
 
-def _invented_names(_: Seen, honest: Sequence[str], rng: Random) -> Seen:
+def _invented_names(_: VersionVector, honest: Sequence[str], rng: Random) -> VersionVector:
     first = rng.randrange(10) * INVENTED
     return {honest[0]: 1, **{f"x{number}": 1 for number in range(first, first + INVENTED)}}
 
 
-def _greatest_count(seen: Seen, honest: Sequence[str], rng: Random) -> Seen:
+def _greatest_count(seen: VersionVector, honest: Sequence[str], rng: Random) -> VersionVector:
     return {**seen, rng.choice(honest): rng.choice((GREATEST, GREATEST - 1))}
 
 
-def _all_counted(seen: Seen, honest: Sequence[str], rng: Random) -> Seen:
+def _all_counted(seen: VersionVector, honest: Sequence[str], rng: Random) -> VersionVector:
     return {**seen, **dict.fromkeys(honest, rng.randrange(2**20, 2**63))}
 
 
-FALSE_VECTORS: tuple[Callable[[Seen, Sequence[str], Random], Seen], ...] = (
+FALSE_VECTORS: tuple[Callable[[VersionVector, Sequence[str], Random], VersionVector], ...] = (
     _invented_names,
     _greatest_count,
     _all_counted,

@@ -157,7 +157,7 @@ class MembershipFleet:
 
 def encoded_size(message: MembershipMessage) -> int:
     """Return about the bytes of a message as compact JSON."""
-    return HEAD_BYTES + sum(1 + _update_bytes(update) for update in message.news)
+    return HEAD_BYTES + sum(1 + _update_bytes(update) for update in message.updates)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -141,7 +141,7 @@ def described(message: PeerMessage) -> str:
     parts = []
     for field in fields(message):
         value = getattr(message, field.name)
-        if field.name not in {"node", "seen"}:
+        if field.name not in {"node", "version_vector"}:
             parts.append(f"{field.name}={value.digest[:6] if isinstance(value, BlobRef) else value}")
     return f"{type(message).__name__}({', '.join(parts)})"
 
