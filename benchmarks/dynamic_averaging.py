@@ -90,9 +90,9 @@ class Watched(TorchLearner):
 
     def train(self, budget: TrainConfig, **rest: Any) -> Trained:
         trained = super().train(budget, **rest)
-        end = budget.position + budget.steps
+        end = budget.batch_index + budget.steps
         self.total += trained.metrics["train/loss"] * budget.steps
-        if end // self.every > budget.position // self.every:
+        if end // self.every > budget.batch_index // self.every:
             self.accuracies.append(self.evaluate()["eval/accuracy"])
         return trained
 
@@ -227,7 +227,7 @@ def serial(setting: Setting, images: Images) -> Row:
     learner = images.learners(setting, 1, batches // POINTS, setting.drift_at * setting.nodes)[0]
     learner.init(setting.seed)
     for start in range(0, batches, batches // POINTS):
-        learner.train(TrainConfig(steps=batches // POINTS, batch_size=10, lr=setting.lr, seed=start, position=start))
+        learner.train(TrainConfig(steps=batches // POINTS, batch_size=10, lr=setting.lr, seed=start, batch_index=start))
     final = images.accuracy(learner, learner.model(), setting.drift_at)
     anytime, loss = float(np.mean(learner.accuracies)), learner.total / setting.nodes
     took = time.perf_counter() - began

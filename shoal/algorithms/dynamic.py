@@ -44,7 +44,7 @@ class DynamicAveraging(Continual):
         A schedule without a threshold gets every check, unless it asks by itself: "share" below 1.
         """
         if WINDOW in task.numbers:
-            return mine.pieces >= task.numbers[WINDOW]
+            return mine.checks_made >= task.numbers[WINDOW]
         if "delta" not in task.numbers:
             return task.numbers.get("share", 1.0) >= 1
         return mine.divergence > task.numbers["delta"]

@@ -64,7 +64,7 @@ class FunctionalDynamicAveraging(Continual):
 
     def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
         """Return True at the end of a first window, or after the longest span, whatever the variance is."""
-        return WINDOW in task.numbers and mine.pieces >= task.numbers[WINDOW]
+        return WINDOW in task.numbers and mine.checks_made >= task.numbers[WINDOW]
 
     def start_task(self, task: LocalTask, mine: ContinualState, memory: Slots) -> None:
         """Compute xi, if this task sets a new reference and private memory has the one before."""

@@ -62,9 +62,9 @@ class Probe:
 
     def train(self, budget: TrainConfig, **rest: Any) -> Trained:
         if self._keep:
-            self.before[budget.position] = flat(self._learner.model())
+            self.before[budget.batch_index] = flat(self._learner.model())
         trained = self._learner.train(budget, **rest)
-        self.position = budget.position + budget.steps
+        self.position = budget.batch_index + budget.steps
         if self._keep:
             self.after[self.position] = flat(self._learner.model())
         if self.position % self._every == 0:

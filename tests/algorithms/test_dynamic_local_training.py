@@ -83,11 +83,17 @@ def test_silence_then_a_violation() -> None:
     assert made.metrics["train/gap"] == 16.0
     assert (made.metrics["train/batches"], made.metrics["train/loss_total"]) == (4.0, 2.0)
     assert made.metrics["eval/accuracy"] == 0.25
-    counts = {"seen": 20.0, "longest": 0.0, "position": 4.0, "batches": 4.0, "loss": 2.0}
-    assert made.memory == {**counts, "sequence": 101.0}
+    counts = {
+        "examples_since_reference": 20.0,
+        "examples_max": 0.0,
+        "batch_index": 4.0,
+        "batches_trained": 4.0,
+        "loss_total": 2.0,
+    }
+    assert made.memory == {**counts, "sequence_seed": 101.0}
     assert FINISHED not in made.metrics
     assert learner.evaluated == [0.0]  # what was sent, once
-    assert [(b.steps, b.batch_size, b.lr, b.seed, b.position) for b in learner.budgets] == [
+    assert [(b.steps, b.batch_size, b.lr, b.seed, b.batch_index) for b in learner.budgets] == [
         (2, 5, 0.1, 100, 0),
         (2, 5, 0.1, 101, 2),
     ]
@@ -128,7 +134,7 @@ def test_pieces_go_on_from_where_the_node_is_and_not_from_the_learner() -> None:
 
 @pytest.mark.parametrize(("sync", "seen"), [(1.0, 10.0), (0.0, 40.0)])
 def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: float) -> None:
-    memory: Slots = {"seen": 30.0, "position": 6.0, "batches": 6.0, "loss": 1.0}
+    memory: Slots = {"examples_since_reference": 30.0, "batch_index": 6.0, "batches_trained": 6.0, "loss_total": 1.0}
     learner = Walker()
     hand = work(learner, memory, at=50.0)
     made = hand.run_piece(task(delta=1.0, sync=sync))
@@ -136,9 +142,15 @@ def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: fl
     assert value(made.slots) == (2.0 if sync else 52.0)  # relative to the reference, which the model is after a sync
     assert made.weight == seen
     longest = 30.0 if sync else 0.0
-    counts = {"seen": seen, "longest": longest, "position": 8.0, "batches": 8.0, "loss": 2.0}
-    assert made.memory == {**counts, "sequence": 101.0}
-    assert learner.budgets[0].position == 6
+    counts = {
+        "examples_since_reference": seen,
+        "examples_max": longest,
+        "batch_index": 8.0,
+        "batches_trained": 8.0,
+        "loss_total": 2.0,
+    }
+    assert made.memory == {**counts, "sequence_seed": 101.0}
+    assert learner.budgets[0].batch_index == 6
 
 
 def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
@@ -151,7 +163,7 @@ def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
     assert isinstance(made, LocalResult)
     work(learner, made.memory).run_piece(replace(first, seed=7))
     work(learner).run_piece(replace(first, seed=2**56 - 1))
-    assert [(budget.sequence, budget.position) for budget in learner.budgets] == [
+    assert [(budget.sequence_seed, budget.batch_index) for budget in learner.budgets] == [
         (101, 0),
         (101, 2),
         (101, 4),
@@ -161,12 +173,18 @@ def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
 
 def test_whoever_has_trained_enough_weighs_what_it_weighed_at_most() -> None:
     """Its last span was short; the mean of all must not be that of those who train on."""
-    memory: Slots = {"seen": 10.0, "longest": 300.0, "position": 8.0, "batches": 8.0, "loss": 1.0}
+    memory: Slots = {
+        "examples_since_reference": 10.0,
+        "examples_max": 300.0,
+        "batch_index": 8.0,
+        "batches_trained": 8.0,
+        "loss_total": 1.0,
+    }
     made = work(Walker(), memory, DynamicAveraging(steps=2, batch_size=5, local_steps=8)).run_piece(task(sync=1.0))
     assert isinstance(made, LocalResult)
     assert (value(made.slots), made.weight, made.metrics[FINISHED]) == (0.0, 300.0, 1.0)
     assert made.memory is not None
-    assert (made.memory["seen"], made.memory["longest"]) == (10.0, 300.0)
+    assert (made.memory["examples_since_reference"], made.memory["examples_max"]) == (10.0, 300.0)
 
 
 def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
@@ -210,7 +228,7 @@ def test_a_model_that_explodes_fails_its_order() -> None:
 
 def test_progress_is_the_share_of_the_whole() -> None:
     told: list[float] = []
-    hand = work(Walker(), {"position": 4.0}, DynamicAveraging(steps=2, batch_size=5, local_steps=8))
+    hand = work(Walker(), {"batch_index": 4.0}, DynamicAveraging(steps=2, batch_size=5, local_steps=8))
     hand.tick = told.append
     hand.run_piece(task(delta=1e9))
     assert told == [(4 + 1) / 8]

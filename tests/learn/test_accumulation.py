@@ -58,7 +58,7 @@ def learner(accumulate: int, data: Any = (X, Y), **more: Any) -> TorchLearner:
     return made
 
 
-@pytest.mark.parametrize("budget", [{"epochs": 2.0}, {"epochs": 2.0, "position": 0}], ids=["passes", "sequence"])
+@pytest.mark.parametrize("budget", [{"epochs": 2.0}, {"epochs": 2.0, "batch_index": 0}], ids=["passes", "sequence"])
 @pytest.mark.parametrize(
     "more",
     [
@@ -109,7 +109,7 @@ def test_the_budget_counts_batches(data: Any, budget: dict[str, Any], batches: i
 def test_a_pass_ends_a_step_wherever_the_task_began() -> None:
     """Position 24 of a sequence is the last but one batch of the second pass."""
     made = learner(4, optimizer=Counted)
-    made.train(TrainConfig(steps=7, batch_size=8, position=24))
+    made.train(TrainConfig(steps=7, batch_size=8, batch_index=24))
     assert (len(Recorder.seen), Counted.steps) == (7, 3)  # of 2, 4 and 1 batches
 
 

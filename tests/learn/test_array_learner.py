@@ -21,7 +21,7 @@ from tests.learn.numpy_models import Layer, array_learners, data, foreign_module
 BUDGETS = [
     TrainConfig(epochs=2, batch_size=32, lr=0.3, seed=7),
     TrainConfig(epochs=1.5, batch_size=7, seed=2**40 + 1),
-    TrainConfig(steps=9, batch_size=16, position=5, sequence=11),
+    TrainConfig(steps=9, batch_size=16, batch_index=5, sequence_seed=11),
     TrainConfig(epochs=1, batch_size=0, seed=3),
     TrainConfig(epochs=0, batch_size=32),
 ]

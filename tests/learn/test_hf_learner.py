@@ -69,7 +69,7 @@ def pulled(start: Tree) -> Correction:
         (TASK, True),
         (TrainConfig(steps=7, batch_size=12, lr=0.1, seed=6), False),
         (TrainConfig(epochs=0.5, batch_size=0, lr=0.1), False),
-        (TrainConfig(steps=6, batch_size=12, lr=0.1, seed=7, position=3, sequence=11), False),
+        (TrainConfig(steps=6, batch_size=12, lr=0.1, seed=7, batch_index=3, sequence_seed=11), False),
     ],
     ids=["passes", "corrected", "steps", "all at once", "from a position"],
 )
@@ -149,14 +149,14 @@ def test_an_accumulated_step_has_the_examples_of_a_step() -> None:
     odd = learner(args={"gradient_accumulation_steps": 2}, count=41)
     assert odd.train(TrainConfig(epochs=1, batch_size=8, lr=0.1)).weight == 41
     tiny = learner(args={"gradient_accumulation_steps": 4}, count=3)
-    assert tiny.train(TrainConfig(steps=2, batch_size=8, position=0)).weight == 6
+    assert tiny.train(TrainConfig(steps=2, batch_size=8, batch_index=0)).weight == 6
 
 
 def test_an_optimizer_may_outlive_a_task() -> None:
     momentum = {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"momentum": 0.9, "lr": 7.0})}
-    task = TrainConfig(steps=5, batch_size=8, lr=0.1, position=0)
-    rest = TrainConfig(steps=5, batch_size=8, lr=0.1, position=5)
-    whole = trained(learner(**momentum), TrainConfig(steps=10, batch_size=8, lr=0.1, position=0))
+    task = TrainConfig(steps=5, batch_size=8, lr=0.1, batch_index=0)
+    rest = TrainConfig(steps=5, batch_size=8, lr=0.1, batch_index=5)
+    whole = trained(learner(**momentum), TrainConfig(steps=10, batch_size=8, lr=0.1, batch_index=0))
     kept, fresh = learner(keep_optimizer=True, **momentum), learner(**momentum)
     for made in (kept, fresh):
         trained(made, task)
@@ -245,14 +245,14 @@ def test_what_can_only_be_walked_through_is_weighed_by_what_was_seen() -> None:
     with pytest.raises(LearnerFailed, match="__len__"):
         made.train(TrainConfig(epochs=1))
     with pytest.raises(LearnerFailed, match="a position"):
-        made.train(TrainConfig(steps=1, position=0))
+        made.train(TrainConfig(steps=1, batch_index=0))
 
 
 def test_other_orders_are_the_trainers() -> None:
     lengths = learner(args={"train_sampling_strategy": "sequential"})
     assert trained(lengths) != trained(learner())
     with pytest.raises(LearnerFailed, match="the Trainer chooses"):
-        lengths.train(TrainConfig(steps=1, position=0))
+        lengths.train(TrainConfig(steps=1, batch_index=0))
 
 
 def test_dynamic_averaging_trains_adapters() -> None:
@@ -317,7 +317,7 @@ def test_a_mistake_in_the_arguments_shows_before_the_first_task() -> None:
 def test_a_schedule_that_would_begin_anew_is_refused() -> None:
     made = HFLearner(adapted, TrainingArguments(use_cpu=True), examples(40))
     with pytest.raises(LearnerFailed, match="kind linear") as told:
-        made.train(TrainConfig(steps=1, position=0))
+        made.train(TrainConfig(steps=1, batch_index=0))
     assert 'lr_scheduler_type="constant"' in told.value.hint
 
 

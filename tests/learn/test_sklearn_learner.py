@@ -290,12 +290,12 @@ def test_classes_are_declared() -> None:
 def test_streams_have_the_weight_of_their_examples() -> None:
     learner = classifier("sgd")
     learner.init(0)
-    task = budget("sgd", steps=3, position=4, sequence=2)
+    task = budget("sgd", steps=3, batch_index=4, sequence_seed=2)
     assert learner.train(task).weight == 96
     once = digest(learner.model())
     learner.init(0)
-    learner.train(budget("sgd", steps=2, position=4, sequence=2))
-    learner.train(budget("sgd", steps=1, position=6, sequence=2, seed=9))
+    learner.train(budget("sgd", steps=2, batch_index=4, sequence_seed=2))
+    learner.train(budget("sgd", steps=1, batch_index=6, sequence_seed=2, seed=9))
     assert learner.model()["t_"] == 97
     assert digest(learner.model()) != once, "an estimator shuffles within a batch by the task's seed"
     with pytest.raises(LearnerFailed, match="LogisticRegression trains on all data at once") as caught:
@@ -308,7 +308,7 @@ def test_without_a_learning_rate_nothing_is_learned() -> None:
         learner = classifier(name)
         before = digest(learner.init(3))
         assert learner.train(budget(name, lr=0.0, steps=1)).weight == 400
-        assert learner.train(budget(name, lr=0.0, steps=2, position=0)).weight == 64
+        assert learner.train(budget(name, lr=0.0, steps=2, batch_index=0)).weight == 64
         assert learner.train(budget(name, epochs=0, lr=0.1 if name != "logistic" else 0.0)).weight == 400
         assert digest(learner.model()) == before, name
 

@@ -79,7 +79,7 @@ def other_cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Ten
         TrainConfig(steps=7, batch_size=8),
         TrainConfig(steps=2, batch_size=16),
         TrainConfig(epochs=2, batch_size=0),
-        TrainConfig(steps=5, batch_size=8, position=4, sequence=3),
+        TrainConfig(steps=5, batch_size=8, batch_index=4, sequence_seed=3),
         TrainConfig(epochs=0, batch_size=8),
     ],
     ids=["a pass", "passes", "steps", "fewer steps", "whole", "sequence", "nothing"],

@@ -37,7 +37,7 @@ def source(data, **options):
 
 def batches(data, position: int, steps: int, size: int = 4, seed: int = 0, **options) -> list[tuple[list[float], ...]]:
     """([first feature], [label]) of each mini-batch."""
-    budget = TrainConfig(steps=steps, batch_size=size, position=position, seed=seed)
+    budget = TrainConfig(steps=steps, batch_size=size, batch_index=position, seed=seed)
     found = training_batches(source(data, **options), budget, generator_of(seed))
     return [(x.flatten(1)[:, 0].tolist(), y.tolist()) for ((x, y), _), _ in found]
 
@@ -86,7 +86,7 @@ def test_a_stream_without_drift_is_the_data_sets_own_sequence() -> None:
 
 
 def test_epochs_count_passes_of_a_sequence() -> None:
-    budget = TrainConfig(epochs=1.5, batch_size=4, position=3)
+    budget = TrainConfig(epochs=1.5, batch_size=4, batch_index=3)
     assert len(list(training_batches(source((X, Y)), budget, generator_of(0)))) == 15
     with pytest.raises(LearnerFailed, match="no passes"):
         list(training_batches(source(stream(passes=False)), budget, generator_of(0)))
@@ -218,16 +218,16 @@ def learner(train, test=None, **more) -> TorchLearner:
 def test_a_weight_is_what_was_trained_on_in_this_call() -> None:
     for data in ((X, Y), stream()):
         one = learner(data)
-        assert one.train(TrainConfig(steps=3, batch_size=16, position=0)).weight == 16 + 16 + 8
-        assert one.train(TrainConfig(steps=1, batch_size=16, position=2)).weight == 8
+        assert one.train(TrainConfig(steps=3, batch_size=16, batch_index=0)).weight == 16 + 16 + 8
+        assert one.train(TrainConfig(steps=1, batch_size=16, batch_index=2)).weight == 8
         assert one.train(TrainConfig(steps=1, batch_size=16)).weight == 40
-        assert one.gradient(TrainConfig(steps=1, batch_size=16, position=2))[0].weight == 8
+        assert one.gradient(TrainConfig(steps=1, batch_size=16, batch_index=2))[0].weight == 8
 
 
 def test_the_loss_of_a_batch_is_taken_before_its_step() -> None:
     one = learner((X / 40, Y))
     one.init(1)
-    budget = TrainConfig(steps=1, batch_size=8, lr=0.5, position=4)
+    budget = TrainConfig(steps=1, batch_size=8, lr=0.5, batch_index=4)
     ((inputs, target), _), _ = next(training_batches(source((X / 40, Y)), budget, generator_of(0)))
     before = nn.functional.cross_entropy(one.module(inputs), target).item()
     assert one.train(budget).metrics["train/loss"] == pytest.approx(before)
@@ -239,10 +239,10 @@ def test_training_in_parts_is_training_at_once() -> None:
     ends = []
     for parts in ([(0, 12)], [(0, 5), (5, 7)], [(0, 1), (1, 10), (11, 1)]):
         one = learner(Stream((X / 40, Y), (Permute(at=4),)))
-        one.train(TrainConfig(steps=7, batch_size=4, position=50, seed=9))
+        one.train(TrainConfig(steps=7, batch_size=4, batch_index=50, seed=9))
         one.init(0)
         for position, steps in parts:
-            one.train(TrainConfig(steps=steps, batch_size=4, position=position, seed=position))
+            one.train(TrainConfig(steps=steps, batch_size=4, batch_index=position, seed=position))
         ends.append(digest(one.model()))
     assert len(set(ends)) == 1
 
@@ -258,7 +258,7 @@ def test_the_test_data_drift_with_the_position_last_trained_on() -> None:
     one = learner(stream(Permute(at=10), NewClasses(at=20, classes=(0, 1, 2, 3, 4))), (X, Y))
 
     def seen(position: int) -> tuple[float, list[int]]:
-        one.train(TrainConfig(steps=2, batch_size=4, lr=0.0, position=position - 1))
+        one.train(TrainConfig(steps=2, batch_size=4, lr=0.0, batch_index=position - 1))
         return one.evaluate()["eval/examples"], one.test_data.as_of(one._position).tensors[1].tolist()
 
     names = permutation(10, 1.0, 0).tolist()
@@ -275,9 +275,9 @@ def test_the_accuracy_falls_with_the_drift_and_rises_again() -> None:
     one.init(0)
     marks = []
     for position in range(0, 600, 50):
-        one.train(TrainConfig(steps=50, batch_size=16, lr=0.2, position=position))
+        one.train(TrainConfig(steps=50, batch_size=16, lr=0.2, batch_index=position))
         marks.append(one.evaluate()["eval/accuracy"])
-    one.train(TrainConfig(steps=1, batch_size=16, lr=0.0, position=199))
+    one.train(TrainConfig(steps=1, batch_size=16, lr=0.0, batch_index=199))
     assert marks[3] > 0.9 > marks[-1] - 0.09
     assert marks[4] < marks[3] - 0.02
     assert marks[-1] > 0.9
@@ -288,7 +288,7 @@ def test_a_node_without_test_data_of_the_present_measures_nothing() -> None:
     late = stream(NewClasses(at=6, classes=(0, 1, 2)))
     one = learner(late, (X[:3], Y[:3]))
     assert one.evaluate() == {}
-    one.train(TrainConfig(steps=1, batch_size=4, position=6))
+    one.train(TrainConfig(steps=1, batch_size=4, batch_index=6))
     assert one.evaluate()["eval/examples"] == 3
 
 
@@ -296,7 +296,7 @@ def test_learners_trained_at_once_walk_through_their_sequences() -> None:
     x, y = digits.digits()
     many = [TorchLearner(models.mlp, (x[k : k + 50], y[k : k + 50]), device="cpu") for k in (0, 50, 100)]
     base = many[0].init(0)
-    budgets = [TrainConfig(steps=5, batch_size=20, lr=0.1, seed=seed, position=7) for seed in range(3)]
+    budgets = [TrainConfig(steps=5, batch_size=20, lr=0.1, seed=seed, batch_index=7) for seed in range(3)]
     for one, budget, (done, tree, _) in zip(many, budgets, train_stacked(many, base, budgets), strict=True):
         one.load(base)
         assert one.train(budget).weight == done.weight == 20 + 10 + 20 + 20 + 10
@@ -342,14 +342,14 @@ def test_who_waits_for_a_batch_can_be_called_off() -> None:
 
     one = learner(stream(per_second=0.001))
     with pytest.raises(Cancelled):
-        one.train(TrainConfig(steps=2, batch_size=4, position=3), tick=tick)
+        one.train(TrainConfig(steps=2, batch_size=4, batch_index=3), tick=tick)
     assert fractions == [0.5, 0.5, 0.5, 0.5]  # after the first batch, and three times while the second does not come
 
 
 def test_under_a_virtual_clock_nobody_waits() -> None:
     one = learner(stream(per_second=0.001), (X, Y))
     one.use(paced=False)
-    assert one.train(TrainConfig(steps=5, batch_size=4, position=3), tick=no_tick).weight == 20
+    assert one.train(TrainConfig(steps=5, batch_size=4, batch_index=3), tick=no_tick).weight == 20
     assert one.evaluate()["eval/examples"] == 40
 
 
@@ -422,6 +422,6 @@ def test_a_stream_is_made_of_any_tensors() -> None:
 def test_the_ready_learners_are_streams_when_asked() -> None:
     options = {"part": "1", "parts": "4", "split": "shards:3", "drift": "permute@3,rotate:20@5", "per_second": "1e6"}
     one = load_learner("shoal.learn.digits:learner", options)
-    assert one.train(TrainConfig(steps=6, batch_size=10, position=0)).weight == 60
+    assert one.train(TrainConfig(steps=6, batch_size=10, batch_index=0)).weight == 60
     with pytest.raises(InvalidJob, match="turn"):
         load_learner("shoal.learn.digits:learner", {**options, "drift": "turn:3@4"})

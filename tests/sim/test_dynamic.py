@@ -57,8 +57,8 @@ class Seeker:
         return Tree.of({"w": self.weights.copy()})
 
     def train(self, budget: TrainConfig, **_: Any) -> Trained:
-        noise = np.random.default_rng((budget.seed, budget.position)).standard_normal((budget.steps, SIZE))
-        point = self.point + self.moves_by * (budget.position >= CHECKS // 2)
+        noise = np.random.default_rng((budget.seed, budget.batch_index)).standard_normal((budget.steps, SIZE))
+        point = self.point + self.moves_by * (budget.batch_index >= CHECKS // 2)
         for step in range(budget.steps):
             slope = self.weights - point + NOISE * noise[step]
             self.weights = (self.weights - budget.lr * slope).astype(np.float32)

@@ -85,9 +85,9 @@ class Continual(Algorithm):
         mine.whole = self._whole(learner)
         if task.carry is None and task.numbers.get(SYNC, 1.0) and not self._trained_enough(mine):
             mine.start_span()
-        if mine.pieces and (task.is_recalled or self._trained_enough(mine)):
+        if mine.checks_made and (task.is_recalled or self._trained_enough(mine)):
             return self.make_report(task, mine)
-        if not mine.pieces:
+        if not mine.checks_made:
             self.start_task(task, mine, memory)
             learner.load(mine.model)
             mine.metrics = learner.evaluate()
@@ -99,15 +99,15 @@ class Continual(Algorithm):
 
     def train_piece(self, learner: Learner, task: LocalTask, mine: ContinualState) -> None:
         """Train b mini-batches from this node's position on."""
-        if mine.pieces:
+        if mine.checks_made:
             learner.load(mine.model)
         budget = TrainConfig(
             steps=self.steps,
             batch_size=self.batch_size,
             lr=self.lr,
-            seed=task.seed + int(mine.pieces),
-            position=int(mine.position),
-            sequence=int(mine.sequence),
+            seed=task.seed + int(mine.checks_made),
+            batch_index=int(mine.batch_index),
+            sequence_seed=int(mine.sequence_seed),
         )
         mine.add_piece(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, present_weights(learner))
         mine.divergence = _squared(mine.update)
@@ -116,25 +116,29 @@ class Continual(Algorithm):
         """Return w_i - r, its weight, and this node's position."""
         metrics = mine.report_metrics() | {
             "train/gap": mine.divergence,
-            "train/checks": mine.position / self.steps,
-            PIECES: mine.pieces,
+            "train/checks": mine.batch_index / self.steps,
+            PIECES: mine.checks_made,
         }
         if self.epochs:
-            metrics["train/epochs"] = self.epochs * mine.position / mine.whole
+            metrics["train/epochs"] = self.epochs * mine.batch_index / mine.whole
         if self._trained_enough(mine):
             metrics[FINISHED] = 1.0
         memory = mine.memory() | self.extra_memory(task, mine)
         # A node that has finished keeps its largest weight: otherwise the mean would be that of the slower nodes alone.
-        weight = max(mine.seen, mine.longest) if self._trained_enough(mine) else mine.seen
+        weight = (
+            max(mine.examples_since_reference, mine.examples_max)
+            if self._trained_enough(mine)
+            else mine.examples_since_reference
+        )
         return LocalResult(max(weight, 1.0), {"model": mine.update}, metrics, memory)
 
     def _overall(self, tick: Tick, mine: ContinualState) -> Tick:
         """Report progress as the fraction of the whole training, if its length is known."""
-        whole, position = mine.whole, mine.position
+        whole, position = mine.whole, mine.batch_index
         return (lambda fraction: tick((position + fraction * self.steps) / whole)) if whole else tick
 
     def _trained_enough(self, mine: ContinualState) -> bool:
-        return 0 < mine.whole <= mine.position
+        return 0 < mine.whole <= mine.batch_index
 
     def _whole(self, learner: Learner) -> int:
         """Return the number of mini-batches that are enough, up to a check; 0 for no end."""
@@ -157,18 +161,31 @@ class Continual(Algorithm):
 class ContinualState:
     """A node's position: between two pieces as the task's carry, between two tasks as its private memory.
 
-    seen: examples since the reference was set; longest: the most that these were for any earlier reference; position:
-    mini-batches since the job began; sequence: the seed of their order, 0 before there is one. The rest is of this
-    task:
-    model, pieces, loss (summed over mini-batches), batches, gap; `own` belongs to the algorithm.
+    `own` belongs to the algorithm.
     """
 
-    LASTING = ("seen", "longest", "position", "sequence", "batches", "loss")
+    LASTING = (
+        "examples_since_reference",
+        "examples_max",
+        "batch_index",
+        "sequence_seed",
+        "batches_trained",
+        "loss_total",
+    )
+    """Numbers that a node keeps between two tasks; `checks_made` and `divergence` are of one task."""
 
     def __init__(self, model: Tree, reference: Tree) -> None:
         self.model, self.reference = model, reference
-        self.pieces = self.divergence = 0.0
-        self.seen = self.longest = self.position = self.sequence = self.batches = self.loss = 0.0
+        self.checks_made = self.divergence = 0.0
+        self.examples_since_reference = 0.0
+        self.examples_max = 0.0
+        """The most examples since any earlier reference."""
+        self.batch_index = 0.0
+        """Index of the next mini-batch in the node's sequence."""
+        self.sequence_seed = 0.0
+        """Seed of the order of that sequence; 0 before the first task."""
+        self.batches_trained = self.loss_total = 0.0
+        """Mini-batches of the job so far, and the sum of their losses."""
         self.whole = 0
         """Mini-batches that are enough; 0: there is no end. Not handed over: the learner knows it."""
         self.metrics: Metrics = {}
@@ -180,9 +197,9 @@ class ContinualState:
         slots = task.carry if task.carry is not None else task.slots
         mine = cls(tree_slot(slots, "model"), tree_slot(task.reference or task.slots, "model"))
         source = task.carry if task.carry is not None else memory
-        for name in (*cls.LASTING, "pieces", "divergence"):
+        for name in (*cls.LASTING, "checks_made", "divergence"):
             setattr(mine, name, number_slot(source, name))
-        mine.sequence = mine.sequence or float(task.seed % EXACT + 1)
+        mine.sequence_seed = mine.sequence_seed or float(task.seed % EXACT + 1)
         mine.metrics = {n[1:]: v for n, v in slots.items() if n.startswith("=") and not isinstance(v, Tree)}
         mine.own = {n[1:]: v for n, v in slots.items() if n.startswith("~")}
         return mine
@@ -194,20 +211,23 @@ class ContinualState:
 
     def start_span(self) -> None:
         """Begin to count for a new reference."""
-        self.longest, self.seen = max(self.longest, self.seen), 0.0
+        self.examples_max, self.examples_since_reference = max(self.examples_max, self.examples_since_reference), 0.0
 
     def add_piece(self, trained: Trained, steps: int, model: Tree) -> None:
         """Add another trained piece."""
         loss = trained.metrics.get("train/loss", 0.0)
-        self.model, self.pieces = model, self.pieces + 1
+        self.model, self.checks_made = model, self.checks_made + 1
         self.__dict__.pop("update", None)
-        self.seen, self.position = self.seen + trained.weight, self.position + steps
-        self.batches, self.loss = self.batches + steps, self.loss + loss * steps
+        self.examples_since_reference, self.batch_index = (
+            self.examples_since_reference + trained.weight,
+            self.batch_index + steps,
+        )
+        self.batches_trained, self.loss_total = self.batches_trained + steps, self.loss_total + loss * steps
         self.metrics["train/loss"] = loss
 
     def slots(self) -> Slots:
         """Return the slots for the next piece."""
-        numbers = {name: float(getattr(self, name)) for name in (*self.LASTING, "pieces", "divergence")}
+        numbers = {name: float(getattr(self, name)) for name in (*self.LASTING, "checks_made", "divergence")}
         told = {f"={name}": value for name, value in self.metrics.items()}
         return {"model": self.model, **numbers, **told, **{f"~{name}": value for name, value in self.own.items()}}
 
@@ -217,7 +237,7 @@ class ContinualState:
 
     def report_metrics(self) -> Metrics:
         """Return metrics for people: the loss of the last piece, and the sum of all so far (Kamp's cumulative loss)."""
-        return self.metrics | {"train/loss_total": self.loss, "train/batches": self.batches}
+        return self.metrics | {"train/loss_total": self.loss_total, "train/batches": self.batches_trained}
 
 
 def number_slot(slots: Mapping[str, Tree | float], name: str) -> float:

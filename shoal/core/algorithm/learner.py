@@ -42,11 +42,11 @@ class TrainConfig:
     batch_size: int = 32
     lr: float = 0.1
     seed: int = 0
-    position: int = -1
+    batch_index: int = -1
     """Index, in the node's own endless sequence of mini-batches, of the first one to train on; -1: no sequence, a fresh
-    shuffle by `seed`. With a position, `Trained.weight` is the number of examples trained on in this call."""
-    sequence: int = 0
-    """Seed of the order of examples in the sequence. It stays as the position moves on."""
+    shuffle by `seed`. With an index, `Trained.weight` is the number of examples trained on in this call."""
+    sequence_seed: int = 0
+    """Seed of the order of examples in the sequence. It stays as the index moves on."""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class ArrayLearner:
 
     def _weight(self, budget: TrainConfig, progress: CountedBatches) -> float:
         """Return the number of examples; for a sequence the rate counts: a faster stream has more weight."""
-        in_sequence = budget.position >= 0 and progress.examples
+        in_sequence = budget.batch_index >= 0 and progress.examples
         return float(progress.examples if in_sequence else self.examples or progress.examples)
 
     def _looped(self, loop: Loop, progress: CountedBatches, budget: TrainConfig, tick: Tick) -> tuple[Tree, Metrics]:

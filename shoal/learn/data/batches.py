@@ -349,8 +349,8 @@ def training_passes(places: Places, budget: TrainConfig, shuffle: torch.Generato
     the places in it of the batches to train on."""
     left = steps_of(budget, len(places))
     passes = (
-        passes_from(places, budget.position, (0, 0, budget.sequence), pass_order)
-        if budget.position >= 0
+        passes_from(places, budget.batch_index, (0, 0, budget.sequence_seed), pass_order)
+        if budget.batch_index >= 0
         else _shuffled(places, shuffle)
     )
     while left > 0:

@@ -109,7 +109,7 @@ def training_batches(
     last batch of a pass that others follow. Raises `LearnerFailed` for a part of data without a length, and for a
     position in data without a sequence.
     """
-    per_epoch, in_sequence = source.steps(budget.batch_size), budget.position >= 0
+    per_epoch, in_sequence = source.steps(budget.batch_size), budget.batch_index >= 0
     if not budget.steps and per_epoch is None:
         if in_sequence:
             raise LearnerFailed(
@@ -124,14 +124,14 @@ def training_batches(
         tick(done / wanted)
 
     batches = (
-        source.sequence(budget.batch_size, budget.position, waiting, budget.sequence)
+        source.sequence(budget.batch_size, budget.batch_index, waiting, budget.sequence_seed)
         if in_sequence
         else _passes(source, budget.batch_size, shuffle, end_pass)
     )
     for batch in islice(batches, wanted):
         done += 1
         yield batch, done / wanted
-        if in_sequence and per_epoch and (budget.position + done) % per_epoch == 0:
+        if in_sequence and per_epoch and (budget.batch_index + done) % per_epoch == 0:
             end_pass()
 
 

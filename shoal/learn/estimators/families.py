@@ -172,7 +172,7 @@ class LogisticFamily(EstimatorFamily):
         fitted.coef_, fitted.intercept_ = model["coef_"].copy(), model["intercept_"].copy()
 
     def train(self, model: Mapping[str, Array], batches: Iterator[Batch], budget: TrainConfig) -> Estimator:
-        if budget.position >= 0:
+        if budget.batch_index >= 0:
             raise LearnerFailed(
                 "LogisticRegression trains on all data at once, and the algorithm asks for mini-batches",
                 code=CODE,

@@ -136,10 +136,10 @@ class SklearnLearner:
             if budget.lr:  # else nothing is learned, only weighed
                 fitted = self._family.train(self._weights, batches, budget)
                 self._weights = self._tree(self._family.arrays(fitted))
-            for _ in counted if budget.position >= 0 else ():
+            for _ in counted if budget.batch_index >= 0 else ():
                 pass
         losses = getattr(fitted, "loss_curve_", [])
-        weight = counted.examples if budget.position >= 0 else self.examples
+        weight = counted.examples if budget.batch_index >= 0 else self.examples
         return Trained(float(weight), {"train/loss": float(np.mean(losses))} if losses else {})
 
     def _ticked(self, counted: CountedBatches, tick: Tick) -> Iterator[Batch]:

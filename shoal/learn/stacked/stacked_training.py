@@ -143,7 +143,7 @@ def train_stacked(
     trees, sums, seen = _trees(model.layout, rows), training.losses.tolist(), batches.seen.tolist()
     alone = [own / max(1, steps) for own, steps in zip(batches.alone.tolist(), batches.steps, strict=True)]
     for one, tree, total, examples, own in zip(batches.learners, trees, sums, seen, alone, strict=True):
-        weight = examples if budgets[one].position >= 0 else learners[one].train_data.examples or 0
+        weight = examples if budgets[one].batch_index >= 0 else learners[one].train_data.examples or 0
         trained = Trained(float(weight), {"train/loss": total / examples} if examples else {})
         results[one] = StackedResult(trained, tree, own)
     return [results[one] for one in range(len(learners))]

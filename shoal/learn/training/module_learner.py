@@ -68,7 +68,7 @@ class ModuleLearner(ABC):
 
     def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
         """Return the result of a completed budget. For a sequence the rate counts: a faster stream has more weight."""
-        weight = None if budget.position >= 0 else self.examples
+        weight = None if budget.batch_index >= 0 else self.examples
         return Trained(float(weight or mean.weight), mean.named("train/loss"))
 
     # -------------------------------------------------------------------------------------------------- where it lives

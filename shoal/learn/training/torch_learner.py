@@ -229,8 +229,8 @@ class TorchLearner(ModuleLearner):
         return self._trained(budget, mean)
 
     def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
-        if budget.position >= 0:
-            self._position = budget.position + mean.added - 1
+        if budget.batch_index >= 0:
+            self._position = budget.batch_index + mean.added - 1
         return super()._trained(budget, mean)
 
     def _forward(self, batch: Any) -> tuple[Any, Tensor]:

@@ -90,9 +90,10 @@ def check_weight(task: Task, per_batch: float, before: Slots, result: TaskResult
         assert not isinstance(value, Tree)
         return value
 
-    batches = number(after, "position") - number(before, "position")
-    known = 0.0 if task.numbers.get(SYNC) and batches else number(before, "seen")  # without any, as it was last
+    batches = number(after, "batch_index") - number(before, "batch_index")
+    last = number(before, "examples_since_reference")
+    known = 0.0 if task.numbers.get(SYNC) and batches else last  # without any, as it was last
     right = known + per_batch * batches
     if FINISHED in result.metrics:  # then it weighs what it weighed at most
-        right = max(right, number(before, "longest"), number(before, "seen"))
+        right = max(right, number(before, "examples_max"), last)
     require(result.weight == max(1.0, right), "weight: {} weighs {} instead of {}", task, result.weight, right)
