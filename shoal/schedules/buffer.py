@@ -71,13 +71,13 @@ class Buffer(Schedule):
     def _passed(self, view: View) -> int:
         """Return the number of deadlines that passed without a report, each twice as long as the one before: as many
         more nodes are asked each time, because the busy ones may never end."""
-        opened = view.round.opened
+        opened = view.round.opened_at
         if opened is None or view.round.reporters or view.now < opened + self.deadline_s:
             return 0
         return floor(log2((view.now - opened) / self.deadline_s)) + 1
 
     def _with_fewer(self, view: View, got: int) -> list[Decision]:
-        until = (view.round.opened if view.round.opened is not None else view.now) + self.deadline_s
+        until = (view.round.opened_at if view.round.opened_at is not None else view.now) + self.deadline_s
         if view.nodes.busy and view.now < until:
             return [Wait(f"{got} of {self.size} reports", until)]
         why = f"the deadline of {self.deadline_s:g} s" if view.nodes.busy else "nobody is left to wait for"
@@ -88,7 +88,7 @@ class Buffer(Schedule):
         again = tuple(node for node in view.idle if node in current.failed)
         if again and not view.nodes.busy:
             return [Ask(again, "train", f"{len(again)} are asked again")]
-        until = current.opened + 2**passed * self.deadline_s if current.opened is not None else None
+        until = current.opened_at + 2**passed * self.deadline_s if current.opened_at is not None else None
         if until is not None and until <= view.now:  # a rounding error must not become a busy loop
             until = view.now + self.deadline_s
         return [Wait(f"no report of {self.size} yet", until)]

@@ -207,8 +207,8 @@ class Divergence(RelativeSchedule):
             return _measured(view, close)
         delta = self.delta if close is None or "delta" not in view.numbers else view.numbers["delta"]
         assert delta != "auto"
-        if close is not None and self.bytes_per_hour and current.opened is not None:
-            rate = current.nbytes * 3600.0 / max(view.now - current.opened, 1e-3)
+        if close is not None and self.bytes_per_hour and current.opened_at is not None:
+            rate = current.bytes_transferred * 3600.0 / max(view.now - current.opened_at, 1e-3)
             delta *= min(max((rate / self.bytes_per_hour) ** 0.5, 1 / STEP_MAX), STEP_MAX)
         return {"delta": delta}
 
@@ -280,8 +280,8 @@ def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:
         return kept
     name = f"streak.{violators[0]}"
     streak = view.numbers.get(name, 0.0) + 1
-    if streak >= STREAK_MAX and current.opened is not None:
-        pause_s = min((view.now - current.opened) * 2 ** (streak - STREAK_MAX + 1), PAUSE_S_MAX)
+    if streak >= STREAK_MAX and current.opened_at is not None:
+        pause_s = min((view.now - current.opened_at) * 2 ** (streak - STREAK_MAX + 1), PAUSE_S_MAX)
         kept[f"rest.{violators[0]}"] = view.now + pause_s
     return kept | {name: streak}
 

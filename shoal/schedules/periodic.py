@@ -74,16 +74,16 @@ class Periodic(RelativeSchedule):
         current, nodes = view.round, view.nodes
         if not current.reporters and view.versions_left > 1:
             return [Wait("not all have made their check")]
-        late = current.opened is not None and view.now >= current.opened + self.deadline_s
+        late = current.opened_at is not None and view.now >= current.opened_at + self.deadline_s
         asked = sorted(set(nodes.busy) - current.recalled)
         if view.versions_left <= 1 and asked:
             return [Recall(tuple(asked), "all are asked for the last version")]
         if not current.reporters:
             return [Wait("those who were asked have not answered")]
         if nodes.busy and not late:
-            assert current.opened is not None
+            assert current.opened_at is not None
             why = f"{len(current.reporters)} of {len(nodes.members)} reports"
-            return [Wait(why, current.opened + self.deadline_s)]
+            return [Wait(why, current.opened_at + self.deadline_s)]
         missing = f", {len(nodes.busy)} too late" if nodes.busy else ""
         return [Close(f"mean of all {len(current.reporters)}{missing}", _learning(view), rebase=True)]
 

@@ -110,7 +110,7 @@ class Rounds(Schedule):
 
     def decide(self, view: View) -> list[Decision]:
         """Open, widen, close or wait."""
-        if view.round.opened is None:
+        if view.round.opened_at is None:
             return self._open(view)
         choosing = view.sampler.selection.needs_probe and not view.round.asked
         return self._choose(view, self.wants(view.population)) if choosing else self._go_on(view)
@@ -134,7 +134,7 @@ class Rounds(Schedule):
 
     def _go_on(self, view: View) -> list[Decision]:
         current, nodes = view.round, view.nodes
-        assert current.opened is not None
+        assert current.opened_at is not None
         wanted, got = self.wants(view.population), len(current.reporters)
         quorum = min(self.needs(view), wanted)
         enough = got >= quorum
@@ -143,10 +143,10 @@ class Rounds(Schedule):
             return [Close(f"{got} of {wanted} reports", last=learned)]
         pending = list(nodes.busy.values()).count("train")  # with every report, of all that are busy: it has to be fast
         deadline = self.deadline(view)
-        late, deadline_text = view.now >= current.opened + deadline, f"deadline of {round(deadline, 1):g} s"
+        late, deadline_text = view.now >= current.opened_at + deadline, f"deadline of {round(deadline, 1):g} s"
         if late and enough:
             return [Close(f"{deadline_text} with {got} of {wanted}", late=True)]
-        passed = max(1, floor(log2((view.now - current.opened) / deadline)) + 1) if late else 0
+        passed = max(1, floor(log2((view.now - current.opened_at) / deadline)) + 1) if late else 0
         missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
         fresh = [node for node in view.idle if node not in current.asked] if missing > 0 else []
         if fresh:
@@ -156,9 +156,9 @@ class Rounds(Schedule):
             return [Ask(picked.nodes, "train", why)]
         if not pending and enough:
             return [Close(f"{got} of {wanted}: nobody is left to wait for")]
-        until = current.opened + 2**passed * deadline
+        until = current.opened_at + 2**passed * deadline
         if until <= view.now:  # a rounding error must not become a busy loop
-            until = current.opened + 2 ** (passed + 1) * deadline
+            until = current.opened_at + 2 ** (passed + 1) * deadline
         if nodes.busy and not late:
             return [Wait(f"{got} of {counted(wanted, 'report')}", until, min(wanted, got + pending), wanted)]
         return [self._ask_again(view, wanted, quorum) or self._below(got, quorum, until, late)]
@@ -166,11 +166,11 @@ class Rounds(Schedule):
     def _choose(self, view: View, wanted: int) -> list[Decision]:
         """Pick among the nodes that have measured, as soon as all have, or the deadline has passed."""
         current = view.round
-        assert current.opened is not None
-        until = current.opened + self.deadline(view)
+        assert current.opened_at is not None
+        until = current.opened_at + self.deadline(view)
         if view.nodes.busy and view.now < until:
             return [Wait(f"{len(view.nodes.busy)} candidates have not measured yet", until)]
-        known = [node for node in view.idle if node in current.measured] or list(view.idle)
+        known = [node for node in view.idle if node in current.probed] or list(view.idle)
         if not known:
             return [Wait("nobody can be asked")]
         return self._begin(view, known, wanted)

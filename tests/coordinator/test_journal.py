@@ -268,11 +268,11 @@ def test_the_clock_of_a_job_does_not_run_while_nobody_does(tmp_path: Path) -> No
     with inside(folder) as running:
         stage = set_up(running, schedule={"deadline_s": 1000.0})
         before = running.runner("main").clock.now()
-        opened = running.runner("main").hub.state.round.opened
+        opened = running.runner("main").hub.state.round.opened_at
         stage.close()
     with inside(folder) as running:
         runner = running.runner("main")
-        assert runner.hub.state.round.opened == opened
+        assert runner.hub.state.round.opened_at == opened
         assert runner.clock.now() - before < 5
         assert runner.clock.alarm == pytest.approx((opened or 0) + 1000.0)
 

@@ -19,7 +19,7 @@ def view(numbers: Metrics, **changes: Any) -> View:
     plain: dict[str, Any] = {
         "now": 10.0,
         "version": 3,
-        "opened": 8.0,
+        "opened_at": 8.0,
         "population": 3,
         "members": CREW,
         "busy": {},

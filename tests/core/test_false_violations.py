@@ -17,7 +17,7 @@ def spoken(norm: float, *, streak: float = 0.0) -> View:
     return make_view(
         now=100.0,
         version=3,
-        opened=90.0,
+        opened_at=90.0,
         population=3,
         members=NODES,
         busy={"b": "train", "c": "train"},

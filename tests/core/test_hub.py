@@ -312,7 +312,7 @@ def test_a_report_on_an_older_version_may_be_the_first_thing_that_happens_to_the
     (second,) = (node for node in NODES if isinstance(hub.poll_reply(node), Task) and node != first)
     other = report(hub, second, {"model": model(0.0, 1.0)}, 1.0)
     hub.on(late, 2.0)
-    assert (hub.progress.version, hub.state.round.opened) == (1, 2.0)
+    assert (hub.progress.version, hub.state.round.opened_at) == (1, 2.0)
     hub.on(other, 3.0)
     assert hub.progress.version == 2
     assert tree_slot(hub.store.slots, "model")["w"].tolist() == [2.0, 3.0]

@@ -125,6 +125,6 @@ def test_a_roster_outlives_its_process_with_amendments_and_statuses() -> None:
 def test_who_was_recalled_is_part_of_a_snapshot() -> None:
     """A schedule may close and recall at one and the same event."""
     gathered = Round()
-    gathered.opened, gathered.recalled, gathered.recalled_at = 3.0, {"b", "a"}, 4.0
+    gathered.opened_at, gathered.recalled, gathered.recalled_at = 3.0, {"b", "a"}, 4.0
     found = Round.restore(json.loads(json.dumps(gathered.state())))
     assert (found.recalled, found.recalled_at) == ({"a", "b"}, 4.0)

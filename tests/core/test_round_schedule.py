@@ -20,7 +20,7 @@ def view(**what) -> View:
     known = {
         "now": 100.0,
         "version": 2,
-        "opened": None,
+        "opened_at": None,
         "population": 4,
         "members": FOUR,
         "busy": {},
@@ -71,92 +71,100 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (Rounds(cohort=3, over_select=5), view(), "ask a b c d: round 3 opens with 3 + 1 over of 4 nodes"),
         (Rounds(cohort=9), view(), "ask a b c d: round 3 opens with 4 of 4 nodes"),
         # In time
-        (ALL, view(opened=99.0, busy=FOUR), "wait until 109: 0 of 4 reports"),
-        (ALL, view(opened=99.0, busy="cd", reports=("a", "b")), "wait until 109: 2 of 4 reports"),
-        (ALL, view(opened=99.0, reports=FOUR), "close: 4 of 4 reports"),
-        (OVER, view(opened=99.0, busy="b", reports=("c", "a")), "close: 2 of 2 reports"),
+        (ALL, view(opened_at=99.0, busy=FOUR), "wait until 109: 0 of 4 reports"),
+        (ALL, view(opened_at=99.0, busy="cd", reports=("a", "b")), "wait until 109: 2 of 4 reports"),
+        (ALL, view(opened_at=99.0, reports=FOUR), "close: 4 of 4 reports"),
+        (OVER, view(opened_at=99.0, busy="b", reports=("c", "a")), "close: 2 of 2 reports"),
         # Somebody is missing
         (
             HALF,
-            view(opened=99.0, busy="a", members=("a", "b", "c"), gone="d"),
+            view(opened_at=99.0, busy="a", members=("a", "b", "c"), gone="d"),
             "ask b: 1 of 2 lost: 1 asked in their place, drawn at random",
         ),
-        (HALF, view(opened=99.0, members=("b", "c"), gone="ad"), "ask b c: 2 of 2 lost: 2 asked in their place"),
-        (HALF, view(opened=99.0, members=("b",), gone="ad"), "ask b: 2 of 2 lost: 1 asked in their place"),
-        (HALF, view(opened=99.0, busy="a", failed="b"), "ask c: 1 of 2 lost: 1 asked in their place, drawn at random"),
-        (ALL, view(opened=99.0, reports=("a",), members="a", gone="bcd"), "close: 1 of 4: nobody is left to wait for"),
-        (ALL, view(opened=99.0, reports=("a", "d"), failed="bc"), "close: 2 of 4: nobody is left to wait for"),
+        (HALF, view(opened_at=99.0, members=("b", "c"), gone="ad"), "ask b c: 2 of 2 lost: 2 asked in their place"),
+        (HALF, view(opened_at=99.0, members=("b",), gone="ad"), "ask b: 2 of 2 lost: 1 asked in their place"),
+        (
+            HALF,
+            view(opened_at=99.0, busy="a", failed="b"),
+            "ask c: 1 of 2 lost: 1 asked in their place, drawn at random",
+        ),
         (
             ALL,
-            view(opened=99.0, reports=("a",), failed="bcd"),
+            view(opened_at=99.0, reports=("a",), members="a", gone="bcd"),
+            "close: 1 of 4: nobody is left to wait for",
+        ),
+        (ALL, view(opened_at=99.0, reports=("a", "d"), failed="bc"), "close: 2 of 4: nobody is left to wait for"),
+        (
+            ALL,
+            view(opened_at=99.0, reports=("a",), failed="bcd"),
             "ask b c d: 1 of 4, below the quorum of 2: ask 3 again",
         ),
         (  # those that are set aside are there, and may not be asked
             ALL,
-            view(opened=99.0, reports=("a",), failed="bcd", members="a", present=4),
+            view(opened_at=99.0, reports=("a",), failed="bcd", members="a", present=4),
             "wait until 109: below the quorum: 1 of 2",
         ),
         (ALL, view(members="a", present=3), "wait: 1 of 2 nodes ready"),
         (HALF, view(members="a", present=3), "wait: 1 of 2 nodes ready"),
         (Rounds(fraction=0.1), view(members="a", present=9), "ask a: round 3 opens with 1 of 1 nodes"),
-        (QUORUM, view(opened=99.0, busy="b", reports=("a",), failed="cd"), "wait until 109: 1 of 4 reports"),
+        (QUORUM, view(opened_at=99.0, busy="b", reports=("a",), failed="cd"), "wait until 109: 1 of 4 reports"),
         (
             QUORUM,
-            view(opened=99.0, reports=("a",), failed="cd", gone="b"),
+            view(opened_at=99.0, reports=("a",), failed="cd", gone="b"),
             "ask c d: 1 of 4, below the quorum of 2: ask 2 again",
         ),
         (
             QUORUM,
-            view(opened=99.0, reports=("a",), members=("a",), gone="bcd"),
+            view(opened_at=99.0, reports=("a",), members=("a",), gone="bcd"),
             "wait until 109: below the quorum: 1 of 2",
         ),
         # Late
-        (ALL, view(opened=90.0, busy="cd", reports=("a", "b")), "close: deadline of 10 s with 2 of 4"),
+        (ALL, view(opened_at=90.0, busy="cd", reports=("a", "b")), "close: deadline of 10 s with 2 of 4"),
         (
             ALL,
-            view(opened=90.0, busy="bcd", reports=("a",)),
+            view(opened_at=90.0, busy="bcd", reports=("a",)),
             "wait until 110: below the quorum: 1 of 2, deadline extended",
         ),
         (  # the median of the last rounds, not to the millisecond
             Rounds(),
-            view(opened=80.0, busy="cd", reports=("a", "b"), seconds=(6.08493,)),
+            view(opened_at=80.0, busy="cd", reports=("a", "b"), seconds=(6.08493,)),
             "close: deadline of 18.3 s with 2 of 4",
         ),
-        (ALL, view(opened=90.1, busy="bcd", reports=("a",)), "wait until 100.1: 1 of 4 reports"),
+        (ALL, view(opened_at=90.1, busy="bcd", reports=("a",)), "wait until 100.1: 1 of 4 reports"),
         (
             QUORUM,
-            view(opened=90.0, busy="bcd", reports=("a",)),
+            view(opened_at=90.0, busy="bcd", reports=("a",)),
             "wait until 110: below the quorum: 1 of 2, deadline extended",
         ),
         (
             QUORUM,
-            view(opened=71.0, busy="bcd", reports=("a",)),
+            view(opened_at=71.0, busy="bcd", reports=("a",)),
             "wait until 111: below the quorum: 1 of 2, deadline extended",
         ),
         (
             QUORUM,
-            view(opened=90.0, busy="bc", reports=("a",), failed="d"),
+            view(opened_at=90.0, busy="bc", reports=("a",), failed="d"),
             "ask d: 1 of 4, below the quorum of 2: ask 1 again",
         ),
         # Late, and some have not been asked yet
-        (HALF, view(opened=99.0, busy="ab"), "wait until 109: 0 of 2 reports"),
-        (HALF, view(opened=90.0, busy="ab"), "ask c d: deadline of 10 s with 0 of 2: 2 asked in their place"),
-        (HALF, view(opened=90.0, busy="abc"), "ask d: deadline of 10 s with 0 of 2: 1 asked in their place"),
-        (HALF, view(opened=90.0, busy=FOUR), "wait until 110: below the quorum: 0 of 2, deadline extended"),
-        (Rounds(cohort=1, deadline_s=10.0), view(opened=95.0, busy="a"), "wait until 105: 0 of 1 report"),
+        (HALF, view(opened_at=99.0, busy="ab"), "wait until 109: 0 of 2 reports"),
+        (HALF, view(opened_at=90.0, busy="ab"), "ask c d: deadline of 10 s with 0 of 2: 2 asked in their place"),
+        (HALF, view(opened_at=90.0, busy="abc"), "ask d: deadline of 10 s with 0 of 2: 1 asked in their place"),
+        (HALF, view(opened_at=90.0, busy=FOUR), "wait until 110: below the quorum: 0 of 2, deadline extended"),
+        (Rounds(cohort=1, deadline_s=10.0), view(opened_at=95.0, busy="a"), "wait until 105: 0 of 1 report"),
         (
             Rounds(cohort=1, deadline_s=10.0),
-            view(opened=90.0, busy="a"),
+            view(opened_at=90.0, busy="a"),
             "ask b: deadline of 10 s with 0 of 1: 1 asked in their place, drawn at random",
         ),
         (
             Rounds(cohort=1, deadline_s=10.0),
-            view(opened=90.0, busy="ab"),
+            view(opened_at=90.0, busy="ab"),
             "wait until 110: below the quorum: 0 of 1, deadline extended",
         ),
         (
             Rounds(cohort=1, deadline_s=10.0),
-            view(opened=80.0, busy="ab"),
+            view(opened_at=80.0, busy="ab"),
             "ask c: deadline of 10 s with 0 of 1: 1 asked in their place, drawn at random",
         ),
     ],
@@ -204,7 +212,7 @@ def test_no_deadline_rings_in_the_past_or_at_once() -> None:
         for opened in (0.0, 0.1, 1e-9, 12345.678, 1e9 + 0.1):
             for passed in (0, 1, 2, 3, 7, 10_000):
                 now = opened + passed * schedule.deadline_s
-                seen = view(now=now, opened=opened, busy=FOUR)
+                seen = view(now=now, opened_at=opened, busy=FOUR)
                 (decision,) = schedule.decide(seen)
                 assert isinstance(decision, Wait)
                 longest = 2 * max(1, passed) * schedule.deadline_s
@@ -263,22 +271,22 @@ class Chosen:
 def test_candidates_measure_first() -> None:
     (ask,) = Chosen().decide()
     assert (len(ask.nodes), ask.kind, ask.why) == (4, "evaluate", "round 3 opens: 4 candidates measure version 2")
-    busy = {"busy": (), "opened": 99.0}
+    busy = {"busy": (), "opened_at": 99.0}
     (wait,) = Rounds(cohort=2, deadline_s=10.0).decide(change(Chosen().view(**busy), busy={"a": "evaluate"}))
     assert wait == Wait("1 candidates have not measured yet", 109.0)
 
 
 def test_the_highest_of_those_who_have_measured_are_asked() -> None:
-    (ask,) = Chosen().decide(opened=99.0, measured=frozenset("acef"))
+    (ask,) = Chosen().decide(opened_at=99.0, probed=frozenset("acef"))
     assert (ask.nodes, ask.kind) == (("c", "e"), "train")
     assert ask.why == "round 3 opens with 2 of 6 nodes, highest loss of 4 candidates (c 0.5, e 0.3)"
 
 
 def test_who_has_not_measured_by_the_deadline_is_not_waited_for() -> None:
-    late = change(Chosen().view(opened=90.0, measured=frozenset("aef")), busy={"c": "evaluate"})
+    late = change(Chosen().view(opened_at=90.0, probed=frozenset("aef")), busy={"c": "evaluate"})
     (ask,) = Rounds(cohort=2, deadline_s=10.0).decide(late)
     assert ask.nodes == ("e", "f")
-    (none,) = Chosen().decide(opened=90.0)
+    (none,) = Chosen().decide(opened_at=90.0)
     assert len(none.nodes) == 2, "nobody has: by what was known before"
 
 

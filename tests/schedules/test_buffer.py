@@ -18,7 +18,7 @@ def view(**given: Any) -> View:
     nothing: dict[str, Any] = {
         "now": 100.0,
         "version": 3,
-        "opened": None,
+        "opened_at": None,
         "population": 4,
         "members": NODES,
         "busy": {},
@@ -44,21 +44,21 @@ def test_only_so_many_train_at_once() -> None:
     assert isinstance(ask, Ask)
     assert len(ask.nodes) == 2
     assert "a" not in ask.nodes
-    (wait,) = Buffer(size=2, concurrency=3).decide(view(busy=working("a", "b", "c"), opened=99.0))
+    (wait,) = Buffer(size=2, concurrency=3).decide(view(busy=working("a", "b", "c"), opened_at=99.0))
     assert isinstance(wait, Wait)
 
 
 def test_so_many_reports_make_a_version_and_the_others_train_on() -> None:
     busy = working("c", "d")
-    assert Buffer(size=2).decide(view(busy=busy, reports=("b", "a"), opened=99.0)) == [Close("2 reports", keep=True)]
-    given = {"asked": frozenset("ab"), "failed": frozenset("ab"), "opened": 99.0}
+    assert Buffer(size=2).decide(view(busy=busy, reports=("b", "a"), opened_at=99.0)) == [Close("2 reports", keep=True)]
+    given = {"asked": frozenset("ab"), "failed": frozenset("ab"), "opened_at": 99.0}
     (wait,) = Buffer(size=3).decide(view(busy=busy, reports=("b", "a"), **given))
     assert wait == Wait("2 of 3 reports", 699.0)
 
 
 def test_who_has_reported_begins_again_at_once() -> None:
     """From a version that it has not seen, or, with nothing newer, from the same."""
-    given = {"busy": working("a", "b"), "reports": ("d", "c"), "opened": 99.0}
+    given = {"busy": working("a", "b"), "reports": ("d", "c"), "opened_at": 99.0}
     assert Buffer(size=3).decide(view(**given)) == [Ask(("c", "d"), "train", "2 begin from version 3")]
     (ask,) = Buffer(size=3).decide(view(**given, asked=frozenset("abd")))
     assert ask == Ask(("c",), "train", "1 begin from version 3")
@@ -67,7 +67,7 @@ def test_who_has_reported_begins_again_at_once() -> None:
 
 
 def test_whoever_was_not_asked_yet_comes_first() -> None:
-    given = {"reports": ("a",), "asked": frozenset("ab"), "opened": 99.0, "busy": working("b")}
+    given = {"reports": ("a",), "asked": frozenset("ab"), "opened_at": 99.0, "busy": working("b")}
     (ask,) = Buffer(size=3, concurrency=2).decide(view(**given))
     assert isinstance(ask, Ask)
     assert set(ask.nodes) < {"c", "d"}
@@ -76,7 +76,7 @@ def test_whoever_was_not_asked_yet_comes_first() -> None:
 
 
 def test_fewer_make_a_version_when_nobody_is_left_or_the_deadline_is_over() -> None:
-    given = {"reports": ("a",), "asked": frozenset(NODES), "failed": frozenset("a"), "opened": 99.0}
+    given = {"reports": ("a",), "asked": frozenset(NODES), "failed": frozenset("a"), "opened_at": 99.0}
     (close,) = Buffer(size=3).decide(view(**given))
     assert close == Close("1 of 3 reports: nobody is left to wait for", keep=True)
     late = {**given, "busy": working("b"), "now": 800.0}
@@ -85,7 +85,7 @@ def test_fewer_make_a_version_when_nobody_is_left_or_the_deadline_is_over() -> N
 
 
 def test_who_failed_is_asked_again_when_nobody_else_works() -> None:
-    given = {"asked": frozenset(NODES), "failed": frozenset({"b"}), "opened": 99.0}
+    given = {"asked": frozenset(NODES), "failed": frozenset({"b"}), "opened_at": 99.0}
     assert Buffer(size=2).decide(view(**given)) == [Ask(("b",), "train", "1 are asked again")]
     (wait,) = Buffer(size=2).decide(view(**given, busy=working("a")))
     assert isinstance(wait, Wait)
@@ -93,13 +93,13 @@ def test_who_failed_is_asked_again_when_nobody_else_works() -> None:
 
 def test_those_who_hang_do_not_keep_the_others_out() -> None:
     """One deadline without a report: as many more; twice that long: again as many."""
-    given = {"busy": working("a"), "asked": frozenset("a"), "opened": 99.0}
+    given = {"busy": working("a"), "asked": frozenset("a"), "opened_at": 99.0}
     schedule = Buffer(size=2, concurrency=1, deadline_s=60.0)
     assert schedule.decide(view(**given)) == [Wait("no report of 2 yet", 159.0)]
     (ask,) = schedule.decide(view(**given, now=159.0))
     assert isinstance(ask, Ask)
     assert len(ask.nodes) == 1
-    more = {"busy": working("a", "b"), "asked": frozenset("ab"), "opened": 99.0}
+    more = {"busy": working("a", "b"), "asked": frozenset("ab"), "opened_at": 99.0}
     assert schedule.decide(view(**more, now=159.0)) == [Wait("no report of 2 yet", 219.0)]
     (ask,) = schedule.decide(view(**more, now=219.0))
     assert isinstance(ask, Ask)

@@ -200,17 +200,22 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
     ),
     "too many bytes: 1.44 times as many as there should be": (
         {"delta": 1.0, "bytes_per_hour": 225_000.0},
-        view("ab", nbytes=900),
+        view("ab", bytes_transferred=900),
         Close("", rebase=True),
         {"delta": pytest.approx(1.2)},
     ),
     "far too many bytes": (
         {"delta": 1.0, "bytes_per_hour": 1.0},
-        view("ab", nbytes=900),
+        view("ab", bytes_transferred=900),
         Close("", rebase=True),
         {"delta": 2.0},
     ),
-    "few bytes": ({"delta": 1.0, "bytes_per_hour": 1e12}, view("ab", nbytes=9), Close("", rebase=True), {"delta": 0.5}),
+    "few bytes": (
+        {"delta": 1.0, "bytes_per_hour": 1e12},
+        view("ab", bytes_transferred=9),
+        Close("", rebase=True),
+        {"delta": 0.5},
+    ),
     "a streak": (
         {"delta": 1.0},
         view("b", numbers={"delta": 1.0, "streak.b": 1.0}),

@@ -46,7 +46,7 @@ def four(reports: str = "", recalled: str = "", waiting: str = "", away: str = "
     """Four nodes at work for version 3, ten seconds after it was opened."""
     idle = {*reports, *away}
     known = make_view(
-        opened=90.0,
+        opened_at=90.0,
         busy={node: "train" for node in FOUR if node not in idle},
         asked=set(FOUR),
         reports=reports,

@@ -212,7 +212,7 @@ def deadline_compared_strictly(patch: Patch) -> None:
 
     def strict(self: Rounds, view: Any) -> Any:
         decisions = decide(self, view)
-        due = None if view.round.opened is None else view.round.opened + self.deadline(view)
+        due = None if view.round.opened_at is None else view.round.opened_at + self.deadline(view)
         if due is not None and view.now == due and view.nodes.busy:
             return [Wait("not yet", due)]
         return decisions

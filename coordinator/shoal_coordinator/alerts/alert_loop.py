@@ -156,10 +156,10 @@ class AlertLoop:
         with_server = hub.progress.mode == "server"
         stopped = hub.roster.suspended_members() if with_server and hub.state.is_idle else []
         got = quorum = 0
-        if with_server and isinstance(schedule, Rounds) and hub.state.round.opened is not None:
+        if with_server and isinstance(schedule, Rounds) and hub.state.round.opened_at is not None:
             view = hub.state.make_view(runner.clock.now())
             reports, needed = len(view.round.reporters), schedule.needs(view)
-            if view.now > hub.state.round.opened + schedule.deadline(view) and reports < needed:
+            if view.now > hub.state.round.opened_at + schedule.deadline(view) and reports < needed:
                 got, quorum = reports, needed
         return JobCondition(
             name,

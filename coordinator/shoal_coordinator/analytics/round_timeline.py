@@ -74,7 +74,7 @@ def _opened(runner: JobRunner | None, number: int) -> float | None:
         or runner.hub.progress.phase != "running"
     ):
         return None
-    return runner.hub.state.round.opened
+    return runner.hub.state.round.opened_at
 
 
 def _lasted(runner: JobRunner | None, opened: float) -> float:

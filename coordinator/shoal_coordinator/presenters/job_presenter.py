@@ -145,7 +145,7 @@ def seconds_left(runner: JobRunner) -> float | None:
         or hub.state.is_idle
     ):
         return None
-    mean_s, opened = sum(hub.progress.round_seconds) / len(hub.progress.round_seconds), hub.state.round.opened
+    mean_s, opened = sum(hub.progress.round_seconds) / len(hub.progress.round_seconds), hub.state.round.opened_at
     if opened is not None and runner.clock.now() - opened > max(ETA_FACTOR * mean_s, ETA_LEAST_S):
         return None
     return (hub.settings.plan.versions - hub.progress.version) * mean_s

@@ -146,9 +146,11 @@ class CoordinatorReachability:
         asked = sorted(live)[int(now / ASK_S) % len(live)]
         return [direct, Tell(asked, CoordinatorProbe(self._node, term))]
 
-    def status(self, now: float, term: int, base: HeldVersion, *, is_away: bool) -> CoordinatorStatus:
+    def status(self, now: float, term: int, base: HeldVersion, *, is_gossiping: bool) -> CoordinatorStatus:
         """Return this node's status, for peers that ask."""
-        return CoordinatorStatus(self._node, term, self.is_directly_reachable(now), is_away, base.version, base.model)
+        return CoordinatorStatus(
+            self._node, term, self.is_directly_reachable(now), is_gossiping, base.version, base.model
+        )
 
     def _reluctance(self, node: str) -> tuple[float, float]:
         failed_at, _ = self._failed.get(node, (-inf, 0.0))

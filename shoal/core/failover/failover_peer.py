@@ -306,7 +306,7 @@ class FailoverPeer:
                     self._timers.state = now
                 self.reachability.record_failure(message.node, now, message.pause_s)
             case CoordinatorProbe():
-                status = self.reachability.status(now, self.term, self.base, is_away=self.gossip is not None)
+                status = self.reachability.status(now, self.term, self.base, is_gossiping=self.gossip is not None)
                 return [Tell(message.node, self._declaration() or status)]
             case CoordinatorStatus():
                 self.reachability.record_status(message, now)

@@ -10,7 +10,7 @@ from shoal.core.protocol.message import Report, Task
 from shoal.core.protocol.metrics import PIECES
 from shoal.core.protocol.snapshot import from_state, to_state
 
-SAVED = ("opened", "population", "asked", "failed", "recalled", "recalled_at", "nbytes")
+SAVED = ("opened_at", "population", "asked", "failed", "recalled", "recalled_at", "bytes_transferred")
 """Fields of a round that a snapshot has."""
 
 
@@ -22,7 +22,7 @@ class Round:
     events since the last version are replayed in order.
     """
 
-    opened: float | None = None
+    opened_at: float | None = None
     """Time of the first task or report; None before it."""
     population: int = 0
     """Number of nodes that could be asked then."""
@@ -30,7 +30,7 @@ class Round:
     """Nodes that were asked, whether they answered or not."""
     failed: set[str] = field(default_factory=set)
     """Nodes whose last task failed."""
-    measured: set[str] = field(default_factory=set)
+    probed: set[str] = field(default_factory=set)
     """Nodes that have told their loss, so that they can be chosen by it."""
     recalled: set[str] = field(default_factory=set)
     """Nodes that were asked to report what they have."""
@@ -45,7 +45,7 @@ class Round:
     """Norm of each node's last report."""
     pieces: dict[str, float] = field(default_factory=dict)
     """Number of checks that each reporting node has made of its task."""
-    nbytes: int = 0
+    bytes_transferred: int = 0
     """Bytes of the blobs of tasks and reports."""
 
     def add_report(self, report: Report, task: Task) -> None:
@@ -56,7 +56,7 @@ class Round:
         self.pieces[report.node] = report.metrics.get(PIECES, 1.0)
         if task.recall and report.node not in self.recalled:  # the version in which it was asked closed without it
             self.late.add(report.node)
-        self.nbytes += report.body.nbytes if report.body is not None else 0
+        self.bytes_transferred += report.body.nbytes if report.body is not None else 0
 
     def remove_report(self, report: Report) -> None:
         """Exclude a report that has counted."""

@@ -152,9 +152,9 @@ class DecisionLoop:
 
     def _choose_for_model(self, now: float) -> list[Effect]:
         state, current, timeout_s = self._state, self._state.round, self._state.settings.plan.init_timeout_s
-        due = None if current.opened is None else current.opened + timeout_s
+        due = None if current.opened_at is None else current.opened_at + timeout_s
         members = state.eligibility.askable_members(now)
-        if len(members) < state.settings.schedule.required_nodes and current.opened is None:
+        if len(members) < state.settings.schedule.required_nodes and current.opened_at is None:
             return state.eligibility.make_wake(None, now)
         minority = state.eligibility.minority_models(members)
         if minority and any(member.node not in minority | current.asked for member in members):
@@ -170,7 +170,7 @@ class DecisionLoop:
         )
         if not idle:
             return state.eligibility.make_wake(now + timeout_s if waiting else None, now)
-        current.opened = None
+        current.opened_at = None
         ask = Ask((idle[0],), "init", f"{idle[0]} is asked for an initial model")
         return [*self._rounds.ask(ask, now), Wake(now + timeout_s)]
 
@@ -178,18 +178,18 @@ class DecisionLoop:
         """Return the members that may be asked and have a task, without a look at the others: thousands may join."""
         roster, excluded = self._state.roster, self._state.eligibility.excluded_nodes(now)
         busy = map(roster.__getitem__, roster.busy())
-        return [one for one in busy if not (one.is_suspended or one.is_away or one.node in excluded)]
+        return [one for one in busy if not (one.is_suspended or one.is_gossiping or one.node in excluded)]
 
     def _await_evaluations(self, now: float) -> list[Effect]:
         """Ask every node once; end when all have answered or time is up (phase evaluating)."""
         state, current = self._state, self._state.round
         effects: list[Effect] = []
-        if current.opened is None:
+        if current.opened_at is None:
             nodes = tuple(member.node for member in state.eligibility.askable_members(now))
             effects += self._rounds.ask(Ask(nodes, "evaluate", f"{len(nodes)} nodes measure the final model"), now)
-            current.opened = now
+            current.opened_at = now
             state.roster.busy()  # from here on the roster keeps count, and no report makes it look at every node
-        due = current.opened + state.settings.plan.init_timeout_s
+        due = current.opened_at + state.settings.plan.init_timeout_s
         if now < due and state.roster.is_working:
             reports, asked = len(current.reports), counted(len(current.asked), "node")
             state.set_waiting_for(f"{reports} of {asked} have measured the final model", now)

@@ -75,7 +75,7 @@ class Handover:
             return closed  # the version just closed was the last
         progress.mode = "gossip"
         for member in state.roster.all_members():
-            member.is_away = False  # it obeys a task to carry on
+            member.is_gossiping = False  # it obeys a task to carry on
         return [*closed, state.event("mode", why)]
 
     def ask_back(self, why: str, now: float) -> list[Effect]:

@@ -173,7 +173,7 @@ class Hub:
         if self.progress.is_over:
             return [self._reply(node)]
         known = self.roster.get(node)
-        refused = event.gossip_rounds is not None and known is not None and known.is_away
+        refused = event.gossip_rounds is not None and known is not None and known.is_gossiping
         if refused and known is not None and known.is_suspended:
             return [self._reply(node)]  # it interrupts the other nodes no more
         if event.gossip_rounds and not self.eligibility.may_hand_back(node, event.profile):
@@ -186,7 +186,7 @@ class Hub:
             self.handover.cancel_merge_check()
         elif event.gossip_rounds and state.merge_check is not None and state.merge_check.excuse(node):
             member.task = None  # it is among peers, and does not know yet that its report counts
-        member.is_away = False
+        member.is_gossiping = False
         if not refused:
             member.clear_failures()
         event_ = self.state.event("node", f"{node} joined" if known is None else f"{node} is back", node)
@@ -230,7 +230,7 @@ class Hub:
         ack = Ack(event.task, False, f"failure noted: {event.error}")
         failed = self.state.event("warning", f"{event.node} failed: {event.error}", event.node)
         suspended = self.folder.count_failure(member, now)
-        member.is_away = member.task.kind == "gossip" and event.phase == "upload"  # the hub refused its model
+        member.is_gossiping = member.task.kind == "gossip" and event.phase == "upload"  # the hub refused its model
         member.close_task(ack)
         return [failed, *suspended, Send(event.node, ack)]
 
@@ -260,9 +260,9 @@ class Hub:
     def _drain(self, event: DrainNode, now: float) -> list[Effect]:
         """Ask a node nothing more, or ask it again. Tasks of jobs that peers lead stay."""
         member = self.roster.get(event.node)
-        if member is None or member.info.drain_reason == event.why or self.progress.is_over:
+        if member is None or member.profile.drain_reason == event.why or self.progress.is_over:
             return []
-        self.roster.set_info(member, replace(member.info, drain_reason=event.why))
+        self.roster.set_profile(member, replace(member.profile, drain_reason=event.why))
         text = event.why or "may be asked again"
         effects: list[Effect] = [self.state.event("node", f"{event.node}: {text}", event.node)]
         endless = self.settings.schedule.relative_to_reference  # such tasks have no end of their own
@@ -281,8 +281,8 @@ class Hub:
     def _resume(self, event: Resume, now: float) -> list[Effect]:
         if self.progress.paused_at is None:
             return []
-        if self.state.round.opened is not None:
-            self.state.round.opened += now - self.progress.paused_at  # the deadline excludes the pause
+        if self.state.round.opened_at is not None:
+            self.state.round.opened_at += now - self.progress.paused_at  # the deadline excludes the pause
         self.progress.paused_at = None
         return [self.state.event("state", f"resumed: {event.why}")]
 
@@ -291,7 +291,7 @@ class Hub:
         if progress.is_over:
             return []
         why = event.why or "by an operator"  # an empty reason means that the job goes on
-        if event.when == "round" and progress.phase == "running" and self.state.round.opened is not None:
+        if event.when == "round" and progress.phase == "running" and self.state.round.opened_at is not None:
             progress.ends_after_round = why
             back = self.handover.ask_back(why, now) if progress.mode == "gossip" else []
             return [self.state.event("state", f"stops after this round: {why}"), *back]
@@ -305,7 +305,7 @@ class Hub:
         except InvalidJob as error:
             return [self.state.event("warning", f"settings are not changed: {error.message}")]
         settings.pending = settings.pending | event.values
-        at_once = progress.phase == "waiting" or self.state.round.opened is None
+        at_once = progress.phase == "waiting" or self.state.round.opened_at is None
         if at_once:
             self.state.adopt_settings()
         begins = progress.version + (1 if at_once else 2)

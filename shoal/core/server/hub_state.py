@@ -81,8 +81,8 @@ class HubState:
 
     def open_round(self, now: float) -> None:
         """Mark the round as begun at its first task or report."""
-        if self.round.opened is None:
-            self.round.opened = now
+        if self.round.opened_at is None:
+            self.round.opened_at = now
             self.round.population = len(self.eligibility.askable_members(now))
 
     def empty_totals(self) -> Totals:
@@ -136,8 +136,8 @@ class HubState:
             "issued": self.tasks.issued,
             "clock_offset_s": self.eligibility.clock_offset_s,
             "foreign_models": dict(self.eligibility.foreign_models),
-            "changed": self.settings.changed,
-            "pending": self.settings.pending,
+            "settings_changed": self.settings.changed,
+            "settings_pending": self.settings.pending,
             "model": to_state(self.store.model) if self.store.model else None,
             "algorithm_state": to_state(self.store.algorithm_state) if self.store.algorithm_state else None,
             "roster": self.roster.state(),
@@ -153,7 +153,7 @@ class HubState:
         tasks.term, tasks.incarnation, tasks.issued = (snapshot[name] for name in ("term", "incarnation", "issued"))
         eligibility.clock_offset_s = snapshot["clock_offset_s"]
         eligibility.foreign_models = dict(snapshot["foreign_models"])
-        self.settings.restore_changes(snapshot["changed"], snapshot["pending"])
+        self.settings.restore_changes(snapshot["settings_changed"], snapshot["settings_pending"])
         self.recent_norms = RecentNorms.restore(snapshot["recent_norms"])
         self.bounded_nodes = dict(snapshot["bounded_nodes"])
         self.latest_means = LatestMeans.restore(snapshot["latest_means"])

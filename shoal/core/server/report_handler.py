@@ -91,7 +91,7 @@ class ReportHandler:
             effects = [state.event("refusal", f"{report.node}: {refusal.message}", report.node)]
             if refusal.code != "report.stale":  # a slow node is not a broken one
                 effects += self._folder.count_failure(member, now)
-                member.is_away = task.kind == "gossip"
+                member.is_gossiping = task.kind == "gossip"
             ack = Ack(report.task, False, refusal.message)
         else:
             member.clear_failures()
@@ -160,7 +160,7 @@ class ReportHandler:
             state.merge_check.add_report(report)
             return []
         if state.tasks.probe_numbers("evaluate", state.merge_check):
-            current.measured.add(report.node)
+            current.probed.add(report.node)
             state.roster[report.node].history.add_report(report)
             return []
         current.add_report(report, task)

@@ -32,7 +32,7 @@ PAUSE_S, PAUSE_S_MAX = 60.0, 3600.0
 DEADLINES_KEPT = 10
 """Past deadlines of a node that are remembered."""
 
-LISTED = frozenset({"is_present", "task", "status", "is_finished", "paused_until", "is_away", "info"})
+LISTED = frozenset({"is_present", "task", "status", "is_finished", "paused_until", "is_gossiping", "profile"})
 """Of a member: what its roster keeps lists of."""
 
 GIVEN_KEPT = 8
@@ -79,14 +79,14 @@ class RosterMember:
     failures: int = 0
     paused_until: float | None = None
     """End of its pause after failures in a row, on the hub's clock."""
-    is_away: bool = False
+    is_gossiping: bool = False
     """True if its returned model was refused: it is among peers still, and obeys no task until it says
     that it is back.
     """
     recent_tasks: list[TaskId] = field(default_factory=list)
     has_left: bool = False
     """It went in good order, or an operator removed it, and has not come back: unlike one that is merely lost."""
-    info: NodeInfo = field(default_factory=NodeInfo)
+    profile: NodeInfo = field(default_factory=NodeInfo)
     history: TrainingHistory = field(default_factory=TrainingHistory)
     roster: NodeRoster | None = field(default=None, init=False, compare=False, repr=False)
     """Told of what changes, since it keeps lists of it."""
@@ -119,7 +119,7 @@ class RosterMember:
     @property
     def candidate(self) -> Candidate:
         """The member as a selection sees it."""
-        info, known = self.info, self.history
+        info, known = self.profile, self.history
         return Candidate(self.node, info.tags, info.hours, known.examples, known.loss, info.drain_reason)
 
     def assign(self, task: Task) -> None:
@@ -242,18 +242,18 @@ class NodeRoster:
     def admit(self, node: str, profile: NodeInfo | None = None) -> RosterMember:
         """Return the node of that name, new or old, and from now on here. `about`: its present information."""
         if node not in self._members:
-            self._enter(RosterMember(node, info=profile or NodeInfo()))
+            self._enter(RosterMember(node, profile=profile or NodeInfo()))
         member = self._members[node]
         if not member.is_present or member.has_left:
             member.is_present, member.has_left = True, False
         if profile is not None:
-            self.set_info(member, profile)
+            self.set_profile(member, profile)
         return member
 
-    def set_info(self, member: RosterMember, profile: NodeInfo) -> None:
+    def set_profile(self, member: RosterMember, profile: NodeInfo) -> None:
         """Keep what is said of a member now."""
-        if profile != member.info:
-            member.info = profile
+        if profile != member.profile:
+            member.profile = profile
             self._time(member)
 
     def _enter(self, member: RosterMember) -> None:
@@ -276,10 +276,10 @@ class NodeRoster:
             self._paused.add(member.node)
 
     def _time(self, member: RosterMember) -> None:
-        (self.timed.add if member.info.hours else self.timed.discard)(member.node)
-        (self.drained.add if member.info.drain_reason else self.drained.discard)(member.node)
-        if member.info.model is not None:
-            self.forms.add(member.info.model.digest)
+        (self.timed.add if member.profile.hours else self.timed.discard)(member.node)
+        (self.drained.add if member.profile.drain_reason else self.drained.discard)(member.node)
+        if member.profile.model is not None:
+            self.forms.add(member.profile.model.digest)
 
     def all_members(self) -> list[RosterMember]:
         if self._all is None:
@@ -302,7 +302,7 @@ class NodeRoster:
 
     def _asked(self) -> tuple[list[RosterMember], tuple[str, ...]]:
         if self._able is None:
-            able = [member for member in self.present_members() if not (member.is_suspended or member.is_away)]
+            able = [member for member in self.present_members() if not (member.is_suspended or member.is_gossiping)]
             self._able = able, tuple(member.node for member in able)
         return self._able
 

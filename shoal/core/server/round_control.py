@@ -46,7 +46,7 @@ class RoundControl:
         effects: list[Effect] = [state.event("decision", ask.why)] if ask.why else []
         for node in ask.nodes:
             task = state.tasks.give(node, ask.kind, state.round, state.merge_check)
-            state.round.nbytes += task.body.nbytes if task.body is not None else 0
+            state.round.bytes_transferred += task.body.nbytes if task.body is not None else 0
             effects.append(Send(node, task))
         return effects
 
@@ -76,12 +76,12 @@ class RoundControl:
             self._state.progress,
         )
         current, from_peers = state.round, progress.mode != "server"
-        assert current.opened is not None
+        assert current.opened_at is not None
         count = len(current.reports)
         folded = [] if from_peers else self._folder.fold_all_held(now)
         if len(current.reports) < count:
             return folded
-        weight, opened = float(state.sum.totals.weight), current.opened
+        weight, opened = float(state.sum.totals.weight), current.opened_at
         asked = max(len(current.involved), len(current.reports))  # some have been asked again
         view = state.make_view(now)
         progress.version += 1
@@ -117,7 +117,7 @@ class RoundControl:
     def _after_close(self, close: Close, now: float) -> list[Effect]:
         state = self._state
         if self.is_last or close.last:
-            state.progress.phase, state.round.opened = "evaluating", None  # all nodes measure the last version
+            state.progress.phase, state.round.opened_at = "evaluating", None  # all nodes measure the last version
             state.tasks.withdraw_all()
             return []
         excluded = state.eligibility.excluded_nodes(now).keys() | state.roster.drained  # drained during their task

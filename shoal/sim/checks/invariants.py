@@ -117,7 +117,7 @@ class InvariantChecker(Observer):
             else selection.describe_closed(one, now + hub.eligibility.clock_offset_s)
         )
         require(not selection.describe_exclusion(one), "asked: {} is asked: {}", one, selection)
-        reported, form = hub.roster[task.node].info.model, tree_slot(hub.store.slots, "model").layout.form
+        reported, form = hub.roster[task.node].profile.model, tree_slot(hub.store.slots, "model").layout.form
         require(reported in (None, form), "asked: {} has another model: {}", task.node, reported)
         require(
             not closed,
@@ -348,7 +348,8 @@ def everything(hub: Hub) -> list[Any]:
     """Return a hub's complete state, in a form that can be compared bit for bit."""
     totals = deepcopy(hub.state.sum.totals)
     gathered = {name: digest(totals.mean(name)) for name in sorted(totals.trees)} if totals.weight else {}
-    plain = ("opened", "population", "asked", "failed", "measured", "recalled", "recalled_at", "nbytes", "reports")
+    names = ("opened_at", "population", "asked", "failed", "probed", "recalled", "recalled_at")
+    plain = (*names, "bytes_transferred", "reports")
     sent = hub.store.reference.packed_slots(hub.store.slots)
     return [
         json.dumps(hub.snapshot(), sort_keys=True),
