@@ -281,7 +281,7 @@ def test_lists_and_pages_show_jobs_of_both_coordinators(pair: Pair, swarm: Swarm
         assert {tuple(sorted(node["jobs"])) for node in shown.values()} == {("first", "second")}
         parts = {part["job"]: part for part in where.get("/nodes/n0")["parts"]}
         assert parts.keys() == {"first", "second"}
-        assert all(part["here"] and part["reports"] and part["up_bytes"] for part in parts.values())
+        assert all(part["is_present"] and part["reports"] and part["up_bytes"] for part in parts.values())
         runs = where.get("/compare", run=["second", "first"])["runs"]
         assert [run["job"]["name"] for run in runs] == ["second", "first"]
         assert where.get("/leader")["followers"] == [{"address": pair[1].url, "jobs": 1}]

@@ -148,7 +148,9 @@ def test_a_job_whose_tag_nobody_has(coordinator: Inside) -> None:
     job = coordinator.job("main")
     assert (job["headline"], job["nodes"], job["members"]) == ("Waits: 0 of 2 nodes have the tag ship", 0, 2)
     (part,) = coordinator.get("/nodes/n0")["parts"]
-    assert (part["here"], part["left_out"]) == (False, "without the tag ship")
-    assert [one["left_out"] for one in coordinator.get("/jobs/main/nodes")["nodes"]] == ["without the tag ship"] * 2
+    assert (part["is_present"], part["excluded_text"]) == (False, "without the tag ship")
+    assert [one["excluded_text"] for one in coordinator.get("/jobs/main/nodes")["nodes"]] == [
+        "without the tag ship"
+    ] * 2
     for node in nodes:
         node.client.close()

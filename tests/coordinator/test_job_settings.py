@@ -31,21 +31,25 @@ def test_a_change_is_shown_kept_and_told_to_nodes(tmp_path: Path) -> None:
         stage = set_up(running)
         stage.dismiss("n2")  # else it may be asked in n0's place, and is missed only after a lease
         found = change(running, LR).json()
-        assert (found["changed"], found["awaited"], found["spec"]["algorithm"].get("lr", 0.1)) == ({}, LR, 0.1)
+        assert (found["settings_changed"], found["settings_pending"], found["spec"]["algorithm"].get("lr", 0.1)) == (
+            {},
+            LR,
+            0.1,
+        )
         told = "from version 2 on: algorithm.lr 0.1 → 0.05 (it oscillates)"
         until("the note", lambda: running.get("/jobs/main/events", kind="state")["events"][-1]["text"] == told)
         assert stage.tasks["n0"].numbers == {}
         close(stage)
         assert task_of(stage.nodes[0], "main")[0].numbers == LR
-        assert (running.job("main")["changed"], running.job("main")["awaited"]) == (LR, {})
+        assert (running.job("main")["settings_changed"], running.job("main")["settings_pending"]) == (LR, {})
         assert change(running, {"schedule.deadline_s": 60.5}).status_code == 200
         lines = running.request("GET", "/api/v1/jobs/main/export").text
-        assert '"changed":{"algorithm.lr":0.05}' in lines.replace(": ", ":")
+        assert '"settings_changed":{"algorithm.lr":0.05}' in lines.replace(": ", ":")
         assert "algorithm.lr 0.1 → 0.05" in lines
         stage.close()
     with inside(tmp_path / "data") as running:
         again = running.job("main")
-        assert (again["changed"], again["awaited"]) == (LR, {"schedule.deadline_s": 60.5})
+        assert (again["settings_changed"], again["settings_pending"]) == (LR, {"schedule.deadline_s": 60.5})
         assert running.runner("main").hub.settings.algorithm.lr == 0.05
 
 
@@ -95,9 +99,9 @@ def test_numbers_that_are_not_finite_are_refused(stage: Stage, literal: str) -> 
 def test_what_the_hub_does_not_change_is_not_answered_as_if_it_did(stage: Stage, monkeypatch: Any) -> None:
     """The job goes on between the check and its turn."""
     monkeypatch.setattr(control, "check", lambda *_: None)
-    before = stage.running.job("main")["awaited"]
+    before = stage.running.job("main")["settings_pending"]
     problem(change(stage.running, {"rounds": 0}), 409, "job.unchanged")
-    assert stage.running.job("main")["awaited"] == before
+    assert stage.running.job("main")["settings_pending"] == before
 
 
 def test_a_job_that_has_ended_keeps_its_settings(tmp_path: Path) -> None:

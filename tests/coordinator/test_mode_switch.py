@@ -103,7 +103,7 @@ def test_away_and_back_merges_exactly_what_was_handed_back(away: Stage) -> None:
     job = running.job("main")
     assert (job["mode"], job["state"], job["state_why"]) == ("gossip", "running", "3 nodes carry on from version 0")
     assert job["mode_since"] > job["started_at"]
-    assert all(node["away"] for node in running.get("/jobs/main/nodes")["nodes"])
+    assert all(node["is_gossiping"] for node in running.get("/jobs/main/nodes")["nodes"])
     back = running.post("/jobs/main/switch", {"to": "server"})
     assert (back["mode"], back["state_why"]) == ("returning", "0 of 3 nodes have handed back")
     tasks(away, *ALL, recall=True)
@@ -118,7 +118,7 @@ def test_away_and_back_merges_exactly_what_was_handed_back(away: Stage) -> None:
         "back to the server: by an operator",
         "back at the server",
     ]
-    assert not any(node["away"] for node in running.get("/jobs/main/nodes")["nodes"])
+    assert not any(node["is_gossiping"] for node in running.get("/jobs/main/nodes")["nodes"])
     standing = [running.runner("main").task_of(name) for name in ALL]
     assert {task.kind for task in standing if task is not None} == {"train"}, "the schedule goes on"
     assert running.job("main")["mode_since"] >= back["mode_since"]

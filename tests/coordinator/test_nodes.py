@@ -42,7 +42,7 @@ def test_a_node_with_its_jobs_and_its_history(stage: Stage) -> None:
     until("its going", lambda: running.notes("main", "node")[-1]["text"].startswith("n0 left"))
     found = running.get("/nodes/n0")
     (part,) = found["parts"]
-    assert (part["job"], part["here"], part["reports"], part["failures"]) == ("main", False, 1, 0)
+    assert (part["job"], part["is_present"], part["reports"], part["failures"]) == ("main", False, 1, 0)
     assert part["reported_at"] is not None
     assert part["up_bytes"] > 0
     texts = [note["text"] for note in found["history"]]

@@ -83,7 +83,7 @@ def merge_node_detail(mine: NodeDetail, others: Iterable[Any], elsewhere: Collec
     parts = {part.job: part for part in mine.parts}
     for other in others_of:
         for part in other.parts:
-            if part.job in elsewhere and (part.here or part.failures or part.job not in parts):
+            if part.job in elsewhere and (part.is_present or part.failures or part.job not in parts):
                 known = parts.get(part.job, part)
                 parts[part.job] = part.model_copy(update={"up_bytes": known.up_bytes, "down_bytes": known.down_bytes})
     return _merge(mine, others_of).model_copy(update={"parts": list(parts.values())})

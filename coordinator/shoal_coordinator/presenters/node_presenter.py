@@ -62,14 +62,14 @@ class NodePresenter:
         record = self._registry.records.get(job)
         member = record.runner.hub.roster.get(node) if record is not None and record.runner is not None else None
         activity, bytes_of_node = self._presence.activity.get((job, node)), self._traffic.of_node
-        here = member is not None and member.is_present and record is not None and record.ended_at is None
-        left_out = ""
-        if here and member is not None and record is not None and record.runner is not None:
-            left_out = record.runner.hub.settings.plan.selection.describe_exclusion(member.candidate)
+        is_present = member is not None and member.is_present and record is not None and record.ended_at is None
+        excluded_text = ""
+        if is_present and member is not None and record is not None and record.runner is not None:
+            excluded_text = record.runner.hub.settings.plan.selection.describe_exclusion(member.candidate)
         return NodeJob(
             job=job,
-            here=here and not left_out,
-            left_out=left_out,
+            is_present=is_present and not excluded_text,
+            excluded_text=excluded_text,
             reports=count,
             reported_at=iso(at),
             up_bytes=bytes_of_node.get((job, node, "up"), 0),

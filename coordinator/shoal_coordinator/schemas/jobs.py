@@ -64,10 +64,12 @@ class JobView(BaseModel):
     up_bytes: int = Field(description="from nodes to the coordinator and to each other, including headers and polls")
     down_bytes: int
     spec: dict[str, Any]
-    changed: dict[str, float] = Field(
+    settings_changed: dict[str, float] = Field(
         {}, description="settings that an operator has changed since the start", examples=[{"algorithm.lr": 0.05}]
     )
-    awaited: dict[str, float] = Field({}, description="changed settings that take effect with the next version")
+    settings_pending: dict[str, float] = Field(
+        {}, description="changed settings that take effect with the next version"
+    )
     tags: list[str] = []
     labels: dict[str, int] = Field({}, description="promoted versions, by label", examples=[{"production": 12}])
 

@@ -28,11 +28,11 @@ class JobNode(BaseModel):
     seconds: float | None = Field(description="time from the last task to its report")
     metrics: Metrics
     losses: list[Metric] = Field([], description="train/loss of its last reports, oldest first")
-    left_out: str = Field("", description="why the job's selection excludes the node; empty: it does not")
+    excluded_text: str = Field("", description="why the job's selection excludes the node; empty: it does not")
     deadlines_missed: int = Field(0, description="among the last rounds that asked the node")
     deadlines: int = Field(0, description="number of those rounds, at most ten")
     resting: bool = Field(False, description="excluded for a while, because it alone kept causing synchronisations")
-    away: bool = Field(False, description="trains with its peers, or is asked to hand its model back")
+    is_gossiping: bool = Field(False, description="trains with its peers, or is asked to hand its model back")
     up_bytes: int
     down_bytes: int
     last_seen_s: float | None
@@ -81,8 +81,8 @@ class NodeJob(BaseModel):
     """The part of a node in a job, past or present."""
 
     job: str
-    here: bool = Field(description="whether the node is a member now")
-    left_out: str = Field("", description="why the job's selection excludes the node; empty: it does not")
+    is_present: bool = Field(description="whether the node is a member now")
+    excluded_text: str = Field("", description="why the job's selection excludes the node; empty: it does not")
     reports: int = Field(description="accepted reports that are still stored")
     reported_at: str | None = Field(description="time of the last of them")
     up_bytes: int

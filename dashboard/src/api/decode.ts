@@ -54,8 +54,8 @@ export function decodeNode(raw: RawNode, now: number): JobNode {
   const silent = raw.last_seen_s;
   const losses = (raw.losses ?? []).map((loss) => decodeNumber(loss) ?? NaN);
   const last_seen_at = silent === null ? null : now - silent * 1000;
-  const { left_out = "", deadlines = 0, deadlines_missed = 0 } = raw;
-  return { ...raw, metrics: decodeMetrics(raw.metrics), losses, last_seen_at, left_out, deadlines, deadlines_missed };
+  const { excluded_text = "", deadlines = 0, deadlines_missed = 0 } = raw;
+  return { ...raw, metrics: decodeMetrics(raw.metrics), losses, last_seen_at, excluded_text, deadlines, deadlines_missed };
 }
 
 export function decodePeer(raw: RawPeer, now: number): Peer {

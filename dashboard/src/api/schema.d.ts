@@ -2043,29 +2043,10 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
-            /**
-             * Awaited
-             * @description changed settings that take effect with the next version
-             * @default {}
-             */
-            awaited?: {
-                [key: string]: number;
-            };
             /** @description among versions that all asked nodes have measured */
             best: components["schemas"]["Best"] | null;
             /** Busy */
             busy: number;
-            /**
-             * Changed
-             * @description settings that an operator has changed since the start
-             * @default {}
-             * @example {
-             *       "algorithm.lr": 0.05
-             *     }
-             */
-            changed?: {
-                [key: string]: number;
-            };
             /** Created At */
             created_at: string;
             /** Down Bytes */
@@ -2157,6 +2138,25 @@ export interface components {
              * @example rounds
              */
             schedule: string;
+            /**
+             * Settings Changed
+             * @description settings that an operator has changed since the start
+             * @default {}
+             * @example {
+             *       "algorithm.lr": 0.05
+             *     }
+             */
+            settings_changed?: {
+                [key: string]: number;
+            };
+            /**
+             * Settings Pending
+             * @description changed settings that take effect with the next version
+             * @default {}
+             */
+            settings_pending?: {
+                [key: string]: number;
+            };
             /** Spec */
             spec: {
                 [key: string]: unknown;
@@ -2292,12 +2292,6 @@ export interface components {
          */
         JobNode: {
             /**
-             * Away
-             * @description trains with its peers, or is asked to hand its model back
-             * @default false
-             */
-            away?: boolean;
-            /**
              * Deadlines
              * @description number of those rounds, at most ten
              * @default 0
@@ -2311,22 +2305,28 @@ export interface components {
             deadlines_missed?: number;
             /** Down Bytes */
             down_bytes: number;
+            /**
+             * Excluded Text
+             * @description why the job's selection excludes the node; empty: it does not
+             * @default
+             */
+            excluded_text?: string;
             /** Failures */
             failures: number;
             /** Info */
             info: {
                 [key: string]: unknown;
             };
+            /**
+             * Is Gossiping
+             * @description trains with its peers, or is asked to hand its model back
+             * @default false
+             */
+            is_gossiping?: boolean;
             /** Last Error */
             last_error: string | null;
             /** Last Seen S */
             last_seen_s: number | null;
-            /**
-             * Left Out
-             * @description why the job's selection excludes the node; empty: it does not
-             * @default
-             */
-            left_out?: string;
             /**
              * Losses
              * @description train/loss of its last reports, oldest first
@@ -2503,29 +2503,10 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
-            /**
-             * Awaited
-             * @description changed settings that take effect with the next version
-             * @default {}
-             */
-            awaited?: {
-                [key: string]: number;
-            };
             /** @description among versions that all asked nodes have measured */
             best: components["schemas"]["Best"] | null;
             /** Busy */
             busy: number;
-            /**
-             * Changed
-             * @description settings that an operator has changed since the start
-             * @default {}
-             * @example {
-             *       "algorithm.lr": 0.05
-             *     }
-             */
-            changed?: {
-                [key: string]: number;
-            };
             /** Created At */
             created_at: string;
             /** Down Bytes */
@@ -2615,6 +2596,25 @@ export interface components {
              * @example rounds
              */
             schedule: string;
+            /**
+             * Settings Changed
+             * @description settings that an operator has changed since the start
+             * @default {}
+             * @example {
+             *       "algorithm.lr": 0.05
+             *     }
+             */
+            settings_changed?: {
+                [key: string]: number;
+            };
+            /**
+             * Settings Pending
+             * @description changed settings that take effect with the next version
+             * @default {}
+             */
+            settings_pending?: {
+                [key: string]: number;
+            };
             /** Spec */
             spec: {
                 [key: string]: unknown;
@@ -3045,23 +3045,23 @@ export interface components {
             /** Down Bytes */
             down_bytes: number;
             /**
+             * Excluded Text
+             * @description why the job's selection excludes the node; empty: it does not
+             * @default
+             */
+            excluded_text?: string;
+            /**
              * Failures
              * @description since the coordinator started
              */
             failures: number;
             /**
-             * Here
+             * Is Present
              * @description whether the node is a member now
              */
-            here: boolean;
+            is_present: boolean;
             /** Job */
             job: string;
-            /**
-             * Left Out
-             * @description why the job's selection excludes the node; empty: it does not
-             * @default
-             */
-            left_out?: string;
             /**
              * Reported At
              * @description time of the last of them

@@ -77,10 +77,10 @@ export interface Version extends Omit<RawVersion, "metrics" | "numbers" | "provi
   numbers: Metrics;
 }
 
-export interface JobNode extends Omit<RawNode, "metrics" | "losses" | "left_out" | "deadlines" | "deadlines_missed"> {
+export interface JobNode extends Omit<RawNode, "metrics" | "losses" | "excluded_text" | "deadlines" | "deadlines_missed"> {
   metrics: Metrics;
   /** The reason why the node is excluded; empty: it participates. */
-  left_out: string;
+  excluded_text: string;
   /** Deadlines of the last rounds (at most ten), and those that the node missed. */
   deadlines: number;
   deadlines_missed: number;

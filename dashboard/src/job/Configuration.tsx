@@ -6,8 +6,8 @@ export function Configuration({ job }: ViewProps) {
   if (Object.keys(job.spec).length === 0) return null;
   return (
     <section aria-label="Configuration">
-      <Changes values={job.changed} title="Changed since the start" />
-      <Changes values={job.awaited} title="Changes from the next round" />
+      <Changes values={job.settings_changed} title="Changed since the start" />
+      <Changes values={job.settings_pending} title="Changes from the next round" />
       <KeyValueList values={job.spec} className="configuration" />
     </section>
   );

@@ -130,7 +130,7 @@ function remaining(job: Job, now: number): string {
 }
 
 function NodesStat({ job, nodes }: { job: Job; nodes: JobNode[] }) {
-  const lost = nodes.filter((node) => node.left_out === "" && (node.state === "stale" || node.state === "gone")).length;
+  const lost = nodes.filter((node) => node.excluded_text === "" && (node.state === "stale" || node.state === "gone")).length;
   const left = job.members - job.nodes;
   const out = left > 0 ? ` · ${formatCount(left)} excluded` : "";
   const busy = nodes.length > 0 ? nodes.filter((node) => node.state === "training").length : job.busy;

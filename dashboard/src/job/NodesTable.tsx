@@ -112,8 +112,8 @@ function NameCell({ node }: { node: JobNode }) {
   const { device, torch } = node.info;
   return (
     <NodeNameCell name={node.name}>
-      {node.left_out !== ""
-        ? `excluded: ${escapeHidden(node.left_out)}`
+      {node.excluded_text !== ""
+        ? `excluded: ${escapeHidden(node.excluded_text)}`
         : [device, torch && `torch ${String(torch)}`].filter(Boolean).map(String).map(escapeHidden).join(" · ")}
     </NodeNameCell>
   );
@@ -123,7 +123,7 @@ function StateCell({ node }: { node: JobNode }) {
   return (
     <>
       <StateBadge state={node.state} />
-      {node.away && (
+      {node.is_gossiping && (
         <span className="badge gossip" title="In gossip mode with its peers">
           Gossip
         </span>

@@ -9,7 +9,7 @@ test("names are sorted as people count", () => {
 });
 
 test("nodes that take no part come last in every order", () => {
-  const nodes = [node("a", { left_out: "without the tag ship", reports: 9 }), node("b"), node("c", { reports: 1 })];
+  const nodes = [node("a", { excluded_text: "without the tag ship", reports: 9 }), node("b"), node("c", { reports: 1 })];
   expect(names(sortNodes(nodes, "name"))).toEqual(["b", "c", "a"]);
   expect(names(sortNodes(nodes, "reports"))).toEqual(["c", "b", "a"]);
 });
@@ -62,5 +62,5 @@ test("the summary names the states that occur", () => {
   expect(summarizeNodes([node("a", { state: "gone" }), node("b", { state: "training" }), node("c")])).toBe(
     "3 nodes · 1 training · 1 idle · 1 gone",
   );
-  expect(summarizeNodes([node("a"), node("b", { left_out: "without the tag ship" })])).toBe("1 node · 1 idle · 1 excluded");
+  expect(summarizeNodes([node("a"), node("b", { excluded_text: "without the tag ship" })])).toBe("1 node · 1 idle · 1 excluded");
 });

@@ -59,7 +59,7 @@ export function sortNodes(nodes: JobNode[], sort: Sort): JobNode[] {
     .map((node) => ({ node, weight: sortWeight(node, sort) }))
     .sort(
       (a, b) =>
-        Number(a.node.left_out !== "") - Number(b.node.left_out !== "") ||
+        Number(a.node.excluded_text !== "") - Number(b.node.excluded_text !== "") ||
         (a.weight === b.weight ? naturalOrder(a.node.name, b.node.name) : b.weight - a.weight),
     )
     .map(({ node }) => node);
@@ -67,7 +67,7 @@ export function sortNodes(nodes: JobNode[], sort: Sort): JobNode[] {
 
 /** Return the numbers of participating nodes by state, and of excluded ones: "7 nodes · 4 training · 1 stale". */
 export function summarizeNodes(nodes: JobNode[]): string {
-  const included = nodes.filter(({ left_out }) => left_out === "");
+  const included = nodes.filter(({ excluded_text }) => excluded_text === "");
   const counts = STATES.map((state): [string, number] => [state, included.filter((node) => node.state === state).length]);
   const states = counts.filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state}`);
   const excluded = nodes.length - included.length;

@@ -22,7 +22,7 @@ test("the job's name is no part of a version, a note or a node", () => {
   expect(note).toEqual({ type: "job_event", job: "digits", data: { id: 9, text: "ask 4" } });
   const row = { name: "ada", last_seen_s: 1, metrics: {}, losses: [] };
   const nodes = decodeEvent("nodes", JSON.stringify({ job: "digits", nodes: [row] }), 3000);
-  expect(nodes.data).toEqual([{ ...row, last_seen_at: 2000, left_out: "", deadlines: 0, deadlines_missed: 0 }]);
+  expect(nodes.data).toEqual([{ ...row, last_seen_at: 2000, excluded_text: "", deadlines: 0, deadlines_missed: 0 }]);
 });
 
 test("data that is not JSON is rejected", () => {

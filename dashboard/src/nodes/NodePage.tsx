@@ -125,10 +125,10 @@ type Participation = NodeDetail["parts"][number];
 const JOB_COLUMNS: Column<Participation>[] = [
   {
     title: "Job",
-    cell: ({ job, here, left_out }) => (
+    cell: ({ job, is_present, excluded_text }) => (
       <>
-        <Link href={jobPath(job)}>{escapeHidden(job)}</Link> {here && <span className="badge part">participating</span>}
-        {left_out && <span className="sub">excluded: {escapeHidden(left_out)}</span>}
+        <Link href={jobPath(job)}>{escapeHidden(job)}</Link> {is_present && <span className="badge part">participating</span>}
+        {excluded_text && <span className="sub">excluded: {escapeHidden(excluded_text)}</span>}
       </>
     ),
   },

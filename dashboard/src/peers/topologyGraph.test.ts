@@ -27,7 +27,7 @@ test("at the server every node has a line to it, as wide as its bytes", () => {
 });
 
 test("a node that takes no part is not drawn, unless it gossips", () => {
-  const nodes = [node("a"), node("b", { left_out: "not named by the job" }), node("c", { left_out: "drained" })];
+  const nodes = [node("a"), node("b", { excluded_text: "not named by the job" }), node("c", { excluded_text: "drained" })];
   const { nodes: drawn, edges } = topologyGraph(nodes, [peer("c", told)], NOTHING, NOW);
   expect(drawn.map(({ name }) => name)).toEqual(["a", "c"]);
   expect(edges.map(({ from }) => from)).toEqual(["a"]);

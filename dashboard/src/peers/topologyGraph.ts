@@ -49,7 +49,7 @@ export function topologyGraph(
     const peer = byName.get(name);
     return { name, peer, status: peerStatus(peer, known.get(name), peers, now), bytes: serverBytes.get(name) ?? 0 };
   });
-  const found = all.filter(({ name, status }) => (known.get(name)?.left_out ?? "") === "" || isGossiping(status));
+  const found = all.filter(({ name, status }) => (known.get(name)?.excluded_text ?? "") === "" || isGossiping(status));
   return { nodes: found, edges: [...serverEdges(found), ...peerEdges(found)] };
 }
 

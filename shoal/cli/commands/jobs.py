@@ -128,7 +128,7 @@ def summary(job: dict[str, Any]) -> Table:
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", made(job) + left)]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", _taking_part(job))]
-    for name, text in (("changed", "changed"), ("awaited", "next round")):
+    for name, text in (("settings_changed", "changed"), ("settings_pending", "next round")):
         if job.get(name):
             rows.append((text, safe(", ".join(f"{key} = {value:g}" for key, value in job[name].items()))))
     if job.get("tags"):
@@ -175,9 +175,9 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
 
 def _apart(node: dict[str, Any]) -> str:
     """Return why a node is not asked, or not reachable for the coordinator."""
-    if node.get("left_out"):
-        return f" [yellow](left out: {safe(node['left_out'])})[/]"
-    return " [yellow](away)[/]" if node.get("away") else ""
+    if node.get("excluded_text"):
+        return f" [yellow](excluded: {safe(node['excluded_text'])})[/]"
+    return " [yellow](away)[/]" if node.get("is_gossiping") else ""
 
 
 _NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")
