@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from base64 import b64decode
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
@@ -24,8 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.protocol import protocol_versions
-from shoal.core.protocol.machine import Event, NodeLost, Restarted, Timer
+from shoal.core.protocol.machine import HubEvent
 from shoal.core.protocol.message import Message, TaskStatus
+from shoal.core.protocol.peer_message import PeerMessage
 from shoal.validation import strict_json
 from shoal.validation.message_checks import NAME, check
 
@@ -43,13 +43,8 @@ NEVER_SENT = ("norm", "profile", "issued_in_term")  # the receiver's own measure
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def type_name(kind: type) -> str:
-    """Return the `type` of messages of this class: its name in snake case."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
-_MESSAGES: dict[str, type] = {type_name(kind): kind for kind in get_args(Message)}
-_EVENTS: dict[str, type] = _MESSAGES | {type_name(kind): kind for kind in (Timer, Restarted, NodeLost)}
+MESSAGES: dict[str, type] = {kind.type_name: kind for kind in get_args(Message)}
+_EVENTS: dict[str, type] = {kind.type_name: kind for kind in get_args(HubEvent)}
 
 
 @dataclass(frozen=True)
@@ -73,12 +68,12 @@ def _usual(kind: type[Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in (found | made).items()}
 
 
-_USUAL: dict[type, dict[str, Any]] = {kind: _usual(kind) for kind in _MESSAGES.values()}
+_USUAL: dict[type, dict[str, Any]] = {kind: _usual(kind) for kind in MESSAGES.values()}
 
 
-def to_json(event: Event) -> dict[str, Any]:
+def to_json(event: HubEvent | PeerMessage) -> dict[str, Any]:
     """Return an event or message, with its type, as JSON values."""
-    return {"type": type_name(type(event)), **plain(event)}
+    return {"type": event.type_name, **plain(event)}
 
 
 def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> Any:
@@ -131,7 +126,7 @@ def encode_head(job: str, found: Message, protocol: int | None = None) -> bytes:
     usual = _USUAL[kind]
     sent = {name: plain(getattr(found, name)) for name in strict_json.field_names(kind) if name not in NEVER_SENT}
     values = {name: value for name, value in sent.items() if name not in usual or value != usual[name]}
-    return headed({"job": job, "type": type_name(kind), **values}, protocol)
+    return headed({"job": job, "type": found.type_name, **values}, protocol)
 
 
 def headed(values: dict[str, Any], protocol: int | None = None) -> bytes:
@@ -183,7 +178,7 @@ def decode(data: bytes) -> Frame:
     values, job = read_head(data[4 : 4 + length])
     if unsent := [name for name in NEVER_SENT if name in values]:
         raise InvalidPayload(f"{unsent[0]}: a field that never travels", code="head.invalid")
-    return Frame(job, from_json(values, _MESSAGES), data[4 + length :])
+    return Frame(job, from_json(values, MESSAGES), data[4 + length :])
 
 
 def negotiate(offered: Iterable[int]) -> int:

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from shoal.core.protocol.message import BlobRef, Message, Metrics
 from shoal.validation.strict_json import dumps, plain
-from shoal.wire.codec import NEVER_SENT, headed, type_name
+from shoal.wire.codec import NEVER_SENT, headed
 
 TEXTS_KEPT = 1 << 16
 """Texts (names of nodes, metrics and jobs) whose length as JSON is kept."""
@@ -78,7 +78,7 @@ def _form(kind: type[Any]) -> tuple[int, tuple[_Part, ...]]:
         for one in fields(kind)
         if one.name not in NEVER_SENT
     )
-    return len(headed({"job": "", "type": type_name(kind)})) - len('""'), parts
+    return len(headed({"job": "", "type": kind.type_name})) - len('""'), parts
 
 
 def _usual(one: Field[Any]) -> Any:

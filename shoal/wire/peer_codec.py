@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.protocol.message import BlobRef, Message
+from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.peer_message import MemberUpdate, MixingMessage, PeerMessage, RelayRequest, RelayResponse
 from shoal.validation.message_checks import COUNT_MAX, NAME, WEIGHT_MAX, is_digest
 from shoal.wire import codec
@@ -37,8 +37,7 @@ VERSION_VECTOR_MAX = 4096
 """Peers that a version vector may name."""
 TEXT_MAX = 1000
 
-_KINDS: dict[str, type] = {codec.type_name(kind): kind for kind in get_args(PeerMessage)}
-_RELAYED: dict[str, type] = {codec.type_name(kind): kind for kind in get_args(Message)}
+MESSAGES: dict[str, type] = {kind.type_name: kind for kind in get_args(PeerMessage)}
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def decode(text: bytes) -> Letter:
 
 
 def _values_of(message: PeerMessage) -> dict[str, Any]:
-    values = codec.to_json(message)  # type: ignore[arg-type]  # it turns any dataclass into values
+    values = codec.to_json(message)
     if isinstance(message, RelayRequest | RelayResponse):
         values["message"] = codec.to_json(message.message)
         values["message"].pop("norm", None)  # the receiver's own measurement
@@ -106,7 +105,7 @@ def _message_of(values: Any) -> PeerMessage:
         raise InvalidPayload("a message is an object", code="head.invalid")
     rest = dict(values)
     name = rest.pop("type", None)
-    kind = _KINDS.get(name) if isinstance(name, str) else None
+    kind = MESSAGES.get(name) if isinstance(name, str) else None
     if kind is None or not isinstance(name, str):
         raise InvalidPayload(f"no message of type {str(name)[:40]!r}", code="head.type")
     if issubclass(kind, RelayRequest | RelayResponse):
@@ -125,7 +124,7 @@ def _passed_on(
         raise InvalidPayload(f"{name}: it has a node and a message", code="head.invalid")
     if not isinstance(values["node"], str):
         raise InvalidPayload(f"{name}: node: it is no text", code="head.invalid")
-    found = kind(values["node"], codec.from_json(inner, _RELAYED))
+    found = kind(values["node"], codec.from_json(inner, codec.MESSAGES))
     _check_name(found.node)
     return found
 

@@ -333,5 +333,5 @@ def test_the_meter_sees_what_it_should() -> None:
     with pytest.raises(ValueError, match="not typed"):
         meter.run(lambda: (_ for _ in ()).throw(ValueError("not typed")))
     assert replace(MESSAGES[5], norm=1.0) != MESSAGES[5]
-    assert len({type(said) for said in MESSAGES}) == len(codec._MESSAGES)
+    assert len({type(said) for said in MESSAGES}) == len(codec.MESSAGES)
     assert json.loads(HEAD + "{}}")["type"] == "report"

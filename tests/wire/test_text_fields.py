@@ -23,7 +23,7 @@ BAD = ("\ud800", "a\udfffb", "\0", "a\0")
 @pytest.mark.parametrize("bad", ["\\ud800", "\\u0000"])
 def test_no_field_of_a_message_takes_one(kind: type, bad: str) -> None:
     for field in fields(kind):
-        values: dict[str, Any] = {"shoal": 1, "job": "main", "type": codec.type_name(kind), field.name: "BAD"}
+        values: dict[str, Any] = {"shoal": 1, "job": "main", "type": kind.type_name, field.name: "BAD"}
         head = json.dumps(values).replace("BAD", bad).encode()
         with pytest.raises(InvalidPayload, match="a text with"):
             codec.decode(len(head).to_bytes(4, "big") + head)

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from shoal.core.protocol.machine import Effect, Event
+from shoal.core.protocol.machine import Effect, HubEvent
 
 
 class PendingEvent:
@@ -14,7 +14,7 @@ class PendingEvent:
 
     __slots__ = ("body", "event", "future")
 
-    def __init__(self, event: Event, body: bytes | None = None) -> None:
+    def __init__(self, event: HubEvent, body: bytes | None = None) -> None:
         self.event, self.body = event, body
         self.future: asyncio.Future[Sequence[Effect]] = asyncio.get_running_loop().create_future()
 

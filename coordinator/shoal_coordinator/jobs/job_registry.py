@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.core.errors import Refused, StorageFailed
-from shoal.core.protocol.machine import Event
+from shoal.core.protocol.machine import HubEvent
 from shoal.jobs.spec import JobSpec
 from shoal_coordinator.jobs.hub_replay import JobStart
 from shoal_coordinator.jobs.job_runner import JobRunner
@@ -109,7 +109,7 @@ class JobRegistry:
         finally:
             self._claimed.discard(name)
 
-    async def submit_all(self, event: Event, only: set[str] | None = None) -> None:
+    async def submit_all(self, event: HubEvent, only: set[str] | None = None) -> None:
         """Submit an event to all running jobs, or to `only` these. A job that is being restored is not waited for."""
         for runner in self.running():
             if only is not None and runner.name not in only:

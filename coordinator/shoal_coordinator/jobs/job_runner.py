@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import structlog
 
 from shoal.core.errors import Refused, StorageFailed, message_of
-from shoal.core.protocol.machine import Effect, Event, Restarted, Send, Timer, Wake
+from shoal.core.protocol.machine import Effect, HubEvent, Restarted, Send, Timer, Wake
 from shoal.core.protocol.message import Ack, Task
 from shoal.core.server.hub import Hub
 from shoal.jobs.spec import JobSpec
@@ -110,24 +110,24 @@ class JobRunner:
             await self._task
         self._replay.close()
 
-    async def submit(self, event: Event, body: bytes | None = None) -> Sequence[Effect]:
+    async def submit(self, event: HubEvent, body: bytes | None = None) -> Sequence[Effect]:
         """Journal an event, feed it to the hub, and return its effects. Raises `StorageFailed`: it is not durable."""
         if self.gate.is_restoring:
             await self.gate.wait_consistent()
         return await self._enqueue(event, body)
 
-    def submit_nowait(self, event: Event) -> None:
+    def submit_nowait(self, event: HubEvent) -> None:
         """Queue an event. A job that is being restored takes it afterwards."""
         self._enqueue(event)
 
-    def _enqueue(self, event: Event, body: bytes | None = None) -> asyncio.Future[Sequence[Effect]]:
+    def _enqueue(self, event: HubEvent, body: bytes | None = None) -> asyncio.Future[Sequence[Effect]]:
         pending = PendingEvent(event, body)
         if self._task is not None and self._task.done():
             pending.fail(StorageFailed(f"job {self.name} does not run here any more", hint="send again in a moment"))
         self._queue.put(pending)
         return pending.future
 
-    async def submit_for_ack(self, event: Event, node: str, body: bytes | None = None) -> Ack:
+    async def submit_for_ack(self, event: HubEvent, node: str, body: bytes | None = None) -> Ack:
         """Submit an event, and return the acknowledgement for its node."""
         for effect in await self.submit(event, body):
             if isinstance(effect, Send) and effect.to == node and isinstance(effect.body, Ack):

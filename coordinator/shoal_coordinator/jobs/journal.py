@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, select, update
 
 from shoal.core.errors import InvalidPayload, message_of
-from shoal.core.protocol.machine import Effect, Event, JobEvent, Measured, ModelVersion, Save, Send, Wake
+from shoal.core.protocol.machine import Effect, HubEvent, JobEvent, Measured, ModelVersion, Save, Send, Wake
 from shoal.core.protocol.message import Pause, Report
 from shoal.wire import codec
 from shoal_coordinator.models import version_history
@@ -62,7 +62,7 @@ class JournalEntry:
     seq: int
     now: float
     at: float
-    event: Event
+    event: HubEvent
     payload: bytes | None = None
 
     def inline(self) -> dict[str, bytes]:

@@ -34,7 +34,7 @@ def decode_frame(data: bytes, job: str, kind: type[Message]) -> codec.Frame:
     """Decode a frame. Raises `InvalidPayload` unless it holds a message of this kind and job."""
     frame = codec.decode(data)
     if frame.job != job or not isinstance(frame.message, kind):
-        raise InvalidPayload(f"a {kind.__name__.lower()} of job {job} is expected here", code="head.type")
+        raise InvalidPayload(f"a {kind.type_name} of job {job} is expected here", code="head.type")
     return frame
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shoal.core.protocol.machine import Event
+from shoal.core.protocol.machine import HubEvent
 from shoal.core.protocol.message import DrainNode, Leave, NodeInfo, NoTask, Poll, Stop, Task, TaskId
 from shoal.core.server.hub import Hub
 
@@ -33,7 +33,7 @@ class JobPoll:
     """False if the node polls for other jobs only."""
 
 
-def decide_poll(hub: Hub, poll: JobPoll, *, is_introduced: bool = False) -> Event | PollReply | None:
+def decide_poll(hub: Hub, poll: JobPoll, *, is_introduced: bool = False) -> HubEvent | PollReply | None:
     """Return an event that the hub must take before the reply, or the reply; None: the node knows all.
 
     Args:

@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy import Connection, null, update
 
 from shoal.core.errors import NotAllowed, Refused
-from shoal.core.protocol.machine import Event, NodeLost
+from shoal.core.protocol.machine import HubEvent, NodeLost
 from shoal.core.protocol.message import Join, Leave
 from shoal.core.scheduling.selection import parse_node_info
 from shoal_coordinator.nodes import credentials, reenrolment
@@ -49,7 +49,7 @@ class NodeRegistry:
         presence: Presence,
         trust_documents: TrustDocuments,
         wakeups: Wakeups,
-        submit_all: Callable[[Event], Awaitable[None]],
+        submit_all: Callable[[HubEvent], Awaitable[None]],
         notify_followers: Callable[..., Awaitable[None]],
         on_forget: Sequence[Callable[[str], object]],
     ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from shoal.core.protocol.message import BlobRef, Message, Metrics, Phase, Task, TaskId, TaskStatus
 from shoal.core.protocol.peer_message import PeerMessage
@@ -24,11 +24,14 @@ HUB = "hub"
 class Timer:
     """Event: the time of the last `Wake` has come. It may also be fed at other times: a machine compares `now`."""
 
+    type_name: ClassVar[str] = "timer"
+
 
 @dataclass(frozen=True)
 class Restarted:
     """Event: the hub's process has started again with this state. The ids of later tasks have a higher boot."""
 
+    type_name: ClassVar[str] = "restarted"
     at: float | None = None
     """Seconds since 1970 at that moment, for availability windows; None: unknown."""
     incarnation: int = 0
@@ -39,6 +42,7 @@ class Restarted:
 class NodeLost:
     """Event: a node has been silent for so long that the schedule should not wait for it."""
 
+    type_name: ClassVar[str] = "node_lost"
     node: str
     why: str = "no sign of life"
 
@@ -79,7 +83,9 @@ class ReportRejected:
     why: str
 
 
-Event = Message | Timer | Restarted | NodeLost | TaskProgress | TaskDone | ReportRejected
+HubEvent = Message | Timer | Restarted | NodeLost
+"""The events of a hub. The journal stores each under its `type_name`."""
+Event = HubEvent | TaskProgress | TaskDone | ReportRejected
 
 
 @dataclass(frozen=True)

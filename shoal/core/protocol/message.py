@@ -16,14 +16,15 @@
     operator -> hub  Pause, Resume, Stop, Switch, DrainNode, ChangeSettings
 
 All are level-triggered: each may be lost, duplicated, delayed or sent again. Models and updates are not part of a
-message: a `BlobRef` names one by the SHA-256 of its bytes.
+message: a `BlobRef` names one by the SHA-256 of its bytes. `type_name` is a message's `type` in a head and in the
+journal; the classes' own names are not sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from shoal.core.model.model_form import ModelForm
 from shoal.core.model.tree import Slots
@@ -99,6 +100,7 @@ class Join:
     The receiver sets `profile` from the node's registration; it is not sent.
     """
 
+    type_name: ClassVar[str] = "join"
     node: str
     gossip_rounds: TaskId | None = None
     """(term, local rounds) of the training without the hub that no version contains yet."""
@@ -109,6 +111,7 @@ class Join:
 class Poll:
     """Request for the current task. `profile` as in `Join`."""
 
+    type_name: ClassVar[str] = "poll"
     node: str
     profile: NodeInfo = NodeInfo()
 
@@ -121,6 +124,7 @@ class Task:
     check; `checks_allowed` is the last check to which the node may train without an amendment (0: no limit).
     """
 
+    type_name: ClassVar[str] = "task"
     id: TaskId
     node: str
     kind: Kind
@@ -143,6 +147,7 @@ class Task:
 class Amendment:
     """The present values of those fields of a task that can change, for a node that holds the task."""
 
+    type_name: ClassVar[str] = "amendment"
     task: TaskId
     revision: int = 0
     recall: bool = False
@@ -161,6 +166,7 @@ class TaskStatus:
     `monitor_state`: a few bytes for schedules whose estimate needs more than numbers.
     """
 
+    type_name: ClassVar[str] = "task_status"
     node: str
     task: TaskId
     check: int
@@ -172,6 +178,7 @@ class TaskStatus:
 class Report:
     """Result of a task. The receiver measures `norm` of the blob (0 without one); a sender cannot set it."""
 
+    type_name: ClassVar[str] = "report"
     node: str
     task: TaskId
     version: int
@@ -185,6 +192,7 @@ class Report:
 class TaskFailed:
     """The task was not done. `error` is one line for people; `traceback` says in whose code it was raised."""
 
+    type_name: ClassVar[str] = "task_failed"
     node: str
     task: TaskId
     error: str
@@ -196,6 +204,7 @@ class TaskFailed:
 class Leave:
     """The node leaves the job; the hub takes its task back."""
 
+    type_name: ClassVar[str] = "leave"
     node: str
 
 
@@ -203,6 +212,7 @@ class Leave:
 class CoordinatorPing:
     """Question whether the hub answers, from a node that goes on without it. `term`: the node's own."""
 
+    type_name: ClassVar[str] = "coordinator_ping"
     node: str
     term: int
 
@@ -211,6 +221,7 @@ class CoordinatorPing:
 class CoordinatorAlive:
     """The hub answers. Its tasks are of this term, which is above every term that a ping has shown it."""
 
+    type_name: ClassVar[str] = "coordinator_alive"
     term: int
 
 
@@ -219,6 +230,7 @@ class NoTask:
     """The node has no task. `newest_task`: the newest task that the hub has made, so a late message cancels no newer
     task."""
 
+    type_name: ClassVar[str] = "no_task"
     newest_task: TaskId
 
 
@@ -226,6 +238,7 @@ class NoTask:
 class Ack:
     """The report is durable. The node commits the private memory of the task only if the report counted."""
 
+    type_name: ClassVar[str] = "ack"
     task: TaskId
     counted: bool
     why: str = ""
@@ -235,6 +248,7 @@ class Ack:
 class Pause:
     """Make no new tasks until `Resume`."""
 
+    type_name: ClassVar[str] = "pause"
     why: str = "by an operator"
 
 
@@ -242,6 +256,7 @@ class Pause:
 class Resume:
     """Make tasks again after `Pause`."""
 
+    type_name: ClassVar[str] = "resume"
     why: str = "by an operator"
 
 
@@ -249,6 +264,7 @@ class Resume:
 class Stop:
     """To a node: the job has ended. From an operator: end it, at once or when the current round has closed."""
 
+    type_name: ClassVar[str] = "stop"
     why: str = "by an operator"
     when: Literal["now", "round"] = "now"
     model_differs: bool = False
@@ -259,6 +275,7 @@ class Stop:
 class Switch:
     """Change the job's mode: its nodes continue as peers, or hand it back to the server."""
 
+    type_name: ClassVar[str] = "switch"
     to: Literal["gossip", "server"]
     why: str = "by an operator"
 
@@ -267,6 +284,7 @@ class Switch:
 class ChangeSettings:
     """Change settings, by their keys, from the next version on (`shoal.core.job.settings_change`)."""
 
+    type_name: ClassVar[str] = "change_settings"
     values: Metrics
     why: str = "by an operator"
 
@@ -278,6 +296,7 @@ class DrainNode:
     `withdraw`: take its current task back at once; otherwise it finishes that task, and the report counts.
     """
 
+    type_name: ClassVar[str] = "drain_node"
     node: str
     why: str = ""
     withdraw: bool = False

@@ -18,13 +18,13 @@
                  PingRequest        asks the receiver to ping another peer    answer: PingAck or PingNack
 
 Each may be lost, duplicated, delayed or sent again. Models are not part of a message: a `BlobRef` names one by the
-SHA-256 of its bytes.
+SHA-256 of its bytes. `type_name` is a message's `type` in a head.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from shoal.core.protocol.message import BlobRef, Message
 
@@ -46,6 +46,7 @@ class ExchangeRequest:
     this exchange in `shoal.core.mixing.final_averaging`, and its members; 0: it is no part of that.
     """
 
+    type_name: ClassVar[str] = "exchange_request"
     node: str
     id: ExchangeId
     norm: float = 0.0
@@ -58,6 +59,7 @@ class ExchangeRequest:
 class ExchangeGrant:
     """Permission: the sender begins no other exchange for a while. `norm`: of the sender's model."""
 
+    type_name: ClassVar[str] = "exchange_grant"
     node: str
     id: ExchangeId
     norm: float = 0.0
@@ -70,6 +72,7 @@ class ExchangeDeny:
     `rounds`: as in `ExchangeRequest`; `step`: the sender's position in the final averaging (`FinalAveraging.number`).
     """
 
+    type_name: ClassVar[str] = "exchange_deny"
     node: str
     id: ExchangeId
     why: str
@@ -86,6 +89,7 @@ class ExchangeOffer:
     `step`: as in `ExchangeRequest`; the weight is then the mass of the model.
     """
 
+    type_name: ClassVar[str] = "exchange_offer"
     node: str
     id: ExchangeId
     weight: float
@@ -99,6 +103,7 @@ class ExchangeOffer:
 class ExchangeAccept:
     """The sender has taken its step, over `step_fraction` of the distance; `body` is its model before the step."""
 
+    type_name: ClassVar[str] = "exchange_accept"
     node: str
     id: ExchangeId
     weight: float
@@ -113,6 +118,7 @@ class ExchangeAbort:
     """The sender has not taken this step and never will. To a leaving peer: no share is in transit to it. From the
     initiator of a granted exchange: the receiver need not stay free."""
 
+    type_name: ClassVar[str] = "exchange_abort"
     node: str
     id: ExchangeId
     why: str = ""
@@ -122,6 +128,7 @@ class ExchangeAbort:
 class ExchangeQuery:
     """Question for the outcome of an exchange without an answer; in push-sum, for a share in transit to the sender."""
 
+    type_name: ClassVar[str] = "exchange_query"
     node: str
     id: ExchangeId
 
@@ -130,6 +137,7 @@ class ExchangeQuery:
 class ExchangeCommit:
     """The exchange is over at the sender: the receiver need not keep its answer."""
 
+    type_name: ClassVar[str] = "exchange_commit"
     node: str
     id: ExchangeId
 
@@ -138,6 +146,7 @@ class ExchangeCommit:
 class ModelOffer:
     """The sender's model in a round of mixing, for its neighbours in that round. `weight`: in examples."""
 
+    type_name: ClassVar[str] = "model_offer"
     node: str
     round: int
     body: BlobRef
@@ -149,6 +158,7 @@ class ModelOffer:
 class Push:
     """A share of the sender's mass: `mass` times the model of `body`. By `id`, the receiver adds it only once."""
 
+    type_name: ClassVar[str] = "push"
     node: str
     id: ExchangeId
     mass: float
@@ -160,6 +170,7 @@ class Push:
 class Received:
     """The message was received: the sender need not repeat it. Of an exchange: also a request to confirm the answer."""
 
+    type_name: ClassVar[str] = "received"
     node: str
     id: ExchangeId
 
@@ -171,6 +182,7 @@ class RingChunk:
     `group` names the members: a receiver goes on only if its own ring has the same members.
     """
 
+    type_name: ClassVar[str] = "ring_chunk"
     node: str
     round: int
     step: int
@@ -185,6 +197,7 @@ class RingChunk:
 class CoordinatorProbe:
     """Question whether the receiver hears the coordinator, which the sender has not heard for too long."""
 
+    type_name: ClassVar[str] = "coordinator_probe"
     node: str
     term: int
 
@@ -193,6 +206,7 @@ class CoordinatorProbe:
 class CoordinatorStatus:
     """A node's view of the coordinator: whether it hears it, in which term, and the newest version that it holds."""
 
+    type_name: ClassVar[str] = "coordinator_status"
     node: str
     term: int
     hears_hub: bool
@@ -205,6 +219,7 @@ class CoordinatorStatus:
 class DeclareFailover:
     """The sender continues without the coordinator, from this version, in this term; earlier terms are void."""
 
+    type_name: ClassVar[str] = "declare_failover"
     node: str
     term: int
     version: int
@@ -216,6 +231,7 @@ class DeclareFailover:
 class RelayRequest:
     """Request to relay a message to the coordinator, which the receiver can reach and the sender cannot."""
 
+    type_name: ClassVar[str] = "relay_request"
     node: str
     message: Message
 
@@ -224,6 +240,7 @@ class RelayRequest:
 class RelayResponse:
     """The coordinator's answer to a relayed request."""
 
+    type_name: ClassVar[str] = "relay_response"
     node: str
     message: Message
 
@@ -248,6 +265,7 @@ class MemberUpdate:
 class PeerHello:
     """First message of a new process. `incarnation` is the sender's own, here and below."""
 
+    type_name: ClassVar[str] = "peer_hello"
     node: str
     incarnation: int
     updates: tuple[MemberUpdate, ...] = ()
@@ -257,6 +275,7 @@ class PeerHello:
 class Ping:
     """Probe of the receiver. `updates`: the latest updates that the sender has heard."""
 
+    type_name: ClassVar[str] = "ping"
     node: str
     incarnation: int
     seq: int
@@ -267,6 +286,7 @@ class Ping:
 class PingAck:
     """`of` is alive: the sender itself, or the peer that it probed for the receiver."""
 
+    type_name: ClassVar[str] = "ping_ack"
     node: str
     incarnation: int
     seq: int
@@ -278,6 +298,7 @@ class PingAck:
 class PingRequest:
     """Request to ping `target`, and to pass its answer on."""
 
+    type_name: ClassVar[str] = "ping_request"
     node: str
     incarnation: int
     seq: int
@@ -289,6 +310,7 @@ class PingRequest:
 class PingNack:
     """`target` has not answered the sender's ping; the sender itself is alive."""
 
+    type_name: ClassVar[str] = "ping_nack"
     node: str
     incarnation: int
     seq: int
@@ -300,6 +322,7 @@ class PingNack:
 class StateSync:
     """A peer's member table, or a piece of it, for a peer that is new or back. No answer."""
 
+    type_name: ClassVar[str] = "state_sync"
     node: str
     incarnation: int
     updates: tuple[MemberUpdate, ...]

@@ -147,4 +147,4 @@ async def _heard(handler: NodeProtocolHandler, message: Message, payload: bytes)
         case Leave():
             await handler.handle_leave()
             return Response()
-    raise InvalidPayload(f"a {type(message).__name__.lower()} is not for a node to say", code="head.type")
+    raise InvalidPayload(f"a {message.type_name} is not for a node to say", code="head.type")

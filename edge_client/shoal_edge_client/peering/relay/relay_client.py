@@ -113,6 +113,5 @@ class RelayClient:
         except NotAllowed:
             raise
         except ShoalError as error:
-            what = type(message).__name__.lower()
-            self.log.debug("the relay did not deliver", what=what, code=error.code, why=error.message)
+            self.log.debug("the relay did not deliver", what=message.type_name, code=error.code, why=error.message)
         return None
