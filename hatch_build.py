@@ -32,7 +32,7 @@ NO_NODE = (
     "or SHOAL_SKIP_UI=1 to do without the pages"
 )
 STEP_TIMEOUT_S = 900
-# What the pages are built from. Tests are not part of them, nor is what npm or Vite leave behind.
+# Sources of the pages, without tests and without files that npm or Vite leave behind.
 BUILT = Path("shoal_dashboard", "static")
 SOURCES = ("index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src", "public")
 
@@ -118,7 +118,7 @@ def build(pages: Path) -> None:
         raise PagesError(NO_NODE)
     expected = digest(pages)
     if not packages_are_current(pages):
-        # Who develops the pages has the tools for their tests here too; a plain build can do without.
+        # Keep the test tools where a developer has installed them; a plain build does not need them.
         plain = not (pages / "node_modules" / "typescript").is_dir()
         run(tools, pages, "ci", *(["--omit=dev"] if plain else []))
     run(tools, pages, "run", "build")

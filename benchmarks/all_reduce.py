@@ -146,7 +146,7 @@ def main() -> int:
 
 @contextmanager
 def running(options: Any, groups: Sequence[int]) -> Iterator[list[RunningPeer]]:
-    """Run groups of so many peers, each a job of its own; their folder is gone afterwards."""
+    """Run a group of peers for each number in `groups`, each a job of its own; their folder is gone afterwards."""
     peers: list[RunningPeer] = []
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as name:
         folder = Path(name)

@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--lease-s", type=float, default=1.5)
-    parser.add_argument("--every-s", type=float, default=4.0, help="about so often something happens to the owner")
+    parser.add_argument("--every-s", type=float, default=4.0, help="mean seconds between two faults of the owner")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as place:

@@ -150,7 +150,7 @@ def opened(browser: Any, url: str) -> Iterator[Any]:
     context.close()
 
 
-# What is looked at
+# Pages
 
 
 def prepare(served: Served, options: Any) -> None:
@@ -211,7 +211,7 @@ def report_row(client: int, number: int) -> dict[str, Any]:
     return {**names, **place, **phases, "metrics": {"train/loss": loss(client, number)}, "now": at, "at": 1.79e9 + at}
 
 
-# What is measured
+# Measurements
 
 
 def loaded(browser: Any, served: Served, path: str, repeat: int) -> dict[str, Any]:

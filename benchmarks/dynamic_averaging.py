@@ -251,7 +251,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 WIDE = 330
-"""Of a drawing, without its names."""
+"""Width of a drawing in pixels, without its names."""
 
 
 def picture(rows: Sequence[Row], setting: Setting) -> str:
@@ -278,7 +278,7 @@ def _places(wanted: Sequence[float]) -> list[float]:
     for height in wanted:
         found.append(max(height, found[-1] + LABEL_STEP if found else LABEL_Y))
     low = 366.0
-    for index in reversed(range(len(found))):  # what was pushed out below goes back up
+    for index in reversed(range(len(found))):  # move up labels that were pushed out below
         found[index] = min(found[index], low)
         low = found[index] - LABEL_STEP
     return found

@@ -72,7 +72,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder of the four IDX files, plain or .gz (default: the cache)")
     parser.add_argument("--model", choices=sorted(TARGETS), default="2nn")
     parser.add_argument("--split", default="iid", help="iid, shards:2 (two classes per client) or dirichlet:ALPHA")
-    parser.add_argument("--rounds", type=int, default=0, help="at most so many (default: 60 IID, 500 otherwise)")
+    parser.add_argument("--rounds", type=int, default=0, help="maximum number (default: 60 IID, 500 otherwise)")
     parser.add_argument("--target", type=float, default=0.0, help="stop at this accuracy (default: the paper's)")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--epochs", type=int, default=5, help="E")

@@ -157,7 +157,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=8, help="runs per figure; with more than 32 peers: 3 (8)")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="CONDITION")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
-    parser.add_argument("--rounds", type=int, default=400, help="give up after so many (400)")
+    parser.add_argument("--rounds", type=int, default=400, help="maximum number of rounds (400)")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers down too")
     given = parser.parse_args()

@@ -62,7 +62,7 @@ class Served:
         raise LookupError(field)
 
     def forget_peak(self) -> None:
-        """Let `VmHWM` begin anew."""
+        """Reset `VmHWM`."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def operator(self) -> Link:

@@ -107,7 +107,7 @@ class Client:
         await self.ask("POST", "/hello", json.dumps(hello).encode())
 
     async def poll(self, wait_s: float) -> bool:
-        """Ask what stands; whether there was a new task."""
+        """Poll; return whether there was a new task."""
         held = f"&held={JOB}:{self.held.id[0]}.{self.held.id[1]}" if self.held is not None else ""
         found = await self.ask("GET", f"/work?wait_s={wait_s:g}{self.jobs}{held}")
         if not found:
@@ -170,7 +170,7 @@ def database(options: Any) -> Iterator[str]:
     sys.path.append(str(ROOT))
     from tests.support.postgres import Cluster
 
-    cluster = Cluster()  # it does not wait for its disk, which is no part of the coordinator's processor time
+    cluster = Cluster()  # it does not wait for its disk, which is not part of the coordinator's processor time
     try:
         yield cluster.database()
     finally:
@@ -243,7 +243,7 @@ async def entered(served: Served, letter: str, number: int) -> list[Client]:
 
 
 async def limited(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Make these calls, so many at a time."""
+    """Make these calls, `AT_ONCE` at a time."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(call: Callable[[], Awaitable[None]]) -> None:

@@ -80,7 +80,7 @@ async def populate(coordinator: Coordinator, nodes: int) -> None:
 
 
 async def run(nodes: int, folder: Path) -> dict[str, Any]:
-    """Measure with so many nodes."""
+    """Measure with `nodes` registered nodes."""
     settings = Settings(data=folder, lease_s=3600.0)
     coordinator = Coordinator(settings, TrafficCounter(), "sho_benchmark")
     await coordinator.start()

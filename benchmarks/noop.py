@@ -13,7 +13,7 @@ from shoal.core.protocol.message import Metrics
 
 
 class NoOp:
-    """A model of `parameters` float32 zeros in so many layers. "Training" adds one small number, which differs from
+    """A model of `parameters` float32 zeros in `layers` layers. "Training" adds one small number, which differs from
     task to task: equal updates would have equal names, and be stored once. `starts`: a file that gets the time of each
     start of training."""
 

@@ -13,9 +13,9 @@ alone, to be compared with the plain loop.
 With `--sizes unequal` the clients hold from 1 to some 200 of the digits, exponentially distributed with the same mean;
 there is no stacked autograd by hand for these.
 
-With `--workers 1 2`, learners are made for each task instead, in so many processes, and seconds are counted by the
-clock: `start_s` until the first model is there, `rounds_s` for all rounds after it; `core_s` is the processor time of
-all processes. Turns alternate, and each is a row with the machine's load: other work disturbs these figures most.
+With `--workers 1 2`, learners are made for each task instead, in that number of processes, and seconds are counted by
+the clock: `start_s` until the first model is there, `rounds_s` for all rounds after it; `core_s` is the processor time
+of all processes. Turns alternate, and each is a row with the machine's load: other work disturbs these figures most.
 
 Printed: clients and rounds per processor second, each the best of several turns, which alternate, and their ratios to
 the plain loop. `learners` is the time to construct the learners, which is in no other row.
@@ -186,7 +186,7 @@ def measure(clients: int, rounds: int, times: int, sizes: str) -> list[dict[str,
 
 
 def in_processes(model: Callable[[], nn.Module], clients: int, rounds: int, workers: int) -> dict[str, Any]:
-    """Return the row of a simulation in so many processes."""
+    """Return the row of a simulation in `workers` processes."""
     began, used, first = time.monotonic(), sum(os.times()[:4]), 0.0
 
     def show(share: float, _: str) -> None:

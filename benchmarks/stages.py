@@ -61,7 +61,7 @@ class Stages:
         self._sum = TreeSum(self._base.layout)
         self.transfers = BlobTransfers(NodeLink(url))
 
-    # Of both sides
+    # Stages of both sides
 
     def hash(self) -> None:
         sha = hashlib.sha256()
@@ -89,7 +89,7 @@ class Stages:
     def measure(self) -> None:
         measure({"model": self._trained})
 
-    # Of the coordinator
+    # Stages of the coordinator
 
     def norm(self) -> None:
         meter = StreamingNorm(self._form.layout)
@@ -126,7 +126,7 @@ class Stages:
         total.mean_onto(self._base)
         return time.process_time() - began
 
-    # Of the node
+    # Stages of the node
 
     def download(self) -> None:
         with self.transfers.download(JOB, self.ref) as (_, pieces):

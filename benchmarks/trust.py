@@ -32,7 +32,7 @@ PATH, QUERY = "/p2p/x/node-1.3.17", "slot=4"
 
 
 class Job:
-    """A job of so many peers, with a sender and a receiver."""
+    """A job of some peers, with a sender and a receiver."""
 
     def __init__(self, peers: int) -> None:
         self.coordinator, keys = SigningKey.make(), [SigningKey.make() for _ in range(peers)]
@@ -50,7 +50,6 @@ class Job:
         self.digest = sha256(b"")
 
     def ask(self) -> SignedRequest:
-        """Sign a request."""
         return self.sender.request(self.receiver.key.peer_id, "PUT", PATH, QUERY, self.digest)
 
     def come(self, request: SignedRequest) -> None:

@@ -43,7 +43,7 @@ stop_the_engine() {
   [ -z "$engine" ] || { kill "$engine"; wait "$engine" 2>/dev/null || true; }
 }
 
-# What pip and npm need here comes along: the certificates that this machine trusts, pip's variables and folder of wheels.
+# Copy the needs of pip and npm into the image: this machine's certificates, pip's variables and folder of wheels.
 make_a_base_image() {
   export PYTHON_IMAGE=shoal-try-base
   if [ ! -e "$work/base.done" ]; then

@@ -6,8 +6,8 @@
 #     deploy/try.sh --by-hand    as root on Debian, with no engine: takes Debian's, without installing it, and makes the
 #                                base image by debootstrap, all in WORK (else a folder in /tmp, which stays for the next time)
 #
-# Containers share the host's network here, so that an engine without a bridge will do; PORT (18080) must be free. What is
-# built and run is removed in the end, but for the images.
+# Containers share the host's network here, so that an engine without a bridge will do; PORT (18080) must be free. The
+# script removes everything that it built and ran, except the images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -9,7 +9,8 @@
 #     deploy/try_compose.sh --by-hand    as root on Debian, with no engine and no images: as deploy/try.sh does, but iptables and
 #                                        docker-compose must be installed
 #
-# PORT (18081) and PROXY_PORT (18082) must be free. What is built and run is removed in the end, but for the images.
+# PORT (18081) and PROXY_PORT (18082) must be free. The script removes everything that it built and ran, except the
+# images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,7 +42,7 @@ healthy() { # service, how many
 # Asked through whichever container of that kind runs.
 by=coordinator
 shoal() { docker exec --interactive "$(of $by | head -n 1)" shoal "$@"; }
-field() { # job, field; -1 while nobody answers
+field() { # job, field; -1 while no coordinator answers
   shoal jobs show "$1" --json | python3 -c 'import json, sys
 print(json.load(sys.stdin).get("data", {}).get("job", {}).get(sys.argv[1], -1))' "$2"
 }

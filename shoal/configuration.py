@@ -51,7 +51,7 @@ def correction(text: str) -> str:
 
 def _is_url(text: str) -> str:
     if not _URL.fullmatch(text):
-        raise ValueError(f"{text!r} is no address: {correction(text)}")
+        raise ValueError(f"{text!r} is not an address: {correction(text)}")
     return text
 
 
@@ -207,7 +207,7 @@ def _parsed(text: str, annotation: Any, name: str) -> Any:
         return json.loads(text)
     except ValueError:
         hint = """write a list as '["a", "b"]', a table as '{"a": 1}'"""
-        raise ShoalError(f"{name} is no JSON", code="config.invalid", hint=hint) from None
+        raise ShoalError(f"{name} is not JSON", code="config.invalid", hint=hint) from None
 
 
 def _is_structured(annotation: Any) -> bool:

@@ -128,7 +128,7 @@ def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[
     for entry in entry_points(group=group):
         kind = entry.load()
         if not (isinstance(kind, type) and issubclass(kind, base)):
-            raise InvalidJob(f"entry point {entry.name} of {group} is no {base.__name__}", code="plugin.invalid")
+            raise InvalidJob(f"entry point {entry.name} of {group} is not a {base.__name__}", code="plugin.invalid")
         found.setdefault(entry.name, kind)
     return found
 

@@ -16,7 +16,7 @@ EVERY_S = 0.1
 """A display is renewed no more often than that."""
 
 STEP = 0.1
-"""A line is written each time when so much more is done, where no display is."""
+"""Fraction of the work between two lines, where no display is."""
 
 
 @contextmanager

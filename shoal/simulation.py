@@ -76,8 +76,8 @@ IDLE_S = 8000.0
 longest deadline that a schedule makes up by itself, and more than a worker needs to be heard again."""
 
 QUIET_S = 1000.0
-"""Virtual seconds without a version after which a job is given up whose nodes train without end: so many checks of each
-node, by default 10,000 mini-batches."""
+"""Virtual seconds without a version after which a job is given up whose nodes train without end: that many checks of
+each node, by default 10,000 mini-batches."""
 
 GARBAGE = (20_000, 10, 20)
 """New objects, and looks at younger ones, between two searches for what only points at itself: a thousand nodes are
@@ -137,7 +137,7 @@ def simulate(
     """Run a job (or that of a TOML file, or of a mapping) to its end over these learners.
 
     A sequence of learners gets the names node-0, node-1, … A function makes the learner of one of `nodes` nodes from
-    its number, 0 to nodes - 1, for each of its tasks anew, so that few learners are in memory. With such a function,
+    its number, 0 to nodes - 1, for each of its tasks, so that few learners are in memory. With such a function,
     `workers` processes can do the tasks, with the same result; each finds it by its module and name. Torch computes
     with `threads` threads in each process: more are slower for small models.
     `faults` says what goes wrong, if anything should; `seed` draws its instants (None: the job's own). `progress`:
@@ -228,19 +228,19 @@ def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patien
 
 
 def _named(learners: Any, nodes: int) -> Mapping[str, Learner]:
-    """Return the learners by name. Raises `InvalidJob` where they are no mapping, sequence or function."""
+    """Return the learners by name. Raises `InvalidJob` where they are not a mapping, sequence or function."""
     given = learners
     made = isinstance(given, Iterable) or is_learner(given) or (isinstance(given, type) and not nodes)
     if callable(given) and not made:
         if nodes < 1:
             text = "learners is a function, so the number of nodes is needed"
-            raise InvalidJob(text, code="job.learners", hint="say nodes=1000")
+            raise InvalidJob(text, code="job.learners", hint="pass nodes=1000")
         return LearnersOnDemand(given, nodes)
     if nodes:
         text = "nodes goes with a function that makes the learners, and these are made"
         raise InvalidJob(text, code="job.learners", hint="leave nodes out, or give the function")
     if isinstance(given, str) or not isinstance(given, Iterable):
-        text = f"learners is {type(given).__name__}; what is wanted is a list of learners, one per node"
+        text = f"learners is {type(given).__name__}; give a list of learners, one per node"
         raise InvalidJob(text, code="job.learners", hint="write [learner(part) for part in range(4)]")
     named: dict[str, Learner] = (
         dict(learners) if isinstance(learners, Mapping) else {f"node-{i}": one for i, one in enumerate(learners)}

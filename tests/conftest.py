@@ -17,7 +17,7 @@ REQUIRE_ALL = pytest.StashKey[bool]()
 # The suite runs in several processes; a torch that starts a thread for each core in each of them only gets slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell ignores SIGINT in what it runs in the background; so would each process of ours that is to be interrupted.
+# A shell ignores SIGINT in what it runs in the background; so would each process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

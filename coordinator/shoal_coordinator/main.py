@@ -147,7 +147,7 @@ class CoordinatorServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; errors are kept and raised by `serve`."""
         await self.host.start(sockets[0].getsockname()[1] if sockets else 0)
-        gc.freeze()  # what was made until here stays to the end: no need to look at it at each collection
+        gc.freeze()  # these objects live to the end: skip them in later collections
         await super().startup(sockets)
         for sock in sockets or ():
             self._on_listening(sock.getsockname()[1])

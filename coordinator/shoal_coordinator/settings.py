@@ -111,7 +111,7 @@ class Settings(BaseModel):
     rounds_kept: int = Field(
         10_000,
         ge=10,
-        description="newest rounds kept per job; of older ones, every 2nd, 4th, 8th … is kept, "
+        description="newest rounds kept per job; every 2nd, 4th, 8th … of the older ones is kept,  "
         "at most as many again, with the bytes of those between added",
     )
     traffic_flush_s: float = Field(1.0, gt=0, description="interval at which byte counts are written to the database")

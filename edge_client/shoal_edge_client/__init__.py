@@ -49,8 +49,8 @@ def join(
     are None come from the environment or the settings file.
 
     Returns 0 when the jobs have ended or on SIGTERM, and 130 on Ctrl-C. Raises `ShoalError`: `InvalidJob` for an object
-    that is no learner, `NotAllowed` for a wrong or revoked credential, `Unreachable` after `coordinator_timeout_s`, and
-    other subclasses for other failures.
+    that is not a learner, `NotAllowed` for a wrong or revoked credential, `Unreachable` after `coordinator_timeout_s`,
+    and other subclasses for other failures.
     """
     from shoal.configuration import load, read_secret
     from shoal.learn.loading import required_learner

@@ -13,7 +13,7 @@ FAILED, USAGE, CONNECTION = 1, 2, 3
 
 
 def main() -> int:
-    """Run, and say what went wrong; the exit code."""
+    """Run, print an error if there is one, and return the exit code."""
     try:
         return run(load(EdgeSettings, "edge"))
     except ShoalError as error:

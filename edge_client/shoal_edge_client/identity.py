@@ -119,11 +119,9 @@ class StateFolder:
         return credential
 
     def spool(self, job: str) -> Spool:
-        """Return the spool of a job."""
         return Spool(self.job_folder(job), job, self._at)
 
     def job_folder(self, job: str) -> Path:
-        """Return the folder of a job."""
         assert NAME.fullmatch(job), job
         return self.folder / "jobs" / job
 

@@ -45,8 +45,8 @@ class PreparedJob:
 def prepare(settings: EdgeSettings) -> list[PreparedJob]:
     """Fetch the documents and models of the named jobs, or of all; blocks. Raises `ShoalError`."""
     if not settings.peer_listen:
-        hint = "say --peer-listen HOST:PORT, where the other nodes will call this one, or none"
-        raise InvalidJob("only who is a peer can enter among peers", code="usage.invalid", hint=hint)
+        hint = "set --peer-listen to the HOST:PORT at which other nodes call this one, or to none"
+        raise InvalidJob("only a peer can join other peers", code="usage.invalid", hint=hint)
     state = StateFolder(settings.folder, parse(settings.url))
     client = NodeClient(settings.url, **settings.trust)
     with state:

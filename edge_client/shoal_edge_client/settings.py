@@ -55,7 +55,7 @@ class EdgeSettings(BaseModel):
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the system's (PEM)")
     client_cert: Path | None = Field(
-        None, description="certificate chain (PEM) that this node shows, made out to its name, where that is asked for"
+        None, description="certificate chain (PEM) with this node's name, for coordinators that ask for one"
     )
     client_key: Path | None = Field(None, description="its private key (PEM)")
     wait_s: float = Field(25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees")
@@ -78,9 +78,9 @@ class EdgeSettings(BaseModel):
     peer_relay_mib_per_min: float = Field(
         256.0, ge=0, le=1e9, description="MiB a minute passed on for nodes that have lost their own way; 0: none"
     )
-    send_tracebacks: bool = Field(True, description="tell the coordinator where in whose code a task has failed")
+    send_tracebacks: bool = Field(True, description="send the coordinator the traceback of a failed task")
     send_logs: Literal["off", "debug", "info", "warning", "error"] = Field(
-        "info", description="what of the log is shown at the coordinator, where log_level lets it through; off: nothing"
+        "info", description="least level of log lines sent to the coordinator, if log_level allows them; off: none"
     )
     system_metrics_s: float = Field(
         60.0,
@@ -89,7 +89,7 @@ class EdgeSettings(BaseModel):
         description="seconds between two measurements of this machine (CPU, memory, GPU, network, battery) that the "
         "coordinator is shown; 0: none",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level of log lines")
     log_form: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else JSON")
 
     @field_validator("name")
@@ -106,7 +106,7 @@ class EdgeSettings(BaseModel):
     def _are_jobs(cls, jobs: list[str]) -> list[str]:
         for job in jobs:
             if not NAME.fullmatch(job):
-                raise ValueError(f"{job!r} is no name of a job")
+                raise ValueError(f"{job!r} is not a job's name")
         return list(dict.fromkeys(jobs))
 
     @field_validator("tags", "hours")

@@ -105,7 +105,7 @@ class Spool:
         write_file(path, json.dumps({"created_at": made_at}).encode(), "job", self._at)
         return known is None
 
-    # What the trainer makes
+    # Methods for the trainer
 
     def put_update(self, body: Slots | FileBlob) -> BlobRef:
         """Store the update of a report: in memory if the frame can hold it, else durably in a file."""
@@ -130,7 +130,7 @@ class Spool:
         self._base = self.bodies.take(base)
         return self._base
 
-    # What the pump wants
+    # Methods for the pump
 
     def save_report(self, report: Report | None, pending: BlobRef | None) -> None:
         """Store a report, and the memory that it would commit, durably; None: delete it and unnamed blobs."""

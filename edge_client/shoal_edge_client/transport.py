@@ -126,7 +126,7 @@ class TaskTransport:
             return self.client.report(job, report, bytes(body[0 : len(body)]))
         again = self._tried.get(job) == report.task
         self._tried[job] = report.task
-        # The answer may be all that was lost, and the body folded and gone since: ask before sending it anew.
+        # Perhaps only the answer was lost, and the body is already folded and deleted: ask before sending it again.
         answer = self._submit_report(job, report) if again else None
         if answer is not None:
             return answer
@@ -170,7 +170,6 @@ class TaskTransport:
         self.client.leave(self.leave_s)
 
     def ping(self, job: str, term: int) -> CoordinatorAlive:
-        """Ping the coordinator."""
         return self.client.ping(job, term)
 
     def join(self, job: str, gossip_rounds: TaskId | None) -> Message:

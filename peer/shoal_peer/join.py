@@ -31,7 +31,7 @@ BUNDLE_BYTES_MAX = 2 * (JOB_BYTES_MAX + Charter.BYTES_MAX + Roster.BYTES_MAX)
 def join(token: InvitationToken, folder: Path, node: str, urls: tuple[str, ...], marker: str) -> None:
     """Make the folder of a newcomer, or have its address changed, by asking the peers of the invitation in turn.
 
-    `marker`: the name of a file that says that it joined. Raises `ShoalError`: what the last of them answered.
+    `marker`: the name of a file that marks a completed join. Raises `ShoalError`: the answer of the last peer.
     """
     _check_folder(token, folder)
     make_folder(folder)

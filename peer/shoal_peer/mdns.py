@@ -56,7 +56,7 @@ class MdnsDiscovery:
             self._browser = dns.ServiceBrowser(self._zeroconf, SERVICE, handlers=[self._changed])
         except (OSError, dns.Error) as error:
             text = f"no multicast here: {error or type(error).__name__}"
-            raise Unreachable(text, code="lan.none", hint="say where the others are: --join NAME=URL") from None
+            raise Unreachable(text, code="lan.none", hint="give the others' addresses: --join NAME=URL") from None
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -105,7 +105,7 @@ class StartGate:
         lines = [f"{begun}; waiting for {names}{more}" if names else begun]
         lines += [_absence(peer.node, self._group.router.links.get(peer.node)) for peer in absent[:LISTED_MAX]]
         if absent:
-            lines.append("start them on their machines (shoal peer run), or say where they are: --join NAME=URL")
+            lines.append("start them on their machines (shoal peer run), or give their addresses: --join NAME=URL")
         listed = 1 + len(others)
         if needed > listed:
             lines.append(f"the roster names {counted(listed, 'peer')}: invite more, or start with --min-peers {listed}")

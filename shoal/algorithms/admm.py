@@ -1,7 +1,7 @@
 """Consensus ADMM: every node solves its own problem near the consensus, and prices make them agree.
 
 Boyd, Parikh, Chu, Peleato, Eckstein: "Distributed Optimization and Statistical Learning via the Alternating Direction
-Method of Multipliers", 2011, section 7.1 (consensus with regularization, scaled form) with over-relaxation (3.4.3). Of
+Method of Multipliers", 2011, section 7.1 (consensus with regularization, scaled form) with over-relaxation (3.4.3). For
 K nodes with losses f_k, and the consensus z:
 
     w_k = argmin f_k(w) + rho/2 |w - z + u_k|^2          solved by `epochs` of SGD from z on
@@ -12,12 +12,13 @@ K nodes with losses f_k, and the consensus z:
 Nodes report h_k + u_k relative to z. The dual u_k is a node's own: it keeps h_k + u_k until it hears the next z, so a
 node that misses versions takes its price against the newest one.
 
-The hub keeps the last h_k + u_k of every node, its *contribution*, and the mean is taken over all of them, whoever
-reported for this version. Boyd's mean is over all K nodes: a mean over those alone that happened to report has no fixed
-point. With the kept contributions, a round of a few nodes is a step of block-coordinate Douglas-Rachford splitting
-(Combettes, Pesquet: "Stochastic Quasi-Fejér Block-Coordinate Fixed Point Iterations", SIAM J. Optim. 2015), which
-converges to the same optimum; so do reports of older versions under the schedule `buffer` (Zhang, Kwok: "Asynchronous
-Distributed ADMM for Consensus Optimization", ICML 2014), where each counts relative to the z that its node was sent.
+The hub keeps the last h_k + u_k of every node, its *contribution*, and the mean is taken over all of them, not only
+over this version's reporters. Boyd's mean is over all K nodes: a mean over those alone that happened to report has no
+fixed point. With the kept contributions, a round of a few nodes is a step of block-coordinate Douglas-Rachford
+splitting (Combettes, Pesquet: "Stochastic Quasi-Fejér Block-Coordinate Fixed Point Iterations", SIAM J. Optim. 2015),
+which converges to the same optimum; so do reports of older versions under the schedule `buffer` (Zhang, Kwok:
+"Asynchronous Distributed ADMM for Consensus Optimization", ICML 2014), where each counts relative to the z that its
+node was sent.
 
 A contribution weighs as much as its node has examples, so that the optimum is that of the mean loss over all examples;
 in the inner product with these weights the steps above are the same. The contribution of a node that leaves, or that is

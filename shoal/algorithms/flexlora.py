@@ -9,7 +9,7 @@ Tasks and Client Resources", NeurIPS 2024: FlexLoRA):
     U S V' = sum_k p_k B_k A_k,   B = U_r S_r / c,   A = c V_r'      p_k: a node's share of the examples
 
 U_r, S_r and V_r are of the r greatest singular values, so no B A of rank r is nearer in the Frobenius norm (Eckart,
-Young 1936). c keeps the mean length of the rows of A; it is no part of the paper, which leaves the split open. The
+Young 1936). c keeps the mean length of the rows of A; it is not part of the paper, which leaves the split open. The
 mean is never made as a matrix of out × in numbers: B_1 … B_n stand side by side, A_1 … A_n one below the other, and
 only the triangular factors of the two are multiplied, at most nr × nr numbers.
 

@@ -10,9 +10,9 @@ enough (Armijo, Algorithm 3.1), and its trials are further tasks. At the accepte
 
 A version's model is x, the best point so far. Nodes measure the trial; an accepted one is the next version.
 
-Losses over other examples are not to be compared. When a node has gone or come, such a trial is taken if it is better
-all the same, but makes no pair; if it is worse, the next task is to measure x anew, with those who are there.
-The vectors may lie on shards: then each tells what it adds to the products, and the hub sees numbers (`step_part`).
+Losses over different examples are not comparable. When a node has gone or come, a better trial is still taken, but
+makes no pair; if it is worse, the next task is to measure x again, with the nodes present. The vectors may lie on
+shards: then each tells what it adds to the products, and the hub sees numbers (`step_part`).
 """
 
 from __future__ import annotations

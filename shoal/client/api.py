@@ -24,7 +24,7 @@ from shoal.runtime.http.sse import ServerEvent
 BASE = "/api/v1"
 METRICS_BYTES_MAX = 16 * 2**20
 START_MODEL_S = 600.0
-"""So long a coordinator may take to begin a job whose initial model, of gigabytes perhaps, goes to a store far away."""
+"""Seconds allowed for the start of a job whose initial model, perhaps gigabytes, goes to a remote store."""
 TICK_S = 0.5
 """Seconds after which a reader of events is woken though nothing came."""
 RECONNECT = Backoff(first_s=0.2, most_s=5.0, give_up_s=300.0)
@@ -130,7 +130,7 @@ class CoordinatorApi:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Add hints to errors: a missing credential, or a server that is no coordinator."""
+        """Add hints to errors: a missing credential, or a server that is not a coordinator."""
         try:
             yield
         except Refused as error:

@@ -48,7 +48,7 @@ class FollowedJob:
     ) -> Iterator[ServerEvent | None]:
         """Apply the job's events and yield each, and None while nothing comes, until the job has ended.
 
-        After a reconnection the job is asked for anew: what was missed shows there. Raises `late` after `timeout_s`
+        After a reconnection the job is requested again, which shows missed changes. Raises `late` after `timeout_s`
         seconds.
         """
         due = None if timeout_s is None else time.monotonic() + timeout_s

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RemoteJob:
-    """A job at a coordinator. Each property asks the coordinator anew; all raise `ShoalError`.
+    """A job at a coordinator. Each property asks the coordinator again; all raise `ShoalError`.
 
     Dictionaries are those of the HTTP API: `docs/http.md` and the coordinator's `/docs` describe their keys.
     """

@@ -63,7 +63,7 @@ class Quantize(Filter):
 
     @property
     def suits_models(self) -> bool:
-        """With 8 bits. Of a bucket's greatest number a seventh, 4 bits' step, is no small part of a weight."""
+        """True with 8 bits. The step of 4 bits, a seventh of a bucket's greatest number, is too coarse for weights."""
         return self.bits == 8
 
     @property
@@ -106,7 +106,7 @@ class Quantize(Filter):
         nibbles = (whole + 8).view(np.uint8)
         return scales, nibbles[0::2] | (nibbles[1::2] << 4)
 
-    @np.errstate(over="ignore", invalid="ignore")  # what a sender makes up is measured afterwards
+    @np.errstate(over="ignore", invalid="ignore")  # invented numbers are found by later checks
     def decode(self, tree: Tree, layout: Layout) -> Tree:
         """Decode every number as a multiple of its bucket's scale."""
         out = np.zeros(layout.nbytes, np.uint8)

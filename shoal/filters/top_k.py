@@ -1,9 +1,9 @@
 """The numbers of greatest magnitude now, the others later.
 
 Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018 (top-k, Definition 2.1); Aji, Heafield: "Sparse
-Communication for Distributed Gradient Descent", EMNLP 2017. Of the n weights of an update the k = ceil(fraction * n)
-of greatest magnitude are sent, with their indices, so a number costs eight bytes, fewer in half precision or quantised.
-The rest is added to the node's next update (`shoal.core.algorithm.filter.pack_all`), once this one counts.
+Communication for Distributed Gradient Descent", EMNLP 2017. The k = ceil(fraction * n) weights of greatest magnitude of
+an update with n weights are sent, with their indices, so a number costs eight bytes, fewer in half precision or
+quantised. The rest is added to the node's next update (`shoal.core.algorithm.filter.pack_all`), once this one counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopK(Filter):
         return packed_beside([(PLACES, wide, (sent,)), (VALUES, "F32", (sent,))], layout)
 
     def encode(self, tree: Tree, seed: int) -> Tree:
-        """Choose. Of numbers of one magnitude the first go."""
+        """Choose. The first of equal numbers are sent."""
         layout = self.layout(tree.layout)
         buffer = np.empty(layout.nbytes, np.uint8)
         out = Tree(layout, buffer)
@@ -56,7 +56,8 @@ class TopK(Filter):
         return out
 
     def decode(self, tree: Tree, layout: Layout) -> Tree:
-        """Zero wherever nothing was sent. Raises `InvalidPayload` for places that are no rising ones of this tree."""
+        """Zero wherever nothing was sent. Raises `InvalidPayload` for places that do not rise or lie outside this
+        tree."""
         places = part(tree, PLACES).view(DTYPES[tree.layout.index[PLACES].dtype])
         floats = count_floats(layout)
         if places.size and (places[0] < 0 or places[-1] >= floats or np.any(places[1:] <= places[:-1])):

@@ -64,7 +64,7 @@ class Limits(JobTable):
 class Gossip(JobTable):
     """Settings of a job among peers: after a failover, and in jobs without a coordinator."""
 
-    allowed: bool = Field(False, description="whether nodes may continue the job as peers, by failover or by command")
+    allowed: bool = Field(False, description="let nodes continue the job as peers, by failover or by command")
     mixing: dict[str, Any] = Field(
         default_factory=lambda: {"name": "pairwise"}, description="how peers average their models"
     )

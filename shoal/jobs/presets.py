@@ -72,8 +72,8 @@ def complete(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_schedule(algorithm: Any) -> dict[str, Any]:
-    """Return the table of the schedule for the table of an algorithm: that of its preset, or else one of the first
-    family of schedules that it works with."""
+    """Return the schedule's table for an algorithm's table: that of its preset, or else of its first family of
+    schedules."""
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
     kind = algorithms().get(name) if isinstance(name, str) else None
     if kind is None or kind.schedules[0] == "synchronous":

@@ -116,7 +116,7 @@ class _JobFile(JobTable):
         default_factory=dict, description="keyword arguments of the learner"
     )
     algorithm: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "fedavg"}, description="what nodes and coordinator compute"
+        default_factory=lambda: {"name": "fedavg"}, description="the computation of nodes and coordinator"
     )
     schedule: dict[str, Any] = Field(
         default_factory=lambda: {"name": "rounds"},

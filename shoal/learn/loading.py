@@ -123,7 +123,7 @@ def required_learner(thing: Any, what: str) -> Learner:
         kind = f"{'the class' if inspect.isclass(thing) else 'the function'} {thing.__name__}"
         hint = f"call it: {thing.__name__}(…)"
     lacking = ", ".join(method for method in METHODS if not callable(getattr(thing, method, None)))
-    text = f"{what} is {kind}, which is no learner"
+    text = f"{what} is {kind}, which is not a learner"
     raise InvalidJob(f"{text}: it lacks {lacking}" if lacking else text, code="learner.missing", hint=hint)
 
 
@@ -139,7 +139,7 @@ def _made(make: Any, target: str, options: Mapping[str, Any]) -> Learner:
     if not is_learner(learner):
         lacking = [method for method in METHODS if not callable(getattr(learner, method, None))]
         raise InvalidJob(
-            f"{target} made {type(learner).__name__}, which is no learner: it lacks {', '.join(lacking)}",
+            f"{target} made {type(learner).__name__}, which is not a learner: it lacks {', '.join(lacking)}",
             code="learner.missing",
             hint="return a shoal.learn.TorchLearner",
         )
@@ -148,7 +148,7 @@ def _made(make: Any, target: str, options: Mapping[str, Any]) -> Learner:
 
 
 def _split(target: str) -> tuple[str, str]:
-    """Return ("file or module", "name"); the colon of a drive letter is no separator."""
+    """Return ("file or module", "name"); the colon of a drive letter is not a separator."""
     where, colon, name = target.rpartition(":")
     if not colon or (len(where) == 1 and not name.isidentifier()):
         where, name = target, DEFAULT_NAME
@@ -168,10 +168,10 @@ def _from_file(path: Path) -> ModuleType:
     file = path.expanduser().resolve()
     if not file.is_file():
         raise InvalidJob(
-            f"there is no file {path}", code="learner.missing", hint="check the path; it is relative to where you are"
+            f"there is no file {path}", code="learner.missing", hint="check the path; relative to the current folder"
         )
     if file.suffix != ".py":
-        raise InvalidJob(f"{path} is no Python file", code="learner.missing", hint="its name must end in .py")
+        raise InvalidJob(f"{path} is not a Python file", code="learner.missing", hint="its name must end in .py")
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     try:

@@ -12,7 +12,7 @@ from shoal.core.algorithm.learner import Learner, fresh_weights, present_weights
 from shoal.core.model.tree import Layout
 
 SHOWN_BYTES_MAX = 64 * 1024
-"""Of names and shapes that are told, as JSON; of a model with more tensors only their number and a digest are."""
+"""Maximum size of the names and shapes that a node tells, as JSON; a larger model tells their number and a digest."""
 
 
 def layout_of(learner: Learner) -> Layout | None:

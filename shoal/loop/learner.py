@@ -66,8 +66,8 @@ class LoopLearner:
             text = "a training loop of the user's own does not pass its gradients or losses through the algorithm"
             raise InvalidJob(text, code=CODE, hint="use TorchLearner, or another algorithm, for example fedavg")
         if not budget.lr:  # nothing is learned, only weighed
-            hint = "say node.tasks(model, examples=len(data))"
-            raise LearnerFailed("the training loop does not say how many examples it has", hint=hint)
+            hint = "write node.tasks(model, examples=len(data))"
+            raise LearnerFailed("the training loop gives no number of examples", hint=hint)
         trained: Trained
         self._model, trained, self._kept = self._calls.submit(self._call(budget), tick)
         return trained

@@ -76,8 +76,8 @@ class ModuleModel:
             yield self._module
 
     def pack(self, model: Any) -> Tree:
-        """Return the weights of a module or a state dict, or of the loop's own module. Raises `InvalidPayload` where
-        they are not the job's, `LearnerFailed` where training has changed what is not exchanged."""
+        """Return the weights of a module or a state dict, or of the loop's own module. Raises `InvalidPayload` if they
+        are not the job's, `LearnerFailed` if training has changed unexchanged tensors."""
         if model is None or model is self._module:
             self._weights.check_constants()
             return self._weights.save()

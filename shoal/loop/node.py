@@ -101,7 +101,7 @@ class LoopNode(ABC):
         while (call := self._calls.take()) is not None:
             if not call.is_answered:
                 return call
-        self._calls.end()  # for whoever asks once more
+        self._calls.end()  # for a later caller
         if self._error is not None:
             error, self._error = self._error, None
             raise error

@@ -104,7 +104,7 @@ class LoopTask:
 
 
 def _named(kind: str, metrics: Mapping[str, Any]) -> Metrics:
-    """Return numbers under names such as "train/loss". Raises `LearnerFailed` for what is no number."""
+    """Return numbers under names such as "train/loss". Raises `LearnerFailed` for other values."""
     found = {}
     for name, value in metrics.items():
         try:

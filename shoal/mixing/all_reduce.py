@@ -14,7 +14,7 @@ numbers take the greatest value.
 A round applies as a whole or not at all: a peer that misses a chunk for `exchange_timeout_s`, receives an abort, or
 finds that the others mean another ring, aborts the round, says so, and keeps its own model. The members are the peers
 that are live when a peer's round begins, and the ring's identifier names them. Rounds are numbered as in Lamport's
-clock: a peer that is behind moves to its predecessor's round. Of two peers one may have ended a round that the other
+clock: a peer that is behind moves to its predecessor's round. One of two peers may have ended a round that the other
 aborts (no bounded exchange of messages can prevent that), and then the mean of all models moves.
 """
 

@@ -29,8 +29,8 @@ Models of which one is NORM_TIMES_MAX times as long as the other are not exchang
 model.
 
 When all have made their local rounds, log2 n planned exchanges make all models one
-(`shoal.core.mixing.final_averaging`). There the weights are masses n_k that both sides divide anew, and afterwards
-no more of a mass takes part than a peer has examples.
+(`shoal.core.mixing.final_averaging`). There the weights are masses n_k that both sides divide again, and afterwards no
+more of a mass takes part than a peer has examples.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ and a receiver remembers the last id from each sender, which has one push to eac
 A peer that is about to go (`halt`) must know that nothing is in flight to it. It asks all present peers (ExchangeQuery)
 and waits for their answers (ExchangeAbort): a push to it that was in flight has been taken by then, and no other comes.
 
-The paper's step is n_k / w_k d whatever w_k: on little mass that is many times as long as what was learned, which
-diverges (a simulated run has shown it), so no step is made longer here. Such an update counts for less; to make that
-rare, a peer with less than `floor` of its own weight gives nothing away until others have given to it.
+The paper's step is n_k / w_k d for any w_k. On little mass it is many times as long as d and diverges (a simulated run
+has shown it), so no step is made longer here. Such an update counts for less; to make that rare, a peer with less than
+`floor` of its own weight gives nothing away until others have given to it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shoal.core.protocol.message import BlobRef, ref_state
 from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeId, ExchangeQuery, MixingMessage, Push, Received
 
 PENDING_MAX = 16
-"""Unacknowledged pushes. With so many, nothing more is pushed."""
+"""Maximum number of unacknowledged pushes; at the limit, nothing more is pushed."""
 
 FLOOR_AT_REST = 1 / 64
 """Used instead of `floor` after the local rounds, when no update can lose weight any more."""

@@ -44,7 +44,7 @@ class ComparisonRow:
     schedule: str
     origin: str
     final: float | None
-    """Of the last version that was measured; None also where that was no finite number."""
+    """Value of the last measured version; None also if it is not finite."""
     best: float | None
     syncs: int
     """Versions that were closed, without the initial model."""

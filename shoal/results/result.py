@@ -30,7 +30,7 @@ ROWS_MAX = 12
 """Versions in a table."""
 
 METRICS_MAX = 4
-"""Of them, in a table that is no wider than a page."""
+"""Maximum number of metrics in a table, so that it fits a page."""
 
 COUNTS = ("/asked", "/examples", "/nodes")
 """End the names of metrics that say how much was measured."""
@@ -68,8 +68,8 @@ class Result:
     model: Tree
     """The final model: names and numpy arrays; bfloat16, which numpy lacks, as float32 of the same values."""
     metrics: Metrics
-    """Of the final model: "eval/…" are means over the nodes' own test data, weighted by examples; "held_out/…" are of
-    data that no node has."""
+    """Metrics of the final model: "eval/…" are means over the nodes' own test data, weighted by examples; "held_out/…"
+    are of data that no node has."""
     notes: tuple[JobEvent, ...]
     up_bytes: Mapping[str, int]
     """From each node to the coordinator."""

@@ -177,7 +177,7 @@ def record_of_job(
     """Return the record of a job from API responses: the job, its versions, and its traffic by version and node."""
     rows = sorted(traffic["rows"], key=lambda row: int(row["version"]))
     spent: dict[str, Counter[str]] = {"up": Counter(), "down": Counter()}
-    twice = 0  # what nodes have received of each other: it is among what they have sent
+    twice = 0  # bytes received from other nodes: counted once, as sent
     reached: dict[int, tuple[dict[str, NodeTraffic], int, int]] = {}
     for number in sorted({int(version["number"]) for version in versions}):
         # Bytes of a round are booked under the version that it began with, those outside any round under -1.
@@ -232,12 +232,12 @@ def load_record(text: str, source: str) -> RunRecord:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidJob(
-            f"{source} is no record of a run: {where}{': ' if where else ''}{first['msg']}",
+            f"{source} is not a record of a run: {where}{': ' if where else ''}{first['msg']}",
             code="run.invalid",
             hint=hint,
         ) from None
     except (ValueError, RecursionError) as error:
-        raise InvalidJob(f"{source} is no record of a run: {error}", code="run.invalid", hint=hint) from None
+        raise InvalidJob(f"{source} is not a record of a run: {error}", code="run.invalid", hint=hint) from None
 
 
 def _named(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Blobs as files named by the SHA-256 of their contents, and small files that a crash leaves whole.
 
-    write to a temporary file -> fsync -> rename -> fsync the folder          only then may anything name the file
+    write to a temporary file -> fsync -> rename -> fsync the folder          before anything names the file
 
 A blob is never held in memory as a whole: it is hashed while it is written, and a `FileSource` reads the parts that are
 needed. A blob that comes over the network is an `IncomingBlob`: it has one writer, its hash is checked at the end, and
@@ -68,7 +68,7 @@ class FileBlobs:
             make_folder(path)
         self.partials = PartialBlobs(folder / "partial", self.adopt)
 
-    # What the core needs
+    # Methods for the core
 
     def put(self, slots: Slots) -> BlobRef:
         """Store a tree as a blob, durably. Raises `StorageFailed`."""
@@ -97,7 +97,7 @@ class FileBlobs:
         """Open a blob; its tensors are read on use. Raises `StorageFailed` if it is missing or incomplete."""
         return open_payload(self._lent.get(ref.digest) or self.open(ref))
 
-    # What shells need besides
+    # Further methods for shells
 
     @contextlib.contextmanager
     def lent(self, bodies: dict[str, bytes]) -> Iterator[None]:

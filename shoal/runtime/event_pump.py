@@ -153,7 +153,7 @@ class EventPump(Generic[Event, Outcome, Answer]):
                     pending.succeed(self._apply(pending.event, outcome))
         finally:
             for pending in batch:
-                pending.succeed(self._answer_at_end)  # nobody waits for ever, whatever was raised
+                pending.succeed(self._answer_at_end)  # no caller waits for ever, even after an error
 
     def _end(self) -> None:
         self.stop()

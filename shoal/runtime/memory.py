@@ -1,6 +1,6 @@
 """Memory of a process: settings of glibc's malloc, and the frequency of Python's garbage collection.
 
-By default glibc maps each big block anew, and gives each thread an arena, which keeps what it has freed. mallopt(3)
+By default glibc maps each big block again, and gives each thread an arena, which keeps what it has freed. mallopt(3)
 changes that from within; the environment's `MALLOC_…` mean the same, but only to a process that begins with them.
 """
 
@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD, ARENA_MAX = -1, -2, -3, -8
 """Names of settings in malloc.h."""
 KEEP_BIG_BLOCKS = {MMAP_THRESHOLD: 1 << 30, TRIM_THRESHOLD: 1 << 30, TOP_PAD: 64 << 20}
-"""Of a coordinator: blocks are reused for the next piece of a body (measured: receiving costs half)."""
+"""For a coordinator: blocks are reused for the next piece of a body (measured: receiving costs half)."""
 SHARE_HEAP = {ARENA_MAX: 1, MMAP_THRESHOLD: 1 << 20, TRIM_THRESHOLD: 16 << 20}
-"""Of a peer, which moves models through many threads: all share one heap, and blocks of a model go back to the system
+"""For a peer, which moves models through many threads: all share one heap, and blocks of a model go back to the system
 when they are freed. With a model of 10 MB it would else hold 130 MB that it does not use."""
 
 GARBAGE = (50_000, 10, 20)

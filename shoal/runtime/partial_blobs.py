@@ -85,7 +85,7 @@ def _shelve(temporary: Path, partial: Path) -> None:
 
 
 class IncomingBytes(ABC):
-    """A blob on its way in. `finish` must be called when all has been written; only then is the blob stored."""
+    """A blob on its way in. `finish` must be called when all has been written; it stores the blob."""
 
     def __init__(self, ref: BlobRef) -> None:
         self.ref, self.offset = ref, 0
@@ -172,7 +172,7 @@ class IncomingBlob(IncomingBytes):
         if not self._temporary.exists():
             return
         with storing(self._partial):
-            if isinstance(error, InvalidPayload):  # what is wrong is not worth keeping
+            if isinstance(error, InvalidPayload):  # wrong bytes are not worth keeping
                 self._temporary.unlink(missing_ok=True)
                 self._partial.unlink(missing_ok=True)
             else:

@@ -51,7 +51,7 @@ class ReportDelivery:
             self._running = None
 
     def restart(self) -> None:
-        """Begin the present delivery anew, as the route to the coordinator has changed."""
+        """Begin the present delivery again, because the route to the coordinator has changed."""
         if self._running is not None:
             message = self._running.message
             self.stop_unless(None)

@@ -77,7 +77,6 @@ class TaskExecution:
         self.log: Any = structlog.get_logger("shoal.pump").bind(job=job)
 
     def start(self, work: Work) -> None:
-        """Start a task."""
         running = self._running = _RunningTask(work.task, CancelToken())
         running.task = self._spawn(self._run(work, running))
 

@@ -52,7 +52,7 @@ class _Call:
         del self  # as in `run`
 
     def _deliver(self, settle: Callable[[T], None], value: T) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop has ended: no caller is left
             self._loop.call_soon_threadsafe(settle, value)
 
     def _succeed(self, result: object) -> None:
@@ -93,7 +93,7 @@ def _make_calls(mailbox: SimpleQueue[_Call]) -> None:
         try:
             mailbox.get(timeout=IDLE_S).run()
         except Empty:
-            with contextlib.suppress(ValueError):  # somebody has just taken it out: a call is coming
+            with contextlib.suppress(ValueError):  # another thread has just taken it out: a call is coming
                 _idle.remove(mailbox)
                 return
         else:
@@ -129,7 +129,7 @@ class SerialExecutor:
         return self._asked > self._made
 
     async def wait_idle(self, patience_s: float) -> bool:
-        """Wait until all calls have been made, for so long at most; whether they have."""
+        """Wait until all calls have been made, or `patience_s` have passed; return whether they have."""
         if not self.busy:
             return True
         try:

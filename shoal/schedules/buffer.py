@@ -26,7 +26,7 @@ from shoal.core.scheduling.schedule import Ask, Close, Decision, Schedule, View,
 
 @dataclass(frozen=True)
 class Buffer(Schedule):
-    """A version of every so many reports, from whomever they come."""
+    """A version of every `size` reports, whichever nodes send them."""
 
     name: ClassVar[str] = "buffer"
     title: ClassVar[str] = "Buffered asynchronous aggregation (Nguyen et al. 2022)"
@@ -50,7 +50,7 @@ class Buffer(Schedule):
         return staleness <= self.staleness_max
 
     def decide(self, view: View) -> list[Decision]:
-        """Close, ask whoever may train, or wait."""
+        """Close, ask the nodes that may train, or wait."""
         current = view.round
         got = len(current.reporters)
         if wait := wait_for_nodes(view, self.min_nodes):
@@ -80,7 +80,7 @@ class Buffer(Schedule):
         until = (view.round.opened_at if view.round.opened_at is not None else view.now) + self.deadline_s
         if view.nodes.busy and view.now < until:
             return [Wait(f"{got} of {self.size} reports", until)]
-        why = f"the deadline of {self.deadline_s:g} s" if view.nodes.busy else "nobody is left to wait for"
+        why = f"the deadline of {self.deadline_s:g} s" if view.nodes.busy else "no node is left to wait for"
         return [Close(f"{got} of {self.size} reports: {why}", keep=True)]
 
     def _with_none(self, view: View, passed: int) -> list[Decision]:

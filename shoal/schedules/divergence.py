@@ -38,18 +38,18 @@ from shoal.core.scheduling.schedule import (
 
 WINDOW_CHECKS = 4
 """delta = "auto": checks of a first window, at the end of which all report; the threshold begins with the median of
-||w - r||^2 there. At the beginning models move fastest, so later nodes speak more rarely than once in so many checks.
-Four of ten mini-batches gave what had been found by hand before: 1.36 where 1 is good (digits, 4,810 weights) and 3.45
-where 3 is (MNIST, 79,510 weights), both at a learning rate of 0.1."""
+||w - r||^2 there. At the beginning models move fastest, so later nodes report more rarely than once in this number of
+checks. Four of ten mini-batches gave what had been found by hand before: 1.36 where 1 is good (digits, 4,810 weights)
+and 3.45 where 3 is (MNIST, 79,510 weights), both at a learning rate of 0.1."""
 
 SPAN, SPAN_MAX, SPAN_GROWTH = 5.0, 20.0, 1.1
-"""delta = "auto", after the first window: the threshold is never below what models drift apart in a span of so many
-checks, at the rate of the last synchronisation. A job that starts from a trained model has a first window in which
-little happens; it must not synchronise at every check for that. The span grows with each synchronisation that finds
-models drifting apart no faster than before; when they do, it is the shortest again."""
+"""delta = "auto", after the first window: the threshold is never below the drift of models in a span of `SPAN` to
+`SPAN_MAX` checks, at the rate of the last synchronisation. A job that starts from a trained model has a first window in
+which little happens; it must not synchronise at every check for that. The span grows with each synchronisation that
+finds models drifting apart no faster than before; when they do, it is the shortest again."""
 
 FASTER = 1.5
-"""By so much a rate must have risen not to be chance."""
+"""Factor by which a rate must have risen not to be chance."""
 
 FALSE_ALARM = 0.25
 """A node that speaks although its distance, as measured here, is below this share of the threshold has no reason to.
@@ -145,7 +145,7 @@ class Divergence(RelativeSchedule):
     def _complete(self, view: View, violators: list[str], late: str) -> list[Decision]:
         """Close with what is there: no node is left to be asked."""
         if not view.round.reporters:
-            return [Wait("nobody has answered yet")]
+            return [Wait("no node has answered yet")]
         done = f"full synchronisation of {len(view.round.reporters)}{late}"
         return [Close(done, _receivers(view, violators), rebase=True), *_warnings(view, violators)]
 
@@ -183,7 +183,7 @@ class Divergence(RelativeSchedule):
         known = view.numbers.get("violations", 0.0) + len(violators)
         return self.balancing == "hedged" and known >= len(view.nodes.members)
 
-    # What it keeps
+    # Stored state
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
         """Return the threshold, the violations since the last full synchronisation and in all, and the nodes

@@ -59,7 +59,7 @@ class Periodic(RelativeSchedule):
         learning = set(nodes.members) - nodes.finished
         if not learning and not nodes.busy and view.round.reporters:
             return [Close(f"all {len(nodes.members)} nodes have trained enough", rebase=True, last=True)]
-        # Who has trained enough is left alone, unless there is nobody else to make the last version of.
+        # Leave nodes alone that have trained enough, unless no others can make the last version.
         wanted = learning or set(nodes.members)
         fresh = tuple(node for node in view.idle if node in wanted and node not in view.round.reporters)
         if fresh:
@@ -67,7 +67,7 @@ class Periodic(RelativeSchedule):
         if self.fraction == 1 or view.versions_left <= 1:
             return self._average_all(view)
         if self.fraction == 0:
-            return [Wait("nobody is asked before the end")]
+            return [Wait("no node is asked before the end")]
         return self._average_some(view)
 
     def _average_all(self, view: View) -> list[Decision]:
@@ -79,7 +79,7 @@ class Periodic(RelativeSchedule):
         if view.versions_left <= 1 and asked:
             return [Recall(tuple(asked), "all are asked for the last version")]
         if not current.reporters:
-            return [Wait("those who were asked have not answered")]
+            return [Wait("the nodes that were asked have not answered")]
         if nodes.busy and not late:
             assert current.opened_at is not None
             why = f"{len(current.reporters)} of {len(nodes.members)} reports"
@@ -101,7 +101,7 @@ class Periodic(RelativeSchedule):
             return [Wait(f"{len(pending)} were asked and have not answered", until)]
         if not current.reporters:
             rest = tuple(sorted(set(nodes.busy) - current.recalled))
-            return [Recall(rest, "nobody has answered: all are asked")] if rest else [Wait("nobody has answered")]
+            return [Recall(rest, "no node has answered: all are asked")] if rest else [Wait("no node has answered")]
         done = f"mean of {len(current.reporters)} of {len(nodes.members)}"
         return [Close(done, _learning(view) or tuple(current.reporters), keep=True), Advance()]
 

@@ -93,7 +93,7 @@ class Rounds(Schedule):
         return self.needs_of(self.wants(min(view.population, present)), self.wants(present))
 
     def needs_of(self, wanted: int, most: int) -> int:
-        """Return the same for a round that wants so many reports, and `most` if no node were set aside."""
+        """Return the same for a round that wants `wanted` reports, and `most` if no node were set aside."""
         return self.quorum or max(ceil(wanted / 2), min(AT_LEAST, most))
 
     def deadline(self, view: View) -> float:
@@ -101,7 +101,7 @@ class Rounds(Schedule):
         return self.deadline_after(view.seconds)
 
     def deadline_after(self, seconds: Sequence[float]) -> float:
-        """Return the seconds that a round may take after rounds that took so long."""
+        """Return the seconds that a round may take after rounds that took `seconds`."""
         if self.deadline_s:
             return self.deadline_s
         if not seconds:
@@ -139,7 +139,7 @@ class Rounds(Schedule):
         quorum = min(self.needs(view), wanted)
         enough = got >= quorum
         if got >= wanted:
-            learned = bool(nodes.members) and set(nodes.members) <= nodes.finished  # where nobody is there, nobody has
+            learned = bool(nodes.members) and set(nodes.members) <= nodes.finished  # false without members
             return [Close(f"{got} of {wanted} reports", last=learned)]
         pending = list(nodes.busy.values()).count("train")  # with every report, of all that are busy: it has to be fast
         deadline = self.deadline(view)
@@ -147,7 +147,7 @@ class Rounds(Schedule):
         if late and enough:
             return [Close(f"{deadline_text} with {got} of {wanted}", late=True)]
         passed = max(1, floor(log2((view.now - current.opened_at) / deadline)) + 1) if late else 0
-        missing = (1 + passed) * (wanted - got) - pending  # after a deadline nobody counts on those that missed it
+        missing = (1 + passed) * (wanted - got) - pending  # do not count on nodes that missed a deadline
         fresh = [node for node in view.idle if node not in current.asked] if missing > 0 else []
         if fresh:
             picked = view.pick(fresh, missing)
@@ -155,7 +155,7 @@ class Rounds(Schedule):
             why += f": {len(picked.nodes)} asked in their place{picked.because}"
             return [Ask(picked.nodes, "train", why)]
         if not pending and enough:
-            return [Close(f"{got} of {wanted}: nobody is left to wait for")]
+            return [Close(f"{got} of {wanted}: no node is left to wait for")]
         until = current.opened_at + 2**passed * deadline
         if until <= view.now:  # a rounding error must not become a busy loop
             until = current.opened_at + 2 ** (passed + 1) * deadline
@@ -172,7 +172,7 @@ class Rounds(Schedule):
             return [Wait(f"{len(view.nodes.busy)} candidates have not measured yet", until)]
         known = [node for node in view.idle if node in current.probed] or list(view.idle)
         if not known:
-            return [Wait("nobody can be asked")]
+            return [Wait("no node can be asked")]
         return self._begin(view, known, wanted)
 
     def _ask_again(self, view: View, wanted: int, quorum: int) -> Ask | None:

@@ -115,7 +115,7 @@ class Variance(RelativeSchedule):
         if rest:
             return [Recall(rest, f"{self._cause(view)}: all are asked")]
         if not current.reporters:
-            return [Wait("nobody has answered yet")]
+            return [Wait("no node has answered yet")]
         late = f", {len(pending)} too late" if pending else ""
         why = f"full synchronisation of {len(current.reporters)}{late}"
         return [Close(why, tuple(sorted(current.reporters)), rebase=True)]
@@ -126,7 +126,7 @@ class Variance(RelativeSchedule):
             return "the last version" if view.versions_left <= 1 else "a newcomer"
         return f"{counted(int(_checks(view)), 'check')} since the reference was set"
 
-    # What it keeps
+    # Stored state
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
         """Return the threshold, the checks after which nodes report unasked, and the number of full averages."""

@@ -21,7 +21,7 @@ from shoal.core.scheduling.selection import Candidate, Picked, Selection, draw_b
 
 @dataclass(frozen=True)
 class PowerOfChoice(Selection):
-    """Of candidates drawn by examples, ask those with the highest loss: as measured now, or when they trained last."""
+    """Draw candidates by examples, and ask those with the highest loss: as measured now, or when they trained last."""
 
     name: ClassVar[str] = "power_of_choice"
     title: ClassVar[str] = "Power-of-choice (Cho et al. 2020)"

@@ -145,7 +145,7 @@ class Invitation:
 
 @dataclass(frozen=True)
 class ModeRecord:
-    """The mode of the job from now on. Of two records, the one with the higher (term, seq) holds."""
+    """The mode of the job from now on. The record with the higher (term, seq) is valid."""
 
     TYPE: ClassVar = "moderecord"
     BYTES_MAX: ClassVar = 4 * 1024
@@ -294,7 +294,7 @@ def _read(data: bytes, kind: type[P]) -> tuple[P, str, bytes]:
         values = strict_json.loads(data)
         body = canonical(values["paper"]) if isinstance(values, dict) and "paper" in values else b""
     except (ValueError, RecursionError) as error:
-        raise refusal("trust.paper", f"a {kind.TYPE} that is no strict JSON: {str(error)[:200]}") from None
+        raise refusal("trust.paper", f"a {kind.TYPE} that is not strict JSON: {str(error)[:200]}") from None
     if not body or values.keys() != {"paper", "signature", "type"}:
         raise refusal("trust.paper", f"a {kind.TYPE} has the fields paper, signature and type")
     named, signature = values["type"], values["signature"]

@@ -1,4 +1,4 @@
-"""A signed request and its signed answer: who says this, to whom, about which job, and that nothing was changed.
+"""A signed request and its signed answer: sender, receiver, job, and proof that nothing was changed.
 
     Shoal-From       peer id of the sender                    Shoal-Job     the job's name
     Shoal-To         peer id of the receiver                  Shoal-Boot    which start of the sender, rising
@@ -79,7 +79,6 @@ class SignedRequest:
         return "\n".join(("shoal-request-1", charter.digest, *fields)).encode("ascii")
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of the request."""
         return {
             "Shoal-From": self.sender,
             "Shoal-To": self.to,
@@ -106,7 +105,6 @@ class SignedAnswer:
         return "\n".join(("shoal-answer-1", asked, str(self.status), self.sender, self.digest)).encode("ascii")
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of the answer."""
         return {"Shoal-From": self.sender, "Shoal-Digest": self.digest, "Shoal-Signature": self.signature}
 
 
@@ -178,7 +176,7 @@ def check_digest(signed: str, found: str) -> None:
 def _check_line(method: str, path: str, query: str) -> None:
     for name, value in (("method", method), ("path", path), ("query", query)):
         if len(value) > LINE_MAX or not _LINE[name].fullmatch(value):
-            raise refusal("trust.head", f"{value[:40]!r} is no {name} as it stands on a request line")
+            raise refusal("trust.head", f"{value[:40]!r} is not a {name} as it stands on a request line")
 
 
 def _fields(headers: Headers, wanted: dict[str, re.Pattern[str]]) -> dict[str, str]:

@@ -147,7 +147,7 @@ def next_boot(path: Path, wall_s: Callable[[], float] = time.time) -> int:
     with _storing(path):
         data = _read(path)
         if data is not None and not re.fullmatch(rb"[1-9][0-9]{0,17}\n?", data):
-            raise refusal("key.damaged", f"{path}: {data[:20]!r} is no boot number")
+            raise refusal("key.damaged", f"{path}: {data[:20]!r} is not a boot number")
         boot = max(int(data or b"0") + 1, int(1000 * wall_s()))
         _write(path, b"%d\n" % boot)
     return boot
@@ -170,7 +170,7 @@ def _read(path: Path) -> bytes | None:
     try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
-            raise refusal("key.damaged", f"{path} is no file")
+            raise refusal("key.damaged", f"{path} is not a file")
         if about.st_mode & OTHERS:
             raise refusal("key.mode", f"{path} has mode {stat.S_IMODE(about.st_mode):04o}; it must be 0600")
         data = os.read(descriptor, FILE_BYTES_MAX + 1)

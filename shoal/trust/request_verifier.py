@@ -48,7 +48,7 @@ class RequestVerifier:
     # Papers
 
     def update_roster(self, sealed: bytes) -> bool:
-        """Go by this roster from now on; whether it is news. Raises what `unseal` and `supersedes` raise."""
+        """Use this roster from now on; return whether it is newer. Raises what `unseal` and `supersedes` raise."""
         roster = verify_document(sealed, Roster, self.charter)
         if not supersedes(roster, self._roster):
             return False

@@ -75,7 +75,7 @@ def of_selection(schedule: Schedule, selection: Selection) -> Iterator[ConfigErr
     """Yield mismatches of selection and schedule."""
     able = [name for name, kind in schedules().items() if not kind().relative_to_reference]
     if selection.uses_reports and schedule.relative_to_reference:
-        text = f"selection {selection.name} chooses anew for each version; schedule {schedule.name} keeps its nodes"
+        text = f"selection {selection.name} chooses again for each version; schedule {schedule.name} keeps its nodes"
         yield _named("selection", text, f"choose selection uniform, or schedule {' or '.join(able)}")
     elif selection.needs_probe and schedule.family != "synchronous":
         text = f"with measure candidates measure each version first, which schedule {schedule.name} does not let them"

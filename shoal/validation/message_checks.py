@@ -28,7 +28,7 @@ def check(found: Any) -> None:
     """Raise `InvalidPayload` for a field out of range. The checks go by the names of fields, for all messages alike."""
     node = getattr(found, "node", None)
     if node is not None and not NAME.fullmatch(node):
-        raise InvalidPayload(f"{node[:70]!r} is no name of a node", code="head.name")
+        raise InvalidPayload(f"{node[:70]!r} is not a node's name", code="head.name")
     for ref in (getattr(found, "body", None), getattr(found, "reference", None)):
         if ref is not None and not (is_digest(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
             raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
@@ -36,7 +36,7 @@ def check(found: Any) -> None:
     for number in (*_task_of(found), *whole):
         if not 0 <= number < 2**63:
             raise InvalidPayload(f"{number} is out of range", code="head.range")
-    least = -1 if isinstance(found, CoordinatorPing) else 0  # a node that only asks whether it is heard says -1
+    least = -1 if isinstance(found, CoordinatorPing) else 0  # -1: a node only tests its connection
     if not least <= (term := getattr(found, "term", 0)) <= COUNT_MAX:
         raise InvalidPayload(f"a term of {term}; {least} to {COUNT_MAX}", code="head.range")
     if not 0 <= (weight := getattr(found, "weight", 0.0)) <= WEIGHT_MAX:

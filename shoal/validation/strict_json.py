@@ -18,7 +18,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _HALF = re.compile("[\ud800-\udfff]")
 
 DIGITS_MAX = 20
-"""Of a whole number: more than 64 bits need, few enough to be converted at once."""
+"""Maximum number of digits of a whole number: more than 64 bits need, few enough to be converted at once."""
 
 
 def loads(data: bytes) -> Any:
@@ -79,7 +79,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:

@@ -102,7 +102,7 @@ def validated(kind: type, name: str, values: dict[str, Any]) -> Any:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or name
         raise InvalidPayload(f"{name}: {where[:100]}: {first['msg']}", code="head.invalid") from None
-    except RecursionError:  # what could just be read may be too deep to be written
+    except RecursionError:  # a value that could just be read may be too deep to be written
         raise InvalidPayload(f"{name}: nested too deep", code="head.invalid") from None
 
 
@@ -153,9 +153,9 @@ def read_head(text: bytes) -> tuple[dict[str, Any], str]:
     try:
         values = strict_json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"the head is no strict JSON: {error}", code="head.invalid") from None
+        raise InvalidPayload(f"the head is not strict JSON: {error}", code="head.invalid") from None
     if not isinstance(values, dict):
-        raise InvalidPayload("the head is no object", code="head.invalid")
+        raise InvalidPayload("the head is not an object", code="head.invalid")
     protocol, job = values.pop("shoal", None), values.pop("job", None)
     if type(protocol) is not int or protocol not in PROTOCOLS:
         raise Refused(

@@ -150,7 +150,7 @@ def _opened(source: ByteSource) -> tuple[Layouts, Layout]:
 def header_length(prefix: bytes) -> int:
     """Return the header's length from the first eight bytes. Raises `InvalidPayload` beyond `HEADER_BYTES_MAX`."""
     if len(prefix) < 8:
-        raise InvalidPayload(f"truncated: {len(prefix)} bytes are no safetensors file", code="payload.short")
+        raise InvalidPayload(f"truncated: {len(prefix)} bytes are not a safetensors file", code="payload.short")
     length = int.from_bytes(prefix, "little")
     if not 2 <= length <= HEADER_BYTES_MAX:
         raise InvalidPayload(f"a header of {length} bytes; at most {HEADER_BYTES_MAX}", code="payload.header")
@@ -162,7 +162,7 @@ def parse_header(header: bytes) -> Layouts:
     try:
         entries = json.loads(header[8:])
     except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"the header is no JSON: {error}", code="payload.header") from None
+        raise InvalidPayload(f"the header is not JSON: {error}", code="payload.header") from None
     if not isinstance(entries, dict) or len(entries) > TENSORS_MAX:
         raise InvalidPayload(f"a header must be an object of at most {TENSORS_MAX} tensors", code="payload.header")
     slots: dict[str, list[tuple[str, str, tuple[int, ...]]] | None] = {}
@@ -250,7 +250,7 @@ def _parse_entry(name: str, entry: object) -> tuple[str, tuple[int, ...]]:
     if not isinstance(shape, list) or len(shape) > DIMENSIONS_MAX:
         raise InvalidPayload(f"tensor {name!r}: at most {DIMENSIONS_MAX} dimensions", code="payload.shape")
     if not all(type(size) is int and 0 <= size <= COUNT_MAX for size in shape):
-        raise InvalidPayload(f"tensor {name!r}: its shape is no list of sizes", code="payload.shape")
+        raise InvalidPayload(f"tensor {name!r}: its shape is not a list of sizes", code="payload.shape")
     if math.prod(filter(None, shape)) > COUNT_MAX:  # an empty tensor too: numpy refuses shapes that it cannot index
         raise InvalidPayload(f"tensor {name!r}: a shape of more than {COUNT_MAX} elements", code="payload.shape")
     return dtype, tuple(shape)
@@ -358,7 +358,7 @@ def measure(slots: Slots) -> float:
             raise InvalidPayload(
                 f"{_named(slot, *negative)} is a variance below 0",
                 code="payload.variance",
-                hint="give the buffer another name if it is no variance",
+                hint="give the buffer another name if it is not a variance",
             )
         greatest = max(greatest, size)
     return greatest

@@ -5,9 +5,9 @@ head with all messages, and then the bodies that they name, one after the other,
 
     {"shoal": 1, "job": "digits", "messages": [{"type": "exchange_offer", "node": "a", "id": ["a", 3, 17], …}]}
 
-The bodies' lengths and SHA-256 stand in the head. So whoever has the head knows how long the whole is, may refuse
-before a byte of a model has come, and has authenticated the whole with it: `Shoal-Digest` is the SHA-256 of the four
-bytes and the head.
+The bodies' lengths and SHA-256 stand in the head. So a receiver knows the whole length from the head, may refuse before
+a byte of a model has come, and authenticates the whole with the head: `Shoal-Digest` is the SHA-256 of the four bytes
+and the head.
 
 Heads are as strict as those of `shoal.wire.codec`, whose machinery this uses: unknown, missing or repeated fields,
 wrong types, numbers out of range and what is not finite are refused. Nothing here reads bodies.
@@ -123,13 +123,13 @@ def _passed_on(
     if not isinstance(inner, dict) or "norm" in inner or values.keys() != {"node"}:
         raise InvalidPayload(f"{name}: it has a node and a message", code="head.invalid")
     if not isinstance(values["node"], str):
-        raise InvalidPayload(f"{name}: node: it is no text", code="head.invalid")
+        raise InvalidPayload(f"{name}: node: it is not a text", code="head.invalid")
     found = kind(values["node"], codec.from_json(inner, codec.MESSAGES))
     _check_name(found.node)
     return found
 
 
-# What types cannot say
+# Checks beyond types
 
 
 def _check(message: Any) -> None:
@@ -140,7 +140,7 @@ def _check(message: Any) -> None:
 
 def _check_name(value: str) -> None:
     if not NAME.fullmatch(value):
-        raise InvalidPayload(f"{value[:70]!r} is no name of a node", code="head.name")
+        raise InvalidPayload(f"{value[:70]!r} is not a node's name", code="head.name")
 
 
 def _check_whole(value: int) -> None:
@@ -166,7 +166,7 @@ def _check_weight(value: float) -> None:
 
 def _check_length(value: float) -> None:
     if not (value >= 0 and math.isfinite(value)):
-        raise InvalidPayload(f"{value} is no length", code="head.range")
+        raise InvalidPayload(f"{value} is not a length", code="head.range")
 
 
 def _check_step_fraction(value: float) -> None:

@@ -97,7 +97,7 @@ def probes(drift_at: int = 0, seed: int = 0, *, every: int = 50, keep: bool = Fa
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run."""
+    """The result of a run."""
 
     result: shoal.Result
     probes: list[Probe]
@@ -114,7 +114,7 @@ class Run:
 
     @property
     def nbytes(self) -> int:
-        """Of all heads and bodies, both directions."""
+        """Bytes of all heads and bodies, both directions."""
         return sum(self.result.up_bytes.values()) + sum(self.result.down_bytes.values())
 
     @property

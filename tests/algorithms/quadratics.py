@@ -62,7 +62,7 @@ class Quadratic:
         extra_loss: ExtraLoss | None = None,
         tick: Tick = no_tick,
     ) -> Trained:
-        """`epochs` steps down the corrected gradient; exact: to where that is zero, for it is affine in the weights."""
+        """`epochs` steps down the corrected gradient; exact: to its zero, because it is affine in the weights."""
         self.log.append(self.name)
         if self.exact:
             assert correct is not None

@@ -125,7 +125,7 @@ def tree_of(**arrays: Array) -> Tree:
 
 
 def odds_of(weights: Tree, x: Array) -> Array:
-    """What a softmax regression makes of `x: float[n, d]`: `float[n, classes]`."""
+    """Return the output of a softmax regression for `x: float[n, d]`: `float[n, classes]`."""
     logits = x @ weights["w"].astype(np.float64) + weights["b"]
     grown = np.exp(logits - logits.max(1, keepdims=True))
     return np.asarray(grown / grown.sum(1, keepdims=True))
@@ -138,7 +138,7 @@ def digits() -> tuple[Array, Array]:
 
 
 def unbalanced(tested: bool = False, kind: type[Softmax] = Softmax) -> list[Softmax]:
-    """Three learners with 100, 500 and 837 digits; what is left over is the test set."""
+    """Three learners with 100, 500 and 837 digits; the rest is the test set."""
     x, y = digits()
     edges = np.cumsum((0, *SIZES))
     test = (x[edges[-1] :], y[edges[-1] :]) if tested else None

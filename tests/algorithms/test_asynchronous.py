@@ -149,7 +149,7 @@ def test_who_trains_again_from_the_same_model_draws_other_batches() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_nobody_waits_for_the_slowest(size: int) -> None:
-    """Of ten nodes one is ten times slower: a tenth of the work is missing, and nothing else."""
+    """One of ten nodes is ten times slower: a tenth of the work is missing, and nothing else."""
     ends = []
     for slow in ({}, {"node-9": 10.0}):
         result = shoal.simulate(Job(FedBuff(), Buffer(size=size, min_nodes=10), 100 // size), crowd(), slow=slow)

@@ -1,4 +1,4 @@
-"""What cannot work is told before the start where it can be known then; where not, it costs nothing but itself."""
+"""Impossible jobs are refused before the start if possible; otherwise they harm no other job."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_hyper_parameter_of_another_method() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Needy(Algorithm):
-    """Somebody's method, whose field has no default."""
+    """A user's method, whose field has no default."""
 
     name: ClassVar[str] = "needy"
     temper: float
@@ -97,7 +97,7 @@ def test_a_missing_hyper_parameter_is_told_with_what_it_means(monkeypatch: pytes
 
 @dataclass(frozen=True)
 class OneWay(Filter):
-    """Somebody's filter that forgets how to decode."""
+    """A user's filter that forgets how to decode."""
 
     name: ClassVar[str] = "one_way"
 
@@ -110,12 +110,12 @@ class OneWay(Filter):
 
 def test_a_list_of_filters_that_cannot_be_undone_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(filters(), "one_way", OneWay)
-    with pytest.raises(InvalidJob, match="one_way cannot undo"):
+    with pytest.raises(InvalidJob, match="one_way cannot be undone"):
         parse_job(job(filters=[{"name": "one_way"}]))
 
 
 def test_a_report_above_the_bound_of_staleness_does_not_count_and_its_node_begins_anew() -> None:
-    """The slow one is ten versions late; whoever is in time goes on, and it is no failure of the node's."""
+    """The slow one is ten versions late; the others go on, and the slow one has not failed."""
     schedule = {"name": "buffer", "size": 1, "staleness_max": 2, "min_nodes": 3}
     given = job(rounds=40, algorithm={"name": "fedbuff", "lr": 0.5}, schedule=schedule, seed=1)
     result = shoal.simulate(parse_job(given), unbalanced(tested=True), slow={"node-2": 10.0})

@@ -40,7 +40,7 @@ def test_unequal_parts_grow_the_trees_of_the_union_to_the_bit(objective: str) ->
 
 
 def test_trees_are_those_of_any_division_and_order() -> None:
-    """Of features with no more values than a sketch has points; else bins differ, and nothing but them."""
+    """Features have no more values than a sketch has points; otherwise only the bins differ."""
     x = np.round(X, 1)
     x[:, 3] *= 1e6  # beyond the range of fixed-point sums
     found = []
@@ -203,7 +203,7 @@ def test_hostile_sketches_are_refused(name: str, value: float) -> None:
 
 
 def test_another_model_is_no_start() -> None:
-    with pytest.raises(InvalidPayload, match="no ensemble of decision trees"):
+    with pytest.raises(InvalidPayload, match="not an ensemble of decision trees"):
         BoostedTrees().init(unbalanced()[0].model())
 
 

@@ -46,7 +46,7 @@ FITS = {
 asgd            Zhang et al. 2016 have hardsync, which is `rounds`, beside n-softsync
 dynamic, fda    Kamp et al. 2018, Theologitis et al. 2025: the condition on the models is the method
 downpour, fedasync, fedbuff
-                Dean et al. 2012, Xie et al. 2019, Nguyen et al. 2022: nobody waits, and reports count by their age, of
+                Dean et al. 2012, Xie et al. 2019, Nguyen et al. 2022: no node waits, and reports count by their age, of
                 which there is none in rounds
 fedavg and its kin under `buffer`
                 Nguyen et al. 2022, Algorithm 1: its clients are those of federated averaging, and any step of the

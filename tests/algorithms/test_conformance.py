@@ -1,4 +1,4 @@
-"""What every algorithm must do, ours or anybody's, in rounds or as it needs: `shoal.plugins` says which there are."""
+"""Requirements for every algorithm of `shoal.plugins`, in rounds or in its own schedule."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ LIKE_ANOTHER = {
 """Algorithms that keep what another keeps, at the hub and on nodes: what holds of its crashes holds of theirs."""
 
 ELSEWHERE = {
-    "bagged_trees": "its model is no weights: test_bagged_trees.py",
-    "boosted_trees": "its model is no weights: test_boosted_trees.py",
+    "bagged_trees": "its model is not weights: test_bagged_trees.py",
+    "boosted_trees": "its model is not weights: test_boosted_trees.py",
     "fda": "it goes with its own schedule alone: tests/algorithms/test_averaging_under_faults.py, test_fda.py",
     "codistillation": "nothing is averaged, each node begins from a seed of its own: test_codistillation.py",
 }
 
 
 MODELS: dict[str, type[Softmax]] = {"flexlora": Adapted}
-"""Of what an algorithm is for, where that is not any model."""
+"""Models for an algorithm that does not take any model."""
 
 
 def kind(name: str) -> type[Softmax]:
@@ -149,7 +149,7 @@ def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(
 @pytest.mark.parametrize("name", [name for name in algorithms() if "asynchronous" in algorithms()[name].schedules])
 @pytest.mark.parametrize("seed", extended(range(2), but=[0]))
 def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None:
-    """Whatever is lost, late, doubled or killed: the job ends, and no report makes two versions."""
+    """The job ends despite loss, delay, duplicates and kills, and no report makes two versions."""
     faults = shoal.Faults(until_s=60, delay_s=0.5, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
     schedule = {"name": "buffer", "size": 2, "min_nodes": 3, "deadline_s": 20.0}
     result = shoal.simulate(job(name, rounds=8, schedule=schedule), unbalanced(), faults=faults, seed=seed)
@@ -212,7 +212,7 @@ def test_one_node_alone_trains_as_if_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*ALONE, *STEPPING} - NOT_IN_ROUNDS))
 def test_two_alike_nodes_are_as_one(name: str) -> None:
-    """Of full batches, which leave nothing to chance."""
+    """Tasks with full batches, which leave nothing to chance."""
     fields: dict[str, Any] = {"largebatch": {"linear_scaling": False}, "periodic": {}}.get(name, {"batch_size": 0})
     found = []
     for count in (1, 2):

@@ -32,7 +32,7 @@ class Noting(nn.Module):
 
 
 def seen(seed: int, schedule: dict[str, Any]) -> list[list[float]]:
-    """What each of three nodes with equal data trained on, in its order: one pass."""
+    """Return the training order of each of three nodes with equal data: one pass."""
     x = torch.arange(40.0).reshape(-1, 1)
     learners = [TorchLearner(Noting, (x, 0 * x), loss=nn.functional.mse_loss) for _ in range(NODES)]
     name = {"periodic": "periodic", "divergence": "dynamic"}[schedule["name"]]

@@ -92,7 +92,7 @@ def test_silence_then_a_violation() -> None:
     }
     assert made.memory == {**counts, "sequence_seed": 101.0}
     assert FINISHED not in made.metrics
-    assert learner.evaluated == [0.0]  # what was sent, once
+    assert learner.evaluated == [0.0]  # sent models, once
     assert [(b.steps, b.batch_size, b.lr, b.seed, b.batch_index) for b in learner.budgets] == [
         (2, 5, 0.1, 100, 0),
         (2, 5, 0.1, 101, 2),
@@ -154,7 +154,7 @@ def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: fl
 
 
 def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
-    """Another node, job's seed or version has tasks of another seed; what memory holds overrules it."""
+    """Another node, job's seed or version has tasks of another seed; the stored memory overrules it."""
     learner = Walker()
     first = task(delta=5.0)
     hand = work(learner)

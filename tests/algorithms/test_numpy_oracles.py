@@ -30,7 +30,7 @@ def simulated(nodes: list[Quadratic], rounds: int, algorithm: dict[str, Any], **
 
 
 def descended(node: Quadratic, start: Floats, mu: float = 0.0) -> Floats:
-    """So many steps down f_k + mu/2 |w - start|^2."""
+    """Take `steps` gradient steps on f_k + mu/2 |w - start|^2."""
     w = start
     for _ in range(STEPS):
         w = w - LR * (node.slope(w) + mu * (w - start))

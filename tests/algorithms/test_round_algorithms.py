@@ -144,7 +144,7 @@ def test_a_stronger_spring_keeps_nearer() -> None:
 
 
 def test_some_orders_are_done_in_part() -> None:
-    """Of many orders nine in ten draw 1 to 5 epochs: 4 in 5 of these are fewer than all."""
+    """Nine in ten of many orders draw 1 to 5 epochs: 4 in 5 of these are fewer than all."""
     algorithm = FedProx(partial_work_fraction=0.9, epochs=5)
     drawn = [algorithm.train_config(task({}, seed)).epochs for seed in range(4000)]
     assert set(drawn) == {1, 2, 3, 4, 5}

@@ -28,7 +28,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
-    for name in ("SHOAL_DATA__CACHE", "OMP_NUM_THREADS"):  # commands set these; what they set is forgotten
+    for name in ("SHOAL_DATA__CACHE", "OMP_NUM_THREADS"):  # commands set these; the values are forgotten
         monkeypatch.setenv(name, "1")
     monkeypatch.delenv("SHOAL_DATA__CACHE")
     for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "GITHUB_ACTIONS"):

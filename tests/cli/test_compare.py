@@ -126,8 +126,8 @@ def test_runs_of_one_name_are_told_apart(shoal: Shoal, fake: FakeCoordinator, pl
     [
         (["gone.json"], 2, "usage.file", "gone.json: No such file"),
         (["nobody", "a.json"], 1, "path.unknown", "nobody"),
-        (["job.toml", "a.json"], 2, "run.invalid", "no record of a run"),
-        (["./job.toml"], 2, "run.invalid", "no record of a run"),
+        (["job.toml", "a.json"], 2, "run.invalid", "not a record of a run"),
+        (["./job.toml"], 2, "run.invalid", "not a record of a run"),
         (["a.json", "--metric", "eval/acuracy"], 2, "run.metric", "did you mean 'eval/accuracy'?"),
         (["a.json", "--baseline", "c"], 2, "run.unknown", "one of a"),
         (["empty"], 2, "run.empty", "empty has no version yet"),
@@ -225,11 +225,11 @@ def answering(fake: FakeCoordinator, state: str = "done") -> None:
         return a_job(name=asked.json()["spec"]["name"], state="waiting", version=0)
 
     fake.answers["POST /jobs"] = create
-    fake.events = [[("hello", {})] for _ in range(100)]  # whoever connects, or connects again, asks how the job is
+    fake.events = [[("hello", {})] for _ in range(100)]  # each connection asks for the job's state
 
 
 def deeds(fake: FakeCoordinator) -> list[str]:
-    """What was done: jobs made, and streams watched (however often a stream was taken up again)."""
+    """Calls: jobs made, and streams watched (a resumed stream counts once)."""
     done = [asked.path.rpartition("/")[2] for asked in fake.asked if asked.method == "POST" or "/stream" in asked.path]
     return [deed for place, deed in enumerate(done) if deed == "jobs" or done[place - 1 : place] != [deed]]
 

@@ -456,7 +456,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m[bold red]x[/] [link=http://evil]y[/lin
 def test_nothing_that_a_node_says_commands_the_terminal(
     shoal: Shoal, fake: FakeCoordinator, place: Path, command: str
 ) -> None:
-    """What nodes and job files say of themselves reaches an operator's terminal as text."""
+    """Texts of nodes and job files reach an operator's terminal as text."""
     node_answers(fake, place)
     fake.answers["GET /nodes"]["nodes"][0]["info"] = {"device": HOSTILE, "platform": HOSTILE}  # type: ignore[index, call-overload]
     nodes = fake.answers["GET /nodes"]

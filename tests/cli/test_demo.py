@@ -302,7 +302,7 @@ def test_a_job_outlives_its_coordinator(tmpdir_of_demo: Path) -> None:
 def test_a_failover_of_which_nothing_would_be_seen(others: list[str], shoal: Shoal) -> None:
     answer = shoal("demo", "--failover", *others)
     assert answer.exit_code == 2
-    assert "nothing to see" in answer.stderr
+    assert "not show a failover" in answer.stderr
 
 
 ALONE = """

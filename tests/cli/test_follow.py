@@ -1,4 +1,4 @@
-"""What whoever waits for a job is told, and how long he waits."""
+"""Output while a command waits for a job, and how long it waits."""
 
 from __future__ import annotations
 

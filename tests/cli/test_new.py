@@ -28,7 +28,7 @@ def test_without_a_folder_the_templates_are_listed(shoal: Shoal) -> None:
 def test_the_job_gets_the_name_of_the_folder(shoal: Shoal, place: Path) -> None:
     said = shoal("new", "clinics").stdout
     assert load_job(place / "clinics/job.toml").name == "clinics"
-    assert "pip install '.[torch]'" in said  # brackets are no markup
+    assert "pip install '.[torch]'" in said  # brackets are not markup
     assert "cd clinics" in said
     assert "tumours.csv" in said
     assert shoal("new", "My Clinics").exit_code == 0

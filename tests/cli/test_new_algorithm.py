@@ -38,7 +38,7 @@ def env(place: Path) -> dict[str, str]:
 
 
 def told(env: dict[str, str], *arguments: object) -> dict[str, Any]:
-    """What a command answers in JSON."""
+    """Return a command's answer in JSON."""
     out, said = process(*arguments, "--json", env=env).communicate(timeout=120)
     assert out, said
     found: dict[str, Any] = json.loads(out)

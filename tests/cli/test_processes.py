@@ -22,7 +22,7 @@ STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLE
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a dead one that nobody has waited for doesn't."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

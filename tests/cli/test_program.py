@@ -1,4 +1,4 @@
-"""What every command has in common: flags anywhere, one envelope, plain words, exit codes."""
+"""Common behaviour of all commands: flags anywhere, one envelope, plain words, exit codes."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_ctrl_c_while_watching_leaves_the_job_alone(fake: FakeCoordinator, place
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """What a terminal is sent."""
+    """Return the bytes sent to a terminal."""
     leader, follower = pty.openpty()
     running = process(*arguments, stdout=follower, stderr=follower, env={"TERM": "xterm-256color", **environment})
     os.close(follower)
@@ -312,7 +312,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 
 
 def test_ctrl_c_on_a_terminal_is_acknowledged(fake: FakeCoordinator) -> None:
-    """In a line of its own, lest the prompt stand behind the ^C."""
+    """In a line of its own, so that the prompt does not follow the ^C."""
     done = threading.Event()
 
     def until_interrupted(_: object) -> dict[str, object]:

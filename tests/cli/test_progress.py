@@ -1,4 +1,4 @@
-"""How far a long command is, where nobody watches a terminal: a line in the log now and then."""
+"""Progress of a long command without a terminal: a line in the log now and then."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def told(flags: Flags, clock: Clock, capsys: pytest.CaptureFixture[str], total: float | None = 40.0) -> list[str]:
-    """What a pipe gets of 100 seconds in which something is done each second."""
+    """Return a pipe's output during 100 seconds with one step each second."""
     out = Output()
     out.begin(flags)
     with out.progress("digits", total) as advance:

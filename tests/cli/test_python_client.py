@@ -1,4 +1,4 @@
-"""What a program does at a coordinator: run a job, follow it, read what came of it, and step in."""
+"""The Python client: run a job, follow it, read its results, and change it."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_a_wrong_value_names_its_source(place: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_list_that_is_none_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_EDGE__TAGS", "phone")
-    with pytest.raises(ShoalError, match="SHOAL_EDGE__TAGS is no JSON") as caught:
+    with pytest.raises(ShoalError, match="SHOAL_EDGE__TAGS is not JSON") as caught:
         load(EdgeSettings, "edge")
     assert (caught.value.code, '["a", "b"]' in caught.value.hint) == ("config.invalid", True)
 
@@ -199,4 +199,4 @@ def test_data_lie_in_the_users_cache(place: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_address_without_http_says_what_to_write(said: str, told: str) -> None:
     with pytest.raises(ShoalError) as error:
         client(url=said)
-    assert error.value.message == f"command line: client.url: {said!r} is no address: {told}"
+    assert error.value.message == f"command line: client.url: {said!r} is not an address: {told}"

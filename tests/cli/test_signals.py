@@ -87,7 +87,7 @@ def left_by(pid: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             environment = path.read_bytes().split(b"\0")
-        except OSError:  # ended meanwhile, or somebody else's
+        except OSError:  # ended meanwhile, or another program's
             continue
         if f"{PARENT}={pid}".encode() in environment:
             found.append(int(path.parent.name))

@@ -11,7 +11,7 @@ from shoal.cli.terminal.text import table
 
 
 def lines(part: RenderableType, columns: int) -> list[str]:
-    """What a terminal of that width shows, without the line below the head."""
+    """Return a table at that width, without the line below the head."""
     console = Console(file=io.StringIO(), width=columns, color_system=None)
     with console.capture() as captured:
         console.print(part)

@@ -69,7 +69,7 @@ def test_a_job_file_with_changes(job: Path) -> None:
         ("algorithm.rl=1", "no field 'rl'"),
         ("round=1", "round: unknown key"),
         ("rounds=many", "rounds"),
-        ("rounds.more=1", "rounds is no table"),
+        ("rounds.more=1", "rounds is not a table"),
         ("algorithm.name=fedagv", "fedagv"),
     ],
 )

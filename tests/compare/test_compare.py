@@ -169,7 +169,7 @@ def test_a_record_survives_its_file(values: list[float]) -> None:
     "text", ["", "[]", "{}", '{"format": "shoal-run/9"}', dump_record(COSTLY).replace('"seed": 1', '"seed": "x"')]
 )
 def test_another_file_is_refused(text: str) -> None:
-    with pytest.raises(InvalidJob, match=r"^runs/a\.json is no record of a run: ") as caught:
+    with pytest.raises(InvalidJob, match=r"^runs/a\.json is not a record of a run: ") as caught:
         load_record(text, "runs/a.json")
     assert "--record" in caught.value.hint
 

@@ -1,8 +1,9 @@
-"""Docstrings, changelog entries and commit subjects are plain English.
+"""The form of docstrings, changelog entries and commit subjects.
 
 The rules, which CONTRIBUTING.md explains: a function's docstring starts with a verb in the imperative ("Return",
-"Store"), a class's or a module's with the noun that it is; no free relative clause opens one; no "nobody" and no
-"somebody"; a changelog entry is one line; a commit's subject is imperative and has at most 72 characters.
+"Store"), a class's or a module's with the noun that it is; no relative clause opens one; a changelog entry is one line
+that starts with a verb; a commit's subject is imperative and has at most 72 characters. `english.py` has the rules for
+sentences anywhere.
 """
 
 import ast
@@ -11,18 +12,16 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.conventions.english import PLACES
 from tests.conventions.shape import is_text
-from tests.conventions.sources import PYTHON_PACKAGES, Finding, texts, trees
+from tests.conventions.sources import Finding, texts, trees
 
-PLACES = (*PYTHON_PACKAGES, "dashboard/shoal_dashboard", "dev.py", "hatch_build.py", "benchmarks", "deploy", "examples")
 VERBS = frozenset((Path(__file__).with_name("verbs.txt")).read_text(encoding="utf-8").split())
 """Verbs that may open a function's docstring or a commit's subject, in the imperative; add what is missing."""
 OPENINGS = re.compile(
     r"(?:What|Who|Whose|Whoever|Whom|Whatever|Whether|Which|That which|Those who|How|Where|When|Why|All that|"
     r"Everything|Everybody|Nobody|Somebody|(?:Of|To|From|By|For|With|In) (?:what|whom|which))\b"
 )
-LATER_SENTENCE = re.compile(r"[.;] (?:what|who|whose|whoever|whom|that which)\b(?![^.]*\?)", re.IGNORECASE)
-PRONOUNS = re.compile(r"\b(?:nobody|somebody|everybody)\b", re.IGNORECASE)
 DEEDS = re.compile(
     r"(?:Announces|Answers|Asks|Carries|Clears|Compares|Decides|Does|Drives|Ends|Follows|Gives|Has|Holds|Is|Keeps|"
     r"Lets|Looks|Makes|Measures|Moves|Offers|Pauses|Raises|Reads|Receives|Runs|Says|Sees|Sends|Serves|Ships|Signs|"
@@ -39,7 +38,7 @@ def docstrings(root: Path) -> list[Finding]:
     return [
         Finding(path, line, f"{why}: {first_line(text)}")
         for path, tree in trees(root)
-        if path.startswith(tuple(place if place.endswith(".py") else f"{place}/" for place in PLACES))
+        if path.startswith(PLACES)
         for line, kind, text in documented(tree)
         for why in faults(kind, text)
     ]
@@ -74,10 +73,6 @@ def faults(kind: str, text: str) -> Iterator[str]:
         yield "does not start with a verb"
     elif kind in {"class", "module"} and DEEDS.match(plain):
         yield "does not start with a noun"
-    if LATER_SENTENCE.search(plain):
-        yield "has a relative clause as its subject"
-    if PRONOUNS.search(plain):
-        yield "says nobody, somebody or everybody"
 
 
 def starts_with_a_verb(text: str) -> bool:
@@ -97,16 +92,23 @@ def first_line(text: str) -> str:
 
 # ---------------------------------------------------------------------------------------------- changelog and commits
 def changelog(root: Path) -> list[Finding]:
-    """Return each changelog entry that has more than one line."""
+    """Return each changelog entry that has more than one line, or does not start with a verb."""
     return [
-        Finding(name, number, "continues an entry: " + line.strip()[:60])
+        Finding(name, number, f"{why}: {line.strip()[:60]}")
         for name, text in texts(root)
         if name == "CHANGELOG.md"
-        for number, line in enumerate(
-            text.partition("\n## ")[2].splitlines(), text.partition("\n## ")[0].count("\n") + 2
-        )
-        if line.startswith(" ") and line.strip()
+        for number, line in enumerate(text.splitlines(), 1)
+        if number > text.partition("\n## ")[0].count("\n") + 1
+        for why in entry_faults(line)
     ]
+
+
+def entry_faults(line: str) -> Iterator[str]:
+    """Yield each rule that a line of a changelog's sections breaks."""
+    if line.startswith(" ") and line.strip():
+        yield "continues an entry"
+    if line.startswith("- ") and not starts_with_a_verb(line.removeprefix("- ")):
+        yield "does not start with a verb"
 
 
 def commit_subjects(root: Path) -> list[Finding]:

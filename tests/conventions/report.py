@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conventions import cycles, names, prose, shape
+from tests.conventions import cycles, english, names, prose, shape
 from tests.conventions.sources import PYTHON_PACKAGES, ROOT, Finding
 
 LIMITS = Path(__file__).with_name("limits.toml")
@@ -43,7 +43,8 @@ RULES = {
     "file-names": Rule("file names used in more than two folders", 0, names.file_names),
     "banned-words": Rule("banned words", 0, names.banned_words),
     "docstrings": Rule("docstrings that break a style rule", 0, prose.docstrings),
-    "changelog": Rule("changelog entries of several lines", 0, prose.changelog),
+    "sentences": Rule("sentences that are not plain English", 0, english.sentences),
+    "changelog": Rule("changelog entries that break a rule", 0, prose.changelog),
     "commit-subjects": Rule("commit subjects that break a rule", 0, prose.commit_subjects),
     "import-cycles": Rule("modules and packages in import cycles", 0, cycles.import_cycles),
     "class-methods": Rule("most methods in a class", 25, shape.class_methods, biggest=True),

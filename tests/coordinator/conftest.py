@@ -22,7 +22,7 @@ from tests.support.peers import GOSSIP, OPEN, join_as_peers
 from tests.support.postgres import Cluster
 from tests.support.scenario import Clock, set_up
 
-# It is installed for `make test-all`; what `make test` runs needs it not.
+# It is installed for `make test-all`; `make test` does not need it.
 collect_ignore = [] if importlib.util.find_spec("schemathesis") else ["test_openapi_fuzz.py"]
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: every route of the API times every kind of asker. What no list allows is denied."""
+"""Authorization: every route of the API times every kind of caller. Requests that no list allows are denied."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ def test_a_revoked_node_is_out_at_once_also_in_the_middle_of_a_poll(tmp_path_fac
             problem(stage.report(node="n0"), 401, "node.removed")
             names = [node["name"] for node in running.get("/nodes")["nodes"]]
             assert names == ["n1", "n2"]
-            task_of(stage.nodes[2], "main")  # somebody else does its work
+            task_of(stage.nodes[2], "main")  # another node does its work
         finally:
             stage.close()
 
@@ -408,7 +408,7 @@ def test_a_removed_name_can_be_enrolled_anew(coordinator: Inside) -> None:
 def test_the_document_is_made_once(coordinator: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     first = httpx.get(f"{coordinator.url}/openapi.json")
     assert first.json() == json.loads(document())
-    monkeypatch.setattr("shoal_coordinator.api.app.JSONResponse", None)  # what would be needed to make it anew
+    monkeypatch.setattr("shoal_coordinator.api.app.JSONResponse", None)  # the values needed to make it again
     again = httpx.get(f"{coordinator.url}/openapi.json")
     assert again.content == first.content
     assert again.headers["content-type"] == "application/json"

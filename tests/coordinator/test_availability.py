@@ -56,7 +56,7 @@ def test_a_drained_node_finishes_and_is_asked_nothing_more(stage: Stage) -> None
     assert asked(running, "main") == ["n1", "n2"]
     is_noted(running, "not asked: n0: drained by an operator")
     assert set_availability(running, "n0", "active") == "active"
-    is_noted(running, "nobody is left out any more")
+    is_noted(running, "no node is left out any more")
 
 
 def test_a_blocked_node_is_relieved_and_another_one_asked(stage: Stage) -> None:

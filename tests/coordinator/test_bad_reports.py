@@ -23,7 +23,7 @@ Send = Callable[[Stage], httpx.Response]
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """One job for all of this file: what is refused changes nothing, so that nobody notices the others."""
+    """One job for all of this file: a refused report changes nothing, so the cases are independent."""
     with inside(tmp_path_factory.mktemp("bad") / "data", body_bytes_max=1_000_000) as running:
         made = set_up(running)
         yield made
@@ -75,7 +75,7 @@ def without_its_body(stage: Stage) -> httpx.Response:
 
 
 def sent_by(node: str, job: str = "") -> Send:
-    """A report on n0's task, by whoever, to whichever job."""
+    """A report on n0's task, by any node, to any job."""
 
     def send(stage: Stage) -> httpx.Response:
         to = job or stage.job

@@ -1,4 +1,4 @@
-"""What people, strangers and hostile nodes may ask wrongly, beside reports and uploads."""
+"""Wrong requests of users, strangers and hostile nodes, besides reports and uploads."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "a job with an unknown algorithm": (job(algorithm={"name": "magic"}), 422, "job.algorithm"),
     "an algorithm with an unknown field": (job(algorithm={"name": "fedavg", "lrr": 1}), 422, "job.algorithm"),
     "an algorithm in words": (job(algorithm={"name": "fedavg", "lr": "much"}), 422, "job.invalid"),
-    "a learning rate that is no number": (job(algorithm={"name": "fedavg", "lr": math.nan}), 422, "request.invalid"),
+    "a learning rate that is not a number": (job(algorithm={"name": "fedavg", "lr": math.nan}), 422, "request.invalid"),
     "a schedule that never closes": (job(schedule={"name": "rounds", "cohort": 2, "quorum": 3}), 422, "job.invalid"),
     "a patience without an end": (job(init_timeout_s=math.inf), 422, "request.invalid"),
     "a start model that is not here": (
@@ -141,7 +141,7 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
         422,
         "job.invalid",
     ),
-    "a start model that is no digest": (
+    "a start model that is not a digest": (
         post("/jobs", {"spec": {"name": "wrong"}, "start_model": "Z" * 64}),
         422,
         "job.invalid",
@@ -175,7 +175,7 @@ def test_a_bad_request_changes_nothing(stage: Stage, name: str) -> None:
 
 
 def test_nobody_books_bytes_under_names_that_are_not_here(stage: Stage) -> None:
-    """A stranger must not be able to fill the books, or the memory, with names of his own."""
+    """A stranger must not be able to fill the books, or the memory, with invented names."""
     running = stage.running
     running.request("POST", "/api/v1/enrol", json={"token": "x", "name": "stranger"}, headers=NOBODY)
     running.request("GET", "/api/v1/stream", params={"job": "stranger"}, headers=NOBODY)

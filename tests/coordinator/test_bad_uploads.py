@@ -116,7 +116,7 @@ def test_a_boolean_of_neither_0_nor_1_is_refused_whatever_the_model(stage: Stage
 
 
 def test_a_header_is_parsed_beside_the_loop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 MiB of header take a second or more, in which nobody else would be answered."""
+    """4 MiB of header take a second or more, in which no other request would be answered."""
     parsed: list[bool] = []
     real = parse_header
 
@@ -140,7 +140,7 @@ def test_a_body_of_another_length_is_not_the_one_that_is_here(stage: Stage) -> N
 
 
 def break_off(stage: Stage, data: bytes, sent: int) -> None:
-    """Announce a body, send a part of it, and hang up when that has come; what is still in hand then may be lost."""
+    """Announce a body, send a part of it, and hang up when that has come; bytes in transit may be lost."""
     client = next(node.client for node in stage.nodes if node.node == "n0")
     place = stage.running.url.removeprefix("http://").split(":")
     digest = hashlib.sha256(data).hexdigest()
@@ -193,7 +193,7 @@ def test_a_resumed_body_is_looked_at_as_a_whole(stage: Stage, wrong: str) -> Non
         "byte": model(2.0),
     }[wrong]
     good = model(2.0)
-    if wrong == "header":  # what arrives first is looked at, so only the kept part can be wrong
+    if wrong == "header":  # the first bytes are checked, so only the kept part can be wrong
         folder = stage.running.runner(stage.job).blobs.folder / "partial" / "n0"
         folder.mkdir(exist_ok=True)
         (folder / hashlib.sha256(data).hexdigest()).write_bytes(data[:1000])

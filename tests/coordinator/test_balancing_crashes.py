@@ -27,12 +27,12 @@ POINTS = {
     "report.answer": (4, 3, 2, 3),
     "report.received": (4, 3, 2, 3),
 }
-"""One life after the other ends when a point is passed so often: in the midst of checks and balancings."""
+"""Each process ends at its n-th pass of a crash point: during checks and balancings."""
 
 
 @pytest.fixture
 def foreseen(monkeypatch: pytest.MonkeyPatch) -> tuple[Decisions, Made]:
-    """What comes of the job where nobody dies."""
+    """Return the result of the job without a crash."""
     return simulated(JOB, monkeypatch)
 
 
@@ -73,7 +73,7 @@ def test_a_death_changes_nothing(
 
 @dataclass
 class Gate:
-    """Holds up whoever was asked in a balancing, before it answers."""
+    """Delays the nodes that a balancing asked, before they answer."""
 
     left: int
     arrived: threading.Event = field(default_factory=threading.Event)

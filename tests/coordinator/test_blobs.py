@@ -1,4 +1,4 @@
-"""What every store of blobs can do, and what bodies in it can: the same whatever the store is."""
+"""Requirements for every blob store, and for bodies in it."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_what_another_coordinator_deleted_is_forgotten(tmp_path: Path) -> None:
 
 
 def near(tmp_path: Path, used_s: dict[str, float], blob_cache_bytes_max: int) -> dict[str, tuple[FileBlobs, BlobRef]]:
-    """A job for each name, with a copy of 1000 bytes that was used last so many seconds ago."""
+    """Make a job for each name, with a copy of 1000 bytes that was used that many seconds ago."""
     store = open_store(Settings(blobs=f"memory://{tmp_path}", blob_cache_bytes_max=blob_cache_bytes_max))
     found = {}
     for job, ago_s in used_s.items():
@@ -353,14 +353,14 @@ def test_copies_go_that_were_not_used_for_longest(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_was_used_just_now_stays(tmp_path: Path) -> None:
-    """Somebody may be about to open it."""
+    """A request may be about to open it."""
     jobs = near(tmp_path, {"a": 1000, "b": 1, "c": 0}, 0)
     jobs["a"][0].reap()
     assert copied(jobs) == {"b", "c"}
 
 
 def test_a_job_that_was_anothers_meanwhile_is_read_anew(tmp_path: Path) -> None:
-    """Its copies are thrown away when it comes back, and nobody else's clearing stumbles over that."""
+    """Its copies are thrown away when it comes back, and the clearing of other jobs does not fail on that."""
     store = open_store(Settings(blobs=f"memory://{tmp_path}", blob_cache_bytes_max=0))
     first, other = (store.blobs_of(job, tmp_path / job, lambda _: None) for job in ("a", "b"))
     for bodies in (first, other):

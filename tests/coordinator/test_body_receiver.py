@@ -132,7 +132,7 @@ def test_what_comes_past_the_parser_counts_as_progress(tmp_path: Path) -> None:
 
 @dataclass
 class Wire:
-    """What an intake is lent from: it remembers what it was told."""
+    """A fake lender of an intake that records its calls."""
 
     paused: bool = False
     came_in: int = 0
@@ -159,7 +159,7 @@ class Wire:
 
 
 async def received(data: bytes, cuts: list[int], wanted: int) -> tuple[bytes, Wire]:
-    """Send `data` in pieces of those sizes to somebody who drops the rest after so many blocks."""
+    """Send `data` in pieces of those sizes to a receiver that drops the rest after some blocks."""
     wire, got = Wire(), b""
     one = BodyReceiver(cast("Any", wire), len(data))
 

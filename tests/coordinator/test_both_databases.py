@@ -1,4 +1,4 @@
-"""What holds on SQLite holds on PostgreSQL: these tests are run on the one where they stand, and on the other here."""
+"""Tests of other files that run on SQLite there, and on PostgreSQL here."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_announced_bytes_take_nothing_from_others() -> None:
 
 
 def test_strangers_of_one_address_leave_room_for_others() -> None:
-    """Of 1 MiB an address has an eighth, whatever its port or the end of its IPv6 address; all strangers have half."""
+    """An address may use an eighth of 1 MiB, from any port or end of its IPv6 address; all strangers half."""
 
     async def work() -> list[int]:
         bodies = Bodies()
@@ -271,7 +271,7 @@ def test_one_body_that_is_allowed_at_all_always_fits() -> None:
 
 
 def test_bodies_of_strangers_do_not_stay_in_memory(server: Callable[..., Server]) -> None:
-    """100 MB are offered; what one read takes of each is let go."""
+    """100 MB are offered; the bytes of one read of each are released."""
     running = server().start()
     running.get("/jobs")
     before = running.rss_bytes()

@@ -1,4 +1,4 @@
-"""What a browser is sent: JSON and the dashboard's files in a small form, the event stream as it comes."""
+"""Answers to a browser: JSON and the dashboard's files compressed, the event stream as it comes."""
 
 from __future__ import annotations
 

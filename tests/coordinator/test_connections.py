@@ -1,4 +1,4 @@
-"""What a connection writes, and when."""
+"""The writes of a connection, and their times."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_head_without_a_body_is_sent(after: str) -> None:
 
 
 def test_a_request_behind_one_that_waits_is_refused_and_a_hang_up_is_heard() -> None:
-    """A poll waits; another on its heels would keep us from reading, so that nobody heard a goodbye."""
+    """A poll waits; another on its heels would keep us from reading, so that a closing would not be noticed."""
 
     async def main() -> None:
         ledger, gone = TrafficCounter(), asyncio.Event()

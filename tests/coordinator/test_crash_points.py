@@ -56,7 +56,7 @@ def test_the_points_are_found() -> None:
     calls = sum(path.read_text().count("crashpoint(") for path in (ROOT / "coordinator").rglob("*.py"))
     steps = len([name for name in found if name.startswith("body.")])
     others = 2  # its definition, and the clock of fsync (metrics.py), which passes the store's points on
-    assert len(found) - steps == calls - others, "a call of crashpoint whose name is no plain string, or is used twice"
+    assert len(found) - steps == calls - others, "a call of crashpoint whose name is not a plain text, or is used twice"
 
 
 class Visitors(threading.Thread):
@@ -129,7 +129,7 @@ def test_a_crash_at_every_point(
 
 
 def who_may(running: Server, history: History) -> None:
-    """Whoever was told a credential can use it."""
+    """A node that received a credential can use it."""
     for name, credential in itertools.islice(history.enrolled.items(), 3):
         answer = running.request("POST", "/api/v1/hello", json={}, headers={"Authorization": f"Bearer {credential}"})
         assert answer.status_code == 200, (name, answer.text)

@@ -29,7 +29,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 def refusal(**settings: Any) -> ShoalError:
-    """What a coordinator with these settings says instead of starting."""
+    """Return the error of a coordinator that cannot start with these settings."""
     with pytest.raises(ShoalError) as found:
         Inside(settings.pop("folder"), **settings).start()
     assert found.value.hint
@@ -115,7 +115,7 @@ def test_writes_are_done_in_the_order_of_the_calls(tmp_path: Path) -> None:
     assert asyncio.run(run()) == list(range(2000))
 
 
-# What is wrong at the start
+# Errors at the start
 
 
 def test_who_writes_to_a_database_that_is_closed_is_told(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def spans(seconds: list[float], delta: float = 0.5) -> list[Closed]:
         ([*QUIET_S, *[0.25] * WINDOW], 4.0),
         ([*[0.25] * WINDOW, *QUIET_S], None),  # learning: they become rarer
         ([*QUIET_S, *[0.25] * (WINDOW - 1)], None),  # too few to tell
-        ([0.01] * WINDOW + [*QUIET_S, *[0.25] * WINDOW], 4.0),  # what was before that does not matter
+        ([0.01] * WINDOW + [*QUIET_S, *[0.25] * WINDOW], 4.0),  # earlier values do not matter
     ],
 )
 def test_a_higher_rate_of_synchronisations_is_detected(seconds: list[float], found: float | None) -> None:
@@ -85,7 +85,7 @@ def connection() -> Iterator[Connection]:
 
 
 def history(seconds: list[float], **numbers: float) -> list[AppliedEntry]:
-    """Versions that took so long, as the driver has them for the journal."""
+    """Versions that took `seconds`, as the driver has them for the journal."""
     ends = list(accumulate(seconds, initial=0.0))
     made = [ModelVersion(0, BlobRef("0" * 64, 8), "initial model", 0.0, 0.0, numbers=numbers)]
     for number, (opened, closed) in enumerate(pairwise(ends), start=1):
@@ -122,7 +122,7 @@ def test_the_next_divergence_is_reported_again(connection: Connection) -> None:
 
 
 def test_a_rising_loss_is_reported_at_an_unchanged_rate(connection: Connection) -> None:
-    """What is known of a version comes after it has closed: so each mark is found at a later one."""
+    """Metrics of a version come after it has closed: so each mark is found at a later one."""
     told = []
     for number, fed in enumerate(history([1.0] * 24, delta=0.5)):
         told += warnings(journal.project_effects(connection, "stream", [fed]))

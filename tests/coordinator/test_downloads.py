@@ -117,7 +117,7 @@ def test_a_node_reads_what_its_order_names(stage: Stage) -> None:
 
 
 def test_the_body_of_a_superseded_order_is_refused_with_the_way_on(tmp_path: Path) -> None:
-    """Nobody is forbidden anything: the node polls, and gets the task that stands, with its body."""
+    """No request is forbidden: the node polls, and gets the task that stands, with its body."""
     with inside(tmp_path / "data") as running:
         stage = set_up(running, size=SIZE, schedule={"min_nodes": 2, "cohort": 1, "over_select": 1})
         first = stage.tasks["n0"].body

@@ -1,4 +1,4 @@
-"""What goes wrong from outside, or for long, is logged for what it is: no traceback, and not again and again."""
+"""External and lasting errors are logged without a traceback, and not repeatedly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dead() -> OperationalError:
 
 
 def test_a_write_that_refuses_is_no_failed_commit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As with a wrong enrolment: nothing was to be written."""
+    """As with a wrong enrolment: there was nothing to write."""
 
     def wrong(_: Any) -> None:
         raise NotAllowed("the token is wrong")

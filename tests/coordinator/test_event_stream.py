@@ -1,4 +1,4 @@
-"""The event stream: nothing that has an id is missed, across reconnections and restarts; who is slow is let go."""
+"""The event stream: nothing that has an id is missed, across reconnections and restarts; slow readers are dropped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def feed(api: Api) -> list[tuple[int, str]]:
 
 
 def replay(api: Api, last: int, count: int, job: str = "") -> list[Event]:
-    """So many events with an id, after `last`."""
+    """Read that many events with an id, after `last`."""
     with listening(api.url, last, job) as events:
         return list(itertools.islice((event for event in events if event.id is not None), count))
 

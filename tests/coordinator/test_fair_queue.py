@@ -1,4 +1,4 @@
-"""Whose turn it is when several have something for a node."""
+"""The order in which several coordinators serve a node."""
 
 from __future__ import annotations
 

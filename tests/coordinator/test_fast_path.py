@@ -38,7 +38,7 @@ def test_unusual_requests_take_the_usual_route(query: str) -> None:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What has gone the short way."""
+    """Record the requests of the fast path."""
     found: list[str] = []
     for name in ("_poll", "_report", "_download", "_upload"):
         real = getattr(fast_path.FastPath, name)
@@ -52,7 +52,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 LONG = {"params": {"other": "1"}}
-"""What makes a request unusual, and changes nothing else."""
+"""Changes that make a request unusual, and nothing else."""
 
 
 def both(node: Node, taken: list[str], method: str, path: str, **more: Any) -> list[Any]:

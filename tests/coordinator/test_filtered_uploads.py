@@ -81,7 +81,7 @@ def test_a_plain_update_is_not_of_this_job(stage: Stage) -> None:
 
 
 def test_the_norm_is_that_of_the_numbers_and_not_of_the_codes(tmp_path: Any) -> None:
-    """Codes of 127 have a norm of hundreds; what they stand for may have one just below the limit."""
+    """Codes of 127 have a norm of hundreds; their decoded values may have one just below the limit."""
     with inside(tmp_path / "data") as running:
         stage = set_up(running, filters=[FILTER], limits={"update_norm_max": 1.0})
         data = made_up(0.99 / np.sqrt(SIZE))

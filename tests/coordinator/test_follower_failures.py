@@ -1,4 +1,4 @@
-"""Coordinators that own jobs come and go: their jobs find another owner, and nobody writes what is another's."""
+"""Coordinators that own jobs come and go: their jobs find another owner, and no coordinator writes to another's job."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_jobs_of_a_killed_coordinator_are_taken_over(who: str, working: Callable
 
 
 def test_a_restarted_follower_resumes_its_own_jobs_at_once(working: Callable[..., Run]) -> None:
-    """Its lease would last for ten minutes; nobody waits for that."""
+    """Its lease would last for ten minutes; the test does not wait for that."""
     run = working(LASTING_S)
     run.follower.kill()
     run.follower.start()

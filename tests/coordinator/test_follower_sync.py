@@ -1,4 +1,4 @@
-"""What a follower counts reaches the leader once, however often it is sent."""
+"""A follower's counts reach the leader once, however often they are sent."""
 
 import asyncio
 from types import SimpleNamespace

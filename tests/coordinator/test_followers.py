@@ -69,7 +69,7 @@ def known(leader: Inside, follower: Inside) -> None:
 
 
 def at_follower(pair: Pair) -> Coordinator:
-    """What the follower owns jobs with."""
+    """Return the follower's parts for owned jobs."""
     house = pair[1].server.host
     assert isinstance(house, Replica)
     assert house.following is not None
@@ -84,7 +84,7 @@ def spread(pair: Pair, **more: Any) -> None:
 
 
 def all_done(where: Inside) -> bool:
-    """Whether that coordinator lists both jobs as over: they are, once the nodes have measured the last model."""
+    """Return whether that coordinator lists both jobs as ended, once the nodes have measured the last model."""
     return {job["name"]: job["state"] for job in where.get("/jobs")["jobs"]} == dict.fromkeys(SIZES, "done")
 
 
@@ -253,7 +253,7 @@ def test_a_job_name_is_taken_on_all_coordinators(pair: Pair) -> None:
         assert "exists" in draft["mistakes"][0]["text"]
 
 
-# What people see
+# Views for users
 
 
 def test_nodes_get_tasks_of_all_coordinators_in_turn(pair: Pair, swarm: Swarm) -> None:
@@ -353,7 +353,7 @@ def test_one_event_stream_covers_both_coordinators(pair: Pair, swarm: Swarm) -> 
 
 
 def test_every_byte_is_counted_once_across_coordinators(url: str, tmp_path: Path, swarm: Swarm) -> None:
-    """Whoever was asked, whoever has answered."""
+    """The node that was asked, and the one that answered."""
     with contextlib.ExitStack() as stack:
         one, two = (Inside(tmp_path / name, **settings(tmp_path, url, LASTING_S)) for name in ("one", "two"))
         for where in (one, two):
@@ -421,7 +421,7 @@ def mine(leader: Inside) -> list[dict[str, Any]]:
     return [one for one in leader.get("/alerts")["alerts"] if one["job"] == "second"]
 
 
-# Who may ask
+# Authorization
 
 
 def test_a_removed_node_is_refused_at_once_everywhere(pair: Pair, swarm: Swarm) -> None:

@@ -105,7 +105,7 @@ def test_every_few_writes_of_bodies_fail(
 
 
 def limit(running: Inside, pages: int | None = None) -> None:
-    """Let the database grow to so many pages; None: not at all from now on."""
+    """Let the database grow to that many pages; None: not at all from now on."""
 
     def set_limit(connection: Any) -> None:
         most = connection.execute(text("PRAGMA page_count")).scalar() if pages is None else pages
@@ -153,7 +153,7 @@ def test_a_full_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm:
 
 
 def test_a_write_that_finds_the_disk_full_takes_no_other_with_it(tmp_path: Path) -> None:
-    """SQLite rolls back everything when it is full; whoever is told of success must have had it."""
+    """SQLite rolls back everything when it is full; a reported success must be durable."""
     with inside(tmp_path / "data") as running:
         limit(running)
         results: dict[str, BaseException | None] = {}
@@ -206,7 +206,7 @@ def test_the_end_of_a_job_waits_until_it_is_written_down(tmp_path: Path, monkeyp
 
 
 def test_nobody_is_told_of_an_end_that_could_not_be_written(tmp_path: Path) -> None:
-    """Whatever else is written, the row that says when the job ended finds the disk full: it is tried again."""
+    """The row with the end of the job finds the disk full: it is tried again."""
     refused, full = [0], [True]
     with inside(tmp_path / "data", lease_s=3600) as running:
         stage = set_up(running)
@@ -236,7 +236,7 @@ def test_nobody_is_told_of_an_end_that_could_not_be_written(tmp_path: Path) -> N
 
 @contextlib.contextmanager
 def small_disk(place: Path, mebibytes: int) -> Iterator[bool]:
-    """A file system of that size; False where nobody may mount one."""
+    """A file system of that size; False where mounting is not allowed."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(place)]
     try:
@@ -266,7 +266,7 @@ def test_a_disk_that_is_really_full_for_a_while(tmp_path: Path, server: Callable
             until("refusals", lambda: fill(filler) or refuses(running))
             running.kill()
             running.start(ready=False)
-            pause(1.0)  # whatever it does in that time, on a full disk
+            pause(1.0)  # any work in that time, on a full disk
             filler.unlink()
             if running.ended() is not None:
                 running.start()
@@ -279,7 +279,7 @@ def test_a_disk_that_is_really_full_for_a_while(tmp_path: Path, server: Callable
 
 
 def fill(filler: Path) -> None:
-    """Take all the room that is left; what the coordinator clears away meanwhile makes more."""
+    """Take all the room that is left; files that the coordinator deletes meanwhile make more."""
     with contextlib.suppress(OSError), filler.open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 10):
             with contextlib.suppress(OSError):
@@ -288,10 +288,10 @@ def fill(filler: Path) -> None:
 
 
 def refuses(running: Server) -> bool:
-    """Whether there is no room for a body any more."""
+    """Return whether there is no room for a body any more."""
     return running.request("PUT", f"/api/v1/blobs/{'0' * 64}", content=bytes(100_000)).status_code == 507
 
 
 def stopped(running: Server, job: str) -> bool:
-    """Whether the coordinator has taken the task to stop a job after its round."""
+    """Return whether the coordinator has accepted the stop of a job after its round."""
     return running.request("POST", f"/api/v1/jobs/{job}/stop", json={"when": "round"}).status_code in (200, 409)

@@ -1,4 +1,4 @@
-"""The end in good order: SIGTERM breaks nothing off that somebody waits for, and loses nothing that was said."""
+"""The end in good order: SIGTERM breaks no open request off, and loses no acknowledged message."""
 
 from __future__ import annotations
 

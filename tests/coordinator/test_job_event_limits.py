@@ -1,4 +1,4 @@
-"""What one node does wrong does not bury what people should read, also where a job stands still."""
+"""The errors of one node do not bury important events, also where a job stands still."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_was_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_a_nodes_metrics_the_newest_names_are_kept() -> None:
-    """A node that names its metrics anew in each report takes no more memory, and no longer answers."""
+    """A node that renames its metrics in each report takes no more memory, and no longer answers."""
     doing = NodeActivity()
     doing.finish_task((1, 1), None, 1.0, {"train/loss": 9.0, "eval/loss": 8.0})
     for number in range(20):

@@ -1,4 +1,4 @@
-"""While a job is being restored, or an event is half-way through its hub: nobody hears what may not be so."""
+"""While a job is being restored, or an event is half-way through its hub: no client sees an uncertain state."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_no_order_leaves_a_hub_that_may_forget_it(tmp_path: Path, monkeypatch: p
 def test_who_was_in_line_when_the_hub_broke_is_not_kept_waiting(
     tmp_path: Path, full: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was asked comes about when the job is restored, in its turn; whoever asked has been told to come again."""
+    """Requests take effect in order when the job is restored; their senders were told to come again."""
     answers: list[httpx.Response] = []
     with inside(tmp_path / "data") as running:
         stage = set_up(running)
@@ -291,7 +291,7 @@ def test_the_end_comes_before_the_job_is_restored(tmp_path: Path, full: threadin
 
 
 def test_what_a_replay_needs_is_not_cleared_away(tmp_path: Path, full: threading.Event) -> None:
-    """Until the job is restored, nobody knows which reports it will fold; however old their bodies are."""
+    """Until the job is restored, it is unknown which reports it will fold, however old their bodies are."""
     folder = tmp_path / "data"
     with inside(folder) as running:
         stage = set_up(running)
@@ -331,7 +331,7 @@ def here(running: Inside) -> list[str]:
 
 
 def test_one_job_that_cannot_be_restored_holds_up_nobody(tmp_path: Path, full: threading.Event) -> None:
-    """Nodes come, work for the other job, and go; what the job missed it hears of afterwards."""
+    """Nodes come, work for the other job, and go; the job hears of missed events afterwards."""
     folder = tmp_path / "data"
     with inside(folder) as running:
         stage = set_up(running)

@@ -70,7 +70,7 @@ def test_what_is_told_of_a_job_is_so(coordinator: Inside, swarm: Swarm) -> None:
 
 
 def lasting(value: Any) -> Any:
-    """What does not change after a job's end: nodes still ask once whether it has ended."""
+    """Return the views that do not change after a job's end: nodes still ask once whether it has ended."""
     if isinstance(value, list):
         return [lasting(inner) for inner in value]
     if isinstance(value, dict):

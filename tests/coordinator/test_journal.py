@@ -29,7 +29,7 @@ Swarm = Callable[..., list[Node]]
 
 
 def seen(stage: Stage) -> dict[str, Any]:
-    """What must be the same after a restart. Tasks stand; that the process is a new one is no part of it."""
+    """Return the state that must survive a restart. Tasks stand; that the process is a new one is not part of it."""
     hub = stage.running.runner(stage.job).hub
     state = hub.snapshot()
     for passing in ("term", "incarnation", "issued", "clock_offset_s"):
@@ -152,7 +152,7 @@ def test_an_event_that_breaks_the_hub_is_set_aside(
 
 
 def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub has noted the report as counted when the close breaks it; who asks again must not be told so."""
+    """The hub has noted the report as counted when the close breaks it; a repeated report must not be told so."""
     step, broken = Algorithm.step, [True]
 
     def buggy(self: Algorithm, slots: Any, totals: Any) -> Any:

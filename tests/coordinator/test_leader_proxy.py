@@ -1,4 +1,4 @@
-"""Requests that come while nobody leads: they wait for a moment, and are answered by whoever leads then."""
+"""Requests without a leader: they wait for a moment, and the next leader answers them."""
 
 from __future__ import annotations
 

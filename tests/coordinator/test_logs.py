@@ -1,4 +1,4 @@
-"""What nodes log, at the coordinator: who said it, when, once; bounded, found again, and nobody can say too much."""
+"""Logs of nodes at the coordinator: with node and time, once, bounded, and searchable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node(coordinator: Inside) -> Iterator[Node]:
 
 
 def say(running: Inside, node: Node, *texts: str, first: int = 1, **more: Any) -> httpx.Response:
-    """The node shows lines. What it says goes for all of them."""
+    """The node shows lines. Its settings apply to all of them."""
     batch = {name: more.pop(name) for name in ("boot", "dropped") if name in more}
     lines = [{"n": first + place, "level": 20, "text": text, **more} for place, text in enumerate(texts)]
     return node.ask("POST", "/logs", json={"boot": "5f2c", "lines": lines, **batch})

@@ -1,4 +1,4 @@
-"""What a coordinator counts for Prometheus."""
+"""A coordinator's metrics for Prometheus."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ GOSSIP = {"allowed": True, "coordinator_timeout_s": 7.5, "handback_timeout_s": 3
 
 
 def moved(node: str, size: int = SIZE) -> Floats:
-    """What a node learned while it was away: not what it would have in a round."""
+    """An update made during gossip, which differs from that of a round."""
     return 2 * displacement(node, 7, size)
 
 
@@ -61,7 +61,7 @@ def tasks(stage: Stage, *names: str, recall: bool) -> None:
 
 
 def later(running: Inside, seconds: float) -> None:
-    """Let so much time pass on the job's clock."""
+    """Advance the job's clock by `seconds`."""
     runner = running.runner("main")
     runner.clock.set(runner.clock.now() + seconds)
     running.call(runner.submit(Timer()))
@@ -72,7 +72,7 @@ ALL = ("n0", "n1", "n2")
 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Iterator[Inside]:
-    """A coordinator that loses nobody, however slowly a test goes."""
+    """A coordinator that loses no node, however slow the test is."""
     with inside(tmp_path / "data", lease_s=86_400.0) as running:
         yield running
 
@@ -227,7 +227,7 @@ def test_a_switch_that_must_not_be(coordinator: Inside, why: str) -> None:
     problem(coordinator.request("POST", "/api/v1/jobs/main/switch", json={"to": "gossip"}), 409, "job.ended")
 
 
-# What is handed back
+# Models handed back
 
 
 def test_before_the_recall_a_report_counts_and_nothing_closes(away: Stage) -> None:

@@ -31,7 +31,7 @@ POINTS = {
     "report.received": (1, 2, 1, 1),
     "report.answer": (1, 2, 1, 1),
 }
-"""One life after the other ends when a point is passed so often; the first passes are those of the start."""
+"""Each process ends at its n-th pass of a crash point; the first passes are those of the start."""
 
 OFTEN = ("runner.fed", "runner.projected", "journal.before-commit", "task.answer", "report.answer")
 
@@ -105,7 +105,7 @@ MOVED = """SELECT state FROM snapshots WHERE state LIKE '%"mode": "gossip"%'"""
 
 
 def test_a_snapshot_taken_at_the_move_knows_of_it(server: Callable[..., Server]) -> None:
-    """What was reported makes a version as the job goes away: the events before it are trimmed with the next one."""
+    """The reports make a version as the job goes away: the events before it are trimmed with the next one."""
     running = server(lease_s=3600.0).start()
     stage = set_out(running)
     assert stage.report(node="n0").status_code == 200
@@ -164,7 +164,7 @@ def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Serv
         poll(name, recall=True)
     for name in ALL:
         while not reported(name):
-            stage.tasks[name] = replace(stage.tasks[name], kind="train")  # of an earlier life: it stands anew
+            stage.tasks[name] = replace(stage.tasks[name], kind="train")  # of an earlier process: it exists again
             poll(name, recall=True)
     for accuracy in (0.5, 0.75):
         for name in ALL:

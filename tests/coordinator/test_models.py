@@ -35,7 +35,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def rounds(stage: Stage, count: int) -> None:
-    """Close so many rounds, and wait until what nobody needs is gone."""
+    """Close `count` rounds, and wait until unused files are gone."""
     for _ in range(count):
         version = stage.running.job("main")["version"]
         for node in stage.nodes[:2]:

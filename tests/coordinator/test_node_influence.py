@@ -1,4 +1,4 @@
-"""What each node has done to a model, and what the model does for each node."""
+"""Each node's influence on a model, and the model's accuracy for each node."""
 
 from __future__ import annotations
 

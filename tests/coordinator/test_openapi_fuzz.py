@@ -1,7 +1,7 @@
-"""Whatever is asked, and whoever asks: the answers are those of the OpenAPI document, and never a fault of our own.
+"""Answers to any request of any caller match the OpenAPI document, and are never an internal error.
 
-schemathesis makes the requests from that document: right, wrong and on the edge. What it draws follows from the test's
-name alone, so that a failure is seen again by running the test again.
+schemathesis makes the requests from that document: right, wrong and on the edge. Its draws follow from the test's name
+alone, so that a failure is seen again by running the test again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEPT = CHECKS.get_by_names(
 EXAMPLES = 20
 JOB = "main"
 ROLES = ("nobody", "operator", "node")
-"""What viewers may, operators may; what they may not, test_authorization.py tries on each route."""
+"""Operators may do everything that viewers may; test_authorization.py tries the rest on each route."""
 
 config = SchemathesisConfig(
     projects=ProjectsConfig(default=ProjectConfig(generation=GenerationConfig(deterministic=True)))

@@ -1,4 +1,4 @@
-"""What people see of nodes as peers: how each does, how near their models are, and what they have refused."""
+"""Views of nodes as peers: their state, the distance of their models, and their refusals."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_who_may_look(stage: Stage) -> None:
     assert stage.running.get("/jobs/plain/peers") == {"roster": None, "peers": [], "now": None, "history": []}
 
 
-# What they refuse
+# Refusals
 
 
 def refusals(stage: Stage) -> list[str]:

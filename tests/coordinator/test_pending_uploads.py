@@ -1,4 +1,4 @@
-"""One node cannot fill the disk: one body for its task, and so many bytes in all jobs."""
+"""One node cannot fill the disk: one body for its task, and a limit of bytes in all jobs."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_addresses_of_a_store_are_few(tmp_path: Path) -> None:
     assert unreported.add_address("b", (1, 1), "other") == unreported.add_address("a", (1, 2), "other") == []
 
 
-# What /readyz says
+# Readiness
 
 
 def test_readyz_says_what_uploads_say(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tests.support.scenario import Clock, by_hand, set_up, task_of
 from tests.support.waiting import PATIENCE_S, pause, until
 
 LONG_S = 100
-"""What a poll may last here: more than a test waits for an answer."""
+"""Duration of a poll here: longer than a test waits for an answer."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ class Polling(threading.Thread):
         self.answer = self.node.once("GET", "/work", params=self.params)
 
     def frame(self) -> codec.Frame:
-        """What it brought before its time was over."""
+        """Return its answer before its time was over."""
         self.join(PATIENCE_S)
         assert self.answer is not None, "no answer yet"
         assert self.answer.status_code == 200

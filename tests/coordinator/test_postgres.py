@@ -81,7 +81,7 @@ def test_a_fresh_database_has_the_tables_of_the_code(url: str) -> None:
 
 
 def test_a_commit_waits_for_the_servers_disk(url: str) -> None:
-    """Whatever the database's own setting is: a commit that has returned survives a power cut."""
+    """A commit that has returned survives a power cut under any setting of the database."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{connection.info.dbname}" SET synchronous_commit = off')
 
@@ -182,7 +182,7 @@ def test_a_connection_that_broke_while_it_rested_is_not_noticed(url: str, cluste
 
 @pytest.mark.parametrize("happens", [True, False])
 def test_a_commit_whose_answer_was_lost(url: str, happens: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the writers are told is what has happened."""
+    """Writers are told the real outcome."""
 
     async def work() -> None:
         async with opened(url) as database:
@@ -279,7 +279,7 @@ def test_a_second_one_is_refused_while_the_first_lives(url: str, tmp_path: Path)
 
 
 def test_two_that_start_together_on_an_empty_database_both_live(url: str, server: Callable[..., Server]) -> None:
-    """Neither has found tables. While a table of that name is being made, nobody can make it."""
+    """Neither has found tables. While a table of that name is being made, no other connection can make it."""
     with psycopg.connect(url) as busy:
         busy.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
         made = [server(name, database_url=url).start(ready=False) for name in ("one", "two")]
@@ -375,7 +375,7 @@ def test_an_owner_that_has_nothing_to_write_renews_its_lease(url: str) -> None:
     run(work())
 
 
-# What is wrong at the start
+# Errors at the start
 
 
 def test_a_server_that_is_not_there() -> None:

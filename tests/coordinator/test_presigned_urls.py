@@ -98,7 +98,7 @@ def test_a_job_over_s3_with_a_kill_in_mid_round_ends_with_the_model_of_local_fil
 def test_three_coordinators_over_s3_take_over_with_what_is_in_the_store(
     s3: S3, bucket: str, tmp_path: Path, fleet: Callable[..., Fleet]
 ) -> None:
-    """Each has a folder of its own: models and updates reach whoever takes over by way of the store alone."""
+    """Each has a folder of its own: models and updates reach the next leader by way of the store alone."""
     three = fleet(3, 1.5, blobs=bucket, **KEYS)
     three.begin("a", nodes=2, rounds=8)
     proxy = Proxy(lambda: three.url)

@@ -47,7 +47,7 @@ def test_an_accuracy_is_provisional_until_all_have_measured(coordinator: Inside)
 
 
 def test_a_buffers_best_rests_on_all_that_were_at_work(coordinator: Inside) -> None:
-    """The first to report are two by chance: what they say together is no candidate for the best version."""
+    """The first to report are two by chance: what they say together is not a candidate for the best version."""
     schedule = {"name": "buffer", "size": 1, "min_nodes": 2}
     spec = {"name": "main", "rounds": 9, "algorithm": {"name": "fedbuff"}, "schedule": schedule}
     coordinator.post("/jobs", {"spec": spec})

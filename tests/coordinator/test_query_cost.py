@@ -31,7 +31,7 @@ Statement = tuple[str, Any]
 
 
 def lengthen(folder: Path, count: int) -> None:
-    """Make a job that has closed version 1 one that has closed so many; each has its rows."""
+    """Turn a job with version 1 into one with that many versions; each has its rows."""
     with contextlib.closing(sqlite3.connect(folder / "shoal.db")) as connection, connection:
         seq, state = connection.execute("SELECT seq, state FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
         changed = json.dumps(json.loads(state) | {"version": count})
@@ -86,7 +86,7 @@ def steps(folder: Path, statements: list[Statement]) -> Counter[str]:
 
 
 def rounds(stage: Stage, count: int) -> None:
-    """Let both nodes take part in so many rounds."""
+    """Let both nodes take part in that many rounds."""
     for _ in range(count):
         number = stage.running.job(JOB)["version"]
         for node in stage.nodes[:2]:
@@ -104,7 +104,7 @@ def look(running: Inside) -> None:
 
 
 def costs(folder: Path, count: int) -> Counter[str]:
-    """What the statements of some rounds cost in a job of so many versions."""
+    """Return the cost of some rounds' statements in a job of that many versions."""
     with inside(folder) as running:
         stage = set_up(running, rounds=10**6)
         for node in ("n0", "n1"):
@@ -116,7 +116,7 @@ def costs(folder: Path, count: int) -> Counter[str]:
     lengthen(folder, count)
     with inside(folder) as running, recorded() as statements:
         stage = Stage(running, JOB, [by_hand(running, name, {JOB: 10}) for name in ("n3", "n4")])
-        del statements[:]  # what a start costs is another matter
+        del statements[:]  # the cost of a start is another matter
         rounds(stage, 2)
         look(running)
         until("old models to go", lambda: len(running.runner(JOB).blobs.digests()) <= 3)

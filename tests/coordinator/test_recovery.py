@@ -130,7 +130,7 @@ def test_what_goes_on_outlives_a_death_at_once(kept: Kept, server: Callable[...,
 
 
 def forged(kept: Kept, key: SigningKey | None = None, **changes: Any) -> str:
-    """The manifest with changes: signed by somebody else, or by nobody anew."""
+    """The manifest with changes: signed by another key, or not signed again."""
     true = verify_document(kept.manifest.encode(), Manifest, kept.opened)
     wrong = replace(true, **changes)
     if key is None:
@@ -157,7 +157,7 @@ def _another_charter(kept: Kept) -> dict[str, Any]:
 
 
 def _own_charter_with_the_true_key(kept: Kept) -> dict[str, Any]:
-    """Whoever signs a charter that names our key has still none of our signatures under it."""
+    """A forged charter that names our key has none of our signatures."""
     key = SigningKey.make()
     charter = replace(kept.opened, operator_pub=key.pub)
     return {"charter": sign_document(charter, key, charter).decode()}

@@ -1,4 +1,4 @@
-"""Nodes come back by their own keys to a coordinator that has lost its disk; nobody else does."""
+"""Nodes come back by their own keys to a coordinator that has lost its disk; no others do."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_node_comes_back_by_its_key(back: Back, kept: Kept, empty: Inside) -> 
     assert back.ask() == Reenrolled("n0", TERM)
     welcome = back.hello()
     assert (welcome.status_code, welcome.json()["name"]) == (200, "n0")
-    assert back.ask() == Reenrolled("n0", TERM), "again is no harm"
+    assert back.ask() == Reenrolled("n0", TERM), "again is not a harm"
     assert back.hello().status_code == 200
 
 
@@ -79,7 +79,7 @@ def test_the_job_says_that_it_was_rebuilt(back: Back, empty: Inside) -> None:
     job = empty.job("main")
     assert job["restored_from"] == {"node": "n0", "version": 1, "term": TERM}
     notes = [note["text"] for note in empty.notes("main", "state")]
-    assert any(text.startswith("restored from what n0 had kept at version 1, term 1002; earlier") for text in notes)
+    assert any(text.startswith("restored from the checkpoint of n0 at version 1, term 1002; earlier") for text in notes)
 
 
 def test_when_the_job_was_begun_and_terms_that_nodes_have_seen(kept: Kept, empty: Inside) -> None:
@@ -106,7 +106,7 @@ def test_a_request_is_taken_once(back: Back, kept: Kept) -> None:
 
 
 def _forged(back: Back) -> RelayedRequest:
-    """Somebody else says that he is n0."""
+    """Another client claims to be n0."""
     carried = seal(Signer(KEYS["other"], back.signer.charter, 1), TERM, back.credential)
     return replace(carried, request=replace(carried.request, sender=KEYS["n0"].peer_id))
 
@@ -142,7 +142,7 @@ def _as_response(said: RelayedAnswer) -> httpx.Response:
 
 
 def test_the_answer_is_the_coordinators_own(back: Back) -> None:
-    """Who answers in its place, or changes what it says, is found out."""
+    """A forged or changed answer is detected."""
     carried = seal(back.signer, TERM, back.credential)
     with NodeClient(back.url) as client:
         said = send(client.link, carried, "application/json")
@@ -171,7 +171,7 @@ def _code(back: Back) -> str:
 
 
 def test_who_was_removed_before_the_disk_was_lost_stays_out(kept: Kept, empty: Inside, tmp_path: Path) -> None:
-    """Whatever token it shows: the key is out, and the roster says so."""
+    """The key is revoked in the roster, so no token helps."""
     key = load_or_create(kept.key)
     roster = verify_document(kept.roster.encode(), Roster, kept.opened)
     peers = tuple(peer for peer in roster.peers if peer.node != "n0")

@@ -64,7 +64,7 @@ class Lost:
         return replace(made, **changes)
 
     def carry(self, carried: RelayedRequest, by: str = "n0", **changed: str) -> httpx.Response:
-        """What the carrier gets for it."""
+        """Return the relay's answer."""
         request = carried.request
         headers = {**request.headers(), "Content-Type": peer_codec.MEDIA_TYPE, **changed}
         path = f"{request.path.removeprefix('/api/v1')}?{request.query}"
@@ -169,7 +169,7 @@ def test_large_models_are_relayed(coordinator: Inside, size: int) -> None:
     stage.close()
 
 
-# What a carrier, or anybody, may try
+# Forged requests
 
 
 def test_a_relay_cannot_fetch_the_blob_of_the_node_that_it_relays(lost: Lost) -> None:

@@ -109,8 +109,8 @@ def test_they_pass_on_to_each_other_over_https(
 def test_a_request_goes_to_nobody_else(
     cluster: Cluster, tmp_path: Path, tls: dict[str, str], asks: httpx.Client, told: str
 ) -> None:
-    """Where the owner says that it is, somebody answers with a certificate of his own: he hears nothing, no credential
-    above all, unless it is the certificate that the database has."""
+    """At the owner's address, a server with a certificate of its own receives nothing, above all no credential, unless
+    the database has this certificate."""
     heard: list[str] = []
 
     def answer(asked: Asked) -> Said:

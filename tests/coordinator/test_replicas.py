@@ -51,7 +51,7 @@ def test_a_standby_with_another_operators_token_does_not_start(url: str, tmp_pat
     with pytest.raises(NotAllowed, match="operators' token here is not that of the coordinator that owns"):
         Inside(tmp_path / "two", **given).start()
     owner.stop()
-    Inside(tmp_path / "three", **given).start().stop()  # nobody is there whose word would differ
+    Inside(tmp_path / "three", **given).start().stop()  # no other view could differ
 
 
 # A standby passes on
@@ -165,7 +165,7 @@ def test_a_browser_s_session(pair: tuple[Inside, Inside]) -> None:
 
 
 def test_nothing_goes_in_circles(pair: tuple[Inside, Inside]) -> None:
-    """What says that it was passed on is not passed on again; and nobody else can say so to the owner."""
+    """A forwarded request is not forwarded again; and no other sender can mark a request as forwarded."""
     for where in pair:
         found = where.request("GET", "/api/v1/jobs", headers={"Shoal-Forwarded": "1 10.0.0.1 7 http 00"})
         assert found.status_code == 503
@@ -184,7 +184,7 @@ OWNER = RemoteLeader(3, "http://owner", "secret")
 
 
 def arrived(**changes: Any) -> dict[str, Any]:
-    """What the owner's server makes of a request that was passed on."""
+    """Return the owner's view of a forwarded request."""
     head, *lines = reverse_proxy.head_of({**SCOPE, **changes}, OWNER).rstrip().split(b"\r\n")
     assert head == b"POST /api/v1/x%2Fy?a=1 HTTP/1.1"
     headers = [tuple(line.split(b": ", 1)) for line in lines]
@@ -259,7 +259,7 @@ def test_one_folder_one_coordinator(url: str, tmp_path: Path) -> None:
 
 
 def test_an_owner_that_ends_in_good_order_hands_over_at_once(fleet: Callable[..., Fleet]) -> None:
-    """Its lease would last for ten minutes; nobody waits for that."""
+    """Its lease would last for ten minutes; the test does not wait for that."""
     both = fleet(2, 600.0)
     both.begin("main", nodes=1)
     first = both.owner()

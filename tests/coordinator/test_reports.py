@@ -1,4 +1,4 @@
-"""What each counted report said and how long it took is kept, survives what the journal survives, and can be drawn."""
+"""Metrics and durations of counted reports are kept, survive restarts, and can be drawn."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_orders_are_watched_apart_and_a_few_of_each_node() -> None:
     assert watches.so_far("a", (1, 3)).wait_s is not None
 
 
-# What is drawn of them
+# Charts
 
 
 _seq = itertools.count(10_000)

@@ -23,10 +23,10 @@ from tests.support.waiting import PATIENCE_S, pause, until
 GIB = 2**30
 ANNOUNCED = 2 * GIB
 POURED = 512 * 2**20
-"""What a stranger sends of it before we call that accepted."""
+"""Bytes that a stranger sends before the body counts as accepted."""
 
 TAKEN_MAX = 24 * 2**20
-"""Buffers of the kernel, on both sides: what may vanish into a connection that nobody reads."""
+"""Buffers of the kernel, on both sides: bytes that fit into a connection without a reader."""
 
 GROWTH_MAX = 4 * 2**20
 
@@ -187,7 +187,7 @@ def test_the_limit_of_open_files_bounds_connections(monkeypatch: pytest.MonkeyPa
 
 
 def capture_logs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the limit of connections logs from now on."""
+    """Record the log lines of the limit of connections."""
     lines: list[dict[str, Any]] = []
 
     class Log:
@@ -199,7 +199,7 @@ def capture_logs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_who_is_refused_comes_back_at_a_time_of_his_own(tmp_path: Path) -> None:
-    """A full disk refuses everybody; where they are many, not all of them come back after the same ten seconds."""
+    """A full disk refuses all nodes; many of them do not come back after the same ten seconds."""
     with inside(tmp_path / "data", checkins_per_s_max=0.02, disk_reserve_bytes=2**60) as running:
         nodes = [by_hand(running, f"n{i}") for i in range(2)]
         asked = [node.client.put(f"{running.url}/api/v1/blobs/{'0' * 64}", content=b"x") for node in nodes]

@@ -1,4 +1,4 @@
-"""What is cleared away, and above all what is not: bodies are named by content, so rounds and jobs may share one."""
+"""Deleted and kept files: bodies are named by content, so rounds and jobs may share one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_updates_go_when_they_are_folded_and_models_when_they_are_old(tmp_path: 
 
 
 def test_what_an_algorithm_keeps_of_nodes_is_no_part_of_a_model(tmp_path: Path, swarm: Swarm) -> None:
-    """ADMM keeps the last contribution of each node by its name: of the newest version alone, and for nobody."""
+    """ADMM keeps the last contribution of each node by its name: of the newest version alone, and not for download."""
     with inside(tmp_path / "data", models_kept=2) as running:
         running.begin("a", nodes=2, rounds=5, algorithm={"name": "admm"})
         for node in swarm(running, 2, {"a": 10}):
@@ -207,7 +207,7 @@ def named(stage: Stage, node: str, digest: str, nbytes: int):  # type: ignore[no
     return stage.send(node, "POST", f"/jobs/{stage.job}/reports", content=head)
 
 
-# What nothing names
+# Files without a reference
 
 
 def age(path: Path, seconds: float) -> None:

@@ -45,7 +45,7 @@ def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
 
 
 class Job:
-    """A job that closes versions; what each was told is remembered."""
+    """A job that closes versions and records the bytes of each."""
 
     def __init__(self, connection: Connection, first: int = 0) -> None:
         self.connection, self.next, self.rng = connection, first, random.Random(7)
@@ -53,7 +53,7 @@ class Job:
         self.pending: Counter[tuple[int, str, str, str]] = Counter()
 
     def close(self, count: int) -> None:
-        """Close so many versions, each with bytes of its own; some come late, for an earlier round."""
+        """Close that many versions, each with bytes of its own; some come late, for an earlier round."""
         rows = []
         for number in range(self.next, self.next + count):
             metrics = {"eval/accuracy": 0.99 if number == 13 else self.rng.random() * 0.9}

@@ -44,7 +44,7 @@ def asked(running: Inside, *names: str, **params: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("target", [None, 0.35, 0.5, 0.95])
 def test_figures_are_those_of_the_command(running: Inside, target: float | None) -> None:
-    """Whatever is thinned out."""
+    """Also after thinning."""
     table = asked(running, *RUNS, points=10, **({} if target is None else {"target": target}))
     records = {}
     for name in RUNS:

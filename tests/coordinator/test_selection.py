@@ -1,4 +1,4 @@
-"""Who takes part, over HTTP: nodes tell their tags at the hello; jobs choose by them and by what was reported."""
+"""Selection over HTTP: nodes tell their tags at the hello; jobs choose by tags and by reports."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tests.support.waiting import PATIENCE_S, until
 
 LEASE_S = 1.0
 STEP_S = 0.8
-"""Less than a lease: so long each piece of a transfer takes."""
+"""Seconds for each piece of a transfer, less than a lease."""
 
 STEPS = 4
 PIECE_BYTES = 20_000
@@ -90,7 +90,7 @@ def check_that_silence_counts(stage: Stage, clock: Clock) -> None:
 
 
 def receive(raw: socket.socket, nbytes: int) -> bytes:
-    """So many bytes, or all until the other side closes."""
+    """Read that many bytes, or all until the other side closes."""
     found = b""
     while len(found) < nbytes and (piece := raw.recv(nbytes - len(found))):
         found += piece
@@ -181,7 +181,7 @@ class Held:
         self.tick = tick
 
     def look(self, nbytes: int) -> None:
-        """Let the loop look when the transport holds so many bytes."""
+        """Let the loop look when the transport holds that many bytes."""
         assert self.tick is not None
         (tick, self.tick), self.nbytes = (self.tick, None), nbytes
         tick()

@@ -31,7 +31,7 @@ MEMORY_PER_ROUND = 200.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What the coordinator holds after so many rounds."""
+    """The coordinator's memory and files after some rounds."""
 
     rounds: int
     memory: int
@@ -39,7 +39,7 @@ class Sample:
     disk: int
     rows: int
     seconds: float
-    """Of processor time, since its start."""
+    """Seconds of processor time since its start."""
 
 
 def sample(running: Server) -> Sample:
@@ -87,7 +87,7 @@ def versions_held(running: Server) -> int:
 
 
 def check(running: Server, samples: list[Sample]) -> None:
-    """What is bounded whatever the number of rounds."""
+    """Return the sizes that must not grow with the number of rounds."""
     show(samples)
     assert samples[-1].files <= samples[2].files + 4
     assert samples[-1].rows <= ROWS

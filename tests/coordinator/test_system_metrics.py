@@ -1,4 +1,4 @@
-"""What nodes measure of their machines: taken, bounded, thinned and forgotten."""
+"""System metrics of nodes: taken, bounded, thinned and forgotten."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_old_samples_are_forgotten(coordinator: Inside, node: Node, monkeypatch:
 def test_older_samples_are_thinned() -> None:
     """Three hours of a sample a minute: of the last hour all are kept, before it the first of each five minutes.
 
-    A part is thinned at each writing; what a process has thinned, the next leaves as it is.
+    A part is thinned at each writing; the next process does not thin a part again.
     """
     now, engine = 360_000.0, create_engine("sqlite://")
     ages = {"a": range(1, 180), "b": range(1, 180, 2), "c": range(100, 101)}

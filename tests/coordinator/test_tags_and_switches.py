@@ -1,4 +1,4 @@
-"""What operators do to a job beside its rounds: tags, and a look at a switch before it is made."""
+"""Tags of a job, and the preview of a switch."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_job_that_is_held_asks_nobody_before_it_is_started(coordinator: Inside
 def test_a_job_that_is_held_stays_so_whenever_its_coordinator_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is one commit: whoever finds the job finds it paused."""
+    """There is one commit: the job is visible only as paused."""
     spec = {"name": "held", "rounds": 1, "schedule": {"name": "rounds", "min_nodes": 1}}
     with inside(tmp_path / "data") as running:
 

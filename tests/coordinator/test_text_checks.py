@@ -1,4 +1,4 @@
-"""No text that cannot be stored and shown gets in, by any route, in any field, of anybody."""
+"""No text that cannot be stored and shown gets in, by any route, in any field, from any caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPERATIONS = [
     (method.upper(), path, spec)
     for path, methods in PATHS.items()
     for method, spec in methods.items()
-    if path != "/api/v1/stream"  # its answer has no end; what is wrong with its address is found before it begins
+    if path != "/api/v1/stream"  # its answer has no end; errors in its address are found before it begins
 ]
 WITH_JSON = [
     (m, p) for m, p, spec in OPERATIONS if "application/json" in spec.get("requestBody", {}).get("content", {})
@@ -42,7 +42,7 @@ def client() -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def ask(stage: Stage, client: httpx.Client) -> Any:
-    """Ask as somebody."""
+    """Send a request with a role's credential."""
     node = stage.nodes[0].client.headers["authorization"]
     secrets = {"operator": f"Bearer {OPERATOR}", "node": node}
 
@@ -67,7 +67,7 @@ def test_there_are_routes_to_be_tried() -> None:
 
 @pytest.mark.parametrize(("method", "path"), WITH_JSON, ids=[f"{m} {p}" for m, p in WITH_JSON])
 def test_no_json_body_brings_one(ask: Any, method: str, path: str) -> None:
-    """Whatever its fields are called, and however deep: a field that is new tomorrow is looked at as well."""
+    """Fields of any name and depth are checked, also future ones."""
     for bad in (HALF, NUL):
         text = json.dumps({"why": "x", "spec": {"a": [{"b": "x"}]}}).replace("x", f"x{bad}").encode()
         answers = [ask(method, placed(path), text, role) for role in ("nobody", "operator", "node")]

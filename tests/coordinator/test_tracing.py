@@ -27,7 +27,7 @@ LARGE = 100_000
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """What node and coordinator record, both in this process."""
+    """Record the spans of node and coordinator, both in this process."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing.use(tracing.Recording(provider))

@@ -1,4 +1,4 @@
-"""What nodes are given to trust each other by, what they show for it, and what they tell of themselves as peers."""
+"""Trust documents of nodes, the proofs that they need, and the status that they report as peers."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_trust_documents_survive_a_restart(server: Callable[..., Server]) -> Non
 
 
 def ask_until_killed(stage: Stage) -> None:
-    """Poll as n1 until nobody answers any more."""
+    """Poll as n1 until no coordinator answers any more."""
     with pytest.raises(httpx.TransportError):
         until("the death", lambda: poll(stage, "n1") and None)
 
@@ -362,11 +362,11 @@ def test_the_client_reads_all_of_it(stage: Stage) -> None:
         assert error.value.code == "job.over"
 
 
-# What nodes tell of themselves
+# Status of peers
 
 
 def gossip_bytes(running: Any) -> dict[tuple[str, str], int]:
-    """What the ledger has of gossip, by node and direction."""
+    """Return the counted bytes of gossip, by node and direction."""
     rows = running.get("/jobs/main/traffic", by=["node", "kind"])["rows"]
     return {(row["node"], row["direction"]): row["bytes"] for row in rows if row["kind"] == "gossip"}
 
@@ -415,7 +415,7 @@ def test_counted_bytes_survive_a_crash(server: Callable[..., Server]) -> None:
 
 
 def check_sums(running: Any) -> None:
-    """What one node has received another has sent: the job's sums have it once, at its sender."""
+    """The job's sums count each transfer once, at its sender."""
     found = running.get("/jobs/main/traffic", by=["kind"])
     sums = {(row["kind"], row["direction"]): row["bytes"] for row in found["rows"]}
     twice = sums.pop(("gossip", "down"))

@@ -19,7 +19,7 @@ def body(slots: Slots) -> bytes:
 
 
 def metered(slots: Slots, cuts: list[int]) -> float | None:
-    """What a meter says of the body when it comes in pieces that end at these places."""
+    """Return a meter's result for the body in pieces that end at these places."""
     data = body(slots)
     meter = StreamingNorm(payload_layout(layouts_of(slots)))
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})

@@ -48,7 +48,7 @@ def answer(peer: Membership, node: str, seq: int, now: float, incarnation: int =
 
 
 def silence(peer: Membership) -> str:
-    """Let a turn pass in which nobody answers at all: who is accused then."""
+    """Let a turn pass in which no peer answers; return the accused ones."""
     target, _, _ = turn(peer)
     assert peer.state_of(target) == "alive"
     while peer.state_of(target) == "alive":

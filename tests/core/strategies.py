@@ -16,7 +16,7 @@ BASE_MODELS = st.sampled_from(["", "ba5e" * 16, "0dd0" * 16])
 
 @st.composite
 def layouts(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(DTYPES), most: int = 6) -> Layout:
-    """Up to `most` tensors, also empty ones and ones without dimensions; of a base model or of none."""
+    """Up to `most` tensors, also empty ones and ones without dimensions; with a base model or without."""
     names = draw(st.lists(NAMES, max_size=most, unique=True))
     entries = [(name, draw(st.sampled_from(dtypes)), draw(SHAPES)) for name in names]
     return Layout.of(entries, draw(BASE_MODELS))
@@ -47,13 +47,13 @@ def trees_of(draw: st.DrawFn, layout: Layout, bound: float | None = None) -> Tre
 def trees(
     draw: st.DrawFn, count: int = 1, dtypes: tuple[str, ...] = tuple(DTYPES), bound: float | None = None
 ) -> tuple[Tree, ...]:
-    """So many trees of one layout."""
+    """Draw that many trees of one layout."""
     layout = draw(layouts(dtypes))
     return tuple(draw(trees_of(layout, bound)) for _ in range(count))
 
 
 def bfloat16(bits: Array) -> Array:
-    """What these bits mean."""
+    """Return the numbers of these bits."""
     return np.asarray((bits.astype(np.uint32) << 16).view(np.float32))
 
 

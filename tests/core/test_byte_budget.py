@@ -15,7 +15,7 @@ HOURLY = 3600 * 100.0
 
 
 class Wire:
-    """What has crossed by now."""
+    """Return the bytes that have crossed by now."""
 
     total = 0
 

@@ -1,4 +1,4 @@
-"""What an admitted peer claims of a counter is bounded, field by field."""
+"""The counters that an admitted peer claims are bounded, field by field."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_term_between_one_and_two_leaps_is_refused_and_nobody_blamed() -> None
 
 
 def test_leaps_do_not_add_up() -> None:
-    """What is accepted from hearsay is no ground for the next leap, not in the next process either."""
+    """A value accepted from hearsay does not justify the next leap, not in the next process either."""
     bench = lonely()
     bench.feed(DeclareFailover("b", 3 + TERM_LEAP, 0, bench.model, "x"), 17.0)
     bench.feed(DeclareFailover("b", 3 + 2 * TERM_LEAP, 0, bench.model, "x"), 18.0)
@@ -155,7 +155,7 @@ def test_what_is_declined_is_looked_at_as_well() -> None:
 
 
 def test_the_own_count_never_leaves_what_others_believe() -> None:
-    """A liar that says the highest count that can be has nobody muted by the next one."""
+    """After a liar's highest possible count, the next count mutes no peer."""
     bench = Mixing(PushSum().mixer())
     bench.push(1, {"a": 10 + ROUNDS_SPARE})
     bench.gossip.me.counts.merge({"a": 10 + ROUNDS_SPARE + 1})

@@ -27,7 +27,7 @@ AT_NIGHT = NodeInfo((), ("00:00-12:00",))
 
 @dataclass(frozen=True)
 class Calm(Rounds):
-    """What was asked before a version closed stands on, and is refused when it comes."""
+    """A task from before a version closed remains, and its report is refused."""
 
     keeps: bool = False
 
@@ -56,7 +56,7 @@ def reported(task: Task, bodies: MemoryBlobs, rng: Random) -> Report:
 
 
 def anything(hub: Hub, rng: Random, past: list[Report], *more: NodeInfo) -> Event:
-    """What may happen to a hub; mostly a report."""
+    """Draw an event of a hub; mostly a report."""
     standing = [task for task in map(hub.poll_reply, NODES) if isinstance(task, Task)]
     if standing and rng.random() < 0.8:
         past.append(reported(rng.choice(standing), hub.store.blobs, rng))  # type: ignore[arg-type]

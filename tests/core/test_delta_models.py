@@ -43,7 +43,7 @@ def asked(hub: Hub) -> dict[str, Task]:
 
 
 def answered(hub: Hub) -> set[str]:
-    """Let all who are asked report something; who they were."""
+    """Let all asked nodes report something; return their names."""
     tasks = asked(hub)
     for number, (node, task) in enumerate(tasks.items()):
         tree = Tree.of({"w": np.random.default_rng(task.seed + number).standard_normal(SIZE).astype(np.float32)})

@@ -1,4 +1,4 @@
-"""What dynamic averaging counts for people, and whom it lets rest."""
+"""Counters of dynamic averaging for users, and the nodes that it sets aside."""
 
 from __future__ import annotations
 

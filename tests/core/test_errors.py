@@ -1,4 +1,4 @@
-"""One exception tree; what its docstring draws is what there is."""
+"""One exception tree; its docstring draws it completely."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What a node that leaves its hub adds to the version from which it carries on."""
+"""The work that a node adds to its start version when it leaves its hub."""
 
 from __future__ import annotations
 

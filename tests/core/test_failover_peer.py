@@ -82,7 +82,7 @@ class Bench:
         self.effects = effects
 
     def feed(self, event: Any, now: float) -> None:
-        """What a shell does: the model of a task is there at once."""
+        """Act as a shell: the model of a task is there at once."""
         effects = self.peer.on(event, now)
         for task in [effect.task for effect in effects if isinstance(effect, Work) and effect.task.kind == "train"]:
             assert task.body is not None
@@ -90,7 +90,7 @@ class Bench:
         self.take(effects)
 
     def said(self, kind: type) -> list[Any]:
-        """What it has just said, to the hub or to peers."""
+        """Return its last messages to the hub or to peers."""
         bodies = [effect.body for effect in self.effects if isinstance(effect, Send | Tell)]
         return [body for body in bodies if isinstance(body, kind)]
 

@@ -45,7 +45,7 @@ def test_a_silent_coordinator_is_suspected(now: float, state: str | None) -> Non
     {
         "a quorum misses it": (["b"], {}, 25.0, "fail over"),
         "the suspicion is young": (["b"], {}, 24.9, "wait"),
-        "one node is no quorum": ([], {}, 25.0, "wait"),
+        "one node is not a quorum": ([], {}, 25.0, "wait"),
         "without a model": (["b"], {"has_model": False}, 25.0, "wait"),
         "a peer reaches it": (["b", "C"], {}, 25.0, "enter"),
     }.values(),

@@ -33,7 +33,7 @@ class Exact:
         return sum((self.masses[name] * model for name, model in self.models.items()), Fraction())
 
     def meets(self, name: str) -> bool:
-        """Whether that peer's exchange at hand is its partner's too."""
+        """Return whether that peer's current exchange is its partner's too."""
         one = self.rest[name][0] if self.rest[name] else None
         other = self.rest[one.partner][:1] if one is not None else []
         return (

@@ -1,4 +1,4 @@
-"""Blobs that a gossiping peer stores: a model is stored once, whoever needs it."""
+"""Blobs that a gossiping peer stores: a model is stored once for all its users."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_the_later_contribution_of_a_node_stays_under_admm() -> None:
 
 
 def test_a_held_report_counts_in_the_divergence() -> None:
-    """Of the first reports none is in the sum, and still their mean is what is compared with the threshold."""
+    """None of the first reports is in the sum, and still their mean is compared with the threshold."""
     job = BoundedJob("a", "b", "c", schedule=Divergence(delta=1.0, min_nodes=3, balancing="double"))
     job.report("a", 10.0)
     view = job.hub.state.make_view(0.0)

@@ -304,7 +304,7 @@ def test_invalid_payload_is_what_a_missing_slot_raises() -> None:
 
 
 def test_a_report_on_an_older_version_may_be_the_first_thing_that_happens_to_the_next() -> None:
-    """One may train at a time. It is lost, another is asked, both report: nobody is asked in between."""
+    """One may train at a time. It is lost, another is asked, both report: no other node is asked in between."""
     hub = hub_of(MemoryBlobs(), schedule=Buffer(concurrency=1, min_nodes=5))
     (first,) = (node for node in NODES if isinstance(hub.poll_reply(node), Task))
     late = report(hub, first, {"model": model(1.0, 0.0)}, 1.0)
@@ -344,7 +344,7 @@ def test_a_report_that_is_too_old_is_no_failure() -> None:
 
 
 def measured(hub: Hub, node: str, accuracy: float, examples: float = 10.0) -> dict[str, float]:
-    """What is known of the newest version after that node's report."""
+    """Return the metrics of the newest version after that node's report."""
     metrics = {"eval/accuracy": accuracy, "eval/examples": examples, "train/loss": 1.0}
     said = replace(report(hub, node, {"model": model(0.0, 0.0)}, 1.0), metrics=metrics)
     (found,) = [effect for effect in hub.on(said, 1.0) if isinstance(effect, Measured)]
@@ -374,7 +374,7 @@ def test_the_first_reports_of_a_buffer_are_known_to_be_a_part() -> None:
 
 
 def test_who_misses_deadlines_is_remembered() -> None:
-    """Over a restart as well. Who was asked beyond the cohort, and came last in a round that was full, missed none."""
+    """Over a restart as well. A node asked beyond the cohort that came last in a full round missed none."""
     hub = hub_of(MemoryBlobs(), schedule=Rounds(min_nodes=5, deadline_s=10.0), versions=20)
     for start in range(0, 12 * 11, 11):
         for node in NODES[:4]:

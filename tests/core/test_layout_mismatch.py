@@ -1,4 +1,4 @@
-"""A node whose model is another takes no part: it gives no model, trains nothing, and sets nobody aside."""
+"""A node whose model is another takes no part: it gives no model, trains nothing, and sets no node aside."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_it_may_where_there_is_nobody_else() -> None:
         hub.on(Timer(), now)
     task = hub.poll_reply("a")
     assert isinstance(task, Task), "the others have been asked, and say nothing"
-    assert isinstance(hub_of(WRONG, RIGHT, start=False).poll_reply("a"), Task), "one against one is no majority"
+    assert isinstance(hub_of(WRONG, RIGHT, start=False).poll_reply("a"), Task), "one against one is not a majority"
 
 
 def test_who_was_asked_for_the_model_is_not_any_more_when_most_have_another() -> None:

@@ -74,7 +74,7 @@ class Process:
             self.come(act, *more)
 
     def turn(self) -> None:
-        """What the machine says, one thing after the other."""
+        """Return the outputs of the machine, in order."""
         match self.tenure.next(self.now()):
             case ReadLease():
                 self.later(self.look, self.now())
@@ -161,7 +161,7 @@ class World:
         return [one for one in self.processes.values() if isinstance(one.tenure.way(one.now()), LocalLeader)]
 
     def check(self) -> None:
-        """Whoever would answer now, were it woken this instant: one at most, and of the newest term."""
+        """Return the owners that would answer if woken now: one at most, and of the newest term."""
         found = self.answering()
         assert len(found) <= 1, [(one.name, one.mine) for one in found]
         assert all(one.mine == self.row.term for one in found)
@@ -259,7 +259,7 @@ def test_an_owner_answers_while_nobody_else_can_own() -> None:
     tenure = owner()
     assert tenure.way(0.9 * LEASE_S) == LocalLeader(8)
     assert tenure.way(LEASE_S) == NoLeader(LOOK_S)
-    tenure.renewed(LEASE_S)  # late, but nobody has taken it
+    tenure.renewed(LEASE_S)  # late, but no other has taken it
     assert tenure.way(LEASE_S + 0.1) == LocalLeader(8)
     assert tenure.takeovers == 1
 

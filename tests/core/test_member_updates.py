@@ -65,7 +65,7 @@ def test_a_peer_answers_for_itself_by_a_higher_incarnation() -> None:
 @pytest.mark.parametrize(
     ("update", "why"),
     [
-        (MemberUpdate("x", "ill", 1), "'ill' is no state"),  # type: ignore[arg-type]
+        (MemberUpdate("x", "ill", 1), "'ill' is not a state"),  # type: ignore[arg-type]
         (MemberUpdate("x", "alive", -1), "incarnation -1"),
         (MemberUpdate("x", "alive", INCARNATION_MAX + 1), "incarnation 9007199254740992"),
         (MemberUpdate("x", "suspect", 1, ("a",) * (SUSPECTED_BY_MAX + 1)), "5 peers suspect one"),

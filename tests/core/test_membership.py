@@ -23,7 +23,7 @@ def test_each_has_its_turn_before_anybody_has_a_second_one() -> None:
         times.append(now)
     rounds = [seen[i : i + 4] for i in range(0, 40, 4)]
     assert all(sorted(one) == list("bcde") for one in rounds)
-    assert len({tuple(one) for one in rounds}) > 3  # shuffled anew
+    assert len({tuple(one) for one in rounds}) > 3  # shuffled again
     assert [b - a for a, b in pairwise(times)] == pytest.approx([1.0] * 39)
 
 
@@ -115,7 +115,7 @@ def test_health_has_bounds_and_recovers_turn_by_turn() -> None:
 def test_alone_with_one_other() -> None:
     peer = begun("b", roster=frozenset("abf"))
     assert silence(peer) == "b"
-    assert peer.health == 1  # nobody could be asked
+    assert peer.health == 1  # no helper could be asked
     end = peer.alarm + 10
     while peer.state_of("b") == "suspect":
         assert peer.alarm < end
@@ -199,7 +199,7 @@ def test_an_accused_peer_defends_itself_once() -> None:
 def test_a_peer_whose_disk_is_lost_outdoes_its_former_self() -> None:
     peer = begun("bcde")
     peer.on(Ping("b", 0, 1, (MemberUpdate("a", "alive", 41),)), 0.1)
-    assert (peer.incarnation, peer.health) == (42, 0)  # nobody has doubted that it lives
+    assert (peer.incarnation, peer.health) == (42, 0)  # no peer suspects it
     peer.on(Ping("b", 0, 1, (MemberUpdate("a", "alive", 41),)), 0.1)
     assert peer.incarnation == 42
 

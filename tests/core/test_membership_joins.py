@@ -16,7 +16,7 @@ from tests.core.membership_scenario import QUIET, ROSTER, answer, begun, notes, 
 
 # ------------------------------------------------------------------------------------------------------- the dead
 def pinged(peer: Membership, seconds: float) -> Counter[str]:
-    """Whom it pings in that time; all that are believed to live answer."""
+    """Return the peers that it pings in that time; all that it believes alive answer."""
     found: Counter[str] = Counter()
     end = peer.alarm + seconds
     while peer.alarm < end:
@@ -89,7 +89,7 @@ def test_a_newcomer_is_told_everything_in_pieces() -> None:
     assert [peer.state_of("p0"), len(peer.live())] == ["dead", 9]
     for i in range(50):
         peer.on(Ping("p1", 0, i), 0.0)  # no news are left
-    for _ in range(2):  # also for one that is known already: its process may have started anew
+    for _ in range(2):  # also for one that is known already: its process may have started again
         tables = told(peer.on(PeerHello("p2", 0), 0.0), StateSync)
         assert [len(tell.body.updates) for tell in tables] == [4, 4, 2]
         assert tables[0].body.updates[0] == MemberUpdate("p2", "alive", 0)

@@ -1,4 +1,4 @@
-"""What peers hand back is measured before it counts."""
+"""Models that peers hand back are measured before they count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MERGED = [2.0, 1.0]
 
 
 def gated(gate: float = 0.02, **how: Any) -> Hub:
-    """A hub whose job is on its way back; nobody has handed anything back."""
+    """A hub whose job is on its way back; no node has handed anything back."""
     hub = hub_of(MemoryBlobs(), accuracy_drop_max=gate, **how)
     hub.on(Switch("gossip"), 1.0)
     hub.on(Switch("server"), 2.0)
@@ -193,11 +193,11 @@ def test_silent_judges_are_waited_for_as_long_as_those_who_hand_back() -> None:
     assert hub.progress.version == 0
     effects = hub.on(Timer(), 3.0 + hub.settings.plan.handback_timeout_s)
     assert (hub.progress.mode, hub.progress.version) == ("server", 1)
-    assert any(isinstance(effect, JobEvent) and "nobody has measured it" in effect.text for effect in effects)
+    assert any(isinstance(effect, JobEvent) and "no node has measured it" in effect.text for effect in effects)
 
 
 def test_who_comes_back_meanwhile_is_merged_as_well() -> None:
-    """The sum was used up for the trial: it is made anew from what was handed back."""
+    """The sum was used up for the trial: it is made again from the models handed back."""
     hub = gated()
     hub.on(Leave("e"), 2.5)
     handed_back(hub, "a", "b", "c", "d")

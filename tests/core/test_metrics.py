@@ -75,7 +75,7 @@ def test_a_metric_that_is_undefined_on_a_node_is_the_mean_of_the_others() -> Non
 
 
 def test_a_metric_weighs_by_the_number_of_its_own() -> None:
-    """Of labels that count, or of pixels, where those differ from the examples."""
+    """Numbers of labels or pixels that count, where they differ from the examples."""
     one = {"eval/examples": 10.0, "eval/accuracy": 1.0, "eval/accuracy/examples": 30.0, "eval/loss": 1.0}
     two = {"eval/examples": 10.0, "eval/accuracy": 0.0, "eval/accuracy/examples": 10.0, "eval/loss": 2.0}
     assert means((one, 1.0), (two, 1.0)) == {
@@ -126,7 +126,7 @@ def same(found: dict[str, float], expected: dict[str, float]) -> bool:
 
 @given(STEPS)
 def test_the_means_over_last_reports_are_those_of_the_last_reports_alone(steps) -> None:
-    """Whatever came before, and whoever has gone; after a restart too, to the last bit."""
+    """After any history and any departures; after a restart too, to the last bit."""
     made, last = LatestMeans(), {}
     for node, examples, said in steps:
         if said is None:

@@ -1,4 +1,4 @@
-"""What both ends hold: which body a task carries, which base it names, and what is left after a crash."""
+"""Bases at both ends: the body of a task, the base that it names, and the state after a crash."""
 
 from __future__ import annotations
 

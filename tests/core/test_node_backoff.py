@@ -30,7 +30,7 @@ def fail(hub: Hub, now: float) -> list[Effect]:
 
 
 def failed(hub: Hub, now: float = 1.0) -> list[Effect]:
-    """Three times in a row; what followed from the last."""
+    """Fail three times in a row; return the effects of the last."""
     return [fail(hub, now) for _ in range(FAILURES_MAX)][-1]
 
 

@@ -35,7 +35,7 @@ def herd(first: Callable[[Random], float], answer: Answer, until_s: float, seed:
 
 
 def at_once(rng: Random) -> float:
-    """The network is back: everybody within the same second."""
+    """The network is back: all nodes come within the same second."""
     return rng.uniform(0.0, 1.0)
 
 
@@ -52,7 +52,7 @@ def asked_at_once(rng: Random) -> tuple[float, float]:
 @pytest.mark.parametrize("answer", [held_open, asked_at_once])
 def test_a_herd_that_comes_at_once_is_spread_from_then_on(answer: Answer, seed: int) -> None:
     found = herd(at_once, answer, 300.0, seed)
-    assert found[0] == NODES  # nobody could tell them before
+    assert found[0] == NODES  # no answer could tell them before
     assert max(count for second, count in found.items() if second > 0) <= SLACK * RATE
 
 
@@ -75,7 +75,7 @@ def test_a_herd_comes_back_after_an_outage(seed: int) -> None:
         return at - down_s
 
     found = herd(returns, held_open, 300.0, seed)
-    assert sum(found[second] for second in range(31)) >= NODES  # within its longest pause everybody is back
+    assert sum(found[second] for second in range(31)) >= NODES  # within its longest pause every node is back
     assert max(found.values()) <= SLACK * RATE
 
 

@@ -22,12 +22,12 @@ def hears(bench: Bench, node: str) -> CoordinatorStatus:
 
 
 def asked(bench: Bench) -> set[str]:
-    """Whom it has just asked whether they hear the hub."""
+    """Return the peers that it has just asked whether they hear the hub."""
     return {one.to for one in bench.effects if isinstance(one, Tell) and isinstance(one.body, CoordinatorProbe)}
 
 
 def carried(bench: Bench) -> list[tuple[str, type]]:
-    """What it has just had carried, and by whom."""
+    """Return its last relayed messages, with their relays."""
     tells = [one for one in bench.effects if isinstance(one, Tell)]
     return [(one.to, type(one.body.message)) for one in tells if isinstance(one.body, RelayRequest)]
 
@@ -110,7 +110,7 @@ def test_while_somebody_hears_the_hub_nobody_goes_away() -> None:
 
 
 def test_one_that_began_anew_and_has_no_order_is_carried_as_well() -> None:
-    """Everybody may be waiting for it."""
+    """All other nodes may be waiting for it."""
     bench = relayed(task=False)
     bench.feed(Timer(), 17.0)
     assert carried(bench) == [("b", Join)], "it is a new process"

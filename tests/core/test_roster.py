@@ -78,7 +78,7 @@ def test_a_lease_runs_out_once() -> None:
     assert leases.expired(200.0) == ["b"]
 
 
-# What is kept of all members
+# Values over all members
 
 
 def lists(roster: NodeRoster) -> dict[str, object]:
@@ -93,7 +93,7 @@ def lists(roster: NodeRoster) -> dict[str, object]:
 
 
 def reckoned(roster: NodeRoster) -> dict[str, object]:
-    """The same, made anew."""
+    """Return the same, made again."""
     here = [m for m in roster.all_members() if m.is_present]
     able = [m.node for m in here if not m.is_suspended]
     return {
@@ -133,7 +133,7 @@ def test_what_is_kept_of_all_members_is_what_they_are(seed: int) -> None:
     roster, rng = NodeRoster(), Random(seed)
     for n in range(300):
         anything(roster, rng, n)
-        if rng.random() < 0.5:  # else several things change before anybody looks
+        if rng.random() < 0.5:  # else several things change before a check
             assert lists(roster) == reckoned(roster), n
         if n == 150:
             roster = NodeRoster.restore(json.loads(json.dumps(roster.state())))

@@ -1,4 +1,4 @@
-"""What the schedule decides, and every reason that it gives."""
+"""Decisions of the schedule, and every reason that it gives."""
 
 from typing import ClassVar
 
@@ -75,7 +75,7 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
         (ALL, view(opened_at=99.0, busy="cd", reports=("a", "b")), "wait until 109: 2 of 4 reports"),
         (ALL, view(opened_at=99.0, reports=FOUR), "close: 4 of 4 reports"),
         (OVER, view(opened_at=99.0, busy="b", reports=("c", "a")), "close: 2 of 2 reports"),
-        # Somebody is missing
+        # Missing nodes
         (
             HALF,
             view(opened_at=99.0, busy="a", members=("a", "b", "c"), gone="d"),
@@ -88,6 +88,12 @@ QUORUM = Rounds(quorum=2, deadline_s=10.0)
             view(opened_at=99.0, busy="a", failed="b"),
             "ask c: 1 of 2 lost: 1 asked in their place, drawn at random",
         ),
+        (
+            ALL,
+            view(opened_at=99.0, reports=("a",), members="a", gone="bcd"),
+            "close: 1 of 4: no node is left to wait for",
+        ),
+        (ALL, view(opened_at=99.0, reports=("a", "d"), failed="bc"), "close: 2 of 4: no node is left to wait for"),
         (
             ALL,
             view(opened_at=99.0, reports=("a",), members="a", gone="bcd"),
@@ -207,7 +213,7 @@ def test_a_deadline_that_is_not_given_follows_from_the_last_rounds(seconds: tupl
 
 
 def test_no_deadline_rings_in_the_past_or_at_once() -> None:
-    """Whatever the rounding: a wait until now would be a busy loop."""
+    """Despite rounding: a wait until now would be a busy loop."""
     for schedule in (Rounds(quorum=2, deadline_s=s) for s in (0.001, 0.1, 0.7, 1 / 3, 7.3, 1e9)):
         for opened in (0.0, 0.1, 1e-9, 12345.678, 1e9 + 0.1):
             for passed in (0, 1, 2, 3, 7, 10_000):
@@ -248,7 +254,7 @@ def test_nonsense_is_refused(fields: dict[str, float], why: str) -> None:
 
 
 def test_a_schedule_must_decide() -> None:
-    with pytest.raises(TypeError, match="does not say when"):
+    with pytest.raises(TypeError, match="does not implement decide"):
         Schedule().decide(view())
     assert Schedule().accepts_staleness(0)
     assert not Schedule().accepts_staleness(1)

@@ -1,4 +1,4 @@
-"""Who takes part: who may be asked, which of them are, and why."""
+"""Selection: eligible nodes, asked nodes, and the reasons."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_are_no_hours(text: str) -> None:
     assert caught.value.hint
 
 
-# Who may be asked
+# Eligible nodes
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_hours_of_the_node_the_job_and_each_tag_must_all_be_open() -> None:
     [
         ({"tags": "phone"}, "list of words"),
         ({"tags": [7]}, "list of words"),
-        ({"tags": ["Phone"]}, "is no tag"),
-        ({"tags": ["a b"]}, "is no tag"),
+        ({"tags": ["Phone"]}, "is not a tag"),
+        ({"tags": ["a b"]}, "is not a tag"),
         ({"tags": [str(n) for n in range(33)]}, "at most 32 tags"),
-        ({"hours": ["9-17"]}, "are no hours"),
+        ({"hours": ["9-17"]}, "are not hours"),
     ],
 )
 def test_what_a_node_may_not_say_of_itself(info: dict[str, Any], text: str) -> None:
@@ -268,7 +268,7 @@ def test_a_drained_node_finishes_what_it_does_and_is_asked_nothing_more() -> Non
     twin = restored(hub)
     assert twin.snapshot() == hub.snapshot()
     for one in (hub, twin):
-        assert "nobody is left out any more" in texts(one.on(DrainNode("a"), 3.0))
+        assert "no node is left out any more" in texts(one.on(DrainNode("a"), 3.0))
         for node in "bc":
             report(one, bodies, node, 0.5, 4.0)
         assert asked(one) == ["a", "b", "c"]
@@ -348,9 +348,9 @@ def test_an_order_that_was_given_in_time_still_counts() -> None:
             "greater than or equal to 0",
             "",
         ),
-        ({"selection": {"name": "uniform", "tags": ["A b"]}}, ["selection", "tags"], "is no name", "a-z"),
+        ({"selection": {"name": "uniform", "tags": ["A b"]}}, ["selection", "tags"], "is not a name", "a-z"),
         ({"selection": {"name": "uniform", "nodes": "a"}}, ["selection", "nodes"], "tuple", ""),
-        ({"selection": {"name": "uniform", "hours": ["phone 9-17"]}}, ["selection", "hours"], "no hours", "22:00"),
+        ({"selection": {"name": "uniform", "hours": ["phone 9-17"]}}, ["selection", "hours"], "not hours", "22:00"),
         (
             {"selection": {"name": "uniform", "nodes": ["a"]}, "schedule": {"name": "rounds", "min_nodes": 2}},
             ["selection", "nodes"],

@@ -1,4 +1,4 @@
-"""What operators change in a running job: from which version on, what nodes are told, and what is refused."""
+"""Changed settings of a running job: their first version, the amendments to nodes, and refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HALF = ChangeSettings({"algorithm.lr": 0.05, "algorithm.batch_size": 64.0}, "the
 
 
 def tasks(hub: Hub) -> list[dict[str, float]]:
-    """What each node is told with its task."""
+    """Return the settings in each node's task."""
     found = [hub.poll_reply(node) for node in NODES]
     return [task.numbers for task in found if isinstance(task, Task)]
 

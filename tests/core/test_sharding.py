@@ -176,7 +176,7 @@ def test_a_job_comes_to_the_same_bits(name: str) -> None:
 def test_methods_that_need_sums_over_the_model_come_to_the_same(
     algorithm: LBFGS | LargeBatch, pool: ThreadPoolExecutor
 ) -> None:
-    """Five steps over matrices and biases; what is cut keeps its dimensions."""
+    """Five steps over matrices and biases; cut tensors keep their dimensions."""
     whole = descended(algorithm, 1)
     moved = np.linalg.norm(whole["a.weight"] - matrices(0)["a.weight"])
     for count, each in ((2, map), (5, map), (5, pool.map)):

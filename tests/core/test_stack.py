@@ -37,7 +37,7 @@ def test_displacements_and_norms_have_the_same_bits(block: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["float64", "fixed"])
 def test_a_sum_of_rows_is_that_of_trees(kind: str) -> None:
-    """Of several stacks in turns, of a row twice, with other trees between, and read before its end."""
+    """Sums of several stacks in turns, of a row twice, with other trees between, and read before the end."""
     one, other = rows(4), rows(4, seed=1)
     parts = [one[0], one[2], one[0], other[1], alone(one[3]), other[3], one[1], other[0], other[0]]
     together, apart = TreeSum(LAYOUT, kind), TreeSum(LAYOUT, kind)
@@ -66,7 +66,7 @@ def test_which_layouts_suit() -> None:
 
 
 def test_rows_in_another_process_share_a_stack_still() -> None:
-    """What is computed of them all has the same bits there, and they are copied once."""
+    """Results over all of them have the same bits there, and they are copied once."""
     here, there = Pipe()
     here.send([sub(row, BASE) for row in rows(3)])
     copied = there.recv_bytes()

@@ -81,7 +81,7 @@ def test_safetensors_reads_such_a_file() -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "seen"])
 def test_only_tensors_of_floats_can_be(name: str) -> None:
-    with pytest.raises(InvalidPayload, match=f"the statistic {name} is no tensor of floats") as caught:
+    with pytest.raises(InvalidPayload, match=f"the statistic {name} is not a tensor of floats") as caught:
         Tree.of({"w": np.ones(2, np.float32), "seen": np.array(1)}, statistics=[name])
     assert caught.value.code == "payload.statistic"
 
@@ -153,7 +153,7 @@ REPORTS = st.lists(st.tuples(VALUES, st.floats(0.25, 64)), min_size=1, max_size=
 def test_a_mean_lies_between_what_went_into_it(
     reports: list[tuple[float, float]], rate: float, old: float, kind: SumKind
 ) -> None:
-    """Whatever it is put onto, and at whatever rate: a variance that is negative would be the least."""
+    """On any base and at any rate, no variance becomes negative."""
     total = TreeSum(model().layout, kind)
     for value, weight in reports:
         total.add(model(1.0, value, value), weight, 1e4)

@@ -24,7 +24,7 @@ class One:
         self.me = GossipState("a", 1, 1.0, model, MemoryBlobs(), Random(1), 3, peers, counts)
 
     def after(self, now: float, *met: tuple[str, float], **seen: int) -> bool:
-        """It has met these, and heard of so many rounds: may it go?"""
+        """It has met these, and heard of that many rounds: may it go?"""
         self.me.counts.merge(seen)
         for partner, distance in met:
             self.me.record_distance(partner, distance)

@@ -18,7 +18,7 @@ def apart(ways: Reachability) -> Membership:
 
 
 def spoken_to(peer: Membership, until_s: float) -> set[str]:
-    """Whom it pings, or asks anything, on its own account."""
+    """Return the peers that it pings or asks by itself."""
     found = set()
     while (now := peer.alarm) < until_s:
         found |= {tell.to for tell in told(peer.on(Timer(), now), Ping, PingRequest, PeerHello)}

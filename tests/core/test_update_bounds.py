@@ -142,7 +142,7 @@ def test_a_weight_of_999_999_999_does_not_drown_the_others() -> None:
 
 
 def test_nor_that_of_a_single_other_one() -> None:
-    """Two of four are asked; of the other two it is known what an update weighs."""
+    """Two of four are asked; the weights of the other two are known."""
     job = BoundedJob("a", "b", "c", "liar", schedule=Rounds(cohort=2, quorum=2, min_nodes=4))
     for _ in range(20):
         for node in job.nodes:
@@ -155,7 +155,7 @@ def test_nor_that_of_a_single_other_one() -> None:
 
 
 def told_weights(job: BoundedJob) -> list[float]:
-    """What the liar's updates weighed in versions, by a second hub that is fed the same."""
+    """Return the weights of the liar's updates in versions, by a second hub with the same events."""
     twin = Hub(job.hub.settings.plan, job.hub.settings.algorithm, job.hub.settings.schedule, job.bodies)
     effects = [effect for event, now in job.journal for effect in twin.on(event, now)]  # type: ignore[arg-type]
     versions = [e.what for e in effects if isinstance(e, Save) and isinstance(e.what, ModelVersion)]

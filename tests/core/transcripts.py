@@ -183,7 +183,7 @@ class WorkerScript:
 
 
 def amended(fields: Fields) -> dict[str, Any]:
-    """What an amendment changes in a task."""
+    """Return the changes of an amendment to a task."""
     plain: dict[str, Any] = {name: int(fields[name]) for name in ("revision", "checks_allowed") if name in fields}
     return plain | ({"recall": True} if "recall" in fields else {})
 
@@ -213,7 +213,7 @@ def played(text: str) -> str:
 
 
 def differences(path: Path) -> str:
-    """What a transcript says, and what happens; empty when that is the same."""
+    """Return the difference between a transcript and the run; empty if there is none."""
     before = path.read_text(encoding="utf-8")
     lines = difflib.unified_diff(before.splitlines(), played(before).splitlines(), path.name, "now", lineterm="")
     return "\n".join(lines)

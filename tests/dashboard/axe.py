@@ -1,4 +1,4 @@
-"""What axe-core finds on a page."""
+"""Findings of axe-core on a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def script() -> str:
 
 
 def violations(page: Page) -> Any:
-    """What axe-core objects to, once the page has come into the frame around it, which is there first."""
+    """Return the findings of axe-core, once the page has come into its frame, which is there first."""
     page.locator("h1").first.wait_for()
     page.evaluate(script())
     return page.evaluate(FIND)

@@ -41,13 +41,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def errors() -> list[str]:
-    """What the page complains of."""
+    """Return the errors of the page."""
     return []
 
 
 @pytest.fixture
 def page(browser: Browser, errors: list[str]) -> Iterator[Page]:
-    """A page; what it complains of is in `errors`."""
+    """A page; its errors are in `errors`."""
     opened = browser.new_page(viewport={"width": 1280, "height": 1000})
     opened.set_default_timeout(PATIENCE_MS)
     opened.on("pageerror", lambda error: errors.append(str(error)))

@@ -32,14 +32,14 @@ class Stage:
         return self._started[-1]
 
     def asked(self, *arguments: object) -> dict[str, Any]:
-        """What a command answers."""
+        """Return a command's answer."""
         said, complaint = self.start(*arguments, "--json").communicate(timeout=120)
         found: dict[str, Any] = json.loads(said)
         assert found["status"] == "ok", (said, complaint)
         return dict(found["data"])
 
     def open(self, nodes: int, *options: str) -> None:
-        """Start the coordinator and so many nodes, each with its part of the digits."""
+        """Start the coordinator and that many nodes, each with its part of the digits."""
         coordinator = self.start("coordinator", "--port", self.address.rpartition(":")[2])
         assert coordinator.stderr is not None
         next(line for line in coordinator.stderr if "ready" in line)

@@ -1,4 +1,4 @@
-"""What tests of pages share: somebody who signs in."""
+"""Signing in, for tests of pages."""
 
 from __future__ import annotations
 

@@ -92,26 +92,26 @@ class SimulatedNodes:
         return answer
 
     def go(self, state: str) -> None:
-        """All are in that state, live, and have refused nothing; nobody has told yet."""
+        """All are in that state, live, and have refused nothing; no status has been reported yet."""
         for one in self.members:
             one.state, one.refused = state, {}
             for edge in one.edges.values():
                 edge["state"] = "alive"
 
     def learn(self) -> None:
-        """A local round of everybody."""
+        """Make a local round of every node."""
         for one in self.members:
             step = 0.1 * self._rng.normal(size=PARTS)
             one.model, one.learned, one.round = one.model + step, one.learned + step, one.round + 1
 
     def mix(self, pairs: int) -> None:
-        """So many exchanges of random pairs."""
+        """Make that many exchanges of random pairs."""
         for _ in range(pairs):
             a, b = self._rng.choice(len(self.members), 2, replace=False)
             self.members[a].meet(self.members[b])
 
     def tell(self, *silent: str) -> None:
-        """Everybody's word but theirs."""
+        """Return the statuses of all but these."""
         for one in self.members:
             if one.name not in silent:
                 self._send(one, "POST", f"/jobs/{self.job}/peer-status", json=one.word())

@@ -1,4 +1,4 @@
-"""What axe-core finds on pages that are full of figures: nothing, in either theme and on a narrow screen."""
+"""Findings of axe-core on pages that are full of figures: nothing, in either theme and on a narrow screen."""
 
 from __future__ import annotations
 

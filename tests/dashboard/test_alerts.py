@@ -1,4 +1,4 @@
-"""Alerts in a browser: on every page until an operator says that he knows."""
+"""Alerts in a browser: on every page until an operator acknowledges them."""
 
 from __future__ import annotations
 

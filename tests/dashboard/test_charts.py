@@ -26,7 +26,7 @@ CanvasRenderingContext2D.prototype.clearRect = function (...where) {
 };
 """
 
-# Of a band's fill nothing else on a canvas has the opacity: 0x2b of 255, but for what rounding does to it.
+# Only a band's fill has the opacity 0x2b of 255, apart from rounding.
 IN_BAND = """(canvas) => {
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
     return pixels.filter((part, index) => index % 4 === 3 && Math.abs(part - 0x2b) < 3).length;
@@ -51,7 +51,7 @@ def run(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def hover(page: Page, chart: str, share: float) -> str:
-    """What stands beside a chart while the pointer is at that share of its width."""
+    """Return the legend of a chart while the pointer is at that share of its width."""
     plot = page.get_by_test_id(chart).locator(".u-over")
     box = plot.bounding_box()
     assert box is not None
@@ -128,7 +128,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
     expect(loss.locator(".readout")).to_contain_text("10–90 %")
     bands = run.get("/jobs/wide/reports/quantiles", metric="train/loss")
     low, high = (f"{bands[edge][-1]:.3g}" for edge in ("low", "high"))
-    hover(page, "chart-loss", 39 / 40)  # nobody has trained on the last version
+    hover(page, "chart-loss", 39 / 40)  # no node has trained on the last version
     expect(loss.locator(".readout")).to_contain_text(f"{low} – {high}")
     assert loss.locator("canvas").evaluate(IN_BAND) > 1000
     plot = loss.locator(".u-over")
@@ -147,7 +147,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
         page.get_by_role("button", name="Loss: save as CSV").click()
     header = Path(started.value.path()).read_text(encoding="utf-8").splitlines()[0]
     assert header == "round,elapsed_s,total_bytes,train/loss,10 % of nodes,90 % of nodes,client-5"
-    plot.click(position={"x": box["width"] / 2, "y": 0.05 * box["height"]})  # nobody is up there
+    plot.click(position={"x": box["width"] / 2, "y": 0.05 * box["height"]})  # no line is up there
     expect(page).to_have_url(f"{run.url}/jobs/wide")
     expect(loss.locator(".readout")).not_to_contain_text("client-5")
 

@@ -1,4 +1,4 @@
-"""What each client did, in a real browser: the heat map, the lines, a round; live, and in a crowd."""
+"""Each client's work, in a real browser: the heat map, the lines, a round; live, and in a crowd."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_from_the_list_to_the_comparison(address: str, table: dict[str, Any], pa
 
 
 def test_each_node_has_its_price(address: str, table: dict[str, Any], page: Page) -> None:
-    """Of bytes to the target, which no longer change; late polls may still be added to the sums."""
+    """Bytes to the target, which no longer change; late polls may still be added to the sums."""
     page.goto(f"{address}/compare?runs={','.join(RUNS)}&target={table['target']}")
     rows = page.get_by_test_id("compare-nodes").locator("tbody tr")
     known = [(row["run"], node) for row in table["rows"] for node in row["nodes"]]

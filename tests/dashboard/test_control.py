@@ -1,4 +1,4 @@
-"""What operators do on a job's page beside its rounds: clone, tag, and a look at a switch before it is made."""
+"""Controls of a job's page: clone, tag, and the preview of a switch."""
 
 from __future__ import annotations
 

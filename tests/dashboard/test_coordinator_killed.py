@@ -1,4 +1,4 @@
-"""A coordinator that is killed, as by a power cut, and begins anew under open pages: they go on without a reload."""
+"""A coordinator that is killed, as by a power cut, and starts again under open pages: they go on without a reload."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def find(address: str) -> Find:
-    """What the API says of the job."""
+    """Return the job by the API."""
 
     def ask(what: str = "") -> Any:
         with urlopen(f"{address}/api/v1/jobs/stream{what}", timeout=PATIENCE_S) as answer:
@@ -123,7 +123,7 @@ def changed(page: Page) -> Iterator[Change]:
 
     def install(path: str, change: Callable[[Any], None]) -> None:
         def answer(route: Route) -> None:
-            with suppress(Error):  # the page, and whoever wanted this answer, may be gone
+            with suppress(Error):  # the page that requested this answer may be gone
                 response = route.fetch()
                 body = response.json()
                 change(body)
@@ -138,7 +138,7 @@ def changed(page: Page) -> Iterator[Change]:
 def test_a_divergence_and_a_waiting_node_are_named(
     address: str, page: Page, changed: Change, errors: list[str]
 ) -> None:
-    """Whether a jump is found depends on this machine's speed, so the coordinator's word is put into its mouth."""
+    """The detection of a jump depends on this machine's speed, so the test makes the coordinator report one."""
 
     def jump(body: Any) -> None:
         body["versions"][-1]["numbers"] |= {"jump": 3.24, "jump.since": 2}

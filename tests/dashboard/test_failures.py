@@ -1,4 +1,4 @@
-"""What nodes could not do, on the job's page: as it happens, and whatever they say."""
+"""Failures of nodes on the job's page: live, and with any text."""
 
 from __future__ import annotations
 

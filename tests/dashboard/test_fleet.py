@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.timeout(300)]
 
 @pytest.fixture
 def running(browser: Browser, tmp_path: Path) -> Iterator[Inside]:
-    """A coordinator that loses nobody. (The browser is there first: without one there is nothing to do.)"""
+    """A coordinator that loses no node. (The browser is there first: without one there is nothing to do.)"""
     with inside(tmp_path / "data", lease_s=86_400.0) as made:
         yield made
 

@@ -42,7 +42,7 @@ def jobs(stage: Stage, page: Page) -> Page:
 
 
 def tab_to(page: Page, wanted: Locator) -> None:
-    """Press Tab until it is there; what the Tab key does not reach is out of reach."""
+    """Press Tab until the element has the focus; fail if it never does."""
     expect(wanted).to_be_visible()
     for _ in range(STEPS_MAX):
         if wanted.evaluate("it => it === document.activeElement"):
@@ -134,7 +134,7 @@ def test_the_keys_are_told(jobs: Page) -> None:
 
 
 def test_keys_alone_are_switched_off_and_stay_so(jobs: Page) -> None:
-    """WCAG 2.1.4: whoever speaks to the machine would press them unawares. Ctrl K leads back."""
+    """WCAG 2.1.4: users of speech input would press them by accident. Ctrl K leads back."""
     page, keys = jobs, jobs.keyboard
     keys.press("?")
     tab_to(page, page.get_by_test_id("single-keys"))

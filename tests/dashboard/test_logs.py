@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.timeout(300)]
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\"> \u202egnp.exe \x1b[2J" + "w" * 3000
 MANY = 100_000
 EVERY = 5_000
-"""One line of so many holds what is looked for."""
+"""One of many lines holds the search text."""
 
 
 def write(running: Inside, texts: list[str], node: str = "ada", boot: str = "1", **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""An operator sends a job to its nodes on its page, and calls it back; everybody else sees where it is."""
+"""An operator sends a job to its nodes on its page, and calls it back; other users see where it is."""
 
 from __future__ import annotations
 

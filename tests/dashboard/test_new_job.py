@@ -35,7 +35,7 @@ def form(running: Inside, page: Page) -> Page:
 def test_a_form_becomes_a_file_and_a_job(running: Inside, form: Page, errors: list[str]) -> None:
     name = form.locator(".field", has=form.get_by_label("name required"))
     expect(form.get_by_test_id("validation")).to_contain_text("Enter a name")
-    expect(name.locator(".field-mistake")).to_have_count(0)  # nobody has had a chance to give one
+    expect(name.locator(".field-mistake")).to_have_count(0)  # no node has had a chance to give one
     expect(form.get_by_test_id("create-paused")).to_be_disabled()
     form.get_by_test_id("start-job").click()
     expect(name.locator(".field-mistake")).to_contain_text("must have 1 to 63 of a-z")
@@ -127,7 +127,7 @@ def test_who_takes_part_is_chosen_in_the_form(running: Inside, form: Page, error
     expect(form.get_by_label("tags", exact=True)).to_have_value("phone, ")
     form.get_by_label("tags", exact=True).fill("phone, eu")
     form.get_by_label("hours", exact=True).fill("9-17")
-    expect(form.get_by_text("'9-17' are no hours")).to_be_visible()
+    expect(form.get_by_text("'9-17' are not hours")).to_be_visible()
     form.get_by_label("hours", exact=True).fill("phone 22:00-06:00")
     expect(form.get_by_test_id("start-job")).to_be_enabled()
     form.set_viewport_size({"width": 390, "height": 900})

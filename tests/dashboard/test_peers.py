@@ -24,7 +24,7 @@ LATE_MS = 15_000
 
 @pytest.fixture(scope="module")
 def running(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
-    """A coordinator that loses nobody. (The browser is there first: without one there is nothing to do.)"""
+    """A coordinator that loses no node. (The browser is there first: without one there is nothing to do.)"""
     with inside(tmp_path_factory.mktemp("peers") / "data", lease_s=86_400.0) as made:
         yield made
 
@@ -39,7 +39,7 @@ def simulated_nodes(running: Inside) -> Iterator[SimulatedNodes]:
 
 @pytest.fixture
 def fresh(browser: Browser, tmp_path: Path) -> Iterator[SimulatedNodes]:
-    """The same, at the server: nobody has told anything yet."""
+    """The same, at the server: no status has been reported yet."""
     with inside(tmp_path / "data", lease_s=86_400.0) as made:
         simulated_nodes = SimulatedNodes(made, NODES)
         yield simulated_nodes
@@ -99,7 +99,7 @@ def test_the_star_of_the_server_becomes_the_peers_graph_without_a_reload(
     expect(lines(page, "peer")).to_have_count(0)
     served = re.compile(r"^n0: server mode, \w+ · [1-9][\d.]* kB to and from the coordinator$")
     expect(page.get_by_role("option", name=served)).to_have_count(1)
-    expect(page.get_by_test_id("peers-gossiping")).to_have_count(0)  # nobody has told anything yet
+    expect(page.get_by_test_id("peers-gossiping")).to_have_count(0)  # no status has been reported yet
     page.evaluate("window.unchanged = true")
     fresh.running.post(f"/jobs/{fresh.job}/switch", {"to": "gossip"})
     fresh.go("away")

@@ -44,7 +44,7 @@ PAGES = (
     "join",
 )
 TELLS = {"alerts": "alerts", "jobs/main?view=models": "model-0", "nodes": "fleet-table"}
-"""What must be there before it can be said that nothing to act with stands beside it."""
+"""Elements that must be there before the test checks that no controls are."""
 SAID = {"new": "Only operators can create jobs.", "join": "Only operators can add nodes."}
 PARTS = {"job": "main", "node": "n0", "alert": "1", "digest": "0" * 64}
 SEND = """async ([operation, body]) => {
@@ -102,7 +102,7 @@ def test_a_viewer_who_acts_all_the_same_is_refused(stage: Stage, viewer: Page) -
 
 
 def test_an_operator_has_the_buttons(stage: Stage, page: Page) -> None:
-    """Else the tests above would pass on pages that have none for anybody."""
+    """Else the tests above would pass on pages without controls for any user."""
     page.goto(stage.running.url, timeout=PATIENCE_MS)
     sign_in(page)
     expect(page.get_by_test_id("sign-out")).to_be_visible()

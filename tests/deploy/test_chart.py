@@ -22,7 +22,7 @@ from shoal_edge_client.settings import EdgeSettings
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "shoal"
 Values = dict[str, Any]
 Objects = dict[tuple[str, str], Any]
-"""What was rendered, by kind and name."""
+"""Return the rendered objects, by kind and name."""
 
 SECRETS: Values = {"database": {"secret": "db"}, "operatorToken": {"secret": "op"}, "blobs": {"secret": "s3"}}
 BUCKET: Values = {"blobs": "s3://shoal/a?endpoint=https://s3.example.org"}
@@ -166,7 +166,7 @@ def test_what_cannot_work_is_refused(helm: Helm) -> None:
         assert (found.returncode, why in found.stderr) == (1, True), found.stderr
 
 
-# What it says to the processes
+# Settings of the processes
 
 
 def differing(model: type[BaseModel]) -> Values:

@@ -1,4 +1,4 @@
-"""What is in deploy/: checked by the tools of its kinds, held to what the code has, run where that needs no engine."""
+"""Files of deploy/: checked by their tools, compared with the code, and run where that needs no engine."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_every_service_is_shut_in(compose: dict[str, Any]) -> None:
         assert {"max-size", "max-file"} <= set(service["logging"]["options"]), f"{name}: its log would fill the disk"
 
 
-SECRETS_OF = {  # who may see what `provision.py` has written, besides `secrets` and `tokens`, which write it
+SECRETS_OF = {  # services that mount the files of `provision.py`, besides `secrets` and `tokens`, which write them
     "secrets-coordinator": {"coordinator", "coordinator-2", "coordinator-3", "bucket", "tokens"},
     "secrets-postgres": {"postgres"},
     "secrets-s3": {"s3"},
@@ -247,7 +247,7 @@ def test_the_first_command_of_the_peers_works(compose: dict[str, Any], tmp_path:
 
 
 def in_context(path: str) -> bool:
-    """Whether .dockerignore lets a file through: the last line that matches it or a folder above it decides."""
+    """Return whether .dockerignore lets a file through: the last line that matches it or its folder decides."""
     allowed = True
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         pattern = line.partition("#")[0].strip()
@@ -310,7 +310,7 @@ def test_the_chart_is_of_this_release() -> None:
 
 
 def test_the_chart_uses_every_value_and_no_other() -> None:
-    """Whoever renders it is Helm; that nothing is said in vain can be seen without."""
+    """Helm renders it; this test checks without Helm that every value is used."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     templates = "".join(path.read_text() for path in sorted((CHART / "templates").iterdir()))
     roots = {"Values", "Release", "Chart", "prefix", "settings"}
@@ -350,7 +350,7 @@ def test_what_the_chart_sets_are_settings_and_it_shuts_in() -> None:
         assert line in helpers
 
 
-# What runs in the containers
+# Processes in the containers
 
 
 def health(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -447,7 +447,7 @@ def test_each_node_has_a_token_for_itself_alone(compose: dict[str, Any], coordin
         node.client.close()
 
 
-# What watches them
+# Monitoring
 
 
 METRIC = re.compile(r"\b(?:shoal|process)_\w+")

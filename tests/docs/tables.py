@@ -1,4 +1,4 @@
-"""Tables in the documentation that are made from the code: `python -m tests.docs.tables` writes them anew.
+"""Tables in the documentation that are made from the code: `python -m tests.docs.tables` writes them again.
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`.
 """
@@ -112,7 +112,7 @@ def of_routes() -> str:
 
 def of_papers() -> str:
     """Every paper that peers check, who signs it, what it says and what it holds."""
-    rows = ["| paper | signed by | what it says | fields |", "|---|---|---|---|"]
+    rows = ["| paper | signed by | content | fields |", "|---|---|---|---|"]
     for kind in (*KINDS.values(), RosterEntry):
         names = ", ".join(f"`{field.name}`" for field in fields(kind))
         signed = "" if kind is RosterEntry else SIGNED_BY[kind.TYPE]

@@ -1,4 +1,4 @@
-"""What programs read of the API is what the code says."""
+"""Generated documents of the API match the code."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A comment before a block says where it runs:
 
     <!-- file: NAME -->                      the block is that file, on every machine
     <!-- run: MACHINE -->                    its lines are commands, each of which must end with 0
-    <!-- run: MACHINE, stays, until: TEXT --> a command that goes on; what follows waits until it has said TEXT
+    <!-- run: MACHINE, stays, until: TEXT --> a command that goes on; the next waits until it has printed TEXT
     <!-- run: MACHINE, until: TEXT -->       a command that is repeated until it says TEXT
     <!-- run: laptop, token -->              it prints tokens, which stand for `sht_…` from then on
     <!-- run: docker -->                     checked against docker-compose.yml, not run
@@ -109,7 +109,7 @@ class Machines:
         return found
 
     def run(self, block: Block) -> str:
-        """Run its commands in one shell, as they would be pasted; what they print."""
+        """Run its commands in one shell, as they would be pasted; return their output."""
         place, env = self.place(block.place), self.environment()
         commands = "\n".join(map(self.adapted, block.lines.strip().splitlines()))
         if (place / "shoal-data/operator.token").exists():  # exported once, and each block has a shell of its own

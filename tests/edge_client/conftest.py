@@ -25,7 +25,7 @@ LARGE = 100_000
 
 @pytest.fixture(autouse=True)
 def plain_log() -> Iterator[None]:
-    """Whatever a test makes of the log is gone after it."""
+    """Restore the logging after each test."""
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()

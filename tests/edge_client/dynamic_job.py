@@ -70,7 +70,7 @@ class FileNames(MemoryBlobs):
 
 
 def simulated(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Decisions, Made]:
-    """What `shoal.simulate` makes of the job."""
+    """Return the result of `shoal.simulate` for the job."""
     made: Made = []
     close = SimulationRecorder._close
 
@@ -115,7 +115,7 @@ def take_part(api: Api, folder: Path, url: str = "") -> list[Joined]:
 
 
 def decided(api: Api) -> tuple[Decisions, Made]:
-    """What a coordinator has decided, and made."""
+    """Return a coordinator's decisions and versions."""
     decisions = [(note["version"], note["text"]) for note in api.notes("digits", "decision")]
     made = []
     for number, reports, model in api.rows("SELECT number, reports, digest FROM versions ORDER BY number"):

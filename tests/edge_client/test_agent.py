@@ -42,7 +42,7 @@ def test_a_job_runs_to_its_end(place: Place, size: int) -> None:
     assert learner.trained == 3
     assert len(coordinator.counted) == len(set(coordinator.counted)) == 5  # init, three rounds, evaluation
     assert coordinator.failed == []
-    assert coordinator.requests["GET /jobs/j"] == 2  # at the start; of its end it is told, and need not ask
+    assert coordinator.requests["GET /jobs/j"] == 2  # at the start; the coordinator tells it of the end
 
 
 def test_a_job_that_has_ended_leaves_nothing_but_the_credential(place: Place) -> None:
@@ -109,7 +109,7 @@ def test_an_idle_node_is_told_that_its_job_has_ended(tmp_path: Path, monkeypatch
     """It names its last task in its polls, so it needs not ask."""
 
     async def not_asked(self: EdgeJobs) -> None:
-        """What would find it out later."""
+        """The later check of the same."""
 
     monkeypatch.setattr(EdgeJobs, "check_ended", not_asked)
     coordinator = Coordinator(tmp_path / "c", {"j": {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}})
@@ -252,7 +252,7 @@ def test_a_learner_that_lacks_what_the_algorithm_needs(place: Place, trainer: st
 
 @pytest.mark.parametrize("thing", [VectorLearner, 3])
 def test_joining_with_what_is_no_learner_is_refused_before_anything_is_sent(place: Place, thing: Any) -> None:
-    with pytest.raises(InvalidJob, match=r"learner is .*no learner"):
+    with pytest.raises(InvalidJob, match=r"learner is .*not a learner"):
         shoal.join("http://127.0.0.1:1", learner=thing, token="t", state_dir=place.folder / "state")
     assert not (place.folder / "state").exists()
 

@@ -47,7 +47,7 @@ ALGORITHMS = {
     "flexlora": "adapters of a model",
     "scaffold": "a memory of each node, and a second tree in each update",
 }
-"""What of each has to pass the wire and the database."""
+"""Features of each that have to pass the wire and the database."""
 BUFFERED = ("fedasync", "fedbuff")
 
 OWN_MODELS = {"trees": {"bagged_trees", "boosted_trees"}, "adapters": {"flexlora"}}
@@ -60,7 +60,7 @@ def given(name: str) -> dict[str, Any]:
 
 
 def job(name: str) -> dict[str, Any]:
-    """One of the method; what comes of it must not hang on who is first."""
+    """A job of the method; its result must not depend on the order of nodes."""
     for schedule in SCHEDULES:
         tried = {**given(name), "schedule": {**schedule, "min_nodes": 2}}
         try:
@@ -81,7 +81,7 @@ def learners(name: str) -> dict[str, Any]:
     x, y = softmax_digits()
     group = next((group for group, names in OWN_MODELS.items() if name in names), "")
     parts = {f"n0{group}": slice(0, 100), f"n1{group}": slice(100, 250)}
-    if group == "trees":  # with so many bins updates are files of their own, and each level has another layout
+    if group == "trees":  # with this number of bins updates are files of their own, and each level has another layout
         return {node: TreesLearner((x[part], y[part] > 4), trees=2, depth=3, bins=256) for node, part in parts.items()}
     kind = Adapted if group == "adapters" else Softmax
     return {node: kind(x[part], y[part], (x[1500:], y[1500:])) for node, part in parts.items()}

@@ -1,6 +1,6 @@
 """A node is killed at every named point, really, and started again: nothing is lost and nothing counted twice.
 
-What a missing fsync would lose is not seen here (the kernel survives); the order of the steps is tested with the store.
+Losses by a missing fsync are not seen here (the kernel survives); the order of the steps is tested with the store.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_killed_while_entering(place: Place, point: str) -> None:
 
 
 def test_the_points_are_those_in_the_source() -> None:
-    """A point that is named in the code, and killed at by no test, is no use."""
+    """A point that is named in the code, and killed at by no test, is not a use."""
     text = "\n".join(
         path.read_text(encoding="utf-8")
         for folder in ("edge_client/shoal_edge_client", "shoal/runtime")
@@ -168,7 +168,7 @@ def test_a_report_is_delivered_though_no_order_stands(tmp_path: Path, size: int)
 
 
 def test_an_unsent_report_is_taken_up(place: Place) -> None:
-    """Killed between the spool and the first byte sent; what the next process sends was not trained again."""
+    """Killed between the spool and the first byte sent; the next process does not train again."""
     points, coordinator = place.folder / "points", place.coordinator
     assert child(place, "report.sending", 2) == -signal.SIGKILL  # the first report was the initial model
     assert points.read_text().split().count("work.begun") == 2

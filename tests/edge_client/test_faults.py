@@ -257,7 +257,7 @@ def test_a_node_that_has_never_enrolled_says_so_and_gives_up_soon(place: Place) 
 
 
 def test_the_coordinator_comes_back(place: Place) -> None:
-    """Its address is silent for a while, in the middle of a round: nobody needs to be told."""
+    """Its address is silent for a while, in the middle of a round: no other node needs to know."""
     coordinator, hold = place.coordinator, place.folder / "hold"
     hold.touch()
     with serving(coordinator) as url:

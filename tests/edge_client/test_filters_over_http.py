@@ -56,7 +56,7 @@ def learners() -> dict[str, Softmax]:
 
 @dataclass
 class Done:
-    """What came of all jobs on one coordinator."""
+    """The results of all jobs on one coordinator."""
 
     wire: tuple[int, int]
     """Bytes up and down that the proxy has seen."""
@@ -104,13 +104,13 @@ def test_it_comes_to_the_model_of_the_simulation(name: str, done: Done) -> None:
 
 @pytest.mark.parametrize("name", OVER_HTTP)
 def test_updates_are_as_large_as_their_form_says(name: str, done: Done) -> None:
-    """Two nodes, four rounds; what else travels with a report differs by the digits of its numbers."""
+    """Two nodes, four rounds; other parts of a report differ by the digits of its numbers."""
     saved = 2 * ROUNDS * (payload_bytes("plain") - payload_bytes(name))
     assert done.sent["plain"] - done.sent[name] == pytest.approx(saved, abs=200)
 
 
 def payload_bytes(name: str) -> int:
-    """Of one update on the wire."""
+    """Bytes of one update on the wire."""
     layout = packed_layout(parse_job(job(name)).build_filters(), learners()["n0"].model().layout)
     whole = payload_layout({"model": layout})
     return len(whole.header) + whole.nbytes

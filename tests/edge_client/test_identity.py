@@ -1,4 +1,4 @@
-"""Who a node is, in files that only its owner reads."""
+"""A node's identity, in files that only its owner reads."""
 
 from __future__ import annotations
 

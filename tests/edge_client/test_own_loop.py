@@ -203,7 +203,7 @@ def test_a_node_that_has_no_task_leaves(place: Place) -> None:
     assert run(place, add_one) == 3
 
 
-# ----------------------------------------------------------------------------------------------------- what goes wrong
+# --------------------------------------------------------------------------------------------------------------- errors
 
 
 def test_a_task_without_a_report_fails_and_the_job_goes_on(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""What a node must not forget, on disk."""
+"""A node's durable state on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node measures of its machine, and how it is told."""
+"""System metrics of a node, and their reports."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ JOB = {"name": "j", "learner": "shoal.learn.digits:learner"}
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended (and only waits for its parent to look)."""
+    """Return whether such a process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -28,7 +28,7 @@ ACK = Ack((1, 7), True)
 
 
 class Script:
-    """A client that notes its calls; what `then` holds for one is raised or returned, in its order."""
+    """A client that records its calls and raises or returns the values in `then`, in order."""
 
     def __init__(self) -> None:
         self.blobs = self
@@ -148,7 +148,7 @@ def test_an_offset_that_is_no_more_begins_anew(transport: HttpTransport, client:
 
 
 def test_a_body_that_no_order_wants_any_more(transport: HttpTransport, client: Script) -> None:
-    """The upload is refused; what became of the report is asked all the same."""
+    """The upload is refused; the state of the report is still requested."""
     late = Ack((1, 7), False, "superseded")
     client.then.update(upload=[Refused("none", code="task.none")], report=[late])
     assert transport.report("j", SAID, DATA, never) == late

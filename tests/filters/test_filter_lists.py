@@ -80,7 +80,7 @@ def test_lists_that_cannot_be(names: list[str], hint: str) -> None:
 
 @dataclass(frozen=True)
 class OneWay(Filter):
-    """Somebody's filter that forgets how to decode."""
+    """A user's filter that forgets how to decode."""
 
     name: ClassVar[str] = "one_way"
 
@@ -92,5 +92,5 @@ class OneWay(Filter):
 
 
 def test_a_filter_that_cannot_be_undone() -> None:
-    with pytest.raises(InvalidJob, match="one_way cannot undo"):
+    with pytest.raises(InvalidJob, match="one_way cannot be undone"):
         check_filters([OneWay()])

@@ -17,7 +17,7 @@ from tests.core.strategies import layouts, trees, wide
 
 FORMS = st.sampled_from(["bf16", "fp16"])
 ERROR = {"bf16": 2**-8, "fp16": 2**-11}
-"""Of a number, relative to it: half a unit of 8 and of 11 bits."""
+"""Relative error of a number: half a unit of 8 and of 11 bits."""
 LEAST = {"bf16": 2**-133, "fp16": 2**-24}
 """The smallest number above zero."""
 

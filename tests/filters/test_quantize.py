@@ -152,7 +152,7 @@ def test_packed_slots_are_checked_before_they_are_opened() -> None:
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 3.4e38])
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_made_up_scale_is_seen_when_it_is_measured(scale: float, bits: Any) -> None:
-    """Decoding neither warns nor fails; what comes of it is not finite, or as large as it says."""
+    """Decoding neither warns nor fails; the result is not finite, or as large as stated."""
     one = Quantize(bits, 4)
     layout = Layout.of([("w", "F16", (4,))])
     codes = np.full(4 * bits // 8, 0x7F if bits == 8 else 0xFF, np.uint8)

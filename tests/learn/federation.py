@@ -53,5 +53,5 @@ def rounds_to(target: float, most: int, reached: Iterator[float]) -> int:
 
 
 def digit_learners(parts: int, split: str = "iid", seed: int = 0, model: str = "mlp") -> list[TorchLearner]:
-    """All of the digits but the held-out ones, divided; nobody keeps a test part."""
+    """All of the digits but the held-out ones, divided; no node keeps a test part."""
     return [digits.learner(part, parts, split=split, seed=seed, model=model, test_fraction=0) for part in range(parts)]

@@ -199,7 +199,7 @@ def test_arrays_that_only_speak_dlpack_are_read() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ({"w": object()}, "w is a object, which is no array of numbers"),
+        ({"w": object()}, "w is a object, which is not an array of numbers"),
         ({"layers": [{"w": "deep"}]}, r"layers\.0\.w is a <U4 array, which"),
         ({"w": np.zeros(2, np.complex64)}, "w is a complex64 array, which"),
         ({"w": np.zeros(2, np.uint16)}, "w: type uint16 cannot be sent"),
@@ -225,7 +225,7 @@ W, B = np.zeros((2, 3), np.float32), np.zeros(3, np.float32)
         ({"w": W.T, "b": B}, r"the loop gave w as float32\[3, 2\]; it is F32\[2, 3\]"),
         ({"w": W.astype(np.float64), "b": B}, r"the loop gave w as float64\[2, 3\]; it is F32"),
         ({"w": W}, "another structure: b, which is missing"),
-        ({"w": W, "b": B, "c": B}, "another structure: c, which is no parameter"),
+        ({"w": W, "b": B, "c": B}, "another structure: c, which is not a parameter"),
         ({"w": W, "b": None}, "another structure: b, which is missing"),
         ({"w": W, "b": [B]}, "another structure"),
         (None, "another structure"),
@@ -245,7 +245,7 @@ def test_a_loop_that_changes_the_parameters_form_fails_by_name(result: Any, mess
     [
         ((0.0, {"w": W.T, "b": B}), r"gradient gave the gradient of w the shape \[3, 2\]"),
         ((0.0, {"w": W}), "another structure: b, which is missing"),
-        ((0.0, {"w": W, "b": B, "z": B}), "another structure: z, which is no parameter"),
+        ((0.0, {"w": W, "b": B, "z": B}), "another structure: z, which is not a parameter"),
         ({"w": W, "b": B}, "gradient gave no pair"),
         (("high", {"w": W, "b": B}), "training failed.*could not convert"),
     ],
@@ -322,7 +322,7 @@ def test_data_may_be_arrays_or_examples(form: Callable[[Any, Any], Any], kind: t
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (7, "int is no training data"),
+        (7, "int is not training data"),
         ((np.zeros(3), np.zeros(4)), "differ in length"),
         ((np.zeros((0, 2)), np.zeros(0)), "no example"),
         ([], "no example"),

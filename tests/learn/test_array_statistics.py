@@ -63,7 +63,7 @@ def test_a_text_is_no_list_of_names() -> None:
 
 
 def test_local_steps_take_the_measured_values() -> None:
-    """Whatever the learning rate: 0 -> 4 -> 6 towards 8, and 1 -> 1/2 -> 1/4 towards 0."""
+    """At any learning rate: 0 -> 4 -> 6 towards 8, and 1 -> 1/2 -> 1/4 towards 0."""
     own = learner()
     own.train(TrainConfig(steps=2, batch_size=2, lr=LR))
     model = own.model()
@@ -105,7 +105,7 @@ def test_corrections_leave_statistics_alone() -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "fedadam", "fedsgd", "scaffold"])
 def test_statistics_are_averaged_and_not_stepped(name: str) -> None:
-    """Of two alike nodes with levels 8 and 16 the mean after one batch is (4 + 8) / 2; a step of Adam would be 0.03."""
+    """The mean of two equal nodes with levels 8 and 16 is (4 + 8) / 2 after one batch; a step of Adam would be 0.03."""
     job = shoal.JobSpec(name="norms", rounds=1, algorithm={"name": name, "batch_size": 4} if name != "fedsgd" else name)
     model = shoal.simulate(job, [learner(8.0), learner(16.0)], progress=False).model
     assert model["norm.running_mean"].tolist() == [6.0, 6.0]

@@ -188,7 +188,7 @@ def test_random_augmentation_repeats_with_the_seed(data) -> None:
     ("form", "weight"), [*((form, 23) for form in SHUFFLED), ("loader", 23), ("sized stream", 23), ("stream", 46)]
 )
 def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
-    """Of data without a length: those that were seen."""
+    """The examples seen, for data without a length."""
     learner = TorchLearner(lambda: nn.Linear(1, 23), FORMS[form], device="cpu")
     assert learner.train(TrainConfig(epochs=2, batch_size=5, lr=0.0)).weight == weight
 
@@ -199,16 +199,16 @@ def test_the_weight_is_the_number_of_examples(form: str, weight: float) -> None:
         ((X, Y[:5]), r"differ in length: \[5, 23\]"),
         ((X[:0], Y[:0]), "no example"),
         ([], "no example"),
-        (iter([1, 2]), "is no training data"),
-        (7, "is no training data"),
+        (iter([1, 2]), "is not training data"),
+        (7, "is not training data"),
         ((X, torch.tensor(3)), "differ in length"),
         ("it was the best of times", "text and objects"),
         (["it was", "the best"], "text and objects"),
         ((["it was", "the best"], Y[:2]), "text and objects"),
         ((np.array(["it was", "the best"]), Y[:2]), "text and objects"),
-        (Table(), "a Table is no training data"),
+        (Table(), "a Table is not training data"),
         ((Table(), Table(text=True)), "text and objects"),
-        ([Table()], "a Table is no training data"),
+        ([Table()], "a Table is not training data"),
         ((X, Y.tolist()), r"a tuple is \(inputs, target\).*Tensor, list"),
         (([[0.5], [1.5]], [0, 1]), r"a tuple is \(inputs, target\).*list, list"),
         ((X, None), r"a tuple is \(inputs, target\).*Tensor, NoneType"),
@@ -222,7 +222,7 @@ def test_data_that_cannot_be_used_are_refused(data, said: str) -> None:
 
 @pytest.mark.parametrize("data", [Words(), DataLoader(Words(), batch_size=4), [{"text": "it was"}] * 8])
 def test_batches_without_a_tensor_are_refused(data) -> None:
-    """What gives text only when it is read."""
+    """A dataset that gives text only when it is read."""
     with pytest.raises(LearnerFailed, match="holds no tensor") as told:
         TorchLearner(lambda: nn.Linear(1, 2), data, device="cpu").train(TrainConfig(batch_size=4))
     assert "token ids" in told.value.hint
@@ -238,7 +238,7 @@ def test_a_loaders_batch_size_and_the_jobs_must_be_the_same() -> None:
         return TorchLearner(lambda: nn.Linear(1, 23), loader, device="cpu")
 
     loader = DataLoader(Pairs(), batch_size=5)
-    with pytest.raises(LearnerFailed, match="makes batches of 5, the job says batch_size = 32") as told:
+    with pytest.raises(LearnerFailed, match="makes batches of 5, the job sets batch_size = 32") as told:
         learner(loader).train(TrainConfig(batch_size=32))
     assert "batch_size = 5" in told.value.hint
     with pytest.raises(LearnerFailed, match="makes batches of 5"):

@@ -54,7 +54,7 @@ def test_gradients_and_many_alike_learners_do_not_mind_either() -> None:
 
 @pytest.mark.parametrize("is_used", [False, True])
 def test_a_module_is_built_without_opening_a_card(is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card that nothing has used is seeded when it is used; of one in use the state is kept as well."""
+    """A card is seeded at its first use; the state of one in use is kept as well."""
     seeds: list[int] = []
     kept: list[object] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -98,7 +98,7 @@ def test_missing_devices_are_told(machine, gpus: int, build: str | None, name: s
 
 @pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "cuda:9999"])
 def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(InvalidJob, match="is no device") as told:
+    with pytest.raises(InvalidJob, match="is not a device") as told:
         resolve(name)
     assert "cuda:1" in told.value.hint
 

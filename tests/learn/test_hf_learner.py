@@ -141,7 +141,7 @@ class Averaging(Trainer):
 
 
 def test_an_accumulated_step_has_the_examples_of_a_step() -> None:
-    """Of 41 examples the last step of a pass has one, too few for two parts: the step before takes it."""
+    """The last step of a pass over 41 examples has one, too few for two parts: the step before takes it."""
     whole, parted = (learner(args={"gradient_accumulation_steps": n}, trainer=Averaging) for n in (1, 4))
     trained(whole), trained(parted)
     for name, values in whole.model().items():
@@ -280,7 +280,7 @@ def test_adapters_are_averaged_by_their_products() -> None:
         assert (np.diff(sizes) <= 1e-6).all()
 
 
-# --------------------------------------------------------------------------------------------------- what goes wrong
+# --------------------------------------------------------------------------------------------------------------- errors
 @pytest.mark.parametrize("name", ["auto_find_batch_size", "push_to_hub"])
 def test_arguments_without_a_place_in_a_task_are_named(name: str) -> None:
     with pytest.raises(InvalidJob, match=name):
@@ -293,7 +293,7 @@ def test_arguments_without_a_place_in_a_task_are_named(name: str) -> None:
         ({"optimizers": (1, 2)}, "optimizers of Trainer"),
         ({"model_init": adapted}, "model_init of Trainer"),
         ({"train": []}, "no example"),
-        ({"train": None}, "no training data"),
+        ({"train": None}, "not training data"),
         ({"test": {"a": [1]}}, "eval_dataset is dict"),
         ({"processing_class": range(WORDS + 1)}, "61 tokens, the model embeddings for 60"),
     ],

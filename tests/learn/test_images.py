@@ -74,7 +74,7 @@ def test_a_part_of_the_images(pictures: Path) -> None:
 
 def test_what_is_no_image_is_named(pictures: Path, tmp_path: Path) -> None:
     (pictures / "red" / "notes.txt").write_text("a note")
-    with pytest.raises(InvalidJob, match=r"notes\.txt is no image that Pillow can read"):
+    with pytest.raises(InvalidJob, match=r"notes\.txt is not an image that Pillow can read"):
         images(pictures, (4, 6))
     (pictures / "red" / "notes.txt").unlink()
     whole = (pictures / "red" / "b.bmp").read_bytes()

@@ -30,7 +30,7 @@ FACTORY = (
 
 @pytest.fixture(autouse=True)
 def search_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What loading appends to the search path is taken away again."""
+    """Restore the search path after each test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
@@ -161,7 +161,7 @@ def test_an_error_that_explains_itself_passes_as_it_is(tmp_path: Path) -> None:
 def test_the_operators_wishes_reach_the_learner(tmp_path: Path) -> None:
     learner = load_learner("shoal.learn.digits:learner", {"part": 1}, device="cpu", precision="bf16")
     assert (learner.device.type, learner.config.precision) == ("cpu", "bf16")
-    with pytest.raises(InvalidJob, match="'quantum' is no device"):
+    with pytest.raises(InvalidJob, match="'quantum' is not a device"):
         load_learner("shoal.learn.digits:learner", device="quantum")
     assert load_learner("shoal.learn.digits:learner", {"precision": "bf16"}).config.precision == "bf16"
     path = written(tmp_path, FACTORY + "ready = Fake()\n")
@@ -198,6 +198,6 @@ def test_things_that_are_no_learners_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match="is int, neither a learner nor a function"):
         load_learner(path)
     with pytest.raises(
-        InvalidJob, match="made Half, which is no learner: it lacks init, load, model, gradient, evaluate"
+        InvalidJob, match="made Half, which is not a learner: it lacks init, load, model, gradient, evaluate"
     ):
         load_learner(f"{path}:half")

@@ -87,7 +87,7 @@ class LearnedLoss(nn.Module):
 
 
 def test_parameters_of_a_loss_or_a_metric_are_refused() -> None:
-    """They would be trained by nobody, or by each node alone."""
+    """They would not be trained, or by each node alone."""
     ready = LearnedLoss()
     ready(torch.randn(2, 2), torch.tensor([0, 1]))
     with pytest.raises(InvalidJob, match=r"loss has parameters of its own \(scale\)"):

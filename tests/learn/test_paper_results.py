@@ -1,4 +1,4 @@
-"""What the papers and measurements promise, on real data.
+"""Results of the papers and measurements, on real data.
 
 McMahan et al., AISTATS 2017: section 2 (one full-batch local step is gradient descent on the union of the data) and
 section 3 (more local work needs fewer rounds). BatchNorm: its statistics must be averaged like weights.

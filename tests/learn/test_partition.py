@@ -13,7 +13,7 @@ LABELS = st.lists(st.integers(0, 9), min_size=12, max_size=200)
 
 
 def whole(parts: list[np.ndarray], examples: int) -> bool:
-    """Whether every example is in exactly one part, each part sorted."""
+    """Return whether every example is in exactly one part, each part sorted."""
     ordered = all((np.diff(part) > 0).all() for part in parts)
     return ordered and sorted(np.concatenate(parts).tolist()) == list(range(examples))
 

@@ -85,7 +85,7 @@ def test_one_task_is_what_scikit_learn_does_with_the_same_batches(name: str) -> 
             trained.set_params(eta0=0.1)
         if fresh:
             trained.set_params(learning_rate_init=1e-300, random_state=0).partial_fit(x[:1], y[:1], classes=DIGITS)
-            # what a new optimizer starts from is not to be had otherwise from outside
+            # the initial values of a new optimizer are not available otherwise
             del vars(trained)["_optimizer"]
             trained.set_params(learning_rate_init=LR[name], random_state=random)
             trained.coefs_, trained.intercepts_ = own.coefs_, own.intercepts_
@@ -256,8 +256,8 @@ UNFITTED = make_pipeline(StandardScaler(), SGDClassifier())
         (SGDClassifier(average=True), "average=True", "leave average out"),
         (SGDClassifier(early_stopping=True), "early_stopping should be False", ""),
         (UNFITTED, "step 'standardscaler' of the pipeline, a StandardScaler, is not fitted", "fit it before"),
-        (SGDClassifier, "SGDClassifier is no estimator", "not its class"),
-        (object(), "object is no estimator", ""),
+        (SGDClassifier, "SGDClassifier is not an estimator", "not its class"),
+        (object(), "object is not an estimator", ""),
     ],
 )
 def test_what_cannot_be_averaged_is_refused_by_name(estimator: Any, message: str, hint: str) -> None:

@@ -235,7 +235,7 @@ def test_the_loss_of_a_batch_is_taken_before_its_step() -> None:
 
 
 def test_training_in_parts_is_training_at_once() -> None:
-    """What was trained before, and how the work was cut, leaves no trace."""
+    """Earlier training, and the division of the work, change nothing."""
     ends = []
     for parts in ([(0, 12)], [(0, 5), (5, 7)], [(0, 1), (1, 10), (11, 1)]):
         one = learner(Stream((X / 40, Y), (Permute(at=4),)))
@@ -400,10 +400,10 @@ def test_a_drift_that_is_none_is_refused(text: str) -> None:
     [
         ([(X[0], Y[0])], {}, "cannot be made of list"),
         ((X, Y), {"drifts": (Permute(0, classes=5),)}, "labels reach 9"),
-        ((X, X), {"drifts": (Permute(0),)}, "no labels"),
-        ((X, X), {"drifts": (NewClasses(0, (1,)),)}, "no labels"),
-        ((torch.zeros(4, 5), Y[:4]), {"drifts": (Rotate(0),)}, "no images"),
-        ((torch.zeros(4, 4, 4, dtype=torch.uint8), Y[:4]), {"drifts": (Rotate(0),)}, "no images"),
+        ((X, X), {"drifts": (Permute(0),)}, "not labels"),
+        ((X, X), {"drifts": (NewClasses(0, (1,)),)}, "not labels"),
+        ((torch.zeros(4, 5), Y[:4]), {"drifts": (Rotate(0),)}, "not images"),
+        ((torch.zeros(4, 4, 4, dtype=torch.uint8), Y[:4]), {"drifts": (Rotate(0),)}, "not images"),
         ((X, Y), {"seed": -1}, "seed -1"),
         ((X, Y), {"per_second": -1.0}, "batches per second"),
         ((X, Y), {"per_second": float("nan")}, "batches per second"),

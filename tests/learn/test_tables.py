@@ -166,9 +166,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
     with pytest.raises(StorageFailed, match=r"cannot read .*bad\.csv"):
         table(tmp_path / "bad.csv", "a")
-    with pytest.raises(InvalidJob, match=r"must end|a\.xls is no table"):
+    with pytest.raises(InvalidJob, match=r"must end|a\.xls is not a table"):
         table("a.xls", "a")
-    with pytest.raises(InvalidJob, match="int is no table"):
+    with pytest.raises(InvalidJob, match="int is not a table"):
         table(7, "a")
 
 
@@ -205,7 +205,7 @@ def test_learners_take_frames_whose_parts_are_told(frame: Any) -> None:
     ]
     for make in learners:
         assert make(data).train(TrainConfig(batch_size=2)).weight == 4
-        with pytest.raises(InvalidJob, match=r"a DataFrame is no training data") as caught:
+        with pytest.raises(InvalidJob, match=r"a DataFrame is not training data") as caught:
             make(frame)
         assert "table(frame, target=…)" in caught.value.hint
     batch = next(TorchLearner(lambda: nn.Linear(1, 2), data).train_data.epoch(0, None)).data

@@ -61,7 +61,7 @@ def test_the_digest_is_that_of_a_file_of_the_frozen_tensors(tmp_path: Path) -> N
 
 
 class Adapter(nn.Module):
-    """Of which A is frozen, and drawn anew by each call (FFA-LoRA)."""
+    """Adapters with A frozen, and drawn again by each call (FFA-LoRA)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_a_buffer_that_changes_must_travel() -> None:
 
 
 def test_a_function_chooses() -> None:
-    """A head that is trained and does not travel is the node's own; a frozen tensor that travels is no base."""
+    """A head that is trained and does not travel is the node's own; a frozen tensor that travels is not a base."""
     made = learner(config=TorchConfig(travels=lambda name, tensor: name.startswith("0.") or name == "3.bias"))
     start = made.init(0)
     assert sorted(start) == ["0.bias", "0.weight", "3.bias"]

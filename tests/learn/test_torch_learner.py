@@ -129,7 +129,7 @@ def test_cancelling_stops_at_once_and_the_next_load_repairs() -> None:
 
 
 def test_cancelling_reaches_one_that_waits_for_its_turn() -> None:
-    """A process trains one model at a time; those that wait must still hear that nobody wants them."""
+    """A process trains one model at a time; waiting ones must still hear that they are cancelled."""
     learner, other = some(), some()
     cancelled: list[bool] = []
 
@@ -319,7 +319,7 @@ def test_an_extra_loss_sees_batch_and_output() -> None:
 
 
 def test_the_training_loss_is_the_users_own() -> None:
-    """What an algorithm adds is not in it, so that losses of different algorithms can be compared."""
+    """The algorithm's own loss is not in it, so that losses of different algorithms can be compared."""
     learner, other = some(), some()
     other.load(learner.init(0))
     plain = learner.train(TASK)

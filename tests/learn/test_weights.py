@@ -142,7 +142,7 @@ def test_a_model_without_marks_fits_a_module() -> None:
 
 
 def test_packing_on_a_device_is_packing() -> None:
-    """What a GPU does before its one transfer, here on the CPU."""
+    """The work of a GPU before its one transfer, here on the CPU."""
     weights = Weights(Kinds())
     flat = packed_on(torch.device("cpu"), weights.layout, weights.tensors())
     assert np.array_equal(flat.numpy(), weights.save().buffer)
@@ -200,7 +200,7 @@ def test_loading_keeps_ties_and_names_what_differs() -> None:
     with pytest.raises(InvalidPayload, match=r"the model is not that of Linear: .*F32\[2, 4\]") as told:
         load_into(nn.Linear(4, 2), Weights(nn.Linear(3, 2)).save())
     assert "the function that the learner was given" in told.value.hint
-    with pytest.raises(InvalidJob, match="Tied is no torch module") as refused:
+    with pytest.raises(InvalidJob, match="Tied is not a torch module") as refused:
         load_into(Tied, trained)  # type: ignore[type-var]
     assert refused.value.hint == "call it: Tied()"
     with pytest.raises(InvalidPayload, match="BF16"):

@@ -124,7 +124,7 @@ def test_shared_parameters_travel_once_and_stay_shared() -> None:
     with shoal.simulated(job(), nodes=NODES) as node:
         for task in node.tasks(model):
             fresh, received = tied(), model[0].weight.clone()
-            nn.init.zeros_(model[0].weight)  # what was received stays what it was
+            nn.init.zeros_(model[0].weight)  # received values do not change
             fresh.load_state_dict(task.state_dict())
             assert torch.equal(fresh[2].weight, received)
             train(task, fresh, parts()[task.index])
@@ -227,7 +227,7 @@ def test_arrays_need_no_torch() -> None:
     assert done.stdout == "[0.875 1.75  2.625 3.5  ] float32 False\n"
 
 
-# ----------------------------------------------------------------------------------------------------- what goes wrong
+# --------------------------------------------------------------------------------------------------------------- errors
 
 
 def test_a_loop_that_never_reports_fails_its_tasks_and_is_told_what_to_do() -> None:

@@ -64,7 +64,7 @@ def test_two_models_become_one_and_the_masses_are_divided() -> None:
 
 
 def test_a_step_that_is_taken_late_keeps_what_the_model_has_moved_meanwhile() -> None:
-    """It weighed 1 when it was moved by 2, and weighs 2 now: so much is 1."""
+    """It weighed 1 when it was moved by 2, and weighs 2 now: the result is 1."""
     peers = rested("ab")
     a, b = peers["a"], peers["b"]
     b.feed(up_to_swap(a, b))

@@ -280,7 +280,7 @@ def test_one_exchange_at_a_time() -> None:
 
 
 def test_a_third_party_has_no_say() -> None:
-    """Nobody can settle, resolve or answer an exchange that is not theirs."""
+    """A peer cannot settle, resolve or answer an exchange of others."""
     a, b, _ = pair()
     a.feed(up_to_slot(a, b))
     swap = a.said(ExchangeOffer)
@@ -376,7 +376,7 @@ def test_a_model_that_has_not_moved_is_not_sent() -> None:
 
 
 def test_the_budget_holds() -> None:
-    """A peer that may send half a model per round sends every second round, whoever begins."""
+    """A peer that may send half a model per round sends every second round, whichever peer begins."""
     a, b, _ = pair(Pairwise(models_per_round=0.5, burst=1.0))
     a.feed(up_to_slot(a, b))
     b.feed(a.said(ExchangeOffer))

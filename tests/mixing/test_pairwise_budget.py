@@ -1,4 +1,4 @@
-"""What a pair does when one of them has used up its bytes."""
+"""A pair of which one peer has used up its bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOVED = toy_tree((4.0, 0.0, 0.0), 1)
 
 
 def meter(one: One, exchanges: float) -> ByteBudget:
-    """Give it a budget worth an exchange in ten seconds, and so many to begin with."""
+    """Give it a budget worth an exchange in ten seconds, and some to begin with."""
     me = one.gossip.me
     me.budget = ByteBudget(360.0 * me.exchange_bytes)
     me.budget.refresh(0.0)
@@ -109,7 +109,7 @@ def test_nothing_is_said_again_over_the_budget_but_when_leaving() -> None:
 
 
 def test_by_the_clock_no_model_is_sent_again() -> None:
-    """That the step is taken is said in a word; whoever lacks the answer asks for it."""
+    """A short message confirms the step; a peer without the answer asks for it."""
     a, b, _ = pair()
     a.feed(up_to_slot(a, b))
     b.feed(a.said(ExchangeOffer))

@@ -1,4 +1,4 @@
-"""What is released: a source distribution and the wheel from it, tried in environments that have nothing else."""
+"""The released files: a source distribution and the wheel from it, tried in environments that have nothing else."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def described(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Distribution:
-    """What the wheel says of itself."""
+    """Return the metadata of the wheel."""
     folder = tmp_path_factory.mktemp("metadata")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(folder, [name for name in packed.namelist() if ".dist-info/" in name])
@@ -93,7 +93,7 @@ def test_the_base_and_a_coordinator_are_small(described: Distribution) -> None:
     assert nbytes(base) <= 120 * 2**20
     assert base.keys().isdisjoint({"cryptography", "fastapi", "scikit-learn", "scipy", "sqlalchemy", "torch"})
     served = closure(described, "coordinator", "postgres", "s3")
-    assert nbytes(served) <= 225 * 2**20  # with what a slim image of Python has, less than 350
+    assert nbytes(served) <= 225 * 2**20  # less than 350 including a slim image of Python
     assert served.keys().isdisjoint({"scikit-learn", "scipy", "torch"})
 
 

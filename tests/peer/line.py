@@ -25,7 +25,7 @@ def cloud(seed: int, count: int, share: float) -> Points:
 
 
 def accuracy(w: npt.NDArray[np.float64]) -> float:
-    """On points that nobody has."""
+    """Data at points that no peer has."""
     x, y = cloud(999, 4000, 0.5)
     return float(np.mean((x @ w > 0) == (y > 0)))
 

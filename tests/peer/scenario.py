@@ -65,7 +65,8 @@ def folders(
     silent: str = "",
     more: str = "",
 ) -> Path:
-    """What `shoal peer init` makes, for peers a, b, c, …, who may claim 100 examples. `silent`: cannot be called."""
+    """Make the folders of `shoal peer init` for peers a, b, c, …, which may claim 100 examples. `silent`: cannot be
+    called."""
     job = root / "job.toml"
     least = min_peers or len(names)
     job.write_text(JOB.format(rounds=rounds, drain=drain, min_peers=least, patience_s=patience_s, more=more))
@@ -85,7 +86,7 @@ class Apart:
 
 
 class HereTrainer:
-    """A training process that is none. `hold` keeps every task until it is set."""
+    """A fake training process. `hold` keeps every task until it is set."""
 
     def __init__(self, made: FileBlobs, bodies: FileBlobs, number: int) -> None:
         self._made, self._bodies, self.learner = made, bodies, ToyLearner(number)
@@ -118,7 +119,7 @@ class HereTrainer:
 
 
 class Silent:
-    """Nobody looks."""
+    """Do nothing."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -221,7 +222,7 @@ class PeerClient:
 
 
 async def raw_exchange(port: int, head: bytes, body: bytes = b"") -> bytes:
-    """What comes back on a connection of its own, up to the end of the answer."""
+    """Return the answer to a request on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(head + body)
@@ -239,7 +240,7 @@ async def raw_exchange(port: int, head: bytes, body: bytes = b"") -> bytes:
 
 
 async def to_its_end(one: StandalonePeer) -> PeerSummary:
-    """What `shoal peer run` does: stay until nobody needs it, and leave."""
+    """Act as `shoal peer run`: stay until no peer needs it, and leave."""
     await one.progress.done.wait()
     return await one.leave()
 

@@ -1,4 +1,4 @@
-"""What peers count is what crossed, and each side counts the same."""
+"""Peers count the bytes on the wire, and both sides count the same."""
 
 from __future__ import annotations
 

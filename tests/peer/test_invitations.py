@@ -57,7 +57,7 @@ async def joined(token: InvitationToken, folder: Path, port: int, name: str = "b
 
 
 def test_three_come_together_with_one_string(tmp_path: Path) -> None:
-    """The first knows nobody; the third is made known to the second by the signed roster, which nobody carries."""
+    """The first knows no peer; the second learns of the third by the signed roster alone."""
 
     async def scene() -> None:
         ports = free_ports(2)
@@ -175,7 +175,7 @@ def test_who_was_revoked_is_not_invited_again(tmp_path: Path) -> None:
 
 
 async def send(port: int, key: SigningKey, charter: object, text: bytes, **changed: str) -> tuple[int, str]:
-    """What comes of a request to join, signed with that key: status, and a refusal's code."""
+    """Return the result of a request to join, signed with that key: status, and a refusal's code."""
     url = f"http://127.0.0.1:{port}"
 
     def call() -> tuple[int, str]:
@@ -295,7 +295,7 @@ def test_nobody_at_the_address_is_said(tmp_path: Path) -> None:
     "text", ["", "shoal-join-", "shoal-join-x", "shoal-join-eJw", "no", "shoal-join-" + "A" * 5000, "shoal-join-é"]
 )
 def test_what_is_no_invitation_is_said(text: str) -> None:
-    with pytest.raises(ShoalError, match="no invitation"):
+    with pytest.raises(ShoalError, match="not an invitation"):
         read_token(text)
 
 

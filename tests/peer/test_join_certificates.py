@@ -25,7 +25,7 @@ DAY = 86_400
 
 
 def newcomer(peers: Path, known: PeerDocuments, url: str, name: str = "d", lasts_s: int = DAY) -> PeerDocuments:
-    """The documents of a node that no roster names; whoever signs the roster has certified it."""
+    """The documents of a node that no roster names; the signer of the roster has certified it."""
     key = SigningKey.make()
     cert = JoinCert("toys", name, key.peer_id, key.pub, 50, wall_s() + lasts_s)
     sealed = sign_document(cert, load_or_create(peers / "operator.pem"), known.charter)
@@ -36,7 +36,7 @@ def newcomer(peers: Path, known: PeerDocuments, url: str, name: str = "d", lasts
 async def shown(
     documents: PeerDocuments, to: PeerDocuments, port: int, text: bytes, job: str = "toys"
 ) -> tuple[int, str]:
-    """What comes of showing this: the status, and a refusal's code."""
+    """Return the result of showing this: the status, and a refusal's code."""
     path = f"/p2p/{job}/enter"
     request = Signer(documents.key, documents.charter, 1).request(to.me.peer_id, "POST", path, "", sha256(text))
     async with httpx.AsyncClient() as client:

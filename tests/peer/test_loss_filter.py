@@ -39,7 +39,7 @@ def values(made: StandalonePeer) -> bytes:
 
 
 async def swapped(client: PeerClient, number: int, body: bytes) -> Any:
-    """What comes of an exchange that `b` begins."""
+    """Return the result of an exchange that `b` begins."""
     status, said = await client.send(ExchangeRequest("b", ("b", 1, number)))
     assert (status, type(said[0])) == (200, ExchangeGrant)
     status, said = await client.send(swap(number, body), bodies=body)

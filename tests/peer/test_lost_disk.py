@@ -56,13 +56,13 @@ def test_a_peer_without_its_state_is_heard_and_learns_anew(tmp_path: Path, lose:
 
 
 def heard_by_all(others: list[StandalonePeer], one: StandalonePeer) -> bool:
-    """Whether all others have taken a request of this very process."""
+    """Return whether all others have taken a request of this very process."""
     windows = [other.group.verifier.snapshot()["windows"].get(one.group.documents.key.peer_id) for other in others]
     return all(window is not None and window[0] == one.state.boot for window in windows)
 
 
 def test_the_boot_number_never_falls_behind_the_clock_or_itself(tmp_path: Path) -> None:
-    """Whichever of the two survives, the next number is greater than all before."""
+    """If either of the two survives, the next number is greater than all before."""
     path, times = tmp_path / "boot", iter([1000.0, 1000.0, 900.0, 2000.0, 2000.001])
     boots = [next_boot(path, wall_s=lambda: next(times)) for _ in range(4)]
     assert boots == [1_000_000, 1_000_001, 1_000_002, 2_000_000]

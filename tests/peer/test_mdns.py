@@ -22,7 +22,7 @@ Patch = pytest.MonkeyPatch
 
 
 class Air:
-    """What has been announced, and who listens: the part of zeroconf's interface that is used."""
+    """A fake of the used part of zeroconf: announcements and listeners."""
 
     def __init__(self) -> None:
         self.services: dict[str, ServiceInfo] = {}

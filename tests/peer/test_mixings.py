@@ -44,7 +44,7 @@ def mass_stays(made: list[StandalonePeer]) -> None:
 
 
 def nothing_more(made: list[StandalonePeer]) -> None:
-    """Who leaves first may move the mean."""
+    """The first peer to leave may move the mean."""
 
 
 CHECKS = {"pairwise": mean_stays, "push_sum": mass_stays, "neighbours": nothing_more, "all_reduce": nothing_more}

@@ -1,4 +1,4 @@
-"""What an operator makes, and what a peer makes of it."""
+"""Folders that an operator makes, and a peer's use of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_job_that_needs_a_server_is_refused(name: str, tmp_path: Path) -> None
     """Each peer would keep for itself what the method keeps once, at its server."""
     job = tmp_path / "job.toml"
     job.write_text(f'name = "toys"\nlearner = "nowhere.py:learner"\n[algorithm]\nname = "{name}"\n')
-    with pytest.raises(InvalidJob, match=f"{name} keeps more than the model at a server") as refused:
+    with pytest.raises(InvalidJob, match=f"{name} keeps state at a server besides the model") as refused:
         invite(job, MODEL, [InvitedNode("a", ""), InvitedNode("b", "")], tmp_path / "peers")
     assert refused.value.hint == "choose one of fedavg, fedprox, fedsgd"
 
@@ -129,7 +129,7 @@ def test_bodies_that_are_awaited_are_not_swept_away(tmp_path: Path) -> None:
 
 
 def test_bodies_are_awaited_as_well_after_others_were_swept(tmp_path: Path) -> None:
-    """Whoever holds the peer_state's list goes on with the same one."""
+    """Holders of the peer_state's list go on with the same one."""
     with PeerState(tmp_path) as peer_state:
         awaited = peer_state.holds
         refs = [peer_state.bodies.put({"model": toy_tree((n, 0.0, 0.0), 0)}) for n in (1.0, 2.0, 3.0)]

@@ -41,7 +41,7 @@ RSS_MAX = 50 * 2**20
 
 @dataclass(frozen=True)
 class Cast:
-    """Who is what, each by a letter. `loud` has a folder, and no process: the test speaks for it."""
+    """Roles of the peers, each by a letter. `loud` has a folder, and no process: the test speaks for it."""
 
     honest: str
     poisoned: str
@@ -83,7 +83,7 @@ def running(root: Path, cast: Cast) -> Iterator[dict[str, LineProcess]]:
     made: dict[str, LineProcess] = {}
     try:
         for number, (name, port) in enumerate(zip(cast.honest + cast.poisoned, ports, strict=False), 1):
-            if name in cast.poisoned:  # who has learned nothing yet cannot tell a poisoned model from its own
+            if name in cast.poisoned:  # a peer that has learned nothing cannot tell a poisoned model from its own
                 for one in made.values():
                     one.until(lambda said: said["round"] >= 1)
             made[name] = LineProcess(peers / name, number, port, name in cast.poisoned)
@@ -117,7 +117,7 @@ async def shouted(victim: LineProcess, folder: Path) -> list[tuple[int, Any]]:
 
 
 def clean(honest: str) -> float:
-    """The accuracy of the mean model of the honest ones after so many rounds, had there been nobody else."""
+    """The accuracy of the mean model of the honest ones after that many rounds, without the others."""
     slots = {"model": toy_tree((0.1, 0.0, 0.0), 0)}
     shared = GossipSetup(JobPlan(1, seed=3), FedAvg(), Pairwise().mixer, slots, TerminationRule(ROUNDS), 3)
     learners = {name: Line(number) for number, name in enumerate(honest, 1)}

@@ -1,4 +1,4 @@
-"""Peers as processes of their own: they come to agree, and nothing is lost, whoever is killed whenever."""
+"""Peers as processes of their own: they come to agree, and nothing is lost by kills at any time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Process:
         self.process.wait()
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself; nothing while it does not answer."""
+        """Return its status; nothing while it does not answer."""
         try:
             with Link(f"http://127.0.0.1:{self.port}", read_s=PATIENCE_S) as link:
                 found: dict[str, Any] = link.json("GET", "/p2p/toys/status")
@@ -66,7 +66,7 @@ class Process:
         until(f"the status of {self.folder}", lambda: (said := self.status()) and what(said), every_s=0.05)
 
     def answer(self) -> dict[str, Any]:
-        """What it says at its end."""
+        """Return its last output."""
         self.process.wait(PATIENCE_S)
         said = self.said.read_text()
         assert said, self.log.read_text()
@@ -104,7 +104,7 @@ class AllBodies:
 
 
 def settled_books(peers: dict[str, Process]) -> tuple[MassConservation, float]:
-    """(the books of what lies on the disks, how far apart the models would be had nobody mixed)."""
+    """(the books of what lies on the disks, how far apart the models would be without mixing)."""
     bodies: Any = AllBodies(peers)
     kept = {name: json.loads((one.folder / "state" / "machine.json").read_text()) for name, one in peers.items()}
     weights = {name: found["gossip"]["weight"] for name, found in kept.items()}

@@ -1,4 +1,4 @@
-"""What must not be acted on is refused with its code, counted, and leaves the model as it was."""
+"""Invalid requests are refused with a code, counted, and leave the model as it was."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-# Who was let in once
+# Peers admitted before
 
 
 DAY_S = 86_400

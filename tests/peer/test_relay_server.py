@@ -84,7 +84,7 @@ class Scene:
         return Signer(documents.key, documents.charter, boot)
 
     async def asks(self, carried: RelayedRequest, content: Any = None, **headers: str) -> httpx.Response:
-        """What the carrier answers."""
+        """Return the relay's answer."""
         signed = carried.request
         url = f"http://127.0.0.1:{self.port}/p2p/toys/hub{signed.path}{'?' if signed.query else ''}{signed.query}"
         body = carried.content if content is None else content
@@ -287,7 +287,7 @@ def test_one_peer_cannot_take_all_turns(tmp_path: Path, hub: Hub) -> None:
             await until(lambda: len(hub.came) == AT_ONCE_EACH_MAX + 1)
             hub.wait.set()
             assert {one.status_code for one in await asyncio.gather(*waiting, other)} == {200}
-            # Whoever has the last byte of an answer may be a moment ahead of who has passed it on.
+            # The receiver of an answer's last byte may be a moment ahead of the relay.
             await until(lambda: stage.carrier.relay.open.total() == 0)  # type: ignore[union-attr]  # it carries
 
     asyncio.run(play())

@@ -41,7 +41,7 @@ class Big(ToyLearner):
 
 @asynccontextmanager
 async def throttled(port: int, to: int) -> AsyncIterator[None]:
-    """A listener that passes so many bytes a second on, in each direction of each connection."""
+    """A listener with a limited rate in each direction of each connection."""
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(PIECE):

@@ -1,4 +1,4 @@
-"""Nodes of a coordinator that nobody can call: they call, and what others have to say waits for them, as anywhere."""
+"""Nodes of a coordinator that cannot be called: they call, and messages wait for them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def is_told(by: PeerGroup, name: str, machine: Machine) -> bool:
 
 
 def test_an_uncallable_peer_is_not_chosen_as_relay(tmp_path: Path) -> None:
-    """It may hear the coordinator; nobody could bring it a word to carry."""
+    """It may hear the coordinator, but no node could reach it as a relay."""
 
     async def scene() -> None:
         ports = free_ports(2)

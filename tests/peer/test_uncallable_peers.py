@@ -1,4 +1,4 @@
-"""Peers that nobody can call: they call, and what others have to say waits for them."""
+"""Peers that cannot be called: they call, and messages wait for them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_who_goes_says_goodbye_to_them_as_well(tmp_path: Path, monkeypatch: pyte
 
 
 class Sized:
-    """A model of so many bytes."""
+    """A model of that many bytes."""
 
     def __init__(self, nbytes: int) -> None:
         self._nbytes = nbytes

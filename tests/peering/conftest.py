@@ -20,7 +20,7 @@ from tests.support.coordinator import Server
 
 @pytest.fixture(autouse=True)
 def plain_log() -> Iterator[None]:
-    """Whatever a test makes of the log is gone after it."""
+    """Restore the logging after each test."""
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
@@ -34,7 +34,7 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator hears soon how its peers do; who leaves does not wait for polls that it carries. (In threads.)"""
+    """The coordinator soon hears its peers' status; a leaving node does not wait for relayed polls. (In threads.)"""
     monkeypatch.setattr(coordinator_requests, "PEERING_S", 0.3)
     monkeypatch.setattr(peer_app, "GRACE_S", 0.2)
 
@@ -53,7 +53,7 @@ def one_app_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """It loses nobody, however slowly a test goes; and keeps its port."""
+    """It loses no node, however slow the test is, and keeps its port."""
     made = Server(tmp_path / "data", lease_s=3600.0).start()
     made.settings["port"] = int(made.url.rpartition(":")[2])
     yield made

@@ -1,4 +1,4 @@
-"""A node's process on a bad network. What is bad is said in files, and may change.
+"""A node's process on a bad network. Files name the faults, and may change.
 
 FAULTS/cut        lines "a b": letters from a never reach b
 FAULTS/weather    one letter in ten is answered in vain; one in ten is given up by its sender, and comes later
@@ -42,7 +42,7 @@ def on_a_bad_network(post: Post, me: str, faults: Path, rng: random.Random) -> P
 
 
 def in_vain(post: Post, *given: Any) -> None:
-    """Nobody waits for the answer any more."""
+    """No caller waits for the answer any more."""
     try:
         post(*given)[1].release()
     except ShoalError as error:

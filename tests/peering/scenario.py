@@ -35,7 +35,7 @@ SHORT = {
 }
 LONG = {"coordinator_timeout_s": 3600.0}
 MIXING = {"name": "pairwise", "exchange_timeout_s": 2.0, "slot_timeout_s": 4.0}
-"""Models are of a few numbers: nobody has to be waited for as long as for a large one."""
+"""Models have a few numbers: no wait is as long as for a large one."""
 
 
 def settings(server: Server, folder: Path, name: str, **more: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Threaded(EdgeNode):
         return pump.peer
 
     def is_acquainted(self, others: int) -> bool:
-        """Whether it knows the others, and that they are there."""
+        """Return whether it knows the others, and that they are there."""
         pump = self.pump
         group = pump.group.group if isinstance(pump, FailoverPump) else None
         return group is not None and len(group.membership.live()) >= others
@@ -135,7 +135,7 @@ class Process:
         return self._process.wait(PATIENCE_S)
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself; nothing while it does not answer."""
+        """Return its status; nothing while it does not answer."""
         try:
             answer = httpx.get(f"http://127.0.0.1:{self.port}/p2p/{JOB}/status", timeout=PATIENCE_S)
         except httpx.TransportError:
@@ -172,7 +172,7 @@ def versions(server: Server) -> list[dict[str, Any]]:
 
 
 def check_merge(server: Server, before: int, relative: float = 1e-4) -> float:
-    """See that the version after that one holds everybody's work of the time away; how many rounds that was.
+    """Check that the next version holds all nodes' work of the time away; return its number of rounds.
 
     Each local round adds one, and exchanges leave the weighted mean where it is: so the new model is the old one, and
     the weighted mean of the numbers of local rounds, which the nodes report.

@@ -1,4 +1,4 @@
-"""What a peer does beside its machine is done once at a time, and not lost when it is asked for too early."""
+"""Background tasks of a peer run once at a time, and are not lost when requested too early."""
 
 from __future__ import annotations
 

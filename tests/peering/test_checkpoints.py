@@ -1,4 +1,4 @@
-"""What nodes keep for a coordinator that loses its disk: signed versions, and their models."""
+"""Checkpoints of nodes for a coordinator that loses its disk: signed versions, and their models."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Stage:
         return [one.manifest.version for one in self.checkpoints.checkpoints]
 
     def found(self) -> list[int]:
-        """What another process finds."""
+        """Return the checkpoints that another process finds."""
         self.begin()
         self.checkpoints.load(CHARTER)
         return self.versions

@@ -22,7 +22,7 @@ AWAY = [
 ]
 HANDOVER = [("machine.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("report.sending", 1)]
 PATIENT = {"coordinator_timeout_s": 3.0, "suspicion_s": 3600.0, "min_away_s": 0.0}
-"""Nobody leaves by itself, and who is back unasked does not wait long until it says so."""
+"""No node fails over by itself, and a returning node reports soon."""
 COUNTED = [("report.answered", 1), ("spool.removed", 1)]
 OFTEN = [
     ("away", "machine.written", 4),

@@ -59,7 +59,7 @@ def test_one_that_nobody_can_call(tmp_path: Path) -> None:
 
 
 def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_part() -> None:
-    """What asyncio accepts there has Nagle's algorithm turned off."""
+    """Connections that asyncio accepts there have Nagle's algorithm turned off."""
 
     async def delays() -> int:
         accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()

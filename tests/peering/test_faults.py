@@ -17,7 +17,7 @@ from tests.support.waiting import until
 WEIGHTS = {"a": 10.0, "b": 20.0, "c": 30.0, "d": 40.0}
 SIDES = ("ab", "cd")
 DRIFT_MAX = 1e-6
-"""Of the weighted mean, relative to how far it has moved: a lost or doubled step would be some 1e-2."""
+"""Error of the weighted mean, relative to its movement: a lost or doubled step would be some 1e-2."""
 
 wait = partial(until, every_s=0.1)
 
@@ -39,18 +39,18 @@ def nodes(server: Server, process: Callable[..., Process]) -> dict[str, Process]
 
 
 def alive(node: Process) -> set[str]:
-    """Whom it holds for alive, itself included."""
+    """Return the peers that it believes alive, itself included."""
     return {name for name, peer in node.status().get("peers", {}).items() if peer["state"] == "alive"} | {node.name}
 
 
 def seen(node: Process) -> dict[str, int]:
-    """Whose rounds its model holds."""
+    """Return the peers whose rounds its model holds."""
     found: dict[str, int] = node.status().get("seen", {})
     return found
 
 
 def back(server: Server) -> None:
-    """Call all back; what they have learned counts once, and the weighted mean is where it must be."""
+    """Call all back; their work counts once, and the weighted mean is where it must be."""
     before = server.job(JOB)["version"]
     server.post(f"/jobs/{JOB}/switch", {"to": "server"})
     wait("rounds at the server", lambda: server.job(JOB)["version"] >= before + 2)

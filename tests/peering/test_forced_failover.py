@@ -63,7 +63,7 @@ def test_all_nodes_follow_a_forced_failover(server: Server, nodes: list[Threaded
 
 
 def test_an_invalid_forced_failover_is_ignored(server: Server, nodes: list[Threaded], tmp_path: Path) -> None:
-    """Each is refused with a reason, counted, and moves nobody."""
+    """Each is refused with a reason, counted, and moves no node."""
     node = nodes[0]
     (tmp_path / "other.pem").write_bytes(SigningKey.make().pem())
     (tmp_path / "other.pem").chmod(0o600)
@@ -101,7 +101,7 @@ def record(term: int, mode: Any = "gossip") -> ModeRecord:
 
 
 def forged(charter: Charter) -> bytes:
-    """As `seal` makes it, but signed by somebody whose word does not count."""
+    """As `seal` makes it, but signed by an unauthorised key."""
     other = SigningKey.make()
     fake = Charter(charter.job, charter.config_sha, charter.schema_sha, other.pub, other.pub, charter.policy)
     values = json.loads(sign_document(record(99), other, fake))

@@ -88,7 +88,7 @@ def download_of(node: Threaded) -> HandoverDownload:
 def test_a_report_with_private_memory_is_acknowledged_first(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of `top_k`, each node keeps what it has not sent yet."""
+    """With `top_k`, each node keeps its unsent numbers."""
     delayed = DelayedReport(server, monkeypatch)
     nodes = make_pair(server, tmp_path, [{"name": "top_k", "fraction": 1.0}, {"name": "half"}])
     download, submitted = download_of(nodes[1]), threading.Event()
@@ -105,7 +105,7 @@ def test_a_report_with_private_memory_is_acknowledged_first(
         assert nodes[1].peer.state == "coordinated"
         delayed.is_released.set()
         until("both to carry on", lambda: all(node.peer.state == "away" for node in nodes))
-        assert server.notes(JOB, "refusal") == [], "a report that is too late is no fault of the node"
+        assert server.notes(JOB, "refusal") == [], "a report that is too late is not a fault of the node"
     finally:
         delayed.is_released.set()
         finish(nodes)

@@ -62,7 +62,7 @@ def fence_of(node: Threaded) -> Any:
 def test_of_a_coordinator_and_its_copy_the_first_is_heard(
     server: Server, threaded: Callable[..., Threaded], tmp_path: Path
 ) -> None:
-    """Somebody has copied the coordinator's disk: both come to the same term, at the same address."""
+    """The coordinator's disk was copied: both come to the same term, at the same address."""
     begin(server, 2, **LONG)
     nodes = [threaded(name, CountingLearner(10.0, 0.02)) for name in "ab"]
     acquainted(server, nodes)

@@ -103,7 +103,7 @@ def test_a_job_survives_the_death_of_its_coordinator(
 
 
 def test_a_coordinator_that_is_started_anew_meanwhile_calls_them_back(server: Server, threaded: Make) -> None:
-    """What an operator sends a job away for. They had a task, so they need not knock."""
+    """Reasons for which an operator switches a job to gossip. They had a task, so they need not knock."""
     begin(server, 3, **LONG)
     nodes = three_nodes(threaded)
     acquainted(server, nodes)

@@ -43,7 +43,7 @@ class Knowing(Still):
 
 
 def said(client: EdgePeerClient, number: int, body: bytes) -> tuple[type, Any]:
-    """What `b` is answered to a model, if it may come; else what it was answered to its question."""
+    """Return the answer to `b`'s model, or to its request if the model may not come."""
     xid = ("b", client.boot, number)
     _, slot = asyncio.run(client.send(ExchangeRequest("b", xid)))
     if not isinstance(slot[0], ExchangeGrant):
@@ -97,7 +97,7 @@ def test_what_is_as_good_as_its_own_is_mixed_once_it_can_be_measured(
 
 @pytest.mark.usefixtures("processes")
 def test_a_training_process_has_another_beside_it_that_judges(tmp_path: Path) -> None:
-    """So a model is measured while a local round is made; and not before one is to be measured is there a process."""
+    """So a model is measured while a local round is made; and the process starts only for the first measurement."""
     learner = str(Path(__file__).parents[2] / "tests/support/learners.py:counting_with_loss")
     settings = EdgeSettings(learner=learner, peer_listen="127.0.0.1:0")
     apart = trainer_backend(settings, None, tmp_path / "training")

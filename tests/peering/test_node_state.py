@@ -1,4 +1,4 @@
-"""What is kept of a job that its nodes may carry on: which bodies, and what of them a new process finds."""
+"""Stored state of a job that may fail over: its bodies, and those that a new process finds."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PeerBlobs:
 
 
 def has_room(blobs: PeerBlobs) -> bool:
-    """Whether one more chunk has room in memory."""
+    """Return whether one more chunk has room in memory."""
     found = blobs.memory.reserve(len(DATA))
     if found:
         blobs.memory.release(len(DATA))

@@ -1,4 +1,4 @@
-"""What a node makes of a coordinator that does not know its credential any more."""
+"""A node whose coordinator does not know its credential any more."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSED = NotAllowed("the credential is unknown")
 
 
 class Coordinator:
-    """One that knows nobody's credential, or those that it has taken in again."""
+    """A coordinator that knows no credential, or those that it has re-enrolled."""
 
     def __init__(self) -> None:
         self.key, self.knows_the_job, self.refuses, self.name = KEY, True, "", "a"
@@ -95,7 +95,7 @@ class Node:
         self.client.link.on_unknown_credential = self.reenrolment.on_unknown_credential
 
     def ask(self) -> ShoalError | None:
-        """Any request; what came of it."""
+        """Send any request; return its result."""
         try:
             self.client.hello({})
         except ShoalError as error:

@@ -1,4 +1,4 @@
-"""What must not be acted on, sent to an edge client that is away: refused, counted, and the model untouched."""
+"""Invalid requests to an edge client that is away: refused, counted, and the model untouched."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(
 def test_of_two_coordinators_with_one_term_the_second_changes_nothing(
     server: Server, victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody runs a copy of the coordinator, key and all: it signs another roster of the version that is held."""
+    """A copy of the coordinator runs with the same key: it signs another roster of the version that is held."""
     before, documents, circle = victim.model, victim.group.documents, victim.pump.group
     kept = circle._state.files.documents()
     coordinator, key = load_key(server.folder / "coordinator.pem"), SigningKey.make()

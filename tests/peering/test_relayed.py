@@ -53,12 +53,12 @@ def check_each_round(server: Server, first: int, last: int) -> None:
 
 
 def relays(server: Server) -> dict[str, str | None]:
-    """Who carries for whom, as the coordinator shows it."""
+    """Return the relay of each node, as the coordinator shows it."""
     return {row["name"]: row["relayed_by"] for row in server.get(f"/jobs/{JOB}/peers")["peers"]}
 
 
 def expected_relays(lost: Threaded) -> dict[str, str | None]:
-    """Who carries for whom while c's way is broken: it names the node that it has chosen, and may choose again."""
+    """Return the relays while c's way is broken: c names the relay that it has chosen, and may choose again."""
     return {"a": None, "b": None, "c": lost.peer.reachability.relay}
 
 

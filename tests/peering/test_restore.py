@@ -74,7 +74,7 @@ def newest(folder: Path) -> int:
 
 
 def forge(folder: Path, away: int) -> None:
-    """That node says that it has a version which is so much newer, signed by itself."""
+    """That node claims a much newer version, signed by itself."""
     path = kept(folder)
     rows = json.loads(path.read_bytes())["checkpoints"]
     charter = open_charter(json.loads(path.with_name("documents.json").read_bytes())["charter"].encode())

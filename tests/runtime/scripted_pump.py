@@ -29,7 +29,7 @@ class World:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.brought: Slots | None = None  # the body that comes with a task
-        self.answers: dict[str, list[Any]] = {}  # what the next calls raise or return, by name
+        self.answers: dict[str, list[Any]] = {}  # results of the next calls, by name
         self.gate = threading.Event()
         self.gate.set()
         self.started = threading.Event()
@@ -95,7 +95,7 @@ class World:
 
 
 def pumped(scenario: Callable[[World, WorkerPump], Awaitable[None]], world: World | None = None, **more: Any) -> World:
-    """Run a scenario beside a pump; whatever stops the pump comes out."""
+    """Run a scenario beside a pump; raise the error that stops the pump."""
     found = world or World()
 
     async def main() -> None:

@@ -32,7 +32,7 @@ class InOnePiece:
 
 
 def begins(do: Callable[[Task, Slots, BlobRef | None, CancelToken], TaskResult]) -> StartTask:
-    """What a pump wants, of a function that does a task at once."""
+    """A task executor for a pump, from a function that does a task at once."""
 
     def begin(task: Task, slots: Slots, base: Slots, memory: BlobRef | None, watch: CancelToken) -> InOnePiece:
         return InOnePiece(partial(do, task, slots, memory, watch))

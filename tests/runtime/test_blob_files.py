@@ -280,7 +280,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         make_folder(tmp_path / "file" / "below")
 
 
-# What comes over the network
+# Blobs over the network
 
 
 def send(bodies: FileBlobs, data: bytes, start: int = 0, ref: BlobRef = REF, owner: str = "a") -> None:
@@ -291,7 +291,7 @@ def send(bodies: FileBlobs, data: bytes, start: int = 0, ref: BlobRef = REF, own
 
 
 def break_off(bodies: FileBlobs, after: int) -> None:
-    """A connection that breaks after so many bytes."""
+    """A connection that breaks after that many bytes."""
     with suppress(ConnectionError), bodies.partials.incoming("a", REF) as incoming:
         incoming.write(DATA[:after])
         raise ConnectionError
@@ -332,7 +332,7 @@ def test_a_gap_is_refused(bodies: FileBlobs, kept: int) -> None:
     with pytest.raises(Refused) as refused:
         send(bodies, DATA[200:], 200)
     assert refused.value.code == "blob.offset"
-    assert bodies.partials.offset("a", REF.digest) == kept  # what is there stays
+    assert bodies.partials.offset("a", REF.digest) == kept  # existing files stay
 
 
 def test_other_bytes_are_refused_and_dropped(bodies: FileBlobs) -> None:
@@ -394,7 +394,7 @@ def test_a_sweep_after_a_crash(bodies: FileBlobs) -> None:
     incoming.write(DATA[:700])
     os.close(incoming._descriptor)  # as if the process had died here
     bodies.sweep(older_s=3600.0)
-    assert len(litter(bodies)) == 2  # young ones may belong to somebody
+    assert len(litter(bodies)) == 2  # young ones may be in use
     bodies.sweep()
     assert litter(bodies) == [REF.digest]
     assert bodies.partials.offset("a", REF.digest) == 700

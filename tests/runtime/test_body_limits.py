@@ -1,4 +1,4 @@
-"""What the headers of a request say of its body decides whether it is read."""
+"""The headers of a request decide whether its body is read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a link makes of what it is answered, and of what it is not."""
+"""A link's handling of answers and of missing ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_redirect_is_not_followed() -> None:
     assert (error.code, "http://elsewhere/" in error.message) == ("http.redirect", True)
 
 
-# What is said
+# Requests and answers
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (type(error), error.code) == (InvalidPayload, "http.too-large")
 
 
-# What is not said
+# Missing answers
 
 
 def closed_port() -> int:
@@ -229,7 +229,7 @@ def test_a_name_that_nobody_knows() -> None:
 
 
 def test_an_early_answer_to_a_large_upload_is_heard() -> None:
-    """The other side refuses after the head and hangs up; what it said must not drown in the broken pipe."""
+    """The other side refuses after the head and hangs up; its answer must not be lost in the broken pipe."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def refuse() -> None:
@@ -393,7 +393,7 @@ def test_a_proxy_of_the_environment_is_not_for_this_machine(proxied: Callable[[s
 
 
 def conversation(answer: bytes) -> tuple[int, bytes, Link]:
-    """Send a mebibyte to somebody who says that as soon as he has the head: (status or 0, what came, the link)."""
+    """Send a mebibyte to a server that answers so as soon as it has the head: (status or 0, what came, the link)."""
     came = b""
 
     def serve(listener: socket.socket) -> None:

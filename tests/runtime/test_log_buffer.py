@@ -1,4 +1,4 @@
-"""Log lines that are kept for a moment: whole, bounded, without secrets; what does not fit is counted."""
+"""Log lines that are kept for a moment: whole, bounded, without secrets; lines beyond the limit are counted."""
 
 from __future__ import annotations
 

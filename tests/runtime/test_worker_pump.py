@@ -108,7 +108,7 @@ def test_a_newer_order_cancels_the_work_at_once() -> None:
 
 
 def test_work_that_does_not_look_is_superseded_all_the_same() -> None:
-    """A learner that never ticks ends when it ends; what it brings then is thrown away."""
+    """A learner that never ticks is not interrupted; its result is dropped."""
     world, go = World(), threading.Event()
     real = world.do
 

@@ -1,4 +1,4 @@
-"""A buffer of reports: who is asked when, what closes it, and that the slowest keeps nobody waiting."""
+"""A buffer of reports: its requests, its closing, and no waiting for the slowest."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_whoever_was_not_asked_yet_comes_first() -> None:
 def test_fewer_make_a_version_when_nobody_is_left_or_the_deadline_is_over() -> None:
     given = {"reports": ("a",), "asked": frozenset(NODES), "failed": frozenset("a"), "opened_at": 99.0}
     (close,) = Buffer(size=3).decide(view(**given))
-    assert close == Close("1 of 3 reports: nobody is left to wait for", keep=True)
+    assert close == Close("1 of 3 reports: no node is left to wait for", keep=True)
     late = {**given, "busy": working("b"), "now": 800.0}
     (close,) = Buffer(size=3).decide(view(**late))
     assert close == Close("1 of 3 reports: the deadline of 600 s", keep=True)

@@ -51,8 +51,8 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     "late, near": ({"balancing": "double"}, view("b", "c", recalled_at=40.0), ["close b keep"]),
     "late, far": ({"balancing": "double"}, view("b", "c", recalled_at=40.0, divergence=far), ["recall d"]),
     "late, all were asked": ({}, view("b", "acd", recalled_at=40.0), ["close b rebase"]),
-    "late, nobody has answered": ({}, view("", "abcd", recalled_at=40.0), ["wait"]),
-    "late, nobody has answered, and one is new": (
+    "late, no node has answered": ({}, view("", "abcd", recalled_at=40.0), ["wait"]),
+    "late, no node has answered, and one is new": (
         {"balancing": "double"},
         view("", "abc", recalled_at=40.0),
         ["recall d"],

@@ -42,7 +42,7 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     "asked and not answered": ({}, view("b", "abcd"), ["wait 160"]),
     "all have answered": ({}, view("bdca", "abcd"), ["close abcd rebase"]),
     "late": ({}, view("bd", "abcd", recalled_at=40.0), ["close bd rebase"]),
-    "late, nobody has answered": ({}, view("", "abcd", recalled_at=40.0), ["wait"]),
+    "late, no node has answered": ({}, view("", "abcd", recalled_at=40.0), ["wait"]),
     "one came while others were asked": ({}, view("bcd", "bcd"), ["recall a"]),
     "in step: not all have made their check": ({"in_step": True}, view(waiting="ab", variance=lambda: 9.0), ["wait"]),
     "in step: all have": ({"in_step": True}, view(waiting="abcd", variance=lambda: 0.5), ["advance"]),

@@ -1,4 +1,4 @@
-"""What a schedule sees of four nodes, and its decisions in short. Letters stand for nodes."""
+"""Views of four nodes for a schedule, and its decisions in short. Letters stand for nodes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Peers that mix while newcomers come in by their certificates, on one virtual clock.
 
-Gatekeepers, keys and documents are the product's own, and so are the machines; what carries requests and answers is
-simulated.
+Gatekeepers, keys and documents are the product's own, and so are the machines; the network is simulated.
 
-Requests of somebody unknown are refused. Who is refused as a stranger shows its certificate, at most once in
-`AGAIN_S`. What a gatekeeper knows is kept now and then, and a process that dies goes back to that.
+Requests of unknown senders are refused. A peer that is refused as a stranger shows its certificate, at most once in
+`AGAIN_S`. A gatekeeper's state is saved now and then, and a process that dies goes back to that.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from shoal.trust.request_verifier import RequestVerifier
 from tests.trust.job import CHARTER, DAY, NOW, cert, key, roster, sealed
 
 OLD, NEW, LATE = "abc", "de", "f"
-"""Who is in the roster; who has a certificate; whose has run out."""
+"""Members of the roster, holders of a certificate, and holders of an expired one."""
 
 KEEP_S = 5.0
 PATH, ENTER = "/p2p/digits", "/p2p/digits/enter"
@@ -51,7 +50,7 @@ class Admission:
 
 
 class JoiningWorld(GossipWorld):
-    """A swarm at whose gatekeepers everybody is looked at."""
+    """A swarm whose gatekeepers check every peer."""
 
     def __init__(self, seed: int, conditions: PeerNetworkConditions, crashes: int) -> None:
         rng, names = Random(f"entering/{seed}"), OLD + NEW + LATE
@@ -106,7 +105,7 @@ class JoiningWorld(GossipWorld):
         known = {peer.node for peer in admission.verifier.members()} & admission.addresses
         return LivePeers(there.nodes & known | {viewer}, there.absent & known)
 
-    # What is said
+    # Messages
 
     def send(self, source: str, target: str, message: PeerMessage) -> None:
         admission = self._admission(source)
@@ -132,7 +131,7 @@ class JoiningWorld(GossipWorld):
         self._asked = "", ""
 
     def _is_told(self, name: str, by: str, _: str) -> None:
-        """Nobody knows it there: it shows its certificate."""
+        """No peer there knows it: it shows its certificate."""
         admission = self._admission(name)
         if not self.peers[name].process.up or self.clock.now < admission.enter_at.get(by, 0.0):
             return

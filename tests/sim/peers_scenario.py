@@ -102,7 +102,7 @@ class PeerStage:
         raise AssertionError(f"not all went away: {self.states()}")
 
     def notes(self, text: str) -> list[str]:
-        """What nodes said that contains this."""
+        """Return the nodes' lines that contain this."""
         return [note.text for node in self.nodes for note in self.world.peer(node).log.notes if text in note.text]
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""Bugs that somebody could have written, planted while a test runs."""
+"""Plausible bugs, planted while a test runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -91,7 +91,7 @@ def leases_not_granted_again_after_boot(patch: Patch) -> None:
 
 @mutant
 def order_given_once(patch: Patch) -> None:
-    """What was sent counts as delivered."""
+    """Sent messages count as delivered."""
     standing = Hub.poll_reply
 
     def once(self: Hub, node: str) -> Message:
@@ -163,7 +163,7 @@ def snapshot_without_the_open_round(patch: Patch) -> None:
 
 @mutant
 def task_ids_issued_again(patch: Patch) -> None:
-    """The boot is not counted, but the tasks are counted anew."""
+    """The boot is not counted, but the tasks are counted again."""
 
     def boot(self: Hub, event: Restarted, now: float) -> list[Effect]:
         self.tasks.term, self.tasks.issued = 1, 0
@@ -189,7 +189,7 @@ def handed_back_order_stays_asked(patch: Patch) -> None:
 def bodies_remembered_by_id(patch: Patch) -> None:
     """Another tree may get the id of one that is gone."""
 
-    living: list[Any] = []  # in the place of an allocator, which gives the places of what is gone anew, or does not
+    living: list[Any] = []  # in the place of an allocator, which reuses freed places, or does not
 
     def id_of(value: Any) -> int:
         if all(one is not value for one in living):
@@ -222,7 +222,7 @@ def deadline_compared_strictly(patch: Patch) -> None:
 
 @mutant
 def deadline_never_rings(patch: Patch) -> None:
-    """Nobody looks at a round because its deadline has passed."""
+    """The end of a deadline does not trigger a decision."""
     go_on = Rounds._go_on
 
     def silent(self: Rounds, view: Any) -> list[Any]:
@@ -362,7 +362,7 @@ def reference_changed_by_a_balancing(patch: Patch) -> None:
 
 @mutant
 def mean_added_to_the_last_version(patch: Patch) -> None:
-    """What came in is relative to the base, and not to what the last balancing made."""
+    """Updates are relative to the base, and not to the result of the last balancing."""
     patch.setattr(RoundControl, "close", with_slots_of_the_version(RoundControl.close))
 
 

@@ -29,7 +29,7 @@ NEAR = 1e-3
 
 @dataclass
 class Run:
-    """What came of one."""
+    """The result of one run."""
 
     ended: bool
     over: int
@@ -109,7 +109,7 @@ def test_it_is_the_budget_that_holds_them_back() -> None:
 
 
 def test_peers_that_have_met_do_not_meet_only_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has met is short of bytes at the same times as the other: without a pause of random length they lock."""
+    """Peers that have met are short of bytes at the same times: without a pause of random length they lock."""
     together = budgeted(2)
     assert together.ended
     monkeypatch.setattr(ByteBudget, "seconds_to_earn", lambda self, nbytes: 0.0)

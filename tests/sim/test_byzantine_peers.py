@@ -1,4 +1,4 @@
-"""Admitted peers that lie about counters: honest peers go on, know each other, and blame nobody but the liar."""
+"""Admitted peers that lie about counters: honest peers go on, know each other, and blame only the liar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = range(300)
 
 
 def lying() -> list[GossipScenario]:
-    """The runs of the swarm in which somebody lies."""
+    """Runs of the swarm with a lying peer."""
     return [scenario for scenario in map(draw, SEEDS) if scenario.byzantine]
 
 
@@ -33,7 +33,7 @@ def test_the_swarm_draws_liars_of_every_kind() -> None:
 
 @pytest.mark.parametrize("mixing", ["pairwise", "push_sum", "neighbours"])
 def test_honest_peers_mix_and_their_mean_stays(mixing: str) -> None:
-    """The run checks at each step that the weighted sum is conserved, and at its end that nobody was muted."""
+    """The run checks at each step that the weighted sum is conserved, and at its end that no peer was muted."""
     for scenario in [one for one in lying() if one.mixing.name == mixing and not one.conditions.cuts][:3]:
         swarm = run(scenario)
         assert swarm.wire is not None
@@ -61,7 +61,7 @@ def test_a_version_vector_taken_as_it_came_mutes_honest_peers(monkeypatch: pytes
 
 
 class Liar:
-    """Admitted, and alive; it tells everybody in each period what never was, until `until`."""
+    """Admitted, and alive; it sends false news to all peers in each period, until `until`."""
 
     def __init__(self, node: str, roster: Sequence[str], seed: int, until: float) -> None:
         self._node, self._others, self._rng = node, [one for one in roster if one != node], Random(seed)
@@ -100,7 +100,7 @@ def test_updates_of_a_liar_evict_nobody_for_good(seed: int) -> None:
     world.hosts.start(roster[-1], liar)
     world.hosts.run(20.0)
     world.kill([roster[0]])
-    world.start([roster[0]])  # one that has forgotten all meets the lies anew
+    world.start([roster[0]])  # one that has forgotten all meets the lies again
     world.hosts.run(60.0)
     honest = frozenset(roster[:-1])
 

@@ -1,4 +1,4 @@
-"""What dynamic averaging promises (card A2 of the studies), held against the nodes' true models in simulated runs."""
+"""Promises of dynamic averaging, compared with the nodes' true models in simulated runs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Truth(Observer):
         self.moves: list[float] = []
         self.violations = self.checks = self.unasked = self.late = 0
         self.asked: list[tuple[int, int]] = []
-        """Of each version: nodes that were asked, and reports."""
+        """For each version: nodes that were asked, and reports."""
         self.closed: list[float] = []
         """When each version was made."""
 
@@ -162,7 +162,7 @@ def test_who_is_silent_is_near_the_reference(balancing: Any, in_step: bool) -> N
 
 @pytest.mark.parametrize("balancing", ["all", "double", "hedged"])
 def test_all_models_are_close_together_after_each_check(balancing: Any) -> None:
-    """(1/m) sum_i ||w_i - mean||^2 <= delta, without anybody having to say so."""
+    """(1/m) sum_i ||w_i - mean||^2 <= delta, without a message."""
     truth, _ = ran(Divergence(delta=DELTA, balancing=balancing, in_step=True, min_nodes=8))
     assert len(truth.divergences) >= CHECKS / 2
     assert max(truth.divergences) <= DELTA

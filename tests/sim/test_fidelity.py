@@ -63,7 +63,7 @@ def test_slow_and_particular_nodes_are_the_same() -> None:
 
 
 class Failing(Softmax):
-    """A learner that fails now and then, and once sends what is no number."""
+    """A learner that fails now and then, and once sends what is not a number."""
 
     calls, always = 0, False
 

@@ -1,4 +1,4 @@
-"""What peers send when all have made their local rounds: log2 n models each, whatever their weights and paces."""
+"""Final averaging after all local rounds: log2 n models per peer, for all weights and paces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Counting(GossipWorld):
 
 
 def averaged(count: int, seed: int = 1, conditions: PeerNetworkConditions | None = None, dies: str = "") -> Counting:
-    """A job of so many peers, to its end."""
+    """Run a job of that many peers, to its end."""
     rng, names = Random(seed), [f"n{number:02}" for number in range(count)]
     start = {"model": toy_tree((1.0, 2.0, 3.0), 0)}
     shared = GossipSetup(JobPlan(1, seed=seed), Algorithm(), Pairwise().mixer, start, TerminationRule(ROUNDS), seed)
@@ -90,11 +90,11 @@ def test_when_one_dies_in_the_middle_the_others_do_it_another_way(dies: str) -> 
     assert spread(averaged(5, dies=dies)) < 0.01
 
 
-# The swarm draws all this with faults; what it would find
+# The swarm draws all this with faults; the faults that it would find
 
 
 def masses_unmoved(patch: Patch) -> None:
-    """What a model has moved since it was shown weighs as much as before, though the mass has changed."""
+    """A model's movement since it was shown weighs as much as before, though the mass has changed."""
     take = StepLimiter.apply
     patch.setattr(
         StepLimiter, "apply", lambda self, me, message, step, mass, after: take(self, me, message, step, mass, mass)

@@ -1,4 +1,4 @@
-"""Newcomers enter by certificate while peers mix, messages are lost and processes die: nothing is lost of anybody."""
+"""Newcomers enter by certificate while peers mix, messages are lost and processes die: no work is lost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_whose_certificate_has_run_out_stays_out(worlds: list[JoiningWorld]) -> 
 
 
 def test_who_shows_its_certificate_only_once_is_not_let_in_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was shown may be lost on its way: so it is shown again, to each, for as long as it is asked for."""
+    """A certificate may be lost on its way: so it is shown again, to each, while it is requested."""
     monkeypatch.setattr(join_certificates, "AGAIN_S", inf)
     shy = ran(13)  # a seed that loses one
     assert len([pair for pair in shy.entered if pair[0] in NEW]) < len(OLD) * len(NEW)

@@ -24,7 +24,7 @@ SAMPLE_OF_SEEDS = extended(range(5), but=[0])
 
 
 class Liar:
-    """A process that nobody admitted; it tells everybody that all are dead, and that its friends are there."""
+    """A process that was not admitted; it tells all peers that they are dead, and its friends alive."""
 
     def __init__(self, roster: list[str], seed: int) -> None:
         self._roster, self._rng = roster, Random(seed)
@@ -128,7 +128,7 @@ def troubled(seed: int) -> Watched:
     ids=lambda seeds: f"from-{seeds.start}",
 )
 def test_when_the_faults_are_over_all_agree(seeds: range) -> None:
-    """Every peer that runs is alive in every view, and nobody else is."""
+    """Every peer that runs is alive in every view, and no other is."""
     for seed in seeds:
         world = troubled(seed)
         took = world.until(BOUND_S, step_s=1.0)
@@ -215,7 +215,7 @@ def test_lifeguard_is_worth_it() -> None:
 
 
 def test_who_is_held_up_accuses_nobody() -> None:
-    """The others give it up meanwhile; when it goes on it finds a pile of messages, and blames nobody for the rest."""
+    """The others give it up meanwhile; when it goes on it finds a pile of messages, and blames no peer for the rest."""
     world = settled(8, 1)
     for _ in range(10):
         world.hosts.run(world.clock.now + 0.1)  # so that it happens in all parts of a turn
@@ -265,7 +265,7 @@ def test_the_roster_decides_who_may_be_there() -> None:
 
 
 def test_what_all_this_costs() -> None:
-    """A ping and its pong for each peer and second; a ping more in two seconds while somebody is dead."""
+    """A ping and its pong for each peer and second; a ping more in two seconds while a peer is dead."""
     for n in (8, 16):
         world = settled(n, 1)
         world.hosts.run(world.clock.now + 60.0)

@@ -42,8 +42,8 @@ def test_what_seeds_of_other_jobs_have_found_stays_mended(seed: int) -> None:
     """5, 17: filters rounded the merged model against the old reference, also where judges had measured it as it was.
     8: work against a base, in hand at the switch, was added to a version that held a part of it already.
     26: the job returned because of a node that was outside its hours, and was not asked for its model.
-    90: a node reported to a schedule that asks nobody before the end, so that no node went on.
-    228: a weight that was reduced a second time was added in full, because nobody was warned of it again."""
+    90: a node reported to a schedule that asks no node before the end, so that no node went on.
+    228: a weight that was reduced a second time was added in full, because no node was warned of it again."""
     run_seed(seed)
 
 
@@ -202,7 +202,7 @@ def test_work_in_hand_at_the_death_counts() -> None:
 
 
 def test_work_that_outlasts_the_switch_is_the_first_local_round() -> None:
-    """A round takes a minute: nobody begins it anew because the coordinator has died in the middle of it."""
+    """A round takes a minute: no node begins it again because the coordinator has died in the middle of it."""
     stage = PeerStage(pace_s=60.0)
     stage.until(90.0)
     begun = {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes}
@@ -297,7 +297,7 @@ def test_a_coordinator_that_flaps_moves_the_job_once() -> None:
 
 
 def test_a_zombies_orders_are_refused() -> None:
-    """Whoever has declared a term obeys nothing of an older one."""
+    """A node that has declared a term ignores messages of older ones."""
     cut_off = frozenset({"n1", "n2", "n3", "n4"})
     stage = PeerStage(
         cuts=[NetworkCut(node, 20.0, 100.0) for node in cut_off],

@@ -112,7 +112,7 @@ def test_good_runs_are_counted(capsys) -> None:
     assert capsys.readouterr().out.startswith("3 runs, none failed; ")
 
 
-# Bugs that somebody could have written
+# Plausible bugs
 
 
 def added_again(patch: Patch) -> None:
@@ -132,7 +132,7 @@ def forgotten_by_the_next_process(patch: Patch) -> None:
 
 
 def not_sent_again(patch: Patch) -> None:
-    """What was pushed is not kept."""
+    """Pushed models are not kept."""
     told = PushSumMixer._push_message
 
     def careless(self, xid):
@@ -199,7 +199,7 @@ def parts_waited_for_without_end(patch: Patch) -> None:
 
 
 def nothing_repeated(patch: Patch) -> None:
-    """What is lost stays lost."""
+    """Lost messages stay lost."""
     patch.setattr(Retransmissions, "take_due", lambda self, now: [])
 
 

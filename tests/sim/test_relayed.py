@@ -10,16 +10,16 @@ from tests.support.sampling import extended
 
 LOST = "n2"
 FOUND_S = 20.0
-"""So long after the cut it is carried: it misses the coordinator for `ttl_s`, and asks."""
+"""Seconds until it is relayed after the cut: it misses the coordinator for `ttl_s`, and asks."""
 
 
 def reporters(stage: PeerStage, number: int) -> set[str]:
-    """Whose reports are in that version."""
+    """Return the nodes whose reports are in that version."""
     return {node for node, *_ in stage.history.versions[number].reports}
 
 
 def check_whole(stage: PeerStage) -> None:
-    """Nobody has gone away, and the versions are one row, each made once."""
+    """No node has failed over, and the versions are one row, each made once."""
     assert not any(stage.world.peer(node).log.learned for node in stage.nodes), "nobody had a reason to go away"
     assert {stage.world.peer(node).peer.term for node in stage.nodes} == {1}
     assert [version.number for version in stage.history.versions] == list(range(stage.versions + 1))
@@ -59,7 +59,7 @@ def test_another_peer_takes_over_when_the_relay_dies(seed: int) -> None:
 
 
 def test_the_others_are_cut_off_from_it_as_well() -> None:
-    """Nobody can help it until the mesh heals: it waits, and is carried then."""
+    """No node can help it until the mesh heals: it waits, and is carried then."""
     stage = PeerStage(cuts=[NetworkCut(LOST, 10.0, 120.0)], splits=[NetworkSplit(frozenset({LOST}), 10.0, 70.0)])
     stage.until(69.0)
     assert stage.world.peer(LOST).peer.reachability.relay == ""

@@ -1,4 +1,4 @@
-"""What `shoal.simulate` gives back, and what it shows meanwhile."""
+"""The result of `shoal.simulate`, and its progress."""
 
 from __future__ import annotations
 

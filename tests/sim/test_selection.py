@@ -177,5 +177,5 @@ def test_what_is_said_of_nodes_is_checked() -> None:
     spec = shoal.JobSpec(name="chosen", rounds=1)
     with pytest.raises(InvalidJob, match="no such learner"):
         shoal.simulate(spec, learners(2), about={"x": NodeInfo()})
-    with pytest.raises(Refused, match="is no tag"):
+    with pytest.raises(Refused, match="is not a tag"):
         shoal.simulate(spec, learners(2), about={"n0": NodeInfo(("A b",))})

@@ -112,7 +112,7 @@ def test_the_same_job_gives_the_same_bits() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_faults_do_not_change_the_model(result: shoal.Result, seed: int) -> None:
-    """Every round waits for all three; what is lost, doubled or killed meanwhile must not show in the model."""
+    """Every round waits for all three; loss, duplicates and kills must not change the model."""
     schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
     faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
     bad = shoal.simulate(job(aggregation_precision="fixed", schedule=schedule), unbalanced(), faults=faults, seed=seed)
@@ -287,7 +287,7 @@ def test_a_job_below_its_quorum_because_of_a_failure_ends() -> None:
     [
         ("mine.py:learner", "learners is str", "[learner(part) for part"),
         (3, "learners is int", "[learner(part) for part"),
-        ([3], "the learner of node-0 is int, which is no learner: it lacks init", "TorchLearner"),
+        ([3], "the learner of node-0 is int, which is not a learner: it lacks init", "TorchLearner"),
         ([Softmax], "the learner of node-0 is the class Softmax", "call it: Softmax(…)"),
         ([unbalanced], "the learner of node-0 is the function unbalanced", "call it: unbalanced(…)"),
         ({"a": "mine.py"}, "the learner of a is str", "load_learner('mine.py')"),

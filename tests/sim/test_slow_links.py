@@ -87,7 +87,7 @@ def blind(patch: pytest.MonkeyPatch) -> None:
 
 
 def hasty(patch: pytest.MonkeyPatch) -> None:
-    """Nobody is waited for longer than a word takes."""
+    """No wait is longer than a message takes."""
     blind(patch)
     patch.setattr(ExchangeTimeout, "timeout_s", lambda self, nbytes: self.floor_s)
 
@@ -121,7 +121,7 @@ def test_patience_follows_bytes_and_the_rate_at_which_they_came() -> None:
 
 
 def test_a_trickle_does_not_keep_its_slot() -> None:
-    """Who sends a byte now and then could hold a peer up for as long as it likes."""
+    """A sender of single bytes could hold a peer up without end."""
     a, b, _ = pair()
     xid = up_to_slot(a, b).id
     for second in range(200):

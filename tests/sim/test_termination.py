@@ -1,4 +1,4 @@
-"""The end of a job without a server: peers part when their models are one, whoever was late or dead meanwhile."""
+"""The end of a job without a server: peers leave when their models are one, despite late and dead peers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scenario(seed: int, mixing: Mixing) -> GossipScenario:
 
 
 def spread(swarm: GossipWorld) -> float:
-    """Of the models at the end, beside what it would be had nobody mixed."""
+    """Distance of the models at the end, beside that without mixing."""
     return swarm.conservation.variance() / swarm.conservation.unmixed_variance()
 
 
@@ -95,7 +95,7 @@ def test_all_learn_all_and_come_to_an_end_by_themselves() -> None:
 
 
 def left_in_calm(swarm: GossipWorld) -> bool:
-    """Whether the faults were over when the first one went: then nobody goes while anything is open between them."""
+    """True if the faults were over when the first peer left: then no peer leaves with an open exchange."""
     peers = swarm.peers.values()
     is_calm = min(peer.leaving_since for peer in peers) > swarm.conditions.until_s
     assert not (is_calm and any(peer.unsettled for peer in peers)), "somebody has left what was under way"
@@ -129,7 +129,7 @@ def counted(patch: Patch) -> None:
 
 
 def nobody_asked(patch: Patch) -> None:
-    """Who is near goes, whatever the others need."""
+    """A converged peer leaves, though others need it."""
     over = Termination.may_leave
     patch.setattr(
         Termination,

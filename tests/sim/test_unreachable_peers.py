@@ -33,7 +33,7 @@ MOVED = toy_tree((4.0, 0.0, 0.0), 1)
 
 
 class Parted(GossipWorld):
-    """Nothing passes between n1 and three of the others, which live, as everybody knows."""
+    """Nothing passes between n1 and three of the others, which are alive, as all peers know."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -65,7 +65,7 @@ def parted(rounds: int, until_s: float, mixing: Pairwise | None = None) -> Parte
 
 
 def test_who_cannot_be_reached_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time that it was drawn it cost ten seconds in which nobody else was met."""
+    """Each draw of it cost ten seconds without another exchange."""
     found = parted(10_000, 200.0).exchanges
     monkeypatch.setattr(PartnerReachability, "record_miss", lambda self, node, now: None)
     before = parted(10_000, 200.0).exchanges

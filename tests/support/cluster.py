@@ -27,7 +27,7 @@ EVERY_S = 0.05
 
 
 def settings(tmp_path: Path, url: str, lease_s: float = 30.0) -> dict[str, Any]:
-    """What all of them have alike."""
+    """Settings that all of them share."""
     return {"database_url": url, "leader_lease_s": lease_s, "blobs": str(tmp_path / BODIES)}
 
 
@@ -53,7 +53,7 @@ def lease(url: str) -> tuple[int, str]:
 
 
 class Fleet(Api):
-    """Their processes. Asks whoever answers, one after the other."""
+    """Their processes. Asks the coordinators in turn until one answers."""
 
     def __init__(
         self, make: Callable[..., Server], tmp_path: Path, url: str, count: int, owner_s: float, **more: Any
@@ -71,7 +71,7 @@ class Fleet(Api):
         return self.members[next(self._turns) % len(self.members)].url
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Asked until somebody answers who can.
+        """Asks until a coordinator answers.
 
         A coordinator that loses its lease may create a job and answer 503. A client that asks again then
         looks whether its job exists.
@@ -109,7 +109,7 @@ class Fleet(Api):
 
 
 class Eager(Node):
-    """A node that sends a fifth of what it says twice, to whoever is next."""
+    """A node that sends a fifth of its messages twice, to the next coordinator."""
 
     doubled = 0
     chance = 0.2
@@ -198,7 +198,7 @@ class Storm:
             until("another owner", lambda: lease(url)[1] not in ("", gone.url))
 
     def _watch(self, over: threading.Event) -> None:
-        """Ask whoever is next, again and again; how long nobody could answer."""
+        """Ask the next coordinator, again and again; return the time without an answer."""
         since = time.monotonic()
         with client(timeout=ANSWER_S, headers={"Authorization": f"Bearer {OPERATOR}"}) as asks:
             while not over.wait(EVERY_S):
@@ -211,7 +211,7 @@ class Storm:
                 self.answered, self.unanswered = self.answered + found, self.unanswered + (not found)
 
     def figures(self) -> dict[str, float]:
-        """What there is to print."""
+        """Return the lines to print."""
         return {
             "kills of an owner": self.kills,
             "owners stopped for longer than their lease": self.zombies,
@@ -229,7 +229,7 @@ def signal_of(server: Server, sig: int) -> None:
 
 
 def doubled(url: str) -> list[Any]:
-    """What the journal and what follows from it have twice, or not at all: nothing of it may be."""
+    """Return duplicate or missing rows of the journal and of derived tables; there may be none."""
     twice = "SELECT job, {0}, count(*) FROM {1} GROUP BY job, {0} HAVING count(*) > 1"
     found = rows(url, twice.format("seq", "journal")) + rows(url, twice.format("number", "versions"))
     for job, count, last in rows(url, "SELECT job, count(*), max(number) FROM versions GROUP BY job"):

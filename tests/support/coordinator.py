@@ -51,7 +51,7 @@ def settled(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Api:
-    """What an operator asks of a coordinator, wherever it is."""
+    """An operator's requests to a coordinator."""
 
     url: str
     folder: Path

@@ -1,4 +1,4 @@
-"""What the coordinator's API shows of jobs, nodes, events and versions: examples in its own shapes."""
+"""Examples of the API's views of jobs, nodes, events and versions."""
 
 from __future__ import annotations
 

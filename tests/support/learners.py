@@ -161,7 +161,7 @@ def learner(size: int = 8, hold: str = "", says: str = "", fault: str = "") -> V
 
 
 def told(device: str = "", precision: str = "", threads: int = 0) -> VectorLearner:
-    """Takes the wishes of whoever runs the node, and says what has come of them."""
+    """Takes the options of a node's owner, and reports their use."""
     made = VectorLearner()
     made.device = f"{device} {precision} {os.environ.get('OMP_NUM_THREADS')}"  # type: ignore[attr-defined]
     return made

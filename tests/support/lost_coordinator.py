@@ -1,4 +1,4 @@
-"""What is left of a job when its coordinator's disk is lost, and a coordinator that goes on from it."""
+"""The remains of a job when its coordinator's disk is lost, and a coordinator that continues it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 @dataclass
 class Kept:
-    """What a node has of a job when its coordinator's disk is lost."""
+    """A node's state of a job when its coordinator's disk is lost."""
 
     spec: dict[str, Any]
     model: bytes
@@ -55,7 +55,7 @@ def one_round(stage: Stage) -> None:
 
 
 def keep(stage: Stage, tmp_path: Path) -> Kept:
-    """What n0 would hold after version 1."""
+    """Return the model of n0 after version 1."""
     task, payload = task_of(stage.nodes[0], "main")
     assert (task.version, task.body is not None) == (1, True)
     documents = stage.send("n0", "GET", "/jobs/main/trust").json()

@@ -1,7 +1,7 @@
 """A tiny node whose training is a pure function of (node, version), so that every model is known beforehand.
 
 Displacements are small multiples of 2**-10 and weights small whole numbers: their float64 sums are exact in any order,
-so that one formula of numpy predicts a model to the bit, whoever reported first.
+so that one formula of numpy predicts a model to the bit, in any order of reports.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def initial(size: int) -> Floats:
 
 
 def displacement(node: str, version: int, size: int) -> Floats:
-    """What a node's training changes in the model of that version."""
+    """Return the update of a node's training for that version."""
     return (_noise(f"{node}/{version}", size) / 1024).astype(np.float32)
 
 
@@ -66,7 +66,7 @@ def advance(model: Floats, version: int, nodes: Sequence[str], sums: str = "floa
 
 @dataclass
 class History:
-    """What nodes were told, for a checker to compare with what the coordinator did."""
+    """Answers to nodes, for a checker to compare with the coordinator's state."""
 
     acks: list[tuple[str, str, TaskId, int, bool]] = field(default_factory=list)
     """(job, node, task, version, counted) of each acknowledged report on a training task."""

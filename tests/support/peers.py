@@ -16,7 +16,7 @@ OPEN: dict[str, Any] = {"lease_s": 86_400.0}
 
 
 def peer_info(name: str, port: int = 9001, key: str = "") -> dict[str, Any]:
-    """What a node shows of itself; without a port nobody can call it."""
+    """Return a node's description; without a port it cannot be called."""
     urls = [f"http://10.0.0.{name[-1]}:{port}"] if port else []
     return {"pub": KEYS[key or name].pub, "urls": urls, "inbound": bool(urls)}
 
@@ -52,7 +52,7 @@ def join_as_peers(stage: Stage, *names: str) -> None:
 
 
 def status_report(boot: int = 1, **changes: Any) -> dict[str, Any]:
-    """What a peer tells, right but for the changes."""
+    """Return a peer's status, correct except for the changes."""
     edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1, "carried": 0}
     told = {"boot": boot, "state": "away", "term": 2, "round": 17, "weight": 1200.0, "seen": {"n0": 17, "n1": 16}}
     return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "sketch": [0.5] * 32, **changes}

@@ -12,9 +12,9 @@ _reserved: deque[socket.socket] = deque()
 
 
 def free_port() -> int:
-    """Return a port that the system gives to nobody else before a program listens there.
+    """Return a port that the system gives to no other program before one listens there.
 
-    Linux leaves a bound port out when it chooses one, and lets another socket bind it too while nobody listens, where
+    Linux leaves a bound port out when it chooses one, and lets another socket bind it too while none listens, where
     both have SO_REUSEADDR.
     """
     made = listen("127.0.0.1", 0)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tests.support.waiting import PATIENCE_S
 
 Fate = Literal["drop", "cut"]
-"""What becomes of an answer: none of it arrives, or half of it."""
+"""Fate of an answer: none of it arrives, or half of it."""
 
 ENDPOINTS: dict[str, str] = {
     "enrol": r"POST /api/v1/enrol",

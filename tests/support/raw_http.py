@@ -28,7 +28,7 @@ def head(method: str, path: str, **headers: object) -> bytes:
 
 
 def answer(raw: socket.socket) -> bytes:
-    """Everything that comes until the other side closes; what came so far where it breaks the connection off."""
+    """Return all bytes until the other side closes, or breaks the connection off."""
     found = b""
     with contextlib.suppress(ConnectionError):
         while piece := raw.recv(1 << 16):
@@ -37,7 +37,7 @@ def answer(raw: socket.socket) -> bytes:
 
 
 def pour(raw: socket.socket, nbytes: int) -> int:
-    """Send so many zeros, or as many as the other side takes; how many that were."""
+    """Send that many zeros, or as many as the other side takes; return their number."""
     zeros, sent = bytes(1 << 20), 0
     with contextlib.suppress(ConnectionError):
         while sent < nbytes:

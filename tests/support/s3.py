@@ -83,7 +83,7 @@ class S3:
         return self._moto(environ, start)  # type: ignore[no-any-return]
 
     def _fault(self, environ: dict[str, Any], query: dict[str, str]) -> tuple[str, int]:
-        """What a real store says of a signed address that is used otherwise than it was signed for."""
+        """A real store's answer to a misused signed address."""
         if self.deny_signed:
             return "AccessDenied", 403
         begun = datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)

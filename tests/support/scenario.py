@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 SIZE = 10
 CHANGES = ("up_bytes", "down_bytes", "last_seen_s", "failures", "last_error", "eta_s")
-"""What people see, and what a refused request may change."""
+"""Return the public views, and the state that a refused request may not change."""
 
 
 def by_hand(running: Inside, name: str, jobs: dict[str, int] | None = None) -> Node:
@@ -151,5 +151,5 @@ ZEROS = np.zeros(SIZE, np.float32)
 
 
 def set_free_bytes(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
-    """Let every disk have so much free space."""
+    """Let every disk have that much free space."""
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=nbytes, f_frsize=1))

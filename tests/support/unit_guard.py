@@ -1,6 +1,6 @@
 """A guard of the unit tier: a unit test that starts a process, opens a connection or sleeps fails and is told so.
 
-The interpreter's audit events tell of processes and sockets, whoever uses them. Threads that ran before the test began
+The interpreter's audit events tell of all uses of processes and sockets. Threads that ran before the test began
 are left out: they belong to an earlier test.
 """
 

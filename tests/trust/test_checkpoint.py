@@ -1,4 +1,4 @@
-"""Of all that nodes have kept, the newest version that the coordinator has signed; what does not count is named."""
+"""The newest signed version among the nodes' checkpoints; invalid ones are named."""
 
 from __future__ import annotations
 

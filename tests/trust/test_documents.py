@@ -82,7 +82,7 @@ def label(document: Document) -> str:
 
 
 def code_of(action: Callable[[], object]) -> str:
-    """What became of it: "taken", or the error's code, if it is one that may be told."""
+    """Return "taken", or the error's code, if it is one that may be told."""
     try:
         action()
     except (NotAllowed, Refused) as error:
@@ -95,7 +95,7 @@ def reads(data: bytes, kind: type[Document], charter: Charter = CHARTER) -> str:
 
 
 def forged(document: Document, spoil: Callable[[dict[str, Any]], object]) -> bytes:
-    """What the coordinator's own key signs of a document that its code would never make."""
+    """Sign, with the coordinator's own key, a document that its code would never make."""
     values = json.loads(canonical(dataclasses.asdict(document)))
     spoil(values)
     text = f"shoal-paper-1\n{document.TYPE}\n{CHARTER.digest}\n".encode() + canonical(values)
@@ -179,7 +179,7 @@ def test_a_document_of_another_job_is_refused() -> None:
     other = replace(CHARTER, job="mnist")
     foreign = sign_document(replace(roster(), job="mnist"), key("coordinator"), other)
     assert reads(foreign, Roster) == "trust.job"
-    again = replace(CHARTER, config_sha=SHA[::-1])  # the job was removed, and made anew under its old name
+    again = replace(CHARTER, config_sha=SHA[::-1])  # the job was removed, and made again under its old name
     assert reads(sealed(roster()), Roster, again) == "trust.signature"
 
 

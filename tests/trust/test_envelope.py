@@ -189,5 +189,5 @@ def test_a_signed_request_is_neither_an_answer_nor_a_document() -> None:
     said = ask(signer())
     for text in (b"shoal-answer-1", b"shoal-paper-1"):
         assert not said.lines(CHARTER).startswith(text)
-    other = replace(CHARTER, config_sha=SHA[::-1])  # the same job made anew
+    other = replace(CHARTER, config_sha=SHA[::-1])  # the same job made again
     assert code_of(lambda: check_request(said, key("b").pub, other)) == "trust.signature"

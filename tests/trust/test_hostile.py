@@ -1,4 +1,4 @@
-"""Whatever bytes come, the answer is a typed error or a document, request or snapshot that is genuine.
+"""Hostile bytes give a typed error or a genuine document, request or snapshot.
 
 The counts stand in the log: `pytest tests/trust/test_hostile.py --log-cli-level=INFO`.
 """
@@ -62,7 +62,7 @@ def test_mutated_documents_with_a_valid_signature_are_refused() -> None:
         rest = b'"signature":"' + signature.encode() + b'","type":"' + values["type"].encode() + b'"}'
         try:
             document = verify_document(b'{"paper":' + body + b"," + rest, kind, CHARTER)
-            assert sealed(document) == b'{"paper":' + body + b"," + rest  # what is taken would be written just so
+            assert sealed(document) == b'{"paper":' + body + b"," + rest  # accepted bytes are canonical
             counts["taken"] += 1
         except (NotAllowed, Refused) as error:
             note(counts, error)

@@ -1,4 +1,4 @@
-"""A key is made once, kept for its owner alone, and a file that is none says what to do."""
+"""A key is made once, kept for its owner alone, and an invalid file gives a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes in, who does not, and that a refusal leaves the gatekeeper as it was."""
+"""Admission and refusal of requests; a refusal leaves the gatekeeper as it was."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_forged_sender_is_refused() -> None:
     forged = replace(said, sender=key("b").peer_id)
     assert refused(keeper, lambda: come(keeper, forged)) == "trust.signature"
     assert refused(keeper, lambda: come(keeper, said)) == "trust.stranger"
-    assert come(keeper, ask(signer())) == "b"  # whose number was not used up by the forgery
+    assert come(keeper, ask(signer())) == "b"  # its number was not used up by the forgery
 
 
 def test_a_revoked_sender_is_refused() -> None:
@@ -227,7 +227,7 @@ def test_an_answer_is_recognised() -> None:
     assert refused(keeper, lambda: keeper.verify_answer(answer, said, NOW)) == "trust.revoked"
 
 
-# What is kept
+# Stored state
 
 
 def test_a_snapshot_holds_everything() -> None:

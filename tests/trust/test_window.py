@@ -13,7 +13,7 @@ STEPS = st.integers(-2 * WIDTH, 2 * WIDTH)
 
 
 class Model:
-    """What the window is meant to do, with a set that forgets nothing."""
+    """A reference for the window, with a set that forgets nothing."""
 
     def __init__(self) -> None:
         self.boot, self.seen = 0, set[int]()
@@ -56,7 +56,7 @@ def test_any_order_within_the_width_comes_through_once(order: list[int]) -> None
 
 def test_the_edges() -> None:
     window = ReplayWindow().after(1, 1).after(1, WIDTH + 1)
-    assert verdict(window, 1, 1)[0] == "trust.replayed"  # too late: nobody remembers it any more
+    assert verdict(window, 1, 1)[0] == "trust.replayed"  # too late: the window no longer remembers it
     assert verdict(window, 1, 2)[0] == "taken"
     assert verdict(ReplayWindow().after(1, 1).after(1, WIDTH), 1, 1)[0] == "trust.replayed"  # and here it is remembered
     assert window.after(1, 2**63 - 1) == ReplayWindow(1, 2**63 - 1, 1)

@@ -111,7 +111,7 @@ def body_of(made: Slots) -> bytes:
 
 
 def same(a: Slots, b: Slots) -> bool:
-    """Whether slots agree in names, layouts and every bit."""
+    """Return whether slots agree in names, layouts and every bit."""
     if set(a) != set(b):
         return False
     for name, left in a.items():

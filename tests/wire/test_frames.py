@@ -1,4 +1,4 @@
-"""What a message says arrives as it was said, and nothing else arrives at all."""
+"""Messages arrive unchanged, and nothing else arrives at all."""
 
 import dataclasses
 import json
@@ -152,7 +152,7 @@ def verdict(data: bytes) -> str:
     return "taken"
 
 
-# What was said arrives
+# Messages arrive
 
 
 def test_every_message_and_event_is_tried() -> None:

@@ -1,4 +1,4 @@
-"""Whatever bytes come, the answer is a typed error or something that would be written just so; in little work and room.
+"""Hostile bytes give a typed error or a canonical message, with little work and memory.
 
 The counts stand in the log: `pytest tests/wire/test_hostile.py --log-cli-level=INFO`.
 """
@@ -91,7 +91,7 @@ def frames() -> list[bytes]:
 
 
 def code_of(action: Callable[[], object]) -> str:
-    """What became of it: the error's code, or "taken". Anything but a `ShoalError` goes through."""
+    """Return the error's code, or "taken". Anything but a `ShoalError` goes through."""
     try:
         action()
     except ShoalError as error:

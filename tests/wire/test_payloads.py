@@ -375,7 +375,7 @@ def test_sizes_at_the_limits_are_taken() -> None:
 
 
 def checked(body: bytes, cuts: list[int], expected: Layout | None, announced: int | None = None) -> bool:
-    """Whether a `PayloadCheck` takes this body in pieces of these lengths, over and over."""
+    """Return whether a `PayloadCheck` takes this body in pieces of these lengths, over and over."""
     try:
         check = PayloadCheck(len(body) if announced is None else announced, expected, nbytes_max=1 << 30)
         place = 0

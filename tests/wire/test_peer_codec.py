@@ -1,4 +1,4 @@
-"""What peers say arrives as it was said, and nothing else arrives at all."""
+"""Messages of peers arrive unchanged, and nothing else arrives at all."""
 
 import dataclasses
 import json
@@ -77,7 +77,7 @@ def refused(*messages: Any, **more: Any) -> str:
 
 
 def read(data: bytes) -> None:
-    """What a receiver does with a head, and that what it takes would be written just so."""
+    """Return a receiver's result for a head, and check that accepted heads are canonical."""
     length = peer_codec.head_bytes(data[:4])
     if len(data) != 4 + length:
         raise InvalidPayload("cut short, or too long", code="head.length")

@@ -120,12 +120,12 @@ def test_a_refusal_can_be_shown(bad: str) -> None:
 @pytest.mark.parametrize("bad", ["\ud800", "\0"], ids=["half", "nul"])
 @pytest.mark.parametrize("place", ["http://a{}", "http://{}a:1", "http://a:1/{}", "http{}://a", "{}"])
 def test_no_address_holds_one(place: str, bad: str) -> None:
-    with pytest.raises(ShoalError, match="is no address") as refused:
+    with pytest.raises(ShoalError, match="is not an address") as refused:
         parse(place.format(bad))
     assert text_flaw(refused.value.message) == ""
 
 
-# What a node keeps of others
+# Texts of others that a node keeps
 
 
 KEPT: dict[str, tuple[Callable[[NodeState], Any], Any]] = {

@@ -25,10 +25,10 @@ HOLD_S: dict[AlertKind, float] = {
 
 CLEAR_S = 30.0
 DISK_AGAIN = 1.25
-"""Free space is no longer low only when there is so many times as much as the limit."""
+"""The alert of low space ends when free space is this multiple of the limit."""
 
 USUAL_FACTOR = 10.0
-"""No progress: no version for so many times as long as they usually take, and for `stalled_s` at least."""
+"""No progress: no version for this multiple of their usual time, and for `stalled_s` at least."""
 
 CAUSES_MAX = 3
 """Nodes whose last failure an alert tells, and jobs that a lost node stops."""
@@ -48,7 +48,7 @@ class Condition:
     job: str = ""
     node: str = ""
     jobs: tuple[str, ...] = ()
-    """All jobs that it bears on, where it is about none alone: a node that is lost is lost to all of its jobs."""
+    """Concerned jobs, if it is not about a single one: a lost node concerns all of its jobs."""
 
     @property
     def key(self) -> Key:

@@ -45,7 +45,7 @@ class Influence(BaseModel):
 
     job: str
     versions: int = Field(description="how many were looked at: the newest")
-    norm_factor: float = Field(description="an update may be so many times as long as is typical; 0: no limit")
+    norm_factor: float = Field(description="maximum norm of an update as a multiple of the typical norm; 0: no limit")
     share_max: float = Field(description="the greatest share of a version's weight that one node has; 1: no limit")
     nodes: list[NodeInfluence] = Field(description="by share, the greatest first")
 
@@ -63,7 +63,7 @@ class Fairness(BaseModel):
     job: str
     metric: str
     nodes: int
-    mean: float | None = Field(description="over nodes, each counting once; null: nobody has measured it")
+    mean: float | None = Field(description="over nodes, each counting once; null: no node has measured it")
     spread: float | None = Field(description="standard deviation over nodes")
     decile: float | None = Field(description="a tenth of nodes do worse than this")
     worst: NodeValue | None

@@ -29,7 +29,7 @@ BYTES = {"up_bytes": "up", "down_bytes": "down"}
 """Quantities of the traffic table by direction, recorded under the version that a round started from."""
 
 SAMPLED = 400
-"""Of the newest reports and of the oldest, so many are searched for names of metrics."""
+"""Number of the newest, and of the oldest, reports that are searched for names of metrics."""
 
 DIGITS = 6
 """Significant digits of what charts draw by client and round. More would be two thirds of the answer's size."""

@@ -1,4 +1,4 @@
-"""One round, client by client: who did what when, and when it might have closed."""
+"""One round, client by client: phases with their times, and the earliest possible closing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def timeline(
     version = select(versions).where(versions.c.job == job, versions.c.number == number)
     row = (await connection.execute(version)).first()
     if row is None and runner is not None and number <= runner.hub.progress.version:
-        await connection.rollback()  # what is written meanwhile is to be seen
+        await connection.rollback()  # to see later commits
         await runner.feed.wait_written()
         row = (await connection.execute(version)).first()
     found = (await connection.execute(later)).all()

@@ -58,8 +58,8 @@ def sender_of(request: Request) -> str | None:
 
 
 def anybody_may_read(request: Request) -> bool:
-    """Return whether this request may read without a credential. Unless the setting says so, one that a proxy has
-    passed on may not: who listens on loopback does not know who is behind it."""
+    """Return whether this request may read without a credential. By default a request through a proxy may not, because
+    its sender is unknown even on loopback."""
     settings = coordinator_of(request).settings
     return settings.allows_anonymous_read and (settings.anonymous_read is not None or not _came_through_proxy(request))
 

@@ -1,9 +1,9 @@
 """The requests that nodes make in each round, past the framework: polls, reports, downloads and uploads of blobs.
 
 FastAPI's way to a route is eight layers, a search among all routes and parameters read by their annotations: three
-quarters of the processor time of a poll, a sixth of a round of ten models of 10 MB. Here only what has exactly the form
-that our own clients send is taken, and the functions that answer are the routes' own. Whatever else is asked for, or is
-wrong, goes the long way.
+quarters of the processor time of a poll, a sixth of a round of ten models of 10 MB. This path takes only requests in
+exactly the form of our own clients, and answers them by the routes' own functions. Other requests, and wrong ones, pass
+through FastAPI.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FastPath:
         except ShoalError as error:
             answer = problems.of(error, path)
         except ClientDisconnect:
-            return  # nobody is there to be answered
+            return  # the client is gone
         except OperationalError as error:
             answer = problems.unreadable(error, path)
         except Exception as error:  # noqa: BLE001 - raised again, as the framework does, when the node has its answer

@@ -98,7 +98,7 @@ class FollowerJobs:
         finally:
             self._routes.withdraw(name)
         if reply is None:
-            raise StorageFailed("the coordinator that was to own the job does not answer", hint="see whether it exists")
+            raise StorageFailed("the coordinator chosen for the job does not answer", hint="see whether it exists")
         if reply.status == 201:
             self._routes.assigned(name, owner)
             self._coordinator.traffic.share(self._routes.jobs)

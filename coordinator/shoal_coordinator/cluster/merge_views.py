@@ -29,7 +29,7 @@ UNREACHED = "the coordinator that owns it does not answer now"
 
 
 async def follower_jobs(routes: JobRoutes, followers: FollowerCalls, parts: ClusterParts) -> list[JobView]:
-    """Return followers' jobs. Of a job whose owner does not answer there is a stub."""
+    """Return followers' jobs. A job whose owner does not answer is a stub."""
     pages = [JobList.model_validate(page) for page in await followers.get_all("/api/v1/jobs")]
     jobs = routes.jobs
     found = {job.name: job for page in pages for job in page.jobs if job.name in jobs}

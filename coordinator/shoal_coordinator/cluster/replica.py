@@ -141,7 +141,7 @@ class OwnerReader:
                 self._update = asyncio.create_task(updates.update_owners(seen))
                 await asyncio.wait({self._update})
                 if not self._update.cancelled() and (error := self._update.exception()) is not None:
-                    log.error("what followers have left is not taken over; trying again", error=repr(error))
+                    log.error("jobs of lost followers could not be taken over; trying again", error=repr(error))
                 self._on_change()
 
     async def cancel_update(self) -> None:

@@ -32,14 +32,14 @@ from shoal_coordinator.http.request_limits import MODELS, STRANGERS, WRITING
 from shoal_coordinator.settings import Settings
 
 STRANGERS_BYTES_MAX = 16 * 2**20
-"""Of all strangers' bodies together."""
+"""Limit for all strangers' bodies together."""
 ADDRESS_BYTES_MAX = 2 * 2**20
-"""Of the bodies of strangers from one address together."""
+"""Limit for the bodies of strangers from one address together."""
 NODE_BYTES_MAX = 8 * 2**20
-"""Of the bodies of one node together."""
+"""Limit for the bodies of one node together."""
 
 RELEASE_BYTES, RELEASE_S = 64 * 2**20, 5.0
-"""After that many bytes of bodies that did not come as a whole, memory is released, so many seconds later."""
+"""Memory is released `RELEASE_S` seconds after `RELEASE_BYTES` of incomplete bodies."""
 
 _ALL, _STRANGERS, PERSON = "", "strangers", "person"
 
@@ -80,7 +80,7 @@ class BodyBudget:
 
 
 def _network(host: str) -> str:
-    """Return an address; of IPv6 the first 64 bits, because a site has all addresses behind them."""
+    """Return an IPv4 address, or the first 64 bits of an IPv6 one, because a site has all addresses behind them."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

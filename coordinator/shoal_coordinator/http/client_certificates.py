@@ -1,8 +1,8 @@
 """Certificates of nodes, where the setting `tls_client_ca` asks for them: beside its credential a node must show one of
 those authorities, made out to its own name. Browsers and commands of people need none.
 
-TLS has looked whether a certificate is valid and whose it is before anything here sees it. A node's name is a DNS name
-of the certificate, or its common name where it has no DNS names.
+TLS has verified a certificate before this module sees it. A node's name is a DNS name of the certificate, or its common
+name where it has no DNS names.
 """
 
 from __future__ import annotations

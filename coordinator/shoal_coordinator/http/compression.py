@@ -49,7 +49,7 @@ class Compression:
 
 
 class _Compressing:
-    """One answer. Its head waits for its first piece, which is all of it if it is to be compressed."""
+    """One answer. Its head waits for its first piece; an answer that gets compressed has only one."""
 
     def __init__(self, send: Send, wanted: bool) -> None:
         self._send, self._wanted = send, wanted

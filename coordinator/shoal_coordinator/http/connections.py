@@ -1,4 +1,4 @@
-"""The connections of a coordinator: what is counted of them, and whose certificates they show."""
+"""The connections of a coordinator: their byte counts and client certificates."""
 
 from __future__ import annotations
 

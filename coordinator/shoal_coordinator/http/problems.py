@@ -24,7 +24,7 @@ from shoal_coordinator.storage.repeated_errors import brief
 log = structlog.get_logger()
 
 _SCHEMA = {"$ref": "#/components/schemas/Problem"}
-_SAYS = "What went wrong, and what to do"
+_SAYS = "Problem: the error and a hint"
 
 
 def errors(*statuses: int | str) -> dict[int | str, dict[str, Any]]:

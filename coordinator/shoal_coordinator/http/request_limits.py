@@ -32,10 +32,10 @@ WRITING = ("POST", "PUT", "PATCH", "DELETE")
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peer-status")
 STRANGER_BYTES_MAX = 16 * 1024
-"""Of bodies that need no credential, or are dropped."""
+"""Limit for bodies that need no credential, or are dropped."""
 PEERING_BYTES_MAX = 256 * 1024
 INTERNAL_BYTES_MAX = 2**20
-"""Of bodies between coordinators, whatever the settings allow others."""
+"""Limit for bodies between coordinators; the settings do not change it."""
 _CSP = b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 _DOCS = ("/docs", "/redoc")
 REFUSED = (401, 403)
@@ -134,7 +134,7 @@ def with_headers(
 
 
 def _spread(headers: list[tuple[bytes, bytes]], pause_s: float) -> list[tuple[bytes, bytes]]:
-    """Return the headers with so many seconds added to `Retry-After`."""
+    """Return the headers with `pause_s` added to `Retry-After`."""
     return [
         (name, str(int(value) + math.ceil(pause_s)).encode() if name == b"retry-after" else value)
         for name, value in headers

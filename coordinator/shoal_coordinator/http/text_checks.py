@@ -57,8 +57,8 @@ def _flaw(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return "a body that is no UTF-8"
-    if "\0" in text:  # in JSON it is no character at all, and to others a sign of UTF-16
+        return "a body that is not UTF-8"
+    if "\0" in text:  # in JSON it is not a character at all, and to others a sign of UTF-16
         return "a body with a NUL character"
     if "\\u" not in text:
         return ""

@@ -25,7 +25,7 @@ class PendingEvent:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # a timer's failure is nobody's: do not warn
+            self.future.exception()  # no caller waits for a timer: do not warn
 
 
 class EventQueue:

@@ -43,7 +43,7 @@ class JobStart:
 
     def recovered_text(self) -> str:
         """Return the job event of a job that continues another coordinator's."""
-        source = f"what {self.node} had kept" if self.node else "what a node had kept"
+        source = f"the checkpoint of {self.node}" if self.node else "a node's checkpoint"
         text = f"restored from {source} at version {self.version}, term {self.term + 1}"
         return f"{text}; earlier versions, measurements and byte counts are not known here"
 

@@ -20,7 +20,6 @@ class JobBlobs:
         """Initial models that were uploaded before their jobs. No job can have that name."""
 
     def of(self, job: str) -> FileBlobs:
-        """Return the blobs of a job."""
         return self.store.blobs_of(job, self._folder / job, self._metrics.step)
 
     def drop_copies(self, job: str) -> None:

@@ -138,9 +138,9 @@ class JobRunner:
         """Raise `Refused` unless the job may go on by gossip."""
         if not self.spec.gossip.allowed:
             raise Refused(
-                f"job {self.name} does not allow that its nodes carry it on by themselves",
+                f"job {self.name} does not allow its nodes to continue it as peers",
                 code="gossip.not-allowed",
-                hint="say allowed = true under [gossip] in its file, and begin it as a new job",
+                hint="set allowed = true under [gossip] in its file, and start it as a new job",
             )
 
     def task_of(self, node: str) -> Task | None:

@@ -74,8 +74,7 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class AppliedEntry:
-    """An event that the hub has taken: what followed, the hub's state if it is to be kept now, what failed, and the
-    report that it was, if that counted."""
+    """An applied event: its effects, the hub's state if a snapshot is due, the errors, and the report if it counted."""
 
     entry: JournalEntry
     effects: Sequence[Effect]

@@ -31,10 +31,10 @@ from shoal_coordinator.telemetry.traffic import TrafficCounter
 log = structlog.get_logger()
 
 ORPHAN_AGE_S = 3600.0
-"""A file that nothing names is kept for so long: its report may still be on the way."""
+"""Seconds that a file without a reference is kept: its report may still be on the way."""
 
 PARTIAL_AGE_S = 86400.0
-"""Uploads that broke off are kept for so long."""
+"""Seconds that an interrupted upload is kept."""
 
 AT_ONCE = 16
 """Blobs deleted without a pause in which requests are answered: each may wait for the disk."""
@@ -149,14 +149,14 @@ class Retention:
             return
         self._due = time.monotonic() + TIDY_S
         for use in uses:
-            await self._trim(use.job)  # of one that stands still nothing else would: it closes no version
+            await self._trim(use.job)  # a job that stands still closes no version, which would trim it
             await self.sweep_orphans(use)
         for job in others:
             self._traffic.roll_up(job, await self._database.write(partial(version_history.version_numbers, job=job)))
 
     async def sweep_orphans(self, use: BlobsInUse) -> None:
         """Remove what nothing names from one job's folder."""
-        if not use.is_known:  # nobody knows yet which reports of the journal it will fold
+        if not use.is_known:  # it is not known yet which reports of the journal it will fold
             return
         async with self.lock:
             await self._sweep_orphans(use)
@@ -172,7 +172,7 @@ class Retention:
             log.info("cleared away", job=use.job, blobs=len(doomed))
 
     def _unnamed(self, connection: Connection, job: str, old: set[str]) -> set[str]:
-        """Return those of the old files that may go: all but models that are kept, and updates where those are."""
+        """Return the old files that may be deleted: all except kept models, and updates if those are kept."""
         named = version_history.models_to_keep(connection, job, self._settings.models_kept)
         start = connection.execute(select(jobs.c.start).where(jobs.c.name == job)).scalar()
         if start is not None:

@@ -1,10 +1,9 @@
 """Rolling up of old rounds: a job's rows stop growing, and its sums stay exact.
 
-The newest `rounds_kept` versions of a job are kept one by one. Of the older ones every second stays, later every
-fourth, and so on, so that there are never more than about twice as many rows as that. The first, the best and the
-versions that labels name stay too. Bytes counted under a deleted version are added to those of the last version before
-it that stays: what had crossed the wire when a version was made is exact for each version that is still there, and so
-are all sums.
+The newest `rounds_kept` versions of a job are kept one by one. Every second of the older ones stays, later every
+fourth, and so on, so there are never more than about twice as many rows. The first, the best and the versions that
+labels name stay too. Bytes counted under a deleted version are added to those of the last version before it that stays:
+what had crossed the wire when a version was made is exact for each version that is still there, and so are all sums.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _KEYS = ("node", "kind", "direction")
 
 
 class VersionRollup:
-    """Rolls up the rounds of jobs. It remembers what it has done, so that a pass costs what has become old since."""
+    """The roll-up of jobs' rounds. It remembers its last pass, so that the next one reads only newer rounds."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -70,7 +69,7 @@ def _thin(connection: Connection, job: str, begin: int, end: int, step: int) -> 
 
 
 def _move_bytes(connection: Connection, job: str, begin: int, end: int) -> None:
-    """Add bytes of versions that are not there any more to those of the last version before them that is."""
+    """Add the bytes of deleted versions to the last remaining version before them."""
     here = versions.alias()
     is_there = exists().where(here.c.job == traffic.c.job, here.c.number == traffic.c.version)
     orphans = (traffic.c.job == job, traffic.c.version >= begin, traffic.c.version < end, ~is_there)

@@ -87,7 +87,7 @@ def is_partial(metrics: dict[str, Any]) -> bool:
 def columns(metrics: dict[str, Any], complete: bool) -> dict[str, Any]:
     """Return the columns of a version that depend on its metrics; `complete`: no node that was asked will add to them.
 
-    A version is a candidate for the best once its accuracy does not rest on whoever was first any more.
+    A version is a candidate for the best once its accuracy does not rest on the first nodes alone.
     """
     final = _is_number(metrics.get(HELD_OUT)) or (complete and not is_partial(metrics))
     return {"metrics": metrics, "score": accuracy_of(metrics) if final else None, "measured": bool(metrics)}
@@ -114,7 +114,7 @@ def _newest_measured(column: Any) -> Any:
 
 
 def best_of(job: Any, column: Any) -> Select[Any]:
-    """Return the query for a column of the best version; of several, the first.
+    """Return the query for a column of the best version, the first one if several are equal.
 
     In two steps, each of which ends at the first entry of an index: there may be many equal scores.
     """

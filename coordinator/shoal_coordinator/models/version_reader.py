@@ -26,7 +26,7 @@ class VersionReader:
         """Return the row of a version. Raises `Refused` (404) if it does not exist."""
         row = await self.first_version(job, select(versions).where(versions.c.number == number))
         if row is None:
-            hint = "see GET …/versions; of old rounds only some are kept"
+            hint = "see GET …/versions; only some old rounds are kept"
             raise Refused(f"job {job} has no version {number}", code="model.unknown", hint=hint)
         return row
 

@@ -1,4 +1,4 @@
-"""Labels of a request: what its bytes are counted under, and the node that is alive because of it."""
+"""Labels of a request, under which its bytes are counted, and the node that it shows to be alive."""
 
 from __future__ import annotations
 

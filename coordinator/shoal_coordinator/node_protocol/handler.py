@@ -34,7 +34,7 @@ from shoal_coordinator.storage.crashpoints import crashpoint
 from shoal_coordinator.updates import layout_mismatch
 
 TERM_LEAP = 1000
-"""Terms rise by one when nodes go away or a coordinator starts: no node that is right knows one so much higher."""
+"""Largest credible lead of a node's term: terms rise by one when nodes fail over or a coordinator starts."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ class NodeProtocolHandler(NodeRequest):
             return self.frame(Ack(message.task, False, "the job has ended"))
         await runner.gate.wait_consistent()
         task = runner.task_of(self.node)
-        if task is not None and task.id == message.task:  # else it is withdrawn already, and nobody's concern
+        if task is not None and task.id == message.task:  # else the task was withdrawn
             self.services.presence.activity[self.job, self.node].record_failure(message.error)
         return self.frame(await runner.submit_for_ack(message, self.node))
 
-    # What stands
+    # Terms and status
 
     async def handle_ping(self, term: int) -> CoordinatorAlive:
         """Return the coordinator's term, above the given one. Raises `Refused` for an ended job or a term too high."""
@@ -200,7 +200,7 @@ class NodeProtocolHandler(NodeRequest):
         return Refused(
             f"job {self.job} has ended{f': {why}' if why else ''}",
             code="job.over",
-            hint="keep what was learned, if it is wanted, and stop",
+            hint="stop; keep the local model if you need it",
         )
 
 

@@ -12,7 +12,7 @@ from shoal_coordinator.node_protocol.byte_labels import mark_alive
 from shoal_coordinator.node_protocol.node_request import NodeServices
 
 BUSY_S = 2.0
-"""Further seconds for which a poll waits for a hub that is busy, so that it never ends unanswered."""
+"""Further seconds that a poll waits for a busy hub, so that it never ends unanswered."""
 
 
 def seconds_to_wait(left_s: float, *, is_ready: bool, is_unsure: bool) -> float | None:

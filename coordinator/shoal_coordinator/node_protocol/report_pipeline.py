@@ -129,7 +129,7 @@ class ReportPipeline(NodeRequest):
     async def _store_blob(
         self, runner: JobRunner, body: BlobRef | None, expected: ExpectedLayout | None, payload: bytes
     ) -> bool:
-        """Keep a report's body as a file, unless there is one; whether it was new."""
+        """Keep a report's body as a file, unless there is one; return whether it was new."""
         if body is not None and payload and not await call_blobs(runner.blobs, runner.blobs.has, body.digest):
             await runner.uploads.store_inline(body, expected, payload)
             return True
@@ -159,6 +159,6 @@ def _check_kind(message: Report, task: Task) -> None:
             f"a report on version {message.version}, but the task is of version {task.version}", code="head.version"
         )
     if message.body is None and task.kind != "evaluate":
-        raise InvalidPayload("a model was asked for, but none came", code="payload.missing")
+        raise InvalidPayload("the task asks for a model, but the report has none", code="payload.missing")
     if message.body is not None and task.kind == "evaluate":
-        raise InvalidPayload("metrics were asked for, no model", code="payload.unwanted", hint="send no body")
+        raise InvalidPayload("the task asks for metrics only", code="payload.unwanted", hint="send no body")

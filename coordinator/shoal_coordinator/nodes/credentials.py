@@ -208,7 +208,7 @@ def list_tokens(connection: Connection) -> list[tuple[Row[Any], int]]:
 
 
 def revoke_token(connection: Connection, token: str) -> list[str]:
-    """Delete a token by its id, and the sessions that were opened with it; the hashes of all that are no good any more.
+    """Delete a token by its id, and the sessions that were opened with it; return the hashes of all revoked ones.
 
     Raises `Refused` (`token.unknown`).
     """
@@ -307,7 +307,7 @@ def operator_token(settings: Settings) -> str:
     path = settings.data / "operator.token"
     try:
         known = path.read_text().strip() if path.exists() else ""
-        if known:  # an empty file would let everybody in
+        if known:  # an empty token would let any client in
             return known
         settings.data.mkdir(parents=True, exist_ok=True)
         token = new_secret("operator")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from shoal.core.scheduling.pace_steering import LoadEstimate
 
 HEADER = "shoal-retry-after"
-"""In answers that are none of refusal: seconds, as a decimal. (A refusal has HTTP's own `Retry-After`.)"""
+"""Header of answers other than refusals: decimal seconds. (A refusal has HTTP's own `Retry-After`.)"""
 
 MEMORY_S = 5.0
 """Time constant in seconds: earlier load counts for a third, or less."""

@@ -116,7 +116,7 @@ class NodeRegistry:
         await self._notify_followers("/internal/leave", None, node)
 
     async def set_availability(self, node: str, availability: Availability) -> None:
-        """Drain a node, block it, or let jobs ask it again. Raises `Refused` for a name that is none."""
+        """Drain a node, block it, or let jobs ask it again. Raises `Refused` for an unknown name."""
         row = update(nodes).where(nodes.c.name == node, ~nodes.c.revoked).values(availability=availability)
         if not (await self._database.write(lambda c: c.execute(row).rowcount)):
             raise await self.unknown_node(node)

@@ -1,7 +1,7 @@
 """Re-enrolment: nodes that a coordinator with an empty disk knows by their keys alone.
 
 The coordinator's key has signed the roster with which the job continues, so its nodes are known by name, key and
-address, but not by a credential. Such a node stands in the table of nodes with a secret that is no hash. It makes a
+address, but not by a credential. Such a node stands in the table of nodes with a secret that is not a hash. It makes a
 new credential itself, and sends its SHA-256 under its own signature; so the answer contains no secret, and a replayed
 request gains nothing.
 """

@@ -73,7 +73,7 @@ def _seen(node: str, status: PeerStatusReport) -> dict[str, int]:
 
 
 def mean_metric(statuses: Iterable[PeerStatusReport], what: str) -> float | None:
-    """Return the mean of "eval/…" over peers, weighted by their examples; of a loss also their training loss.
+    """Return the mean of "eval/…" over peers, weighted by their examples; for a loss also their training loss.
 
     None if no peer has reported it, or one of them is not finite: its own row shows that.
     """

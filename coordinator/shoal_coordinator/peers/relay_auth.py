@@ -52,8 +52,8 @@ class RelayAuth:
         """
         documents = self._documents.current(job)
         if documents is None or relay not in self._documents.peers(job):
-            hint = "say hello with a key, and poll for the job: then its roster names you"
-            raise Refused(f"{relay} is no peer in job {job}", code="relay.stranger", hint=hint)
+            hint = "join with a key, and poll for the job, so that its roster names you"
+            raise Refused(f"{relay} is not a peer in job {job}", code="relay.stranger", hint=hint)
         return self.verify_sender(self.parse_head(job, request), relay)
 
     def parse_head(self, job: str, request: Request) -> Signed:

@@ -260,9 +260,9 @@ class TrustDocuments:
         `StorageFailed`."""
         if not runner.spec.gossip.allowed:
             raise Refused(
-                f"job {runner.name} does not allow that its nodes carry it on by themselves",
+                f"job {runner.name} does not allow its nodes to continue it as peers",
                 code="trust.none",
-                hint="say allowed = true under [gossip] in its file, and begin it as a new job",
+                hint="set allowed = true under [gossip] in its file, and start it as a new job",
             )
         await runner.gate.wait_consistent()
         if not runner.hub.store.slots:

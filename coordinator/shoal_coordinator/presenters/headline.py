@@ -39,7 +39,7 @@ class JobFacts:
     tags: tuple[tuple[str, int], ...] = ()
     """The tags that its selection wants, and how many nodes have each."""
     named: tuple[int, int] | None = None
-    """Of the nodes that its selection names: how many are here, and how many there are."""
+    """Nodes that its selection names: the number present, and the number in all."""
     closed: int = 0
     """Nodes that are not asked at this hour."""
     barred: tuple[tuple[str, str], ...] = ()
@@ -68,7 +68,7 @@ class JobFacts:
     versions: int | None = None
     """Number of the last version; None: it is open."""
     unit: str = "round"
-    """"round" where all are asked anew for each version; "version" where a few reports make one; "sync" where models
+    """"round" where all are asked again for each version; "version" where a few reports make one; "sync" where models
     are synchronised when they have drifted apart."""
     endless: bool = False
     """True if neither steps nor epochs end the nodes' training."""

@@ -28,7 +28,7 @@ from shoal_coordinator.telemetry.divergence_detector import JUMP
 from shoal_coordinator.telemetry.traffic import Spent, TrafficCounter
 
 ETA_FACTOR, ETA_LEAST_S = 3.0, 5.0
-"""A version that takes so many times as long as the last ones, and so many seconds, says when nothing will end."""
+"""No estimate is shown once a version takes `ETA_FACTOR` times as long as the last ones, and `ETA_LEAST_S` seconds."""
 
 
 def labelled(record: JobRecord) -> dict[str, int]:
@@ -71,7 +71,7 @@ def restored_from(start: JobStart) -> RestoredFrom | None:
 
 
 def is_open_ended(runner: JobRunner) -> bool:
-    """Return whether the number of versions is open, so that it says nothing about progress."""
+    """Return whether the number of versions is open, so that it does not measure progress."""
     return runner.hub.settings.schedule.relative_to_reference and not runner.spec.rounds
 
 

@@ -33,7 +33,7 @@ class JobView(BaseModel):
     title: str
     state: JobState
     state_why: str = Field(
-        description="what the job waits for, or why it ended",
+        description="the event that the job waits for, or the reason that it ended",
         examples=["round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship"],
     )
     idle: bool = Field(False, description="no node works for the job, nor will one before the event in `state_why`")

@@ -29,7 +29,7 @@ class ModelRow(BaseModel):
     bytes: int
     closed_at: str
     metrics: Metrics
-    kept: bool = Field(description="whether the file is still stored")
+    kept: bool = Field(description="true if the file is still stored")
     labels: list[LabelView]
 
 

@@ -81,7 +81,7 @@ class NodeJob(BaseModel):
     """The part of a node in a job, past or present."""
 
     job: str
-    is_present: bool = Field(description="whether the node is a member now")
+    is_present: bool = Field(description="true if the node is a member now")
     excluded_text: str = Field("", description="why the job's selection excludes the node; empty: it does not")
     reports: int = Field(description="accepted reports that are still stored")
     reported_at: str | None = Field(description="time of the last of them")
@@ -142,7 +142,7 @@ class WelcomeView(BaseModel):
     lease_s: float
     heartbeat_s: float
     wait_s_max: float
-    targets: bool = Field(False, description="whether blobs have presigned URLs: …/blobs/{digest}/presign")
+    targets: bool = Field(False, description="true if blobs have presigned URLs: …/blobs/{digest}/presign")
 
 
 class HeartbeatRequest(BaseModel):

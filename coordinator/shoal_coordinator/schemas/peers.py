@@ -29,7 +29,7 @@ class ContactRequest(BaseModel):
 
     pub: str = Field(pattern=f"^{PUBLIC}$", description="public key", examples=["ed25519:" + "ab" * 32])
     urls: list[Url] = Field([], max_length=4, examples=[["http://10.0.0.7:9001"]])
-    inbound: bool = Field(description="whether other peers can call the node; if not, the node calls them")
+    inbound: bool = Field(description="true if other peers can call the node; if not, the node calls them")
 
     @model_validator(mode="after")
     def _check_urls(self) -> Self:

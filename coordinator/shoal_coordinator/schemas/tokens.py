@@ -29,7 +29,7 @@ class TokenView(BaseModel):
     token: str = Field(description="cannot be read again")
     id: str = Field(description="the first letters of the token, which identify it in lists", examples=["sht_7SpQetou"])
     expires_at: str | None
-    loopback: bool = Field(description="whether the coordinator listens on loopback only")
+    loopback: bool = Field(description="true if the coordinator listens on loopback only")
 
 
 class TokenRow(BaseModel):

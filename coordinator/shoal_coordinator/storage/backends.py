@@ -75,7 +75,7 @@ class Backend(Protocol):
     """A database as `Database` uses it."""
 
     engine: Engine
-    """Of the one connection that writes."""
+    """The engine of the one connection that writes."""
     reader: AsyncEngine
     renews_s: float | None
     """Interval in seconds at which the writer must commit, even without writes."""
@@ -130,7 +130,7 @@ def server(url: str) -> URL:
     if found is None or found.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
         kind = found.drivername if found is not None else "that"
         raise StorageFailed(
-            f"the database's address names no file of SQLite and no PostgreSQL database ({kind[:20]})",
+            f"the database's address is neither a SQLite file nor a PostgreSQL database ({kind[:20]})",
             code="storage.url",
             hint="write sqlite:////absolute/path/to/shoal.db or postgresql://user@host/name, or leave it empty",
         )
@@ -285,7 +285,7 @@ def _check_encoding(connection: Connection) -> None:
     encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
     if encoding not in ("UTF8", "SQL_ASCII"):  # the latter keeps bytes as they are
         raise StorageFailed(
-            f"the database's encoding is {encoding}, in which not every text can be kept",
+            f"the database's encoding is {encoding}, which cannot store every text",
             code="storage.encoding",
             hint="make another: CREATE DATABASE shoal ENCODING 'UTF8' TEMPLATE template0",
         )

@@ -28,11 +28,11 @@ class _Statement(NamedTuple):
 
     text: str
     names: tuple[str, ...] | None
-    """Of its parameters, row by row; None: the driver takes them in this order."""
+    """Names of its parameters, row by row; None: the driver takes them in this order."""
 
 
 class BulkInsert:
-    """Like that INSERT, which has no values yet; it may have RETURNING."""
+    """An INSERT of many rows, from one without values; it may have RETURNING."""
 
     def __init__(self, insert: Insert | ReturningInsert[Any]) -> None:
         self._insert = insert

@@ -1,5 +1,5 @@
 """Log lines for what goes wrong again and again, such as a database that is not there: one when it begins, one when it
-is over, and no traceback of what is no bug."""
+is over, and no traceback of what is not a bug."""
 
 from __future__ import annotations
 

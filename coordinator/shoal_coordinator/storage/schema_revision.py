@@ -1,4 +1,4 @@
-"""The revision of the database's tables. Alembic is loaded only where tables are to be made or changed."""
+"""The revision of the database's tables. Alembic is loaded only to make or change tables."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def refuse(connection: Connection, *, also_older: bool) -> None:
         )
     if also_older and current != scripts.get_current_head():
         raise StorageFailed(
-            "the database is of an earlier release still",
+            "the database still has the tables of an earlier release",
             code="storage.older",
-            hint="stop its leader, which is of that release; then a leader of this release migrates the database",
+            hint="stop its leader, which runs that release; a leader of this release then migrates the database",
         )
 
 

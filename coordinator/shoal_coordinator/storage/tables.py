@@ -90,9 +90,9 @@ versions = Table(
     Column("asked", Integer, nullable=False),
     Column("reports", JSON, nullable=False),  # [[node, [boot, n], weight, digest], …] in the order of their folding
     Column("metrics", JSON, nullable=False),
-    Column("numbers", JSON, nullable=False, server_default="{}"),  # what the schedule keeps from here on
+    Column("numbers", JSON, nullable=False, server_default="{}"),  # the schedule's state from here on
     Column("score", Float),  # its accuracy, once complete: see models/version_history.py
-    Column("measured", Boolean, nullable=False, server_default=false()),  # whether it has metrics
+    Column("measured", Boolean, nullable=False, server_default=false()),  # true if it has metrics
     Index(None, "job", "score", "number"),
     Index(None, "job", "measured", "number"),
     Index(None, "job", "digest"),
@@ -160,7 +160,7 @@ revoked_keys = Table(
     "revoked_keys",
     metadata,
     Column("peer_id", String(20), primary_key=True),
-    Column("node", String(63), nullable=False),  # whose key it was
+    Column("node", String(63), nullable=False),  # owner of the key
     Column("at", Float, nullable=False),
 )
 
@@ -222,7 +222,7 @@ alerts = Table(
     Column("kind", String(16), nullable=False),
     Column("job", String(63), nullable=False),  # "": of none, as below
     Column("node", String(63), nullable=False),
-    Column("jobs", JSON, nullable=False, server_default="[]"),  # that it bears on, where it is about none alone
+    Column("jobs", JSON, nullable=False, server_default="[]"),  # concerned jobs, if it is not about a single one
     Column("text", String, nullable=False),
     Column("raised_at", Float, nullable=False),
     Column("cleared_at", Float),

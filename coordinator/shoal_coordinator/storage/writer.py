@@ -126,7 +126,7 @@ class Database:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        if self._closing.is_set():  # nobody would ever answer
+        if self._closing.is_set():  # no thread would ever answer
             future.set_exception(StorageFailed("the coordinator is stopping", hint="send again in a moment"))
             return future
         self._queue.put(_WriteJob(work, loop, future))
@@ -185,7 +185,7 @@ class Database:
             except DBAPIError as error:
                 if results or not error.connection_invalidated:
                     raise
-                self._transact(connection, batch, results)  # it broke while nobody used it: the server was restarted
+                self._transact(connection, batch, results)  # it broke while idle: the server was restarted
             self._backend.renewed()
         except Exception as error:  # noqa: BLE001 - handed to those who wait
             failure = self._failure(connection, error, in_doubt=len(results) == len(batch))
@@ -224,11 +224,11 @@ class Database:
         failure = _storage_failed(error)
         if isinstance(failure, StorageFailed):
             self._commits_failing.failed(failure)
-        return failure  # anything else is what the write itself has answered: nothing was to be committed
+        return failure  # other errors come from the write itself: there was nothing to commit
 
     def _was_committed(self, connection: Connection) -> bool:
         """Return whether the last commit happened. Blocks until the database answers."""
-        unknown = RepeatedErrors("whether the last commit has happened is not known yet")
+        unknown = RepeatedErrors("it is not known yet whether the last commit has happened")
         while True:
             try:
                 with connection.begin():
@@ -269,7 +269,7 @@ class _WriteJob:
 
 
 def _run(connection: Connection, job: _WriteJob, *, alone: bool) -> tuple[Any, Exception | None]:
-    if alone:  # what goes wrong rolls the transaction back; there is nothing else in it to save
+    if alone:  # an error rolls the transaction back, which holds no other write
         return job.work(connection), None
     try:
         with connection.begin_nested():
@@ -292,7 +292,7 @@ def _storage_failed(error: Exception) -> Exception:
         return error
     texts = [str(error.orig)]
     cause = error.__context__
-    while cause is not None:  # a savepoint that is gone hides what made it go
+    while cause is not None:  # a lost savepoint hides the error that ended it
         texts.append(str(cause))
         cause = cause.__context__
     full = any(words in text for text in texts for words in ("disk is full", "No space left"))

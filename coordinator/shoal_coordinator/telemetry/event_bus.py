@@ -34,7 +34,7 @@ class Reader:
         self.dropped = False
 
     def offer(self, item: Item) -> None:
-        if self.job is not None and item.job not in ("", self.job):  # what is about no job bears on all
+        if self.job is not None and item.job not in ("", self.job):  # items without a job concern all
             return
         try:
             self._queue.put_nowait(item)

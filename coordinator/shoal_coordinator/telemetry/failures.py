@@ -91,7 +91,7 @@ def _outcome(hub: Hub, node: str, effects: Sequence[Effect], *, lost: bool) -> t
         return "paused", f"the job is paused: {hub.progress.paused_why}"
     if member is not None and member.is_suspended:
         return "suspended", f"{member.failures} failures in a row"
-    if closed:  # what is asked then is the next version's
+    if closed:  # later tasks belong to the next version
         return "left-out", why
     if asked:
         return "asked-again" if node in asked else "replaced", why

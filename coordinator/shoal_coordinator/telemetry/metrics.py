@@ -1,4 +1,4 @@
-"""Prometheus metrics that are counted where something happens. Present values are read on request
+"""Prometheus metrics that are counted at their events. Present values are read on request
 (`shoal_coordinator.api.routes.health`).
 
 One `Metrics` for a process, whichever coordinators it holds one after the other. Any thread may count. No label is a
@@ -28,7 +28,7 @@ from shoal_coordinator.storage.crashpoints import crashpoint
 
 R = TypeVar("R")
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a time of creation beside each counter: as many lines again, and nobody draws them
+disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the lines
 
 REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 ROUND_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
@@ -52,9 +52,7 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        build = Gauge(
-            "shoal_build_info", "1; its labels say which release this is", ["version", "protocol"], registry=registry
-        )
+        build = Gauge("shoal_build_info", "1; its labels name the release", ["version", "protocol"], registry=registry)
         build.labels(__version__, str(PROTOCOLS[-1])).set(1)
         self._requests = Histogram(
             "shoal_http_request_duration_seconds",

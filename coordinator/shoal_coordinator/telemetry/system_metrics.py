@@ -25,7 +25,7 @@ CLEAR_S = 600.0
 """Seconds between two deletions of old samples."""
 
 FULL_S, PART_S = 3600.0, 300.0
-"""Of samples older than `FULL_S` one is kept for each node and `PART_S` seconds: its first."""
+"""Samples older than `FULL_S` are thinned to the first one per node and `PART_S` seconds."""
 
 Share = Annotated[float | None, Field(None, ge=0, le=1)]
 Amount = Annotated[float | None, Field(None, ge=0, le=1e18)]

@@ -130,7 +130,7 @@ def crossed(kind: str, direction: str) -> bool:
 
 
 GOSSIP_BYTES_MAX = 2**50
-"""Of one node in one job: sums of what nodes claim must stay whole numbers of the database."""
+"""Limit for one node in one job: sums of claimed bytes must fit the database's integers."""
 
 
 class TrafficCounter:
@@ -179,7 +179,7 @@ class TrafficCounter:
         exchanges, sent, received = (new - old for new, old in zip(now[1:], before[1:], strict=True))
         if self._gossip[job, node] + sent + received > GOSSIP_BYTES_MAX:
             hint = "its counters are damaged: remove the node's state folder"
-            raise InvalidPayload(f"{node} tells of too many bytes to be true", code="peering.bytes", hint=hint)
+            raise InvalidPayload(f"{node} reports an impossible number of bytes", code="peering.bytes", hint=hint)
         self._gossip[job, node] += sent + received
         self._marks[job, node] = now
         self._changed_marks.add((job, node))

@@ -1,7 +1,7 @@
 """Bytes of all jobs by quarter of an hour: the traffic since a moment, in any time zone.
 
-Added in the transaction that adds the same bytes to `traffic`, under the quarter in which that happens; bytes of a
-quarter's last seconds may count in the next.
+The transaction that adds bytes to `traffic` adds them here too, under the quarter of its commit; bytes of a quarter's
+last seconds may count in the next.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def mismatch_reason(hub: Hub, node: str, presence: Presence) -> str:
 
 
 def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
-    """Raise `InvalidJob` for an initial model that is none of any node's that is there and that the job would ask.
+    """Raise `InvalidJob` if no present node that the job would ask has a model of the initial model's form.
 
     Nodes that do not say what their model looks like are passed over; where no other is there, it is not known yet.
     """
@@ -48,7 +48,7 @@ def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
     found = differences(layout.shown, theirs) if theirs is not None else []
     text = join_names(found) if found else layout.form.beside(form)
     raise InvalidJob(
-        f"start_model is no model of the nodes that are there: {counted(layout.form.tensors, 'tensor')} of "
+        f"start_model is not a model of the nodes that are there: {counted(layout.form.tensors, 'tensor')} of "
         f"{layout.form.elements:,} parameters; beside node {node}'s: {text}",
         code="job.start-model",
         hint="give a model of the nodes' learner, or none; or start the nodes first whose learner has this one, "

@@ -1,8 +1,7 @@
 """Pending uploads, whose report has not arrived yet: at most one per node and job, within a byte limit per node.
 
-A node has one task in a job, so one body is all that it can need. If it sends another one, the one before goes: what
-is stored of it, what is kept of it because it broke off, and what is still coming in. The bytes of each node are summed
-over its jobs (`NodeByteLimit`).
+A node has one task in a job, so it needs one body. If it sends another one, the previous one is deleted: its stored
+file, its interrupted part, and its open upload. The bytes of each node are summed over its jobs (`NodeByteLimit`).
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Upload:
     def check(self) -> None:
         """Raise `Refused` if another has taken its place."""
         if self.is_superseded:
-            hint = "a task has one body, and the last one that is sent counts"
+            hint = "a task has one body; the last one sent counts"
             raise Refused("the node has begun another upload", code="upload.superseded", hint=hint)
 
     def supersede(self) -> None:
@@ -95,7 +94,7 @@ class PendingUploads:
         return upload
 
     def finish(self, upload: Upload, *, kept: bool) -> None:
-        """Note that a body is here, or a part of it that is kept to go on from there; else nothing is left of it."""
+        """Record that a body is stored, or (`kept`) an interrupted part of it; else it is gone."""
         node, ref = upload.node, upload.ref
         if self._open.get(node) is upload:
             del self._open[node]
@@ -107,7 +106,7 @@ class PendingUploads:
         upload.ended.set()
 
     def share(self, node: str, ref: BlobRef) -> None:
-        """Note that the node would have sent what another has sent: the body stays for both. Raises `StorageFailed`."""
+        """Record that the node has the same body as another: the body stays for both. Raises `StorageFailed`."""
         kept = self._kept.get(node)
         if ref in self._kept.values() and kept != ref and node not in self._open:
             self._nodes.reserve(node, ref.nbytes, kept.nbytes if kept is not None else 0)
@@ -127,7 +126,7 @@ class PendingUploads:
             self._discard(ref.digest)
 
     async def wait(self, upload: Upload) -> bool:
-        """Wait for the upload of the same body that took this one's place; whether the body is here then."""
+        """Wait for the upload of the same body that replaced this one; return whether the body is here then."""
         while (newer := self._open.get(upload.node)) is not None and newer.ref == upload.ref:
             await newer.ended.wait()
         return await asyncio.to_thread(self._blobs.has, upload.ref.digest)

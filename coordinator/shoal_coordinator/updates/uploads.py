@@ -81,7 +81,7 @@ class Uploads:
         self._disk_error_at, self._disk_error = float("-inf"), ""  # the last write error
         self._norms: OrderedDict[str, tuple[float, ExpectedLayout | None]] = (
             OrderedDict()
-        )  # what a digest names never changes
+        )  # the content of a digest never changes
 
     def track_pending(self, nodes: NodeByteLimit, discard: Callable[[str], None]) -> None:
         """Keep at most one unreported blob per node. `discard`: see `PendingUploads`."""
@@ -263,7 +263,7 @@ class Uploads:
         return _measured(slots, expected)
 
     def _check_inline(self, ref: BlobRef, expected: ExpectedLayout | None, payload: bytes) -> None:
-        """Check the form of a body that came in one piece, and that there is room for it."""
+        """Check the form of a body that came in one piece, and the free space for it."""
         if len(payload) != ref.nbytes:
             raise InvalidPayload(f"{len(payload)} bytes came, {ref.nbytes} were announced", code="payload.length")
         check = self._check(ref, expected)

@@ -37,8 +37,8 @@ test("without a session it says so, and not which header a program would send; a
   const ended = await unwrap(answer(401, { error: missing })).catch((error: unknown) => error);
   expect(ended).toMatchObject({ status: 401, message: "Your session has expired", detail: "", hint: "" });
   expect(isSessionEnded(ended)).toBe(true);
-  const wrong = { title: "Refused", detail: "this token signs nobody in", code: "auth.refused" };
+  const wrong = { title: "Refused", detail: "this token cannot sign in", code: "auth.refused" };
   const refused = await unwrap(answer(401, { error: wrong })).catch((error: unknown) => error);
-  expect(refused).toMatchObject({ detail: "this token signs nobody in" });
+  expect(refused).toMatchObject({ detail: "this token cannot sign in" });
   expect(isSessionEnded(refused)).toBe(false);
 });

@@ -1579,7 +1579,7 @@ export interface components {
         ContactRequest: {
             /**
              * Inbound
-             * @description whether other peers can call the node; if not, the node calls them
+             * @description true if other peers can call the node; if not, the node calls them
              */
             inbound: boolean;
             /**
@@ -1847,7 +1847,7 @@ export interface components {
             job: string;
             /**
              * Mean
-             * @description over nodes, each counting once; null: nobody has measured it
+             * @description over nodes, each counting once; null: no node has measured it
              */
             mean: number | null;
             /** Metric */
@@ -2019,7 +2019,7 @@ export interface components {
             nodes: components["schemas"]["NodeInfluence"][];
             /**
              * Norm Factor
-             * @description an update may be so many times as long as is typical; 0: no limit
+             * @description maximum norm of an update as a multiple of the typical norm; 0: no limit
              */
             norm_factor: number;
             /**
@@ -2170,7 +2170,7 @@ export interface components {
             state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
             /**
              * State Why
-             * @description what the job waits for, or why it ended
+             * @description the event that the job waits for, or the reason that it ended
              * @example round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship
              */
             state_why: string;
@@ -2628,7 +2628,7 @@ export interface components {
             state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
             /**
              * State Why
-             * @description what the job waits for, or why it ended
+             * @description the event that the job waits for, or the reason that it ended
              * @example round 1: 1 of 3 nodes ready; not asked: lab-2: without the tag ship
              */
             state_why: string;
@@ -2875,7 +2875,7 @@ export interface components {
             digest: string;
             /**
              * Kept
-             * @description whether the file is still stored
+             * @description true if the file is still stored
              */
             kept: boolean;
             /** Labels */
@@ -3057,7 +3057,7 @@ export interface components {
             failures: number;
             /**
              * Is Present
-             * @description whether the node is a member now
+             * @description true if the node is a member now
              */
             is_present: boolean;
             /** Job */
@@ -4170,7 +4170,7 @@ export interface components {
             id: string;
             /**
              * Loopback
-             * @description whether the coordinator listens on loopback only
+             * @description true if the coordinator listens on loopback only
              */
             loopback: boolean;
             /**
@@ -4438,7 +4438,7 @@ export interface components {
             protocol: number;
             /**
              * Targets
-             * @description whether blobs have presigned URLs: …/blobs/{digest}/presign
+             * @description true if blobs have presigned URLs: …/blobs/{digest}/presign
              * @default false
              */
             targets?: boolean;
@@ -4447,7 +4447,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description What went wrong, and what to do */
+        /** @description Problem: the error and a hint */
         Problem: {
             headers: {
                 [name: string]: unknown;
@@ -4588,7 +4588,7 @@ export interface operations {
                 run: string[];
                 /** @description value whose price is asked; default 0.98 of the worst run's best */
                 target?: number | null;
-                /** @description thin each line to so many */
+                /** @description maximum number of points of each line */
                 points?: number;
             };
             header?: never;
@@ -5067,7 +5067,7 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
-            /** @description It is not; of an upload that broke off, so many bytes are */
+            /** @description Not stored; `upload-offset`: bytes received of an interrupted upload */
             404: {
                 headers: {
                     "upload-offset"?: number;
@@ -5695,7 +5695,7 @@ export interface operations {
                 metric?: string;
                 /** @description only from this round on */
                 since?: number;
-                /** @description thin to so many columns */
+                /** @description maximum number of columns */
                 points?: number;
             };
             header?: never;
@@ -5924,7 +5924,7 @@ export interface operations {
                 term: number;
                 /** @description which has that term, as the node knows it; 0: any */
                 life?: number;
-                /** @description a Poll waits so long for something new */
+                /** @description seconds that a Poll waits for something new */
                 wait_s?: number;
                 /** @description the task in hand, which is not new: BOOT.N.REVISION */
                 held?: string;
@@ -6050,7 +6050,7 @@ export interface operations {
                 metric?: string;
                 /** @description only from this round on */
                 since?: number;
-                /** @description thin to so many columns */
+                /** @description maximum number of columns */
                 points?: number;
                 /** @description only clients whose names come after this */
                 after?: string;
@@ -6094,7 +6094,7 @@ export interface operations {
                 metric?: string;
                 /** @description only from this round on */
                 since?: number;
-                /** @description thin to so many columns */
+                /** @description maximum number of columns */
                 points?: number;
             };
             header?: never;
@@ -6512,7 +6512,7 @@ export interface operations {
             query?: {
                 /** @description only what is newer than this */
                 after?: number;
-                /** @description thin to so many; 0: all */
+                /** @description maximum number of versions; 0: all */
                 points?: number;
             };
             header?: never;
@@ -6925,7 +6925,7 @@ export interface operations {
             query?: {
                 /** @description how far back */
                 seconds?: number;
-                /** @description at most so many, each a mean */
+                /** @description maximum number of points, each a mean */
                 points?: number;
             };
             header?: never;
@@ -7246,7 +7246,7 @@ export interface operations {
     all_traffic_api_v1_traffic_get: {
         parameters: {
             query: {
-                /** @description what is older than eight days counts as that */
+                /** @description earliest time, at most eight days ago */
                 since: string;
             };
             header?: never;

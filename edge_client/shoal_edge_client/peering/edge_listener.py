@@ -103,6 +103,6 @@ def parse_listen_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise InvalidJob(
-            f"peer_listen: {address!r} is no address", code="config.value", hint="say HOST:PORT, 0.0.0.0:0, or none"
+            f"peer_listen: {address!r} is not an address", code="config.value", hint="use HOST:PORT, 0.0.0.0:0, or none"
         )
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host is every host

@@ -144,7 +144,7 @@ class EdgePeerGroup:
         if me is None and certificate:
             me = self._certified(verify_document(certificate, JoinCert, charter))
         if me is None or me.node != self.node:
-            hint = "it is taken in when it polls for the job; was it removed?"
+            hint = "the coordinator adds it when it polls for the job; check that it was not removed"
             raise NotAllowed("the roster does not name this node's key", code="peer.stranger", hint=hint)
         return PeerDocuments(self.spec, charter, roster, roster_text, self._listener.key, me, certificate)
 
@@ -196,14 +196,13 @@ class EdgePeerGroup:
         if self.documents is None or self.group is None:
             return
         if schema_sha(model) != self.documents.charter.schema_sha:
-            hint = "names, types and shapes must be those that the job began with: is it the same learner?"
+            hint = "use the learner that the job started with: names, types and shapes must be equal"
             raise Refused("this node's model is not the charter's", code="peer.schema", hint=hint)
         self.has_model = True
         self.group.expected_model.set_model(model.layout, length)
         self.group.expected_model.on_transfer = moved
 
     def close(self) -> None:
-        """Close the peer group."""
         if self.group is not None:
             self.group.close()
             self._listener.groups.pop(self.spec.name, None)

@@ -265,7 +265,7 @@ class FailoverPump:
         try:
             found = await executor.run(count_examples)
         except ShoalError as error:
-            self.log.warning("the learner does not say how many examples it has", why=error.message)
+            self.log.warning("the learner gives no number of examples", why=error.message)
             return
         self.session.weight = self.session.weight or found
 

@@ -44,7 +44,7 @@ def algorithms(
 
 def overview(found: list[dict[str, Any]]) -> Table:
     """Return a table with one row for each."""
-    made = table("kind", "name", "paper", "what it does", prose=("paper", "what it does"))
+    made = table("kind", "name", "paper", "description", prose=("paper", "description"))
     for before, one in zip([None, *found], found, strict=False):
         kind = one["kind"] if before is None or before["kind"] != one["kind"] else ""
         made.add_row(kind, f"[bold]{one['name']}[/]", one["title"], one["about"])

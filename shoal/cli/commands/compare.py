@@ -113,7 +113,7 @@ def answer(records: Mapping[str, RunRecord], judged: ComparisonOptions) -> None:
     out.answer(data, comparison_table(comparison), *shown, _legend(comparison))
     silent = [row.run for row in comparison.rows if not row.nodes]
     if shown and silent:
-        out.warn(f"{', '.join(silent)}: written without bytes per node; record it anew with this release")
+        out.warn(f"{', '.join(silent)}: written without bytes per node; record it again with this release")
 
 
 def comparison_table(comparison: Comparison) -> Table:

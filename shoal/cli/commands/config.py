@@ -19,7 +19,7 @@ app = typer.Typer(help="Settings: show.")
 
 _SECRET = ("token", "password", "secret", "webhook")
 _PLAIN = ("endpoint", "region", "path_style", "sslmode")
-"""Parameters of an address that are no secrets."""
+"""Parameters of an address that are not secrets."""
 HIDDEN = "********"
 
 

@@ -53,7 +53,7 @@ def conformance(
             for done, case in enumerate(cases):
                 advance(done, case.name)
                 results.append(kit.run(case))
-    shown = table("case", "result", "what the client does", "why", prose=("what the client does", "why"))
+    shown = table("case", "result", "description", "why", prose=("description", "why"))
     for one in results:
         shown.add_row(one.case, f"[{COLOURS[one.verdict]}]{one.verdict}[/]", one.about, one.why)
     out.answer({"nodes": kit.nodes, "cases": [asdict(one) for one in results]}, shown)

@@ -41,7 +41,6 @@ class JobProgress(FollowedJob):
             out.warn(f"{data['kind']}: {data['text']}")
 
     def update_bar(self, advance: ReportProgress) -> None:
-        """Update the bar."""
         job = self.job
         parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} syncs"]
         if job["mode"] != "server" or job["state"] not in GOING_ON or job.get("idle"):
@@ -50,7 +49,7 @@ class JobProgress(FollowedJob):
         if (good := accuracy(job)) != NOTHING:
             parts.append(f"[bold]{good}[/]")
         parts.append(f"[dim]↑[/]{size(job['up_bytes'])} [dim]↓[/]{size(job['down_bytes'])}")
-        below = "" if job.get("idle") else self.decision  # what was decided last is not what it is about now
+        below = "" if job.get("idle") else self.decision  # the last decision is no longer current
         advance(job["version"] if job["versions"] else job["progress"], "  ".join(parts), below)
 
 

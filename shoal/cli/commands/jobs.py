@@ -272,8 +272,8 @@ def set_values(
     wanted = assignments(values, "KEY=VALUE")
     for key, value in wanted.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            hint = "what is no number is changed in a clone: shoal jobs clone JOB --set KEY=VALUE"
-            raise ShoalError(f"{key}: {value!r} is no finite number", code="usage.invalid", hint=hint)
+            hint = "change other keys in a clone: shoal jobs clone JOB --set KEY=VALUE"
+            raise ShoalError(f"{key}: {value!r} is not a finite number", code="usage.invalid", hint=hint)
     with connect(url, token) as api:
         found = api.patch(f"/jobs/{segment(job)}", {"values": wanted, "why": why})
     out.answer({"job": found}, summary(found))

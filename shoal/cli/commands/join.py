@@ -107,7 +107,7 @@ def join(
     from shoal_edge_client.process import run
     from shoal_edge_client.settings import EdgeSettings
 
-    secret = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105 - a dash is no secret
+    secret = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105 - a dash is not a secret
     given: dict[str, Any] = {
         "url": url,
         "learner": learner,

@@ -86,7 +86,7 @@ def remove(
 
     with connect(url, token) as api:
         path = f"/nodes/{segment(node)}"
-        api.get(path)  # a wrong name is told before anybody is asked
+        api.get(path)  # report a wrong name before asking for confirmation
         confirm(f"Revoke the credential of {safe(node)}?", yes)
         api.delete(path)
     out.answer({"removed": node}, f"{node} is removed")
@@ -97,7 +97,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if out.flags.json or not is_person():
-        raise ShoalError("this needs confirmation, and stdin is no terminal", code="usage.confirm", hint="add --yes")
+        raise ShoalError("this needs confirmation, and stdin is not a terminal", code="usage.confirm", hint="add --yes")
     typer.confirm(question, abort=True)
 
 

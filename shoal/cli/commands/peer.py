@@ -157,7 +157,7 @@ def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | No
 
     target = learner or spec.learner
     if not target:
-        raise InvalidJob("the job names no learner", code="learner.missing", hint="say --learner FILE.py:NAME")
+        raise InvalidJob("the job names no learner", code="learner.missing", hint="add --learner FILE.py:NAME")
     given = {**spec.options, **(assignments(option, "--option") if option else {})}
     made = load_learner(target, given)
     check_learner(spec.build_algorithm(), made)
@@ -273,7 +273,7 @@ def own_learner(folder: Path, of_job: str, given: str | None) -> str:
     if given or not (folder / JOINED).is_file() or of_job in BUILT_IN:
         return given or ""
     named = f"the job names the learner {of_job}" if of_job else "the job names no learner"
-    hint = "say which code of yours it is to run: --learner FILE.py:NAME"
+    hint = "name the code to run: --learner FILE.py:NAME"
     raise InvalidJob(f"{named}, which came over the network", code="learner.foreign", hint=hint)
 
 
@@ -283,7 +283,7 @@ def joined(texts: list[str], known: set[str]) -> dict[str, str]:
     for text in texts:
         name, equals, url = text.partition("=")
         if not equals or "://" in name:
-            hint = "say whose address it is: --join a=http://10.0.0.1:9001"
+            hint = "name the peer: --join a=http://10.0.0.1:9001"
             raise ShoalError(f"--join {text}: not of the form NAME=URL", code="usage.invalid", hint=hint)
         if name not in known:
             hint = f"it names {', '.join(sorted(known))}"

@@ -193,7 +193,7 @@ def invitation(
     text = InvitationToken(roster.job, urls[:URLS_MAX], admission.charter.digest, sealed).text()
     when = datetime.fromtimestamp(until).astimezone().strftime("%Y-%m-%d %H:%M")
     many = counted(bounds.uses, "machine")
-    return text, f"run this on the others to let them in; it holds for {many}, until {when}; who has it can join:"
+    return text, f"run this on the others to let them in; it is valid for {many}, until {when}; its holders can join:"
 
 
 def addresses(listen: str | None, known: tuple[str, ...] | None, *, toward: str = "") -> tuple[str, ...]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NODES = 4
 LEARNERS_KEPT = 100
 """Nodes up to which all learners are made before the job starts. Those of more nodes, or in several processes, are made
-for each task anew, so that memory holds a few of them."""
+for each task, so that memory holds a few of them."""
 ROWS_MAX = 12
 FAULTS_S = 1e9
 """Virtual seconds that faults go on when nothing is said: as long as any job."""
@@ -102,7 +102,7 @@ def simulate(
     from shoal.cli.terminal.values import job_of
 
     spec, values = job_of(file, change or [])
-    faults_of(here.fault)  # what is wrong with them is said before anything is loaded
+    faults_of(here.fault)  # report errors in them before loading anything
     if compare is not None and output is not None:
         raise ShoalError(
             "--output writes one model, --compare makes several", code="usage.invalid", hint="use --record"
@@ -196,7 +196,7 @@ def load(
     from shoal.learn.loading import accepted
 
     if not target:
-        hint = 'say --learner FILE.py:NAME, or write learner = "FILE.py:NAME" into the job file'
+        hint = 'add --learner FILE.py:NAME, or write learner = "FILE.py:NAME" into the job file'
         raise InvalidJob("the job names no learner", code="learner.missing", hint=hint)
     taken = accepted(target, ("part", "parts"))
     if "part" in options and "part" in taken and nodes > 1:

@@ -121,7 +121,7 @@ def read_result(child: DemoProcess) -> dict[str, Any]:
         if line.startswith("{") and '"status"' in line:
             found: dict[str, Any] = json.loads(line)
             return dict(found["data"])
-    raise ShoalError(f"{child.name} has not said what came of it; its log:\n{child.tail()}", code="demo.crashed")
+    raise ShoalError(f"{child.name} has not reported its result; its log:\n{child.tail()}", code="demo.crashed")
 
 
 def answer(peers: list[dict[str, Any]], took_s: float) -> None:

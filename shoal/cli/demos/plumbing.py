@@ -108,7 +108,7 @@ def check(asked: DemoOptions, parts: int) -> None:
     divided(asked.split, [example % CLASSES for example in range(EXAMPLES)], parts, 0)
     if asked.failover and (asked.drift or asked.gossip or asked.clients < 2 or asked.rounds < 3):
         hint = "leave out --drift and --gossip, and ask for at least 2 clients and 3 rounds"
-        raise ShoalError("there would be nothing to see of a failover", code="usage.invalid", hint=hint)
+        raise ShoalError("this demo would not show a failover", code="usage.invalid", hint=hint)
 
 
 def free_port(wanted: int) -> int:
@@ -121,7 +121,7 @@ def free_port(wanted: int) -> int:
     for port in (wanted, *random.sample(PORTS, len(PORTS))):
         if port and is_free(HOST, port):
             return port
-    raise ShoalError(f"no port of {HOST} is free", code="port.in-use", hint="end what uses them")
+    raise ShoalError(f"no port of {HOST} is free", code="port.in-use", hint="end the programs that use them")
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -199,7 +199,7 @@ def send_tokens(api: CoordinatorApi, processes: ProcessGroup, plan: DemoPlan, no
             node.process.stdin.write(token + "\n")
             node.process.stdin.flush()
         except BrokenPipeError:
-            processes.check()  # says which process has ended, and what it said last
+            processes.check()  # names the process that has ended, with its last output
             raise
 
 

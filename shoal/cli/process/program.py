@@ -53,7 +53,7 @@ def exit_code(error: ShoalError) -> int:
     """Return the exit code for an error."""
     if error.code.endswith("time-out"):
         return TIMEOUT
-    if error.code.startswith("port."):  # nobody was to be reached: a port of this machine is taken
+    if error.code.startswith("port."):  # a local error: a port of this machine is taken
         return FAILED
     if isinstance(error, Unreachable | NotAllowed) or error.code.startswith("auth."):
         return CONNECTION

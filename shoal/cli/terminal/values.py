@@ -39,7 +39,7 @@ def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> 
     """Return a validated job file with changed keys (`algorithm.lr=0.05`), and its JSON values. Raises `InvalidJob`."""
     from shoal.jobs.spec import load_job, parse_job
 
-    load_job(path)  # what is wrong with the file itself is said with its path
+    load_job(path)  # report errors of the file itself with its path
     values = changed(tomllib.loads(path.read_text(encoding="utf-8")), changes)
     if name is not None:
         values["name"] = name
@@ -57,6 +57,6 @@ def changed(values: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
         for inner in tables:
             table = table.setdefault(inner, {})
             if not isinstance(table, dict):
-                raise ShoalError(f"--set {key}: {inner} is no table", code="usage.invalid", hint="see the job file")
+                raise ShoalError(f"--set {key}: {inner} is not a table", code="usage.invalid", hint="see the job file")
         table[last] = value
     return values

@@ -68,8 +68,8 @@ class Continue:
 
 @dataclass(frozen=True)
 class Update:
-    """A report with its body opened. `norm` bounds the magnitude of every number in it; of statistics, which are
-    values, the distance from the present ones."""
+    """A report with its body opened. `norm` bounds the magnitude of every number in it; for statistics, which are
+    values, their distance from the present ones."""
 
     node: str
     version: int
@@ -121,13 +121,13 @@ class Algorithm:
     """True if `fold` needs what the node was sent (`Update.sent`), to rebuild a model from its difference to that."""
 
     changeable: ClassVar[tuple[str, ...]] = ("epochs", "batch_size", "lr")
-    """Fields that an operator may change while a job runs: those that every task reads anew."""
+    """Fields that an operator may change while a job runs: those that every task reads again."""
 
     unweighted: ClassVar[bool] = False
     """True if every report counts alike; otherwise by its weight."""
 
     exact_updates: ClassVar[bool] = False
-    """True if updates are no displacements, and must arrive as they are: filters are refused, norms not compared."""
+    """True if updates are not displacements, and must arrive as they are: filters are refused, norms not compared."""
 
     trains_plainly: ClassVar[bool] = False
     """True if a `local` of its own trains as this class does: from the model that was sent, by `train_config`, without
@@ -216,8 +216,7 @@ class Algorithm:
 def run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
     """Do a task of any kind, or its next piece: the node's part, the same in every world.
 
-    Raises `InvalidJob` where the learner lacks what the algorithm needs, `LearnerFailed` for metrics that cannot be
-    reported.
+    Raises `InvalidJob` if the learner lacks a needed method, `LearnerFailed` for metrics that cannot be reported.
     """
     result = _run_task(algorithm, learner, task, memory)
     if isinstance(result, LocalResult) and (text := metrics_fault(result.metrics)):

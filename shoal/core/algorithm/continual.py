@@ -2,9 +2,9 @@
 
 Dynamic, periodic and functional dynamic averaging differ in when a node reports (`speaks`) and in what it sends
 meanwhile (`going`). The training is the same: each node goes through its own endless sequence of mini-batches, b of
-them between two checks, and keeps its position in private memory. The sequence's seed is that of the first task that
-counts, which follows from the job's seed and the node's name: nodes with equal data train on different batches, and so
-do jobs with other seeds. A report is relative to the reference, else (in rounds) to the model of the task.
+them between two checks, and keeps its position in private memory. The sequence has the seed of the first counted task,
+which follows from the job's seed and the node's name: nodes with equal data train on different batches, and so do jobs
+with other seeds. A report is relative to the reference, else (in rounds) to the model of the task.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Continual(Algorithm):
         made = metrics.get("train/checks", 0.0) * self.steps
         return min(1.0, made / self.local_steps) if self.local_steps else None
 
-    # What differs
+    # Methods that differ
 
     def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
         """Return True if a node reports at this check without having been asked."""
@@ -77,7 +77,7 @@ class Continual(Algorithm):
         """Return what private memory holds beyond the node's position."""
         return {}
 
-    # What is the same
+    # Common methods
 
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Do one piece: b mini-batches and a check, unless the coordinator wants the report now."""

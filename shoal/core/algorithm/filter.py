@@ -50,7 +50,7 @@ class Filter:
         return False
 
     def layout(self, layout: Layout) -> Layout:
-        """Return the layout of what is sent for a tree of that layout."""
+        """Return the layout of the encoded form of a tree of that layout."""
         return layout
 
     def encode(self, tree: Tree, seed: int) -> Tree:
@@ -87,7 +87,7 @@ def check_filters(filters: Filters) -> None:
         same_layout(probe.layout, again.layout)
     except (InvalidPayload, ValueError, TypeError, LookupError) as error:
         names = ", ".join(one.name for one in filters)
-        raise InvalidJob(f"filters: {names} cannot undo what they do: {message_of(error)}", code="job.filter") from None
+        raise InvalidJob(f"filters: {names} cannot be undone: {message_of(error)}", code="job.filter") from None
 
 
 def model_filters(filters: Filters) -> tuple[Filter, ...]:

@@ -26,7 +26,7 @@ Tick = Callable[[float], None]
 
 
 CODE = "learner.weights"
-"""Error code of weights and gradients that are no arrays by name."""
+"""Error code of weights and gradients that are not arrays by name."""
 
 
 def no_tick(fraction: float) -> None:
@@ -59,7 +59,7 @@ class Trained:
 
 @runtime_checkable
 class CountsExamples(Protocol):
-    """A learner that knows how many examples it trains on. Optional: only training for so many passes needs it."""
+    """A learner that knows how many examples it trains on. Optional: only training for a number of passes needs it."""
 
     @property
     def examples(self) -> int | None:

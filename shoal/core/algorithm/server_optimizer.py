@@ -6,7 +6,7 @@ Algorithm 2. With d the mean displacement, and no correction of the bias:
     m = beta1 m + (1 - beta1) d,   v = (each its own),   w = w + rate * m / (sqrt(v) + tau)
 
 Each is a function of numbers, the same for every weight. Moments are float32 whatever the model is in, for d^2 must
-not vanish; m begins at 0, v at `initial`, for which the paper demands at least tau^2. Statistics are no weights, and a
+not vanish; m begins at 0, v at `initial`, for which the paper demands at least tau^2. Statistics are not weights, and a
 step beyond their mean could make a variance negative: they are averaged. Whole numbers take the greatest value.
 """
 

@@ -2,15 +2,15 @@
 
 Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su: "Scaling Distributed Machine Learning with the
 Parameter Server", OSDI 2014; Dean et al.: "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, where each
-shard applies updates, and keeps Adagrad's state, of its part alone. A method can be split so if what becomes of a
-weight depends on that weight, on its own sums and moments, and on numbers that all shards know: it says so by
-`Algorithm.shardable`, and then k shards come to the same bits as one. Of a method that needs norms or products over the
-model, shards tell what they add to each (`shoal.core.model.vector_parts`); they come to the same but for the order
-in which those numbers are added.
+shard applies updates, and keeps Adagrad's state, of its part alone. A method can be split if the next value of a weight
+depends only on that weight, on its own sums and moments, and on numbers that all shards know: it says so by
+`Algorithm.shardable`, and then k shards come to the same bits as one. If a method needs norms or products over the
+model, shards tell their summand of each (`shoal.core.model.vector_parts`); the result is the same except for the order
+of addition.
 
     part i of a tensor type with n numbers: from floor(i n / k) to floor((i + 1) n / k), in the order of the body
 
-`Shard` is all that one of them is told and asked, so that it could stand anywhere; here all stand in the hub's process.
+`Shard` is the whole interface of one of them, so that it could run anywhere; here all run in the hub's process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shoal.core.model.vector_parts import Each, Part, together
 
 T = TypeVar("T")
 Spans = dict[str, tuple[int, int]]
-"""Of each tensor in a part: the first of its numbers that belong to the part, and the first beyond."""
+"""For each tensor in a part: the first of its numbers that belong to the part, and the first beyond."""
 
 SHARDS_MAX = 256
 

@@ -84,12 +84,11 @@ class Ensemble:
             arrays["base_score"] = arrays.pop(named[0])
         if len(named) != 1 or arrays.keys() != cls.__annotations__.keys() - {"objective"}:
             raise InvalidPayload(
-                "the model is no ensemble of decision trees", hint="start with a model of boosted_trees, or with none"
+                "the model is not an ensemble of decision trees", hint="start with a model of boosted_trees, or none"
             )
         return cls(named[0].removeprefix(BASE_SCORE), **arrays)
 
     def to_model(self) -> Tree:
-        """Return it as a model."""
         arrays = {name: getattr(self, name) for name in self.__annotations__ if name not in ("objective", "base_score")}
         return Tree.of({**arrays, BASE_SCORE + self.objective: self.base_score})
 
@@ -121,7 +120,7 @@ class Ensemble:
 
     @property
     def level(self) -> int:
-        """The level of the decision tree in progress whose nodes are to be split next."""
+        """The level of the decision tree in progress whose nodes are split next."""
         return int(self.progress[2])
 
     @property

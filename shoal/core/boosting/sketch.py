@@ -1,9 +1,9 @@
 """Quantile sketches of features, and the edges of bins that follow from many of them.
 
-A sketch holds at most `points` values of each feature, with the number of rows that each stands for. Of a feature with
-no more distinct values it is exact. Of others the sorted rows are cut into `points` runs of equal length, each of which
-is represented by its least value. Merging sorts the points by value and adds the counts of equal ones: whole numbers,
-so the order of sketches does not matter.
+A sketch holds at most `points` values of each feature, with the number of rows that each stands for. It is exact for a
+feature with no more distinct values. The sorted rows of others are cut into `points` runs of equal length, each
+represented by its least value. Merging sorts the points by value and adds the counts of equal ones: whole numbers, so
+the order of sketches does not matter.
 
     edge k = the least value v with at least k / bins of all rows below it,   0 < k < bins
 

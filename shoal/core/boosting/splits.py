@@ -69,7 +69,7 @@ def histogram_layout(ensemble: Ensemble) -> Layout:
 
 
 def make_histogram(ensemble: Ensemble, binned: Narrow, places: Whole, gradients: tuple[Wide, Wide]) -> Tree:
-    """Return the sums of the rows in the nodes of the level that is to be split."""
+    """Return the sums of the rows in the nodes of the next level to split."""
     first = 2**ensemble.level - 1
     inside = places >= first  # the others have come to a leaf further up
     cells = (places[inside] - first) * (ensemble.bins + 1)

@@ -60,7 +60,7 @@ class TreeAlgorithm(Algorithm):
         return SplitRule(self.lr, self.reg_lambda, self.gamma, self.min_child_weight)
 
     def init(self, model: Tree) -> Slots:
-        """Return the slots. Raises `InvalidPayload` for a model that is no ensemble."""
+        """Return the slots. Raises `InvalidPayload` for a model that is not an ensemble."""
         Ensemble.of(model)
         return {"model": model}
 

@@ -201,7 +201,7 @@ class Worker:
         return cancel
 
     def drop_work(self, before: TaskId) -> None:
-        """Drop what is in hand and what was said, and obey no task up to that one."""
+        """Drop the current task and unsent messages, and ignore tasks up to `before`."""
         self.task, self.status, self.unacknowledged, self.pending = None, None, None, None
         self.last_task = max(self.last_task, before)
 

@@ -8,7 +8,7 @@
     ├── Unreachable             the other side did not answer: wait, or check the address and the network
     ├── NotAllowed              no credential, a wrong or a revoked one: ask an operator for a token
     ├── StorageFailed           disk or database: free space, check permissions, then start again
-    └── Cancelled               the work was withdrawn while it ran: not an error of anybody
+    └── Cancelled               the work was withdrawn while it ran: no error
 
 Every one carries a stable `code` (for programs), a message (what happened) and a `hint` (what to do).
 """

@@ -37,7 +37,7 @@ class Failover:
             raise InvalidJob(f"failover: quorum is {self.quorum}, but a node has at least its own")
 
     def votes_needed(self, population: int) -> int:
-        """Return the quorum among so many nodes."""
+        """Return the quorum among `population` nodes."""
         if isinstance(self.quorum, int):
             return self.quorum
         return 2 if self.quorum == "any" else population // 2 + 1

@@ -55,7 +55,7 @@ class ByteBudget:
         self._at: float | None = None
         self._new = True  # nothing is left of an earlier process
         self._counted = crossed()
-        self._ahead = 0  # of what was told, and has not been seen to cross
+        self._ahead = 0  # bytes announced and not yet counted by `crossed`
 
     def ensure_capacity(self, nbytes: int) -> None:
         """Raise the capacity so that `nbytes` can be saved up."""
@@ -96,7 +96,7 @@ class ByteBudget:
         return 0.0 if self.affords(nbytes) else max(PAUSE_S, (nbytes - self.balance) / self._rate)
 
     def seconds_to_earn(self, nbytes: int) -> float:
-        """Return the seconds in which so many bytes are earned."""
+        """Return the seconds in which `nbytes` are earned."""
         return nbytes / self._rate if self.bytes_per_hour else 0.0
 
     # Stored state

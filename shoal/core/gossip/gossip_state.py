@@ -62,11 +62,11 @@ class RoundCounts:
     """After the local rounds: rounds that each peer has reported, counted as in `version_vector`."""
 
     def has_reported(self, node: str) -> bool:
-        """Return whether that peer has reported that its rounds are made."""
+        """Return whether that peer has reported the end of its rounds."""
         return self.reported.get(node, 0) >= self.rounds > 0
 
     def claims_near(self, count: int) -> bool:
-        """Return whether a peer that counts so far says that models are near: see `shoal.core.gossip.termination`."""
+        """Return whether a round count signals converged models: see `shoal.core.gossip.termination`."""
         return count > self.rounds > 0 and (count - self.rounds) % 2 == 1
 
     def merge(self, other: VersionVector) -> None:

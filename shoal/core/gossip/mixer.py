@@ -52,7 +52,7 @@ class Mixer(Protocol):
         ...
 
     def reject(self, message: MixingMessage, why: str, me: GossipState, now: float) -> Sequence[Effect]:
-        """Handle a message of which no new exchange may come, and whose model is not mixed if that can be avoided."""
+        """Handle a message without starting an exchange, and without mixing its model if possible."""
         ...
 
     def on_transfer(self, transfer: Transfer, me: GossipState, now: float) -> Sequence[Effect]:

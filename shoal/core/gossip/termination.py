@@ -1,4 +1,4 @@
-"""Termination: peers that have made all local rounds agree, by what their models hold, that they may leave.
+"""Termination: peers that have made all local rounds agree to leave, by the rounds in their models.
 
 After its last local round a peer goes on mixing, and takes a turn now and then.
 

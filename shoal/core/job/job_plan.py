@@ -33,7 +33,7 @@ class JobPlan:
     filters: tuple[Filter, ...] = ()
     """Filters of updates, and of models that are sent to holders of a reference."""
     handback_timeout_s: float = 30.0
-    """Seconds that peers who are called back have to hand in what they learned, and some of them to measure it."""
+    """Time limit in seconds for recalled peers to hand back their models, and then for some to measure the result."""
     accuracy_drop_max: float = 0.0
     """Accuracy that a job may lose on its way back from its peers; beyond, it is paused. 0: it is not measured."""
     first_version: int = 0

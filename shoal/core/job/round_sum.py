@@ -1,9 +1,8 @@
 """The sum of a round's updates, with the reports that are held back from it.
 
-A report is held while it is not known with which weight it counts, or whether it counts at all: while its node has more
-of the weight than `weight_fraction_max`, and while too few nodes have reported to judge its norm. So nothing is ever
-taken out of a sum again. Of a held update no number is in memory if it came as a file: its tensors are read when it is
-folded.
+A report is held while its weight, or whether it counts at all, is unknown: while its node has more of the weight than
+`weight_fraction_max`, and while too few nodes have reported to judge its norm. So nothing is ever taken out of a sum
+again. A held update that came as a file takes no memory: its tensors are read when it is folded.
 """
 
 from __future__ import annotations

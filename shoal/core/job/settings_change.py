@@ -1,4 +1,4 @@
-"""Settings that operators may change in a running job: values that every version reads anew.
+"""Settings that operators may change in a running job: values that every version reads again.
 
 Keys are those of the job file: "rounds", "algorithm.lr", "schedule.deadline_s". An algorithm's or a schedule's class
 declares its changeable fields (`changeable`). Values are numbers; an integer field stays one.
@@ -40,7 +40,7 @@ def current_value(configuration: Configuration, key: str) -> float:
 
 
 def apply_changes(configuration: Configuration, values: Mapping[str, float]) -> Configuration:
-    """Return the same with these values. Raises `InvalidJob` for a key that may not change, or a value that is none."""
+    """Return the same with these values. Raises `InvalidJob` for a key that may not change, or an invalid value."""
     plan, algorithm, schedule = configuration
     for key in values:
         if key not in changeable(algorithm, schedule):

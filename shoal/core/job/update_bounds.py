@@ -28,7 +28,7 @@ NODES_LEAST = 3
 """Nodes without which there is no majority to compare with."""
 
 NEWS_FACTOR = 2.0
-"""A node whose weight is not counted in full is news again when it claims so many times as much."""
+"""A node whose weight is not counted in full is reported again when its claim has grown by this factor."""
 
 NODES_KEPT = 64
 """Nodes whose last norm and weight are remembered: those that reported last."""
@@ -39,8 +39,8 @@ class UpdateBounds:
     """The bounds of a job."""
 
     norm_factor: float = 100.0
-    """An update may be so many times as long as is typical. (Nodes with a hundred times as much data take a hundred
-    times as many steps.) 0: any number."""
+    """Maximum norm of an update as a multiple of the typical norm. (Nodes with a hundred times as much data take a
+    hundred times as many steps.) 0: any number."""
     weight_fraction_max: float = 0.75
     """The greatest share of a version's weight that one node has. 1: all."""
 
@@ -78,7 +78,7 @@ class RecentNorms:
     """The greatest median of norms so far."""
 
     def add_norm(self, node: str, norm: float, factor: float) -> float | None:
-        """Remember what a node has sent; the greatest norm that is plausible now. None: too few nodes to say so yet;
+        """Record the norm of a node's update; return the greatest plausible norm. None: too few nodes to say so yet;
         infinity: there is no limit, or most send nothing but zeros."""
         _put(self.norms, node, norm)
         if len(self.norms) < NODES_LEAST:
@@ -98,8 +98,8 @@ class RecentNorms:
         _put(self.weights, node, weight)
 
     def add_reduced(self, node: str, weight: float) -> bool:
-        """Remember a weight that was not counted in full; return True if it is the first one of that node, or more
-        than `NEWS_FACTOR` times as much as the last one that people were told of."""
+        """Remember a weight that was not counted in full; return True if it is the first one of that node, or more than
+        `NEWS_FACTOR` times as much as the last reported one."""
         if weight <= NEWS_FACTOR * self.reduced.get(node, 0.0):
             return False
         _put(self.reduced, node, weight)

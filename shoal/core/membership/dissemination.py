@@ -52,7 +52,7 @@ def merge(held: MemberUpdate, heard: MemberUpdate) -> MemberUpdate:
 def fault_in(update: MemberUpdate) -> str:
     """Return why no honest peer can have sent this update; empty if one can."""
     if update.state not in RANK:
-        return f"{update.state!r} is no state of a peer"
+        return f"{update.state!r} is not a state of a peer"
     if not 0 <= update.incarnation <= INCARNATION_MAX:
         return f"incarnation {update.incarnation} is not in 0 … {INCARNATION_MAX}"
     if len(update.suspected_by) > SUSPECTED_BY_MAX:

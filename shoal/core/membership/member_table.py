@@ -98,7 +98,7 @@ class MemberTable:
     def merge_update(self, update: MemberUpdate, now: float, *, old: bool = False) -> MemberUpdate | None:
         """Merge an update. Return the present entry if the update is behind it, else None.
 
-        `old`: it is no news but part of a full state, perhaps of a peer that alone could not reach the other. So no
+        `old`: it is not news but part of a full state, perhaps of a peer that alone could not reach the other. So no
         peer that is live here is given up for it: if it is dead, its silence will show.
         """
         if update.node == self.node:

@@ -39,6 +39,6 @@ class SwimConfig:
         if not (0 < self.suspicion < inf and 1 <= self.slack < inf and 0 < self.retransmit_factor < inf):
             raise InvalidJob("pace: suspicion and retransmit_factor must be above 0, slack at least 1")
         if not (0 <= self.reprobe <= 1 and min(self.helpers, self.health_max) >= 0):
-            raise InvalidJob("pace: reprobe is a chance, helpers and health_max are not negative")
+            raise InvalidJob("pace: reprobe must be a probability, helpers and health_max must not be negative")
         if self.piggyback_max < 1:
             raise InvalidJob(f"pace: piggyback_max is {self.piggyback_max}, but must be at least 1")

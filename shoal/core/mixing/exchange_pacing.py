@@ -81,7 +81,7 @@ class ExchangeTimeout:
             self._rates = [*self._rates, nbytes / max(seconds, 1e-3)][-REMEMBERED:]
 
     def timeout_s(self, nbytes: int) -> float:
-        """Return the timeout for so many bytes."""
+        """Return the timeout for `nbytes`."""
         rate = median(self._rates) if self._rates else RATE_UNKNOWN
         return min(max(self.floor_s, CEILING_S), self.floor_s + TIMES * max(0, nbytes) / rate)
 

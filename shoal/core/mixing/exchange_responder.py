@@ -27,7 +27,7 @@ from shoal.core.protocol.peer_message import (
 )
 
 UNSETTLED_MAX = 16
-"""Prepared steps without a commit. With so many, new exchanges are denied."""
+"""Maximum number of prepared steps without a commit; at the limit, new exchanges are denied."""
 
 
 class ExchangeResponder:

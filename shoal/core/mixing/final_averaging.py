@@ -4,7 +4,7 @@ Thakur, Rabenseifner, Gropp: "Optimization of Collective Communication Operation
 Computing Applications 19 (2005), section 4.5, recursive doubling. With p the greatest power of two up to n peers,
 sorted by name:
 
-    number 2              peer p + i gives its mass to peer i            where n is no power of two
+    number 2              peer p + i gives its mass to peer i            where n is not a power of two
     numbers 3 to k + 2    peer i exchanges with peer i xor 2^s           s = 0 .. k - 1, k = log2 p
     number k + 3          peer i gives half of its mass to peer p + i    the counterpart of number 2
 

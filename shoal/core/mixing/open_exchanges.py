@@ -103,7 +103,7 @@ class OpenExchanges:
         return min((at for at, _ in self._queries.values()), default=inf)
 
     def due_queries(self, now: float) -> Iterable[ExchangeId]:
-        """Yield the exchanges whose outcome is to be queried, and plan their next queries."""
+        """Yield the exchanges whose outcome must be queried now, and plan their next queries."""
         for xid, (due, pause) in sorted(self._queries.items()):
             if now >= due:
                 self._queries[xid] = now + pause, min(QUERY_S_MAX, 2 * pause)

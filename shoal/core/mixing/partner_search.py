@@ -31,7 +31,6 @@ class PartnerReachability:
         self._missed[node] = count, now + min(SKIPPED_MAX_S, self._first_s * 2 ** min(count - 1, 30))
 
     def record_answer(self, node: str) -> None:
-        """Record an answer."""
         self._missed.pop(node, None)
 
     def retain(self, live: frozenset[str]) -> None:

@@ -46,13 +46,13 @@ def ring(nodes: tuple[str, ...]) -> Graph:
 def torus(nodes: tuple[str, ...]) -> Graph:
     """Return rows and columns, as nearly square as possible, each closed to a circle.
 
-    Raises `InvalidJob` for a number of nodes that is no product of two whole numbers above 1.
+    Raises `InvalidJob` for a number of nodes that is not a product of two whole numbers above 1.
     """
     _check_names(nodes)
     count, rows = len(nodes), rows_of(len(nodes))
     if rows < 2:
         raise InvalidJob(
-            f"{count} nodes form no rows and columns",
+            f"{count} nodes do not form a grid",
             code="topology.torus",
             hint=f"use {count + 1} nodes, or the ring, or a random regular graph of degree 4",
         )
@@ -76,7 +76,7 @@ def regular(nodes: tuple[str, ...], degree: int, seed: int) -> Graph:
     """Return a connected graph in which each node has `degree` neighbours, drawn almost uniformly.
 
     Steger, Wormald: "Generating Random Regular Graphs Quickly", Combinatorics, Probability and Computing 8 (1999):
-    Algorithm 2, repeated until the graph is connected. Of a dense graph the complement is drawn. Raises `InvalidJob`
+    Algorithm 2, repeated until the graph is connected. For a dense graph the complement is drawn. Raises `InvalidJob`
     when there is no such graph.
     """
     _check_names(nodes)
@@ -85,7 +85,7 @@ def regular(nodes: tuple[str, ...], degree: int, seed: int) -> Graph:
         raise InvalidJob(
             f"no connected graph of {count} nodes gives each exactly {degree} neighbours",
             code="topology.regular",
-            hint="degree is at least 2 and below the number of nodes, and even if that is odd; 4 does from 5 nodes on",
+            hint="choose a degree from 2 to the number of nodes - 1; an even one for an odd number of nodes",
         )
     dense = 2 * degree >= count
     for _ in range(DRAWS_MAX):
@@ -193,7 +193,7 @@ def matrix(graph: Graph, weights: Mapping[str, float] | None = None) -> Matrix:
         raise InvalidJob("weights must be finite and positive", hint="leave out peers that hold no examples")
     if any(node not in graph[other] for node in nodes for other in graph[node]):
         raise InvalidJob(
-            "Metropolis weights need a graph in which listening is mutual",
+            "Metropolis weights need an undirected graph",
             code="topology.one-way",
             hint="one_peer has the weight 1/2 on each link instead",
         )

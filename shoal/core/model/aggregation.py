@@ -77,7 +77,7 @@ class TreeSum:
         self._cells = np.empty(self._places[-1], np.uint8)
         self._is_empty = True  # the first tree is written, which costs half of zeros and an addition
         self._scratch = np.empty(min(BLOCK_ELEMENTS, layout.elements), np.float64)
-        self._rows: tuple[Stack, list[float]] | None = None  # whose weighted sum is to be added
+        self._rows: tuple[Stack, list[float]] | None = None  # rows whose weighted sum is not added yet
 
     def _view(self, block: Segment) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Return the cells of a block: sums of floats, or the greatest whole numbers."""
@@ -229,14 +229,14 @@ class Totals:
     kind: SumKind = "float64"
     weight: Exact = 0
     count: int = 0
-    """Of reports."""
+    """Number of reports."""
     trees: dict[str, TreeSum] = field(default_factory=dict)
     numbers: dict[str, Exact] = field(default_factory=dict)
     members: frozenset[str] | None = None
     """The job's nodes when the version closes, present or lost, without those that left; None: not known."""
 
     def drop(self, *names: str) -> None:
-        """Forget what was added to these slots, so that they can be added anew."""
+        """Forget the sums of these slots, so that they can be added again."""
         for name in names:
             self.trees.pop(name, None)
             self.numbers.pop(name, None)

@@ -39,7 +39,7 @@ RANKS = "the ranks of adapters must be equal on all nodes"
 
 
 def is_adapter(name: str) -> bool:
-    """Return whether a tensor is one of a low-rank pair, whose inner size is the rank, as PEFT names them."""
+    """Return whether a tensor is one of a low-rank pair by PEFT's names; its inner size is the rank."""
     return ".lora_" in name
 
 

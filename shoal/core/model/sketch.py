@@ -7,7 +7,7 @@ Cormode and Garofalakis (VLDB 2005). Entry j of a vector u is added, with a sign
 
 A sketch is linear: the mean of sketches is the sketch of the mean, where all were made with the same *draw* of the
 hashes. The error bound holds over draws, not over vectors: with fixed hashes, a direction in which models move
-repeatedly may be overestimated throughout a job. So nodes draw anew with each reference.
+repeatedly may be overestimated throughout a job. So nodes draw new hashes for each reference.
 """
 
 from __future__ import annotations

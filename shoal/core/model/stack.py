@@ -1,7 +1,7 @@
-"""Trees of one layout as the rows of one array: what is computed of one row is computed of all of them at once.
+"""Trees of one layout as the rows of one array: an operation on one row is computed on all of them at once.
 
-A simulation that trains many nodes at once gets their models this way. A row is a `Tree` like any other, and what is
-computed of it has the bits that it would have alone; only a sum over rows adds in another order.
+A simulation that trains many nodes at once gets their models this way. A row is a `Tree` like any other, and its
+results have the same bits as alone; only a sum over rows adds in another order.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Layout:
     def of(cls, entries: Iterable[Entry], base_model: str = "", statistics: Iterable[str] = ()) -> Layout:
         """Return the layout of `(name, dtype, shape)` entries, given in any order; dtype as in safetensors ("F32").
 
-        Raises `InvalidPayload` for a statistic that is no float tensor among them.
+        Raises `InvalidPayload` for a statistic that is not a float tensor among them.
         """
         measured = frozenset(statistics)
         ordered = sorted(entries, key=lambda entry: (RANK[entry[1]], entry[0] in measured, entry[0]))
@@ -151,7 +151,7 @@ class Layout:
         leaves, start, first = [], 0, 0
         for name, dtype, shape in entries:
             if name == METADATA:
-                raise InvalidPayload(f"no tensor may be called {METADATA}: safetensors files keep that name for theirs")
+                raise InvalidPayload(f"no tensor may be called {METADATA}: safetensors files reserve that name")
             count = 1
             for size in shape:
                 count *= size
@@ -161,7 +161,7 @@ class Layout:
         layout = cls(tuple(leaves), base_model, frozenset(statistics))
         for name in sorted(layout.statistics):
             if name not in layout.index or layout.index[name].dtype not in FLOATS:
-                raise InvalidPayload(f"the statistic {name} is no tensor of floats", code="payload.statistic")
+                raise InvalidPayload(f"the statistic {name} is not a tensor of floats", code="payload.statistic")
         return layout
 
     @cached_property
@@ -189,7 +189,7 @@ class Layout:
         return {leaf.name: leaf for leaf in self.leaves}
 
     def is_weight(self, leaf: Leaf) -> bool:
-        """Return whether training optimises a tensor: one of floats that is no statistic."""
+        """Return whether training optimises a tensor: one of floats that is not a statistic."""
         return leaf.dtype in FLOATS and leaf.name not in self.statistics
 
     @cached_property
@@ -199,7 +199,6 @@ class Layout:
 
     @cached_property
     def form(self) -> ModelForm:
-        """Return the form of a model of this layout."""
         return ModelForm(hashlib.sha256(self.header).hexdigest(), len(self.leaves), self.elements, self.base_model)
 
     @cached_property

@@ -71,7 +71,7 @@ def own_nodes(name: str) -> str:
 def may_be_undefined(name: str) -> bool:
     """Return whether NaN of a metric means "undefined on these data", as an AUC is with one class.
 
-    Of a loss it means that the model has diverged.
+    NaN as a loss means that the model has diverged.
     """
     return name.startswith("eval/") and name != LOSS
 
@@ -132,7 +132,7 @@ class Means:
 
 
 def _share(name: str, metrics: Metrics, examples: float) -> float:
-    """Return the weight of a metric of an evaluation on so many examples."""
+    """Return the weight of a metric of an evaluation on `examples`."""
     own = metrics.get(own_count(name), examples)
     return own if examples and 0 <= own < inf else 0.0
 

@@ -43,7 +43,7 @@ class ExchangeRequest:
     """Request for an exchange. No model has been sent yet, so a denial costs few bytes.
 
     `norm`: of the sender's model. `rounds`: the sender's own count in `version_vector`. `step`, `group`: the number of
-    this exchange in `shoal.core.mixing.final_averaging`, and its members; 0: it is no part of that.
+    this exchange in `shoal.core.mixing.final_averaging`, and its members; 0: it is not part of that.
     """
 
     type_name: ClassVar[str] = "exchange_request"
@@ -168,7 +168,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Received:
-    """The message was received: the sender need not repeat it. Of an exchange: also a request to confirm the answer."""
+    """The message was received: the sender need not repeat it. In an exchange: also a request to confirm the answer."""
 
     type_name: ClassVar[str] = "received"
     node: str
@@ -204,7 +204,7 @@ class CoordinatorProbe:
 
 @dataclass(frozen=True)
 class CoordinatorStatus:
-    """A node's view of the coordinator: whether it hears it, in which term, and the newest version that it holds."""
+    """A node's view of the coordinator: reachability, term, and the newest version held."""
 
     type_name: ClassVar[str] = "coordinator_status"
     node: str

@@ -15,11 +15,11 @@ def parse_hours(text: str) -> tuple[float, float]:
     """Return (from, to) in seconds of the day; `to` is not after `from` across midnight. Raises `InvalidJob`."""
     found = HOURS.fullmatch(text)
     if found is None:
-        raise InvalidJob(f"{text[:40]!r} are no hours", code="job.hours", hint='write "22:00-06:00", in UTC')
+        raise InvalidJob(f"{text[:40]!r} are not hours", code="job.hours", hint='write "22:00-06:00", in UTC')
     first, minute, last, to_minute = map(int, found.groups())
     start, stop = 60.0 * (60 * first + minute), 60.0 * (60 * last + to_minute)
     if start == stop or stop > DAY_S:
-        text_ = f"{text} is no part of a day"
+        text_ = f"{text} is not part of a day"
         raise InvalidJob(text_, code="job.hours", hint='leave hours out for the whole day, or write "22:00-06:00"')
     return start, stop
 

@@ -6,9 +6,9 @@ rate    accepted arrivals per second; less, down to a tenth, as the load goes fr
 window  nodes / rate, at most WINDOW_S_MAX: seconds over which all of them come once; below WINDOW_S_MIN: 0
 pause   uniform(0, window) + max(0, window - held)
 
-`held` is how long the answer was held back: a node that waited in an open poll was no burden. The pause's width is the
-window whatever went before, so nodes that come all at once, as after an outage, come `rate` a second the next time; no
-turn of waiting and pausing is shorter than a window, so two turns never add up to more. Few nodes are not paused at
+`held` is how long the answer was held back: a node that waited in an open poll was not a burden. The pause's width is
+the window whatever went before, so nodes that come all at once, as after an outage, come `rate` a second the next time;
+no turn of waiting and pausing is shorter than a window, so two turns never add up to more. Few nodes are not paused at
 all: they hear of tasks at once.
 """
 
@@ -47,7 +47,7 @@ class LoadEstimate:
 
     @property
     def window_s(self) -> float:
-        """Seconds over which the nodes are to be spread; 0: they need not be."""
+        """Seconds over which nodes spread their polls; 0: no spreading."""
         window = min(self.nodes / self.rate, WINDOW_S_MAX)
         return window if window >= WINDOW_S_MIN else 0.0
 

@@ -76,7 +76,7 @@ class Wait:
     reports: int = 0
     """Number of reports before which further reports change nothing, so that it need not decide on each; 0: on each."""
     wanted: int = 0
-    """With `reports`: the number of reports for a version, so that the reason can be shown anew after each report."""
+    """With `reports`: the number of reports for a version, so that the reason can be shown again after each report."""
 
 
 Decision = Ask | Recall | Advance | Warn | Close | Wait
@@ -93,7 +93,7 @@ class NodeStates:
     waiting: frozenset[str] = frozenset()
     """Busy nodes that have made a check and wait for an amendment."""
     finished: frozenset[str] = frozenset()
-    """Nodes that have reported that they have trained for as long as they should."""
+    """Nodes that have reported the end of their training."""
     present: int = 0
     """Number of present nodes that are not excluded, including those that are suspended after failures."""
 
@@ -215,7 +215,7 @@ class Schedule:
 
     def decide(self, view: View) -> list[Decision]:
         """Return the next decisions. After finitely many of them are carried out, it must return a `Wait`."""
-        raise TypeError(f"{type(self).__name__} does not say when to ask and when to close")
+        raise TypeError(f"{type(self).__name__} does not implement decide")
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ COUNT_MAX = 2**53
 
 TAGS_MAX = 32
 HOURS_MAX = 16
-"""Of one node."""
+"""Maximum number of tags, and of intervals of hours, of one node."""
 
 NAMED_MAX = 3
-"""Nodes that a reason names; of the others it says how many there are."""
+"""Maximum number of nodes that a reason names; it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Selection:
     name: ClassVar[str] = "uniform"
     title: ClassVar[str] = "Uniform draw (McMahan et al. 2017)"
     uses_reports: ClassVar[bool] = False
-    """True if it uses reports, so that it needs a schedule that draws anew for each version."""
+    """True if it uses reports, so that it needs a schedule that draws again for each version."""
 
     nodes: tuple[str, ...] = ()
     """Only these nodes take part; none named: all."""
@@ -85,12 +85,12 @@ class Selection:
         for what, names in (("nodes", self.nodes), ("tags", self.tags)):
             for name in names:
                 if not TAG.fullmatch(name):
-                    text = f"{self.name}: {what}: {name[:70]!r} is no name"
+                    text = f"{self.name}: {what}: {name[:70]!r} is not a name"
                     raise InvalidJob(text, hint="a name has 1 to 63 of a-z, 0-9, '.', '_', '-'")
         for text in self.hours:
             tag, _, hours = text.rpartition(" ")
             if tag and not TAG.fullmatch(tag):
-                raise InvalidJob(f"{self.name}: hours: {tag[:70]!r} is no tag", hint='write "phone 22:00-06:00"')
+                raise InvalidJob(f"{self.name}: hours: {tag[:70]!r} is not a tag", hint='write "phone 22:00-06:00"')
             try:
                 parse_hours(hours)
             except InvalidJob as error:
@@ -154,12 +154,12 @@ class Selection:
 
 
 def check_node_info(info: NodeInfo) -> None:
-    """Raise `Refused` for tags or hours that are none, or too many."""
+    """Raise `Refused` for invalid tags or hours, or too many."""
     if len(info.tags) > TAGS_MAX or len(info.hours) > HOURS_MAX:
         raise Refused(f"a node has at most {TAGS_MAX} tags and {HOURS_MAX} hours", code="node.about")
     for tag in info.tags:
         if not TAG.fullmatch(tag):
-            raise Refused(f"{tag[:70]!r} is no tag", code="node.about", hint="use a-z, 0-9, '.', '_', '-'")
+            raise Refused(f"{tag[:70]!r} is not a tag", code="node.about", hint="use a-z, 0-9, '.', '_', '-'")
     for hours in info.hours:
         try:
             parse_hours(hours)

@@ -116,7 +116,7 @@ class DecisionLoop:
         if text == state.progress.not_asked:
             return rejected
         state.progress.not_asked = text
-        return [*rejected, state.event("decision", f"not asked: {text}" if text else "nobody is left out any more")]
+        return [*rejected, state.event("decision", f"not asked: {text}" if text else "no node is left out any more")]
 
     def _reject_foreign_models(self) -> list[Effect]:
         """Exclude nodes whose model is not the job's, and tell each once."""

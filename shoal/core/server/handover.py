@@ -144,7 +144,7 @@ class Handover:
         else:
             state.tasks.withdraw_all()
             state.clear_round()
-            effects = [state.event("decision", "back at the server: nobody has handed anything back")]
+            effects = [state.event("decision", "back at the server: no node has handed anything back")]
             if self._rounds.is_last:
                 state.progress.phase = "evaluating"
         state.progress.mode = "server"

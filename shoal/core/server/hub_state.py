@@ -32,7 +32,7 @@ from shoal.core.server.task_assigner import TaskAssigner
 class QuietWait:
     """A schedule's wait for a number of reports (`Wait.reports`), during which it need not see each one.
 
-    Of a thousand nodes it would otherwise look at all of them a thousand times.
+    With a thousand nodes, it would otherwise look at all of them a thousand times.
     """
 
     wait: Wait

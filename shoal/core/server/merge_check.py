@@ -77,7 +77,7 @@ class MergeCheck:
             if name in before and name in after:
                 judges = counted(len(self._pairs()), "node")
                 return f"{word} {after[name]:.4g} after {before[name]:.4g}, measured by {judges}"
-        return "nobody has measured it"
+        return "no node has measured it"
 
     def _pairs(self) -> dict[str, list[tuple[Metrics, float]]]:
         return {node: both for node, both in self._measured.items() if len(both) == 2}

@@ -19,7 +19,7 @@ class ModelStore:
         self.reference = ReferenceModel(filters)
         self.model: BlobRef | None = None
         self.algorithm_state: BlobRef | None = None
-        """The version's other slots, which may be about single nodes, so they are no part of the model."""
+        """The version's other slots, which may be about single nodes, so they are not part of the model."""
         self.slots: Slots = {}
         self.map_shards: Each = map
         """Applies a function to every shard; the coordinator uses a thread pool."""

@@ -100,7 +100,7 @@ class ReportHandler:
 
     def _take_init(self, report: Report, task: Task, now: float) -> list[Effect]:
         if report.body is None:
-            raise InvalidPayload("an initial model was asked for, but none came", code="payload.missing")
+            raise InvalidPayload("the task asks for an initial model, but the report has none", code="payload.missing")
         return self._rounds.start(report.body, f"initial model of {report.node}", now)
 
     def _take_update(self, report: Report, task: Task, now: float) -> list[Effect]:
@@ -109,7 +109,7 @@ class ReportHandler:
         if not settings.schedule.accepts_staleness(staleness):
             raise Refused(f"{staleness} versions too late", code="report.stale")
         if report.body is None:
-            raise InvalidPayload("an update was asked for, but none came", code="payload.missing")
+            raise InvalidPayload("the task asks for an update, but the report has none", code="payload.missing")
         if not 0 < report.weight < float("inf"):
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
         layouts = settings.algorithm.update_layout(state.store.slots)
@@ -145,7 +145,7 @@ class ReportHandler:
     def _take_handed_back(self, report: Report, task: Task, now: float) -> list[Effect]:
         """Take a peer's model, relative to the version at which the job went away."""
         if report.body is None or not 0 < report.weight < float("inf"):
-            raise InvalidPayload("a peer's model and its weight were asked for", code="payload.missing")
+            raise InvalidPayload("the task asks for a peer's model and its weight", code="payload.missing")
         self._handover.cancel_merge_check()
         state = self._state
         slots = state.store.blobs.get(report.body)

@@ -33,7 +33,7 @@ DEADLINES_KEPT = 10
 """Past deadlines of a node that are remembered."""
 
 LISTED = frozenset({"is_present", "task", "status", "is_finished", "paused_until", "is_gossiping", "profile"})
-"""Of a member: what its roster keeps lists of."""
+"""Attributes of a member by which its roster keeps lists."""
 
 GIVEN_KEPT = 8
 """Past tasks of a node that are remembered, to tell a late report from a foreign one."""
@@ -52,7 +52,7 @@ class TrainingHistory:
     loss: float | None = None
     """Its loss in its last report."""
     deadlines: str = ""
-    """Of the last rounds that had asked it, a "+" where its report counted, a "-" where the deadline came first."""
+    """One sign for each of the last rounds that asked it: "+" if its report counted, "-" if the deadline came first."""
 
     def add_report(self, report: Report) -> None:
         """Store the weight and the loss of an update or of a probe. A loss that is not finite counts as none."""

@@ -67,7 +67,7 @@ class RoundControl:
     def close(self, close: Close, now: float) -> list[Effect]:
         """Make the next version. Withdraws the tasks of this one unless the schedule keeps them.
 
-        If the sum cannot take one of the reports, it makes none, and the schedule decides anew.
+        If the sum cannot take one of the reports, it makes none, and the schedule decides again.
         """
         state, store, settings, progress = (
             self._state,

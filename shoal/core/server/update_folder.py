@@ -34,8 +34,8 @@ class UpdateFolder:
 
     def fold(self, report: Report, task: Task, update: Update, packed: Slots, now: float) -> list[Effect]:
         """Fold an update, or hold its report while it is not known how much of it counts. `packed`: its slots as they
-        came. Raises `Refused`, with nothing changed but the norms that are remembered, for an update that is
-        implausibly long or that no sum can take.
+        came. Raises `Refused`, with nothing changed but the norms that are remembered, for an implausibly long update,
+        or one that no sum can hold.
 
         The first updates of a job have little to be compared with. They are held until enough nodes have reported;
         those that are too long are then excluded.

@@ -50,7 +50,7 @@ class ArraySource(BatchSource):
         is_arrays = hasattr(data, "dtype") or isinstance(data, tuple | Mapping)
         if not is_arrays and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidJob(
-                f"{type(data).__name__} is no training data",
+                f"{type(data).__name__} is not training data",
                 code=CODE,
                 hint="give arrays (x, y), a dictionary of arrays, or a list of examples",
             )

@@ -63,8 +63,8 @@ class ArrayLearner:
     train       arrays (x, y) or a dictionary of arrays, all of one length, or a list of examples; None: the loop has
                 its own
     test        data of the same kind for evaluation; None: this node does not evaluate
-    gradient    (parameters, batch) -> (loss, gradient), means over the batch; shoal makes the steps of SGD. Of a
-                statistic the gradient holds the new value
+    gradient    (parameters, batch) -> (loss, gradient), means over the batch; shoal makes the steps of SGD. The
+                gradient of a statistic is its new value
     loop        (parameters, batches, config) -> parameters or (parameters, metrics): a training loop of your own
     evaluate    (parameters, batch) -> metrics, means over the batch; default: the loss of `gradient`
     examples    the number of training examples, where `train` is None

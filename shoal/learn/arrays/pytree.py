@@ -38,7 +38,7 @@ def children(node: Pytree) -> list[tuple[str, Pytree]] | None:
 
 
 def leaves(node: Pytree, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name, leaf) of everything that is no container."""
+    """Yield (name, leaf) of everything that is not a container."""
     parts = children(node)
     if parts is None:
         yield path or ALONE, node
@@ -75,9 +75,9 @@ def _only_dlpack(leaf: Any) -> bool:
 
 def _unreadable(name: str, kind: str) -> InvalidJob:
     return InvalidJob(
-        f"{name} is a {kind}, which is no array of numbers that numpy can read",
+        f"{name} is a {kind}, which is not an array of numbers that numpy can read",
         code=CODE,
-        hint="give arrays in dictionaries, lists, tuples or named tuples; what is no parameter stays outside",
+        hint="give arrays in dictionaries, lists, tuples or named tuples; leave out everything that is not a parameter",
     )
 
 
@@ -176,7 +176,7 @@ class ParameterForm:
         expected, found = set(self.layout.index), {name for name, leaf in values.items() if leaf is not None}
         odd = sorted((found - expected) | (expected - (set(values) if partial else found)))
         if odd:
-            state = "which is no parameter" if odd[0] in found else "which is missing"
+            state = "which is not a parameter" if odd[0] in found else "which is missing"
             raise _changed(f"{what} gave another structure: {odd[0]}, {state}", "return the containers as they came")
         try:
             return {name: as_array(values[name], name) for name in found}

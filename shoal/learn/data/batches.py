@@ -66,7 +66,7 @@ class BatchOptions(NamedTuple):
     workers: int = 0
     merge_small: bool = False
     """Add a last batch of less than half the size to the one before. BatchNorm cannot train on a single example, and on
-    two or three it learns statistics so wrong that they can ruin the model, so its models are never given so few."""
+    two or three it learns statistics that can ruin the model, so its models never get such a small batch."""
     paced: bool = True
     """True if a stream keeps its pace; otherwise all its batches are available at once."""
     examples_in: Callable[[Any], int] | None = None
@@ -95,7 +95,7 @@ def source_of(data: Data, options: BatchOptions) -> BatchSource:
         source = DatasetSource(data, options)
     else:
         raise InvalidJob(
-            f"{type(data).__name__} is no training data",
+            f"{type(data).__name__} is not training data",
             code="learner.data",
             hint="give tensors (x, y), a Dataset, an IterableDataset, a DataLoader or a Stream",
         )
@@ -263,8 +263,8 @@ class CountedCollate:
 class LoaderSource(BatchSource):
     """The user's `DataLoader`, with its batches and its order, drawn from the seed.
 
-    Each pass starts the loader's workers anew, persistent ones too: their random numbers follow from the seed that they
-    started with.
+    Each pass starts the loader's workers again, persistent ones too: their random numbers follow from the seed that
+    they started with.
     """
 
     def __init__(self, loader: DataLoader[Any], options: BatchOptions) -> None:
@@ -317,9 +317,9 @@ class LoaderSource(BatchSource):
         if own is None or own == wanted or (not wanted and self.examples is not None and own >= self.examples):
             return
         raise LearnerFailed(
-            f"the DataLoader makes batches of {own}, the job says batch_size = {wanted}",
+            f"the DataLoader makes batches of {own}, the job sets batch_size = {wanted}",
             code="learner.batch-size",
-            hint=f"say batch_size = {own} in the job's [algorithm], or give the Dataset itself, without a DataLoader",
+            hint=f"set batch_size = {own} in the job's [algorithm], or give the Dataset itself, without a DataLoader",
         )
 
 

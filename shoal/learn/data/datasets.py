@@ -170,7 +170,7 @@ def _load(name: str, folder: Path) -> Images:
 def _is_whole(path: Path, part: DataFile) -> bool:
     try:
         return path.stat().st_size == part.nbytes and hashlib.sha256(path.read_bytes()).hexdigest() == part.sha256
-    except OSError:  # not there, or not to be read: then it has to be written anew, which tells what is the matter
+    except OSError:  # missing or unreadable: it has to be written again, which reports the cause
         return False
 
 

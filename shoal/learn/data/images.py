@@ -38,7 +38,7 @@ def images(
     draws from `random` and `numpy.random` follow the task's seed. Pixels are kept in memory while they take at most
     `resident_bytes_max`; otherwise each image is read when it is needed.
 
-    Raises `InvalidJob`, by name, for files that are no images and for folders that are no class.
+    Raises `InvalidJob`, by name, for files that are not images and for folders that are not class.
     """
     root = Path(folder).expanduser()
     found = sorted(path.name for path in _visible(root) if path.is_dir())
@@ -118,7 +118,7 @@ def _check(path: Path) -> None:
         with Image.open(path):  # reads its head alone
             return
     except (OSError, UnidentifiedImageError) as error:
-        raise _invalid(f"{path} is no image that Pillow can read", "remove it, or convert it to PNG") from error
+        raise _invalid(f"{path} is not an image that Pillow can read", "remove it, or convert it to PNG") from error
 
 
 def _invalid(message: str, hint: str) -> InvalidJob:

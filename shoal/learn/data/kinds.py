@@ -46,17 +46,17 @@ def _check_part(part: Any) -> None:
     for one in (part, first):
         if isinstance(one, str | bytes) or (isinstance(one, np.ndarray) and one.dtype.kind in "SUO"):
             raise InvalidJob(
-                "text and objects are no training data: a model is trained on numbers",
+                "text and objects are not training data: a model is trained on numbers",
                 code=CODE,
                 hint="turn it into token ids first, and give tensors (ids, labels) or a Dataset that gives them; "
                 "columns of categories: shoal.learn.data.table.table(…, categories=…)",
             )
         if _is_frame(one):
             raise InvalidJob(
-                f"a {type(one).__name__} is no training data: nothing says which columns are inputs and which is the "
+                f"a {type(one).__name__} is not training data: nothing says which columns are inputs and which is the "
                 "target",
                 code=CODE,
-                hint="say it: shoal.learn.data.table.table(frame, target=…), or give (frame[columns], frame[target])",
+                hint="use shoal.learn.data.table.table(frame, target=…), or give (frame[columns], frame[target])",
             )
 
 

@@ -85,7 +85,7 @@ def divided(form: str, labels: Labels, parts: int, seed: int = 0) -> list[Indice
             case "shards":
                 return shards(labels, parts, int(given or 2), seed)
     except ValueError as error:
-        raise InvalidJob(f"split {form!r}: {given!r} is no number", hint=f"use {FORMS}") from error
+        raise InvalidJob(f"split {form!r}: {given!r} is not a number", hint=f"use {FORMS}") from error
     raise InvalidJob(f"no split is called {form!r}", hint=f"use {FORMS}")
 
 
@@ -99,8 +99,8 @@ def chosen(divisions: Sequence[Indices], part: int) -> Indices:
 
 
 def held_back(indices: Indices, fraction: float, seed: int = 0) -> tuple[Indices, Indices]:
-    """Return (training indices, test indices), with a random `fraction` for testing; of two examples or more, at least
-    one."""
+    """Return (training indices, test indices), with a random `fraction` for testing: at least one if there are two or
+    more."""
     if not 0 <= fraction < 1:
         raise InvalidJob(f"the test fraction is {fraction}, and must be at least 0 and less than 1")
     count = min(len(indices) - 1, max(1, round(fraction * len(indices)))) if fraction else 0

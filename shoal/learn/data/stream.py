@@ -69,7 +69,7 @@ class Permute(Drift):
     """A permutation of class labels. With the same `seed` it is the same on every node."""
 
     fraction: float = 1.0
-    """Of the classes, those that change places; at least two do."""
+    """Fraction of the classes that change places; at least two do."""
     seed: int = 0
     classes: int = 10
     """Number of classes over all nodes."""
@@ -83,7 +83,7 @@ class Permute(Drift):
         _check_labels(parts[-1])
         if len(parts[-1]) and not 0 <= int(parts[-1].min()) <= int(parts[-1].max()) < self.classes:
             raise _invalid(
-                f"labels reach {int(parts[-1].max())}, but {self.classes} classes are permuted", "say classes=…"
+                f"labels reach {int(parts[-1].max())}, but {self.classes} classes are permuted", "give classes=…"
             )
 
     def apply(self, parts: Parts) -> Parts:
@@ -106,7 +106,7 @@ class Rotate(Drift):
         images = parts[0]
         is_image = images.ndim in {3, 4} or (images.ndim == 2 and math.isqrt(images.shape[1]) ** 2 == images.shape[1])
         if len(parts) < 2 or not images.is_floating_point() or not is_image:
-            raise _invalid(f"{images.dtype} of shape {tuple(images.shape)} are no images that could be turned")
+            raise _invalid(f"{images.dtype} of shape {tuple(images.shape)} are not images that could be turned")
 
     def apply(self, parts: Parts) -> Parts:
         return (rotated(parts[0], self.degrees), *parts[1:])
@@ -127,7 +127,7 @@ class NewClasses(Drift):
         _check_labels(parts[-1])
 
     def apply(self, parts: Parts) -> Parts:
-        return parts  # it decides which examples there are, not what they look like
+        return parts  # it selects examples and does not change them
 
 
 @lru_cache(maxsize=16)
@@ -149,7 +149,7 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
         shaped = images.unsqueeze(1) if images.ndim == 3 else images
     height, width = shaped.shape[-2:]
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    # The grid is in shares of height and width, which differ where the image is no square.
+    # The grid is in shares of height and width, which differ where the image is not a square.
     turn = torch.tensor([[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]], device="cpu").to(
         shaped
     )
@@ -167,9 +167,9 @@ class Stream(SourceFactory):
     """Tensors or arrays `(x, …, y)`, or a `TensorDataset`."""
     drifts: tuple[Drift, ...] = ()
     seed: int = 0
-    """Of the order of the examples, beside the seed of the node's sequence, which differs by job seed and node."""
+    """Seed of the order of the examples, beside the seed of the node's sequence, which differs by job seed and node."""
     passes: bool = True
-    """Pass after pass over the examples, each once per pass; else each mini-batch is drawn anew, with replacement."""
+    """Pass after pass over the examples, each once per pass; else each mini-batch is drawn with replacement."""
     per_second: float = 0.0
     """Mini-batches that come in a second; 0: they are there at once. The first asked for by a process has just come."""
 
@@ -344,7 +344,7 @@ def _drift_of(word: str, place: int) -> Drift:
 
 def _check_labels(labels: Tensor) -> None:
     if labels.ndim != 1 or labels.is_floating_point():
-        raise _invalid(f"{labels.dtype} of shape {tuple(labels.shape)} are no labels of classes")
+        raise _invalid(f"{labels.dtype} of shape {tuple(labels.shape)} are not labels of classes")
 
 
 def _invalid(message: str, hint: str = "") -> InvalidJob:

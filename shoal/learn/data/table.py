@@ -81,7 +81,7 @@ def _columns(source: Any) -> dict[str, Any]:
         return {str(name): column for name, column in source.items()}
     names = getattr(source, "column_names", None) or getattr(source, "columns", None)
     if names is None or not hasattr(source, "__getitem__"):
-        raise _invalid(f"{type(source).__name__} is no table", "give a path, a frame, or columns by name")
+        raise _invalid(f"{type(source).__name__} is not a table", "give a path, a frame, or columns by name")
     return {str(name): source[name] for name in list(names)}
 
 
@@ -95,7 +95,7 @@ def _of_file(path: Path) -> dict[str, Any]:
                 return _of_rows(path, csv.reader(file, delimiter=SEPARATORS[suffix], strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StorageFailed(f"cannot read {path}: {error}", code="data.missing") from error
-    raise _invalid(f"{path} is no table", "its name must end in .csv, .tsv or .parquet")
+    raise _invalid(f"{path} is not a table", "its name must end in .csv, .tsv or .parquet")
 
 
 def _parquet(path: Path) -> Any:
@@ -151,7 +151,7 @@ def _column(name: str, stored: Any) -> Column:
     if values.dtype.kind in "fiub":
         return Column(name, values.astype(np.float64))
     if values.dtype.kind not in "OUT":
-        raise _invalid(f"column {name!r} holds {values.dtype}, which is no number", "turn it into numbers first")
+        raise _invalid(f"column {name!r} holds {values.dtype}, which is not a number", "turn it into numbers first")
     found = [None if _is_missing(value) else value for value in values.tolist()]
     if all(value is None or isinstance(value, int | float) for value in found):
         return Column(name, np.array([np.nan if value is None else value for value in found], np.float64))
@@ -187,7 +187,7 @@ def _filled(column: Column, value: Any) -> Column:
         raise _invalid(
             f"column {column.name!r} has no value in row {int(np.flatnonzero(missing)[0])}"
             f" ({counted(int(missing.sum()), 'row')} of {len(missing)})",
-            f"say fill={{{column.name!r}: …}}, the same on every node, or leave such rows out",
+            f"give fill={{{column.name!r}: …}}, the same on every node, or leave such rows out",
         )
     values = column.values.copy()
     values[missing] = value

@@ -205,7 +205,7 @@ def family_of(estimator: Estimator, classes: Array | None, features: int, target
     """Return the family of an estimator. Raises `InvalidJob`, by name, for one that cannot be averaged."""
     if getattr(estimator, "average", False):
         raise InvalidJob(
-            f"{type(estimator).__name__} has average={estimator.average}, whose sums are not exchanged",
+            f"{type(estimator).__name__} has average={estimator.average}, and its sums are not exchanged",
             code=CODE,
             hint="leave average out: nodes' models are averaged anyway",
         )

@@ -30,7 +30,7 @@ Score = Callable[[Any, Any], float]
 """`(target, prediction) -> number`, the mean over the batch."""
 
 LABELS_SHOWN = 200
-"""Characters up to which the classes stand in the name of a tensor; of more only the SHA-256 does."""
+"""Maximum length of the classes in the name of a tensor; longer ones are replaced by their SHA-256."""
 
 
 class SklearnLearner:
@@ -64,7 +64,7 @@ class SklearnLearner:
         final, self._metrics = self._last[1], metrics
         if isinstance(final, type) or not hasattr(final, "fit"):
             kind = final.__name__ if isinstance(final, type) else type(final).__name__
-            raise InvalidJob(f"{kind} is no estimator", code=CODE, hint="give an object, not its class")
+            raise InvalidJob(f"{kind} is not an estimator", code=CODE, hint="give an object, not its class")
         _check_fitted(self._steps)
         self._classes = _agreed(final, classes)
         with user_code("reading the data"):
@@ -191,7 +191,7 @@ class SklearnLearner:
         return x, y
 
     def _check_labels(self, source: ArraySource | None) -> None:
-        """Raise `InvalidJob` for a label that is no class, where all labels are at hand."""
+        """Raise `InvalidJob` for a label that is not a class, where all labels are at hand."""
         labels = None if source is None else source.arrays.get("1")
         if self._classes is not None and labels is not None and (unknown := _unknown(labels, self._classes)):
             raise InvalidJob(_unknown_text(unknown, self._classes), code="learner.classes", hint=_DECLARE)

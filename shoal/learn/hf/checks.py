@@ -14,7 +14,7 @@ from shoal.core.algorithm.learner import ExtraLoss, TrainConfig
 from shoal.core.errors import InvalidJob, LearnerFailed
 
 REFUSED = {
-    "auto_find_batch_size": "the job sets the batch size: say gradient_accumulation_steps to use less memory",
+    "auto_find_batch_size": "the job sets the batch size: use gradient_accumulation_steps to save memory",
     "load_best_model_at_end": "a task returns the weights that it ends with: the coordinator knows the best version",
     "push_to_hub": "export the job's model, and upload that",
     "deepspeed": "a node trains in one process",
@@ -24,7 +24,7 @@ REFUSED = {
 
 OF_TRAINER = {
     "model_init": "the model function is the first argument",
-    "optimizers": "say optimizer_cls_and_kwargs=(torch.optim.SGD, {…}) or the argument optim: each task has its own",
+    "optimizers": "use optimizer_cls_and_kwargs=(torch.optim.SGD, {…}) or the argument optim: each task has its own",
 }
 
 
@@ -46,7 +46,7 @@ def check_data(train: object, test: object) -> None:
     if isinstance(train, IterableDataset):
         return
     if not isinstance(train, Sized) or not hasattr(train, "__getitem__") or isinstance(train, Mapping):
-        text, hint = f"{type(train).__name__} is no training data", "give a Dataset, or a list of examples"
+        text, hint = f"{type(train).__name__} is not training data", "give a Dataset, or a list of examples"
         raise InvalidJob(text, code="learner.data", hint=hint)
     if not len(train):
         raise InvalidJob("the data hold no example", code="learner.data", hint="check how they were divided")
@@ -93,7 +93,7 @@ def check_task(
     kind = SchedulerType(args.lr_scheduler_type)
     if in_sequence and kind is not SchedulerType.CONSTANT:
         raise LearnerFailed(
-            f"a schedule of the kind {kind.value} would begin anew with each piece of the training",
+            f"a schedule of the kind {kind.value} would begin again with each piece of the training",
             code="learner.schedule",
-            hint='say lr_scheduler_type="constant"',
+            hint='set lr_scheduler_type="constant"',
         )

@@ -84,7 +84,7 @@ class StackedBatches:
         return target.dtype == torch.int64 and bool((target >= 0).all())
 
     def sample(self, count: int) -> tuple[Tensor, ...]:
-        """Return about so many examples of various learners, on the device."""
+        """Return about `count` examples of various learners, on the device."""
         step = max(1, len(self._tensors[0]) // count)
         examples: tuple[Tensor, ...] = moved(tuple(part[::step] for part in self._tensors), self._options.device)
         return examples
@@ -115,7 +115,7 @@ class StackedBatches:
                 yield self._batch(self._rows(chosen), order[starts[:, None] + within], sizes)
 
     def _cut(self, places: Sequence[Places]) -> Iterator[tuple[Indices, Indices, Indices]]:
-        """Yield which of the passes have a batch that is taken at once, where these begin, and their sizes."""
+        """Yield the passes whose batches are taken at once, the batches' first places, and their sizes."""
         full = self._size
         firsts = np.array([those[0][0] for those in places])
         lasts, stops = np.array([those[-1] for those in places]).T

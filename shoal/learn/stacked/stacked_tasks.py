@@ -32,7 +32,7 @@ STACKED_ELEMENTS_MAX = 100_000
 class TrainedLearner:
     """A learner that has been trained already, from `base` with `budget`. Any other call goes to the learner itself.
 
-    `count` is called with whether that training is what was asked for.
+    `count` is called with True if that training is the requested one.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class StackedTasks:
         self._known: WeakKeyDictionary[TorchLearner, tuple[str, int]] = WeakKeyDictionary()
 
     def learner(self, task: Task, chunk: TaskChunk) -> Learner:
-        """Return the node's learner for a task that is due: one that has been trained, where that is possible."""
+        """Return the node's learner for a due task, already trained if possible."""
         made = self._made.setdefault(chunk, {})
         if task.node not in made:
             learner = self._learner_of(task.node)
@@ -171,7 +171,7 @@ class StackedTasks:
     def _kind(self, learner: Learner) -> tuple[str, int]:
         """Return why a learner cannot be stacked, or else a number that learners which are alike share."""
         if type(learner) is not TorchLearner:
-            return f"{type(learner).__name__} is no TorchLearner", -1
+            return f"{type(learner).__name__} is not a TorchLearner", -1
         known = self._known.get(learner)
         if known is None:
             reason = why_not([learner])

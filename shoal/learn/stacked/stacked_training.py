@@ -1,8 +1,8 @@
 """Training of several learners at once: weights stacked in one tensor per parameter, with one batched step for all.
 
 For simulations, where many small models on one machine leave it idle one by one. The numbers are those of training
-each learner alone, but for the rounding of batched arithmetic, however many examples each has. Whether it is faster
-depends on model and device; on a CPU only small models gain, so measure (`benchmarks/fedavg_mnist.py` does).
+each learner alone, but for the rounding of batched arithmetic, however many examples each has. The gain depends on
+model and device; on a CPU only small models gain, so measure (`benchmarks/fedavg_mnist.py` does).
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class _StackedTraining:
         gradients, losses = self._gradients(chosen, batch.tensors, *([] if weights is None else [weights]))
         torch._foreach_add_(list(chosen.values()), [gradients[name] for name in chosen], alpha=-self._lr)
         self.losses[rows] += losses * torch.from_numpy(batch.sizes).to(losses.device)
-        if not isinstance(rows, slice):  # which are no views
+        if not isinstance(rows, slice):  # which are not views
             for name, tensor in self._parameters.items():
                 tensor[rows] = chosen[name]
 
@@ -225,7 +225,7 @@ def is_by_example(module: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
 
 
 def _repeated(model: Tree, count: int, device: torch.device) -> Tensor:
-    """Return the bytes of so many copies, `uint8[count, nbytes]`. A few bytes between two rows align the numbers."""
+    """Return the bytes of `count` copies, `uint8[count, nbytes]`. A few bytes between two rows align the numbers."""
     nbytes = model.layout.nbytes
     rows = torch.empty(count, (nbytes + 7) // 8 * 8, dtype=torch.uint8, device="cpu")
     rows.numpy()[:, :nbytes] = model.buffer

@@ -22,13 +22,13 @@ def resolve(name: str = "auto") -> torch.device:
     """Return the device of a name; "auto" is the first available of cuda, mps and cpu, and of several cards the one
     with the most free memory.
 
-    Raises `InvalidJob` with the code "device.unknown" for a name that is none, "device.missing" for a device that
-    this machine or this build of torch does not have.
+    Raises `InvalidJob` with the code "device.unknown" for an unknown name, "device.missing" for a device that this
+    machine or this build of torch does not have.
     """
     text = name.strip().lower()
     found = re.fullmatch(r"auto|cpu|mps|cuda(?::(\d{1,3}))?", text)
     if found is None:
-        raise InvalidJob(f"{name!r} is no device", code="device.unknown", hint=f"use {KINDS}")
+        raise InvalidJob(f"{name!r} is not a device", code="device.unknown", hint=f"use {KINDS}")
     if text == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", max(range(torch.cuda.device_count()), key=_free_bytes))

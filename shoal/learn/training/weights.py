@@ -37,7 +37,7 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 NAMED_MAX = 5
-"""So many tensors are named that are missing."""
+"""Maximum number of missing tensors that an error names."""
 
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
@@ -50,7 +50,7 @@ def built(factory: Callable[[], nn.Module]) -> nn.Module:
     """Return the module of the user's factory. Raises `InvalidJob` if it cannot be averaged."""
     if isinstance(factory, nn.Module):
         raise InvalidJob(
-            "the model is a module; what is wanted is a function that makes one",
+            "the model is a module; give a function that makes one",
             code="learner.model",
             hint=f"write model=lambda: {type(factory).__name__}(…), so that each seed gives fresh weights",
         )
@@ -104,7 +104,7 @@ def _overlaps(tensor: Tensor) -> bool:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the module inside `torch.compile` and `DataParallel`, whose prefixes are no part of a tensor's name."""
+    """Return the module inside `torch.compile` and `DataParallel`, whose prefixes are not part of a tensor's name."""
     while True:
         inner = module.module if isinstance(module, _PARALLEL) else getattr(module, "_orig_mod", None)
         if not isinstance(inner, nn.Module):
@@ -192,7 +192,7 @@ class Weights:
             raise LearnerFailed(
                 f"training has added {', '.join(added[:NAMED_MAX])} to the model, which no other node would get",
                 code="learner.model",
-                hint="make all layers in the model function, or run one batch through the module there",
+                hint="create all layers in the model function, or run one batch through the module there",
             )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -256,14 +256,15 @@ def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
     """Copy a model's tensors into the module's, bit for bit, and return the module.
 
     Tensors that several of its parts share are loaded once. Those that the model lacks must be its base model's; with
-    `strict=False` they may be any. Raises `InvalidPayload` that names what differs, `InvalidJob` for what is no module.
+    `strict=False` they may be any. Raises `InvalidPayload` that names what differs, `InvalidJob` for an object that is
+    not a module.
     """
     given: object = module
     if not isinstance(given, nn.Module):
         kind = getattr(given, "__name__", type(given).__name__)
         hint = f"call it: {kind}()" if callable(given) else "give the torch module that the weights are for"
         raise InvalidJob(
-            f"{kind} is no torch module, so no weights can be loaded into it", code="learner.model", hint=hint
+            f"{kind} is not a torch module, so no weights can be loaded into it", code="learner.model", hint=hint
         )
     weights, base_model = Weights(module), model.layout.base_model
     lacking = [leaf for leaf in weights.layout.leaves if leaf.name not in model.layout.index]

@@ -79,7 +79,7 @@ class TreesLearner:
         return Trained(float(self.examples)), sketch
 
     def histogram(self, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
-        """Return the sums of the level that is to be split, and the loss by the complete decision trees."""
+        """Return the sums of the next level to split, and the loss by the complete decision trees."""
         rows, ensemble = self._rows, self._ensemble
         margins = rows.margins(ensemble)
         tick(0.5)

@@ -53,7 +53,7 @@ class AdmittedPeers:
         return peer.node
 
     def update(self, documents: PeerDocuments) -> tuple[frozenset[str], Mapping[str, RosterEntry]]:
-        """Drop peers that the roster names or that are no members; return all members, and the others by name."""
+        """Drop peers that the roster names or that are not members; return all members, and the others by name."""
         with self._lock:
             members = {peer.node: peer for peer in self._verifier.members()}
         self._peers = {

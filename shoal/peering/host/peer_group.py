@@ -238,7 +238,7 @@ class PeerGroup:
         """Admit a newcomer by its certificate; return the roster. Raises `NotAllowed`, `Refused`."""
         if self._callbacks.on_forced_mode is None:
             hint = "have its operator sign a newer roster (shoal peer init), and bring that"
-            raise Refused("this job has no coordinator that certifies", code="peer.no-certificates", hint=hint)
+            raise Refused("no coordinator certifies nodes of this job", code="peer.no-certificates", hint=hint)
         entry = read_entry(text)
         node = self.admission.admit(entry, request, text, self.documents)
         if node:
@@ -250,12 +250,12 @@ class PeerGroup:
     async def force_mode(self, sealed: bytes) -> None:
         """Verify and apply an operator's signed mode record. Raises `NotAllowed`, `Refused`."""
         if self._callbacks.on_forced_mode is None:
-            hint = "its peers run it by themselves, always"
-            raise Refused("this job has no coordinator to go away from", code="mode.no-server", hint=hint)
+            hint = "its peers always run it by themselves"
+            raise Refused("this job has no coordinator", code="mode.no-server", hint=hint)
         record = verify_document(sealed, ModeRecord, self.documents.charter)
         if record.mode == "server":
             raise Refused(
-                "a job comes back when its coordinator does",
+                "a job returns only when its coordinator is back",
                 code="mode.server",
                 hint=f"ask the coordinator: shoal switch {self.expected_model.job} server",
             )
@@ -275,7 +275,6 @@ class PeerGroup:
     # Status
 
     def live_links(self) -> list[PeerLink]:
-        """Return the links to live peers."""
         return [self.router.links[node] for node in sorted(self.membership.live()) if node in self.router.links]
 
     def peers(self) -> dict[str, dict[str, Any]]:

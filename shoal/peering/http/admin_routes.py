@@ -101,7 +101,7 @@ async def _roster(request: Request, peer: HostedPeer) -> Response:
 def _version(text: str) -> int:
     """Return the version of a roster. Raises `Refused` for anything else."""
     if not text.isdecimal() or len(text) > 18:
-        raise Refused(f"newer={text[:40]!r} is no version", code="request.malformed", hint="give a whole number")
+        raise Refused(f"newer={text[:40]!r} is not a version", code="request.malformed", hint="give a whole number")
     return int(text)
 
 
@@ -144,6 +144,6 @@ def _authorized_checkpoints(request: Request, peer: HostedPeer) -> CheckpointSou
             raise refusal("trust.signer", f"{claim.node} may not ask for what is kept for the coordinator")
         peer.verifier.admit(claim, sha256(b""), wall_s())
     if peer.checkpoints is None:
-        hint = "a job that never had a coordinator has nothing to be rebuilt"
-        raise Refused("nothing is kept here for a coordinator", code="restore.nothing", hint=hint)
+        hint = "a job that never had a coordinator cannot be restored"
+        raise Refused("this peer keeps no checkpoint for a coordinator", code="restore.nothing", hint=hint)
     return peer.checkpoints

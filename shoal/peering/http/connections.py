@@ -13,7 +13,7 @@ from shoal.runtime.http.server.receive_timeouts import ReceiveTimeouts
 HEAD_RECEIPT_S = 10
 """Seconds for a request's head to arrive."""
 BODY_GRACE_S, BODY_BYTES_PER_S_MIN = 20, 500
-"""Seconds after which a body must have come at so many bytes per second, on average."""
+"""Seconds after which a body must have come at this mean rate in bytes per second."""
 CONNECTIONS_MAX = 1024
 
 

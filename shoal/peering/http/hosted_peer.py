@@ -140,7 +140,7 @@ def problem(error: ShoalError) -> Response:
 
 def unknown_job(hosted: HostedJobs, job: str) -> Response:
     """Return the answer for a path of an unknown job, and count it."""
-    hint = "is it the address of another node? or has this node not joined the job yet, or left it?"
+    hint = "check the address; the node may not have joined the job yet, or may have left it"
     error = Refused(f"no job {job[:70]!r} here", code="path.unknown", hint=hint)
     hosted.record_refusal(error.code, error.message, STRANGER)
     return problem(error)

@@ -52,7 +52,7 @@ class ExpectedModel:
     holds: BlobHolds = field(default_factory=BlobHolds)
     """Holds on received blobs that no event has used yet."""
     layout: Layout = field(default_factory=lambda: payload_layout({}))
-    """Of a body on its way."""
+    """Layout of a body on its way."""
     _model: Layout | None = None
 
     def set_model(self, model: Layout, norm: Callable[[], float]) -> None:
@@ -210,7 +210,7 @@ class LetterReceiver:
     def _check_norm(self, ref: BlobRef, message: PeerMessage) -> None:
         """Refuse a model whose norm is too large or not finite."""
         if isinstance(message, ExchangeAccept):
-            return  # who began an exchange must hear its answer, or asks for it for ever: the machine judges that
+            return  # a peer repeats an exchange until it hears the answer: the state machine checks this one
         norm = self._expected_model.norm_of(ref)
         most = NORM_TIMES_MAX * max(self._expected_model.norm(), 1.0)
         if norm > most:

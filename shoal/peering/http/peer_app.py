@@ -175,7 +175,7 @@ async def _relay(request: Request, peer: HostedPeer) -> Response:
     scope, relay = request.scope, peer.relay
     if relay is None:
         hint = "ask another peer of the job"
-        raise Refused("this peer passes nothing on to a coordinator", code="relay.none", hint=hint)
+        raise Refused("this peer does not relay to a coordinator", code="relay.none", hint=hint)
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     path = scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(f"/p2p/{peer.expected_model.job}/hub")
     call = relay.examine(request.method, path, scope["query_string"].decode("latin-1"), headers)

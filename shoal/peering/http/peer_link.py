@@ -235,7 +235,7 @@ class PeerLink:
         headers = {**request.headers(), "Content-Type": peer_codec.MEDIA_TYPE, "Content-Length": str(nbytes)}
         begun, read_s = time.monotonic(), way.timeout.seconds
         content: bytes | Iterator[bytes] = head
-        if sources:  # who does not want a model says so before it is sent
+        if sources:  # the receiver may refuse a model before it is sent
             headers["Expect"] = "100-continue"
             read_s += TIMES * nbytes / RATE_UNKNOWN  # much of it may be in buffers on the way when all is handed over
             content = way.link.after_continue(self._pieces(head, messages))
@@ -295,9 +295,7 @@ def content_length(headers: Mapping[str, str]) -> int:
     """Return the announced length of an answer. Raises `Refused` without one."""
     answer = headers.get("content-length", "")
     if not answer.isdecimal() or len(answer) > 18:
-        raise Refused(
-            "an answer that does not say how long it is", code="body.length-required", hint="is it a proxy's?"
-        )
+        raise Refused("an answer without its length", code="body.length-required", hint="it may come from a proxy")
     return int(answer)
 
 

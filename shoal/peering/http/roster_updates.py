@@ -44,9 +44,7 @@ class RosterHolder(Protocol):
     verifier: RequestVerifier
     verifier_lock: threading.Lock
 
-    def live_links(self) -> Sequence[PeerLink]:
-        """Return the links to live peers."""
-        ...
+    def live_links(self) -> Sequence[PeerLink]: ...
 
     def update_documents(self, documents: PeerDocuments) -> None:
         """Use a newer roster."""

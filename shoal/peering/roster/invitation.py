@@ -43,7 +43,6 @@ class InvitationToken:
     invitation: bytes
 
     def text(self) -> str:
-        """Return the string."""
         values = [self.job, list(self.urls), self.charter, self.invitation.decode("ascii")]
         packed = zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 9)
         return PREFIX + urlsafe_b64encode(packed).decode().rstrip("=")
@@ -53,7 +52,7 @@ def read_token(text: str) -> InvitationToken:
     """Return what a pasted string holds; the invitation is not verified. Raises `ShoalError`."""
     shown = "".join(text.split())
     hint = "copy the whole string, from shoal-join- to its end"
-    wrong = ShoalError("this is no invitation", code="usage.invitation", hint=hint)
+    wrong = ShoalError("this is not an invitation", code="usage.invitation", hint=hint)
     if not shown.startswith(PREFIX) or len(shown) > TEXT_CHARS_MAX:
         raise wrong
     try:
@@ -81,7 +80,6 @@ class JoinRequest:
     urls: tuple[str, ...]
 
     def text(self) -> bytes:
-        """Return it as it travels."""
         values = {"invitation": self.invitation.decode("ascii"), "node": self.node, "pub": self.pub}
         return json.dumps({**values, "urls": list(self.urls)}).encode()
 

@@ -49,5 +49,5 @@ def read_entry(text: bytes) -> CertificateEntry:
 
 
 def _wrong(why: str) -> InvalidPayload:
-    hint = "send what your coordinator gave you, and where you can be called"
-    return InvalidPayload(f"not how one enters: {why}", code="peer.entry", hint=hint)
+    hint = "send your coordinator's certificate and your own address"
+    return InvalidPayload(f"invalid request to enter: {why}", code="peer.entry", hint=hint)

@@ -131,12 +131,12 @@ def _admitted(path: Path) -> dict[str, list[str]]:
         found: Any = json.loads(text)
         return {str(serial): [str(one) for one in bearers] for serial, bearers in found.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        hint = "remove it and hand out new invitations: it counts the uses of those that were handed out"
+        hint = "remove it and hand out new invitations: it counts the uses of the old ones"
         raise StorageFailed(f"{path}: {error}", code="storage.damaged", hint=hint) from None
 
 
 def _free_name(wish: str, taken: set[str]) -> str:
-    """Return the name that a newcomer asks for, with a number behind it where that is another's."""
+    """Return the name that a newcomer asks for, with a number appended if it is taken."""
     for number in range(1, PEERS_MAX + 3):
         name = wish if number == 1 else f"{wish[:57]}-{number}"
         if name not in taken and name != HUB and NAME.fullmatch(name):

@@ -59,7 +59,6 @@ class PeerDocuments:
 
     @property
     def roster_names(self) -> frozenset[str]:
-        """Return the names in the roster."""
         return frozenset(peer.node for peer in self.roster.peers)
 
     @property
@@ -85,7 +84,7 @@ def read_documents(folder: Path, roster: Path | None = None) -> PeerDocuments:
     key = load_or_create(folder / "key.pem")
     me = next((peer for peer in found.peers if peer.peer_id == key.peer_id), None)
     if me is None:
-        hint = "has the operator removed this node, or was the key replaced?"
+        hint = "the operator may have removed this node, or replaced its key"
         raise InvalidJob(f"the roster does not name the key of {folder}", code="peer.stranger", hint=hint)
     spec = load_job(folder / "job.toml")
     if spec.name != charter.job or config_sha(folder / "job.toml") != charter.config_sha:
@@ -99,14 +98,14 @@ def check_job(spec: JobSpec) -> None:
     algorithm = spec.build_algorithm()
     if algorithm.continual:
         raise InvalidJob(
-            f"{algorithm.name} goes on until a server asks for its report; there is none",
+            f"{algorithm.name} trains until a server asks for its report, and peers have no server",
             code="job.fit",
             hint="use fedavg: gossip averages by itself",
         )
     if not algorithm.supports_gossip:
         able = [name for name, kind in algorithms().items() if kind.supports_gossip and not kind.continual]
         raise InvalidJob(
-            f"{algorithm.name} keeps more than the model at a server; there is none",
+            f"{algorithm.name} keeps state at a server besides the model, and peers have no server",
             code="job.fit",
             hint=f"choose one of {', '.join(able)}",
         )

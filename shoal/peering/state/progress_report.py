@@ -14,8 +14,8 @@ TELL_S = 1.0
 """Shortest time in seconds between two reports."""
 
 PIECE_BYTES, PIECE_BYTES_MAX = 64 * 1024, 256 * 1024
-"""Models are handed over in pieces of so many bytes, so that also on a slow link something moves every few seconds. A
-piece is twice as long as one that was handed over within `QUICK_S`."""
+"""Models are handed over in pieces of this size, so that even on a slow link bytes move every few seconds. A piece is
+twice as long as one that was handed over within `QUICK_S`."""
 QUICK_S = 0.01
 
 OnTransfer = Callable[[Transfer], None]

@@ -1,7 +1,7 @@
 """Checkpoints that a node offers over the network to the holder of its coordinator's key.
 
-    GET /p2p                              anybody: {"peer_id": …, "jobs": […]}
-    GET /p2p/JOB/charter                  anybody
+    GET /p2p                              unsigned: {"peer_id": …, "jobs": […]}
+    GET /p2p/JOB/charter                  unsigned
     GET /p2p/JOB/checkpoint               signed with the coordinator's key: an offer (`shoal.recovery.checkpoint`)
     GET /p2p/JOB/checkpoint/SHA256        signed likewise: the model of one of its manifests
 

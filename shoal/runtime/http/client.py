@@ -50,7 +50,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PROBLEM_BYTES_MAX = 64 * 1024
 ANY = -1
 PIECE_BYTES_MAX = 1 << 20
-"""Of an answer that are read at once; less when less has come."""
+"""Bytes of an answer that are read at once; fewer if fewer have come."""
 CONTINUE_S = 5.0
 """Seconds to wait for a "100 Continue" before a body is sent unasked."""
 
@@ -112,7 +112,7 @@ class Link:
         is_forwarded = self._pool.proxy is not None and self.address.scheme == "http"
         self._base = self.address.url if is_forwarded else self.address.path  # such a proxy wants whole addresses
         if insecure and self.address.scheme == "https":
-            self.warning = "the certificate is not checked: anybody on the way can pose as the coordinator"
+            self.warning = "the certificate is not checked: any machine on the way can pose as the coordinator"
 
     def sibling(self, url: str) -> Link:
         """Return a link to another server with the same trust and timeouts, without the credential."""
@@ -235,12 +235,10 @@ class Link:
             hint = "set ca_file (SHOAL_CLIENT__CA_FILE; a node: SHOAL_EDGE__CA_FILE), or correct the address"
             return Unreachable(f"{self.address.url}: its certificate: {text}", code="tls.untrusted", hint=hint)
         if "alert" in text.lower() and any(word in text.lower() for word in _ALERTS):
-            hint = (
-                "set client_cert and client_key to a certificate of an authority that it knows, and that is valid now"
-            )
+            hint = "set client_cert and client_key to a valid certificate of an authority that it trusts"
             return Unreachable(f"{self.address.url} refuses our certificate: {text}", code="tls.refused", hint=hint)
         if "SSL" in text:
-            hint = "is it http:// rather than https://?"
+            hint = "use http:// if the server has no TLS"
             return Unreachable(f"{self.address.url} does not speak TLS: {text}", code="tls.failed", hint=hint)
         hint = _CHECK
         shown = self._tls.client_cert

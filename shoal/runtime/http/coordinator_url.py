@@ -62,7 +62,7 @@ def parse(url: str) -> Address:
 
 
 def _wrong(shown: str, why: str) -> ShoalError:
-    return ShoalError(f"{shown!r} is no address: {why}", code="usage.address", hint=correction(shown))
+    return ShoalError(f"{shown!r} is not an address: {why}", code="usage.address", hint=correction(shown))
 
 
 def is_loopback(address: Address) -> bool:

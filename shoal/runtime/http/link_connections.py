@@ -85,7 +85,7 @@ class OpenSockets:
 
 
 class _LinkConnection(HTTPConnection):
-    """A connection that counts what it sends, and is not used again after a body that was not sent whole."""
+    """A connection that counts sent bytes, and is closed after an incompletely sent body."""
 
     def __init__(self, *args: Any, traffic: LinkTraffic, sockets: OpenSockets, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -63,7 +63,7 @@ class Polled:
     pause_s: float = 0.0
     """Pause in seconds that the coordinator asks for, or 0."""
     traceparent: str = ""
-    """Of the round that the task belongs to, where the coordinator traces."""
+    """Trace context of the task's round, where the coordinator traces."""
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,6 @@ def parse_terms(text: str) -> list[tuple[str, int, int]]:
         job, _, numbers = part.partition("=")
         term, _, number = numbers.partition(".")
         if not (job and term.isdecimal() and number.isdecimal()):
-            raise ValueError(f"{part[:80]!r} is no lease")
+            raise ValueError(f"{part[:80]!r} is not a lease")
         found.append((job, int(term), int(number)))
     return found

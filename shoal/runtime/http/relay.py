@@ -5,8 +5,8 @@
 
 The body is a letter (`shoal.wire.peer_codec`) with one Relay, then the body that a Report names, if any: at most 256
 KiB. As always `Shoal-Digest` is the SHA-256 of the letter's head. The answer is a frame (`shoal.wire.codec`), or
-nothing, signed with the coordinator's key and tied to the request. So whoever carries it can neither forge nor change
-what is said or answered, only lose it.
+nothing, signed with the coordinator's key and tied to the request. So a relay can neither forge nor change a request or
+an answer, only lose it.
 
 A request is for one term of the coordinator: what was said in an earlier life of it cannot be played to the next. The
 answer to one of another term is a Lease with the present one, and nothing else has happened: say it again, if it holds.
@@ -84,12 +84,12 @@ def seal_body(signer: Signer, method: str, digest: str) -> RelayedRequest:
 
 
 def digest_of_body(method: str, digest: str) -> str:
-    """Return the digest that such a request signs: that of the blob that it carries, or of nothing."""
+    """Return the digest that a request signs: of its blob, or of an empty body."""
     return digest if method == "PUT" else sha256(b"")
 
 
 def verify(carried: RelayedRequest, answer: RelayedAnswer, signer: Signer) -> None:
-    """Raise `NotAllowed` or `Refused` (`trust.…`) unless the coordinator has given this answer to what was carried."""
+    """Raise `NotAllowed` or `Refused` (`trust.…`) unless the coordinator signed this answer to the request."""
     signed = read_answer(answer.status, list(answer.headers.items()))
     check_answer(signed, carried.request, signer.charter.coordinator_pub, signer.charter)
     check_digest(signed.digest, sha256(answer.content))
@@ -98,8 +98,8 @@ def verify(carried: RelayedRequest, answer: RelayedAnswer, signer: Signer) -> No
 def opened(carried: RelayedRequest, answer: RelayedAnswer, signer: Signer) -> codec.Frame | None:
     """Return the coordinator's answer; None for an empty one.
 
-    Raises `Refused` for what it refuses, what `verify` raises, and `InvalidPayload` for what is no frame: then the
-    carrier has changed it, and another may do better.
+    Raises `Refused` for a refusal, the errors of `verify`, and `InvalidPayload` for an invalid frame, which the carrier
+    must have changed; another may do better.
     """
     content = answered(carried, answer, signer)
     return codec.decode(content) if content else None

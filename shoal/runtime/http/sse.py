@@ -97,4 +97,4 @@ def _values(text: str) -> Any:
     try:
         return strict_json.loads(text.encode())
     except (ValueError, RecursionError):
-        raise InvalidPayload(f"an event with data that are no JSON: {text[:60]!r}", code="sse.invalid") from None
+        raise InvalidPayload(f"an event with data that are not JSON: {text[:60]!r}", code="sse.invalid") from None

@@ -60,7 +60,7 @@ class LogBuffer(logging.Handler):
             return
         try:
             values = _values(record)
-        except Exception:  # noqa: BLE001 - as in every handler: what is logged must not end who logs it
+        except Exception:  # noqa: BLE001 - as in every handler: logging must not raise
             self.handleError(record)
             return
         with self._guard:

@@ -9,7 +9,7 @@ from typing import Any
 def card_of(learner: object) -> str | None:
     """Return the UUID of a learner's card, "" if it computes on something else, None if that is not known.
 
-    A card's number is no name for it: CUDA counts the cards that a process may use, in an order of its own.
+    A card's number is not a name for it: CUDA counts the cards that a process may use, in an order of its own.
     """
     device = str(getattr(learner, "device", ""))
     torch: Any = sys.modules.get("torch")

@@ -29,7 +29,7 @@ from shoal.core.protocol.message import BlobRef
 from shoal.runtime.observability.tracebacks import whence
 
 LINE_BYTES_MAX = 16 << 20
-"""A status names every metric and every number of a job; nothing that is said is near that long."""
+"""A status names every metric and every number of a job; no message is nearly that long."""
 
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, ShoalError)}
 

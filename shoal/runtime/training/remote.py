@@ -1,6 +1,6 @@
 """A task in hand that is done by a training process: `shoal.core.client.task_runner.TaskRunner`, over there.
 
-When the process dies in the middle, another one begins the task anew, which loses the pieces and nothing else: seeds
+When the process dies in the middle, another one begins the task again, which loses the pieces and nothing else: seeds
 are in the order, so that it comes to the same result. After a few deaths the task fails instead.
 """
 
@@ -121,7 +121,7 @@ class RemoteTaskRun:
 
     def _begin(self) -> None:
         training, given = self._training, self._given
-        training.bodies.keep_only(())  # whatever is still there, nobody has wanted
+        training.bodies.keep_only(())  # drop bodies that were never collected
         task = given.task
         wanted = {
             "slots": (given.slots, task.body),

@@ -164,7 +164,7 @@ class TrainingProcess:
         process = self._process
         if process is None or process.stdin is None:
             return
-        with suppress(OSError, ValueError):  # it has ended, which who waits for its answer will see
+        with suppress(OSError, ValueError):  # it has ended; the wait for its answer reports that
             process.stdin.write(json.dumps(what).encode() + b"\n")
             process.stdin.flush()
 
@@ -183,7 +183,7 @@ class TrainingProcess:
                 process.stdin.close()
         process.wait()
 
-    # What it says
+    # Answers of the process
 
     def _answer(self, tick: Tick, asked: int) -> dict[str, Any]:
         fraction, cancel_error, until = 0.0, None, 0.0
@@ -216,7 +216,7 @@ class TrainingProcess:
         except Empty:
             if process is not None and process.poll() is None:
                 return None
-            reply = None  # somebody may hold its output open, but it says nothing any more
+            reply = None  # another process may hold its output open, but this one has ended
         if reply is None:
             raise self._process_ended(process)
         return reply

@@ -131,7 +131,7 @@ class InvariantChecker(Observer):
         known = self._tasks.setdefault(task.id, task)
         same = replace(task, revision=known.revision, recall=known.recall, checks_allowed=known.checks_allowed)
         require(known == same, "task: {} has the id of {}", task, known)
-        require(task.reference in (None, *hub.state.blob_refs()), "task: {} names a base that nobody holds", task)
+        require(task.reference in (None, *hub.state.blob_refs()), "task: {} names a base that no node holds", task)
         if (
             known is task and hub.store.slots and task.version == hub.progress.version
         ):  # else it was given before a close
@@ -271,7 +271,7 @@ class MemoryChecker:
         self._made: dict[Key, dict[str, BlobRef | None]] = {}  # memory, by the digest of the update made with it
         self._counted: dict[str, tuple[Key, str]] = {}  # each node's last counted report, and the digest of its update
         self._gone: set[Key] = set()  # made, but no longer on the node's disk
-        self._damaged: set[Key] = set()  # made by a node whose disk was damaged later: it may have been made anew
+        self._damaged: set[Key] = set()  # made by a node whose disk was damaged later: it may have been made again
 
     def worked(self, node: str, task: TaskId, result: TaskResult) -> None:
         """Record an update together with the memory after it."""

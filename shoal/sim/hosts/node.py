@@ -65,7 +65,7 @@ class NodeMachine(Protocol):
     worker: Worker
 
     def start(self, process: int, disk: NodeDisk, now: float) -> Sequence[Effect]:
-        """Begin anew over the disk, in the process of that number."""
+        """Start again over the disk, in the process of that number."""
         ...
 
     def on(self, event: NodeEvent, now: float) -> Sequence[Effect]: ...

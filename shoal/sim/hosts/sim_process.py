@@ -25,11 +25,10 @@ class SimulatedProcess:
         self.number += 1
 
     def end(self) -> None:
-        """End the process."""
         self.up = False
 
     def after(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
-        """Call after so many seconds, if the process still runs."""
+        """Call after `seconds`, if the process still runs."""
         self.clock.after(seconds, self._call, self.number, act, arguments)
 
     def wake(self, when: float, act: Callable[..., None], *arguments: Any) -> None:

@@ -24,7 +24,7 @@ from shoal.core.model.tree import Layout, Slots, Tree, add, same_layout, sub, ze
 from shoal.core.protocol.message import Kind, Metrics
 
 LAYOUT = Layout.of([("w", "F32", (3,)), ("seen", "I64", ())], base_model="ba5e" * 16)
-"""It completes a base model, so that a path on which that is lost fails."""
+"""A layout with a base model, so that a code path that loses the base fails."""
 
 
 def toy_tree(values: tuple[float, float, float], seen: int) -> Tree:
@@ -99,7 +99,7 @@ class CountingAlgorithm(Algorithm):
         return {"model": model, "turn": 0.0, "mark": toy_tree((1.0, 2.0, 3.0), 0)}
 
     def task_slots(self, slots: Slots, node: str, kind: Kind) -> Slots:
-        """Send a mark that no other node gets, made anew for each task."""
+        """Send a mark that no other node gets, made for each task."""
         mark = tree_slot(slots, "mark")["w"]
         return {
             "model": slots["model"],

@@ -45,7 +45,7 @@ SUPERVISION_INTERVAL_S = 4.0
 """Interval in seconds of the supervisor that restarts nodes."""
 
 SWEEP_STEPS = 64
-"""Blobs are swept after each snapshot, and after so many steps."""
+"""Steps between two sweeps of blobs; each snapshot is followed by one too."""
 
 SWEEP_SHARE = 8
 """A sweep looks at every node, so at least the number of nodes divided by this lies between two, in steps."""
@@ -206,7 +206,8 @@ class CoordinatedWorld(World):
                 self.clock.after(0.0, node.start)
 
     def over(self) -> bool:
-        """Return whether the job has ended and every node knows. Nodes end one by one, so few calls look at many."""
+        """Return whether the job has ended and every node knows. Nodes end one by one, so most calls look at one or
+        two."""
         if not self.coordinator.ended or (self._last_up is not None and self._last_up.up):
             return False
         self._last_up = next((node for node in reversed(self.nodes.values()) if node.up), None)
@@ -245,7 +246,6 @@ class Operator:
         self._restarted: dict[str, int] = {}
 
     def plan(self, action: OperatorAction) -> None:
-        """Plan an action."""
         self._clock.at(action.at, self._perform, action)
 
     def _perform(self, action: OperatorAction) -> None:

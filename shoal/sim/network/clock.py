@@ -22,7 +22,7 @@ class VirtualClock:
         heappush(self._planned, (max(when, self.now), self._count, act, arguments))
 
     def after(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
-        """Call after so many seconds."""
+        """Call after `seconds`."""
         self._count += 1
         heappush(self._planned, (self.now + seconds, self._count, act, arguments))
 

@@ -135,7 +135,7 @@ class HostWorld:
     def _carry_out(self, name: str, process: _HostedProcess, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if self._processes.get(name) is not process:
-                return  # what was carried out has ended it
+                return  # an effect has ended it
             if self._strikes is not None and self._strikes(name):
                 self.kill(name)
                 return

@@ -50,7 +50,7 @@ def draw(seed: int) -> JobScenario:
 
 
 def draw_schedule(rng: Random, count: int) -> Schedule:
-    """Return rounds, or a buffer, that so many nodes can fill."""
+    """Return rounds, or a buffer, that `count` nodes can fill."""
     if rng.random() < 0.5:
         return swarm.draw_schedule(rng, count)
     return Buffer(

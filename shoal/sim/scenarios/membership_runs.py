@@ -166,7 +166,7 @@ def _update_bytes(update: MemberUpdate) -> int:
 
 
 def names(n: int) -> list[str]:
-    """Return names for so many peers."""
+    """Return names for `n` peers."""
     return [f"peer-{i:03}" for i in range(n)]
 
 

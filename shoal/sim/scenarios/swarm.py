@@ -84,7 +84,7 @@ class JobScenario:
     byzantine: str = ""
     """The node whose updates are 1e15 times too long, or a million times too heavy; empty: none."""
     weight_factors: Mapping[str, float] = field(default_factory=dict)
-    """Nodes with so many times as many examples as their learners have."""
+    """Factor by which a node claims more examples than its learner has."""
 
 
 def draw(seed: int) -> JobScenario:
@@ -219,7 +219,7 @@ def draw_timing(rng: Random) -> CoordinatorTiming:
 
 
 def draw_schedule(rng: Random, count: int) -> Rounds:
-    """Return rounds that so many nodes can fill."""
+    """Return rounds that `count` nodes can fill."""
     quorum = rng.randint(1, min(3, count))
     cohort = rng.choice((0, 0, rng.randint(quorum, max(quorum, count + 1))))
     return Rounds(

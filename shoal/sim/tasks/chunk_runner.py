@@ -1,6 +1,6 @@
 """A chunk of tasks as another process does it: the blobs that the tasks name go in, and what the tasks made comes out.
 
-A `ChunkRunner` can be pickled. Whatever calls it (a process here, a cluster's worker), the results have the same bits.
+A `ChunkRunner` can be pickled. The results have the same bits in every process, here or in a cluster's worker.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class RemoteTasks:
         self._made: dict[TaskChunk, dict[str, TaskOutcome]] = {}
 
     def outcome(self, task: Task) -> TaskOutcome:
-        """Return what a task that is due has come to; wait for it."""
+        """Wait for the outcome of a due task, and return it."""
         chunk = self._chunks.due(task.node)
         if chunk not in self._made:
             self._await(chunk)

@@ -61,7 +61,7 @@ class SimulatedTasks:
 
     @contextmanager
     def in_processes(self, workers: int, show: Callable[[str], None], threads: int) -> Iterator[None]:
-        """Let so many processes do the tasks in a block, each with so many threads of torch.
+        """Let `workers` processes do the tasks in a block, each with `threads` threads of torch.
 
         Raises `InvalidJob` where they cannot get the learners.
         """
@@ -87,7 +87,7 @@ class SimulatedTasks:
             raise InvalidJob(text, code="job.workers", hint="leave workers out, or faults and fidelity")
         if not isinstance(self._learners, LearnersOnDemand):
             text = "the learners are made in this process, and several workers need a function that makes them"
-            raise InvalidJob(text, code="job.workers", hint=f"say shoal.simulate(job, make, nodes=…): {PICKLED}")
+            raise InvalidJob(text, code="job.workers", hint=f"write shoal.simulate(job, make, nodes=…): {PICKLED}")
         setup, torch = self._setup, self._stacked is not None
         runner = ChunkRunner(setup.algorithm, setup.plan.filters, self._learners, torch)
         try:
@@ -135,7 +135,7 @@ class SimulatedTasks:
 
 
 def _first_checked(setup: SimulationSetup, learners: Mapping[str, Learner]) -> Learner:
-    """Return the first learner. Raises `InvalidJob` where a learner that is made lacks what the algorithm needs."""
+    """Return the first learner. Raises `InvalidJob` if a learner lacks a method that the algorithm needs."""
     first = learners[setup.nodes[0]]
     made = {setup.nodes[0]: first} if isinstance(learners, LearnersOnDemand) else learners
     for node, learner in made.items():

@@ -11,7 +11,7 @@ from shoal.learn.compute_threads import set_threads
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch, where it is loaded, compute with so many threads in a block, and with as many as before afterwards.
+    """Set torch's number of threads in a block, if torch is loaded, and restore it afterwards.
 
     Learners train one after the other, and each step of a small model takes longer on several threads than on one.
     Raises `InvalidJob` for less than one.

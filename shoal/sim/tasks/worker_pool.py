@@ -125,7 +125,7 @@ def serve(connection: Connection, runner: bytes, threads: int) -> None:
         run: ChunkRunner = ForkingPickler.loads(runner)
     except Exception as error:  # noqa: BLE001 - the user's modules are imported here
         connection.send(
-            _failed("loading the learners", error, "it imports the file of the function that makes them anew")
+            _failed("loading the learners", error, "it imports the file of the function that makes them again")
         )
         return
     set_threads(threads)

@@ -32,7 +32,7 @@ async def compare(
         float | None,
         Query(allow_inf_nan=False, description="value whose price is asked; default 0.98 of the worst run's best"),
     ] = None,
-    points: Annotated[int, Query(ge=2, le=2000, description="thin each line to so many")] = 300,
+    points: Annotated[int, Query(ge=2, le=2000, description="maximum number of points of each line")] = 300,
 ) -> RunComparison:
     """Compare up to 100 jobs: series to plot, last and best values, and the cost of reaching the target."""
     return await comparing.compare(list(dict.fromkeys(run)), target, points)

@@ -42,7 +42,7 @@ UPLOADED: dict[int | str, dict[str, Any]] = {
 STORED: dict[int | str, dict[str, Any]] = {
     200: {"description": "It is here"},
     404: {
-        "description": "It is not; of an upload that broke off, so many bytes are",
+        "description": "Not stored; `upload-offset`: bytes received of an interrupted upload",
         "headers": {"upload-offset": {"schema": {"type": "integer", "minimum": 0}}},
     },
 }
@@ -129,7 +129,7 @@ def task_blob(task: Task, digest: str) -> BlobRef:
         raise Refused(
             f"the task that stands for {task.node} does not name this body",
             code="task.superseded",
-            hint="poll: the task that named it was superseded by the one that the next answer brings",
+            hint="poll again: a newer task has replaced the one that named it",
         )
     return blob
 
@@ -168,7 +168,7 @@ async def upload(
     if task.kind == "gossip" and not task.recall:  # the report of the task before: its acknowledgement says so
         raise Refused(f"{node} carries on with its peers", code="task.none", hint="report: that task was superseded")
     if task.kind == "evaluate":
-        raise InvalidPayload("metrics were asked for, no model", code="payload.unwanted", hint="send the report alone")
+        raise InvalidPayload("the task asks for metrics only", code="payload.unwanted", hint="send the report alone")
     known = await call_blobs(runner.blobs, runner.blobs.size, digest)
     if known not in (None, total):
         raise InvalidPayload(f"the body of that digest has {known} bytes, not {total}", code="payload.length")

@@ -102,7 +102,7 @@ def _check_may_go(runner: JobRunner) -> None:
     runner.check_gossip()
     if hub.progress.phase == "waiting":
         raise Refused(
-            f"job {name} has no model yet that its nodes could carry on",
+            f"job {name} has no model yet, so its nodes cannot continue it",
             code="switch.no-model",
             hint="wait for version 0: a node makes it when it joins",
         )
@@ -110,11 +110,11 @@ def _check_may_go(runner: JobRunner) -> None:
         raise Refused(
             f"the training of job {name} is over",
             code="switch.over",
-            hint="nothing is left to be carried on; it ends when its final model is measured",
+            hint="the job ends when its final model is measured",
         )
     if hub.progress.mode == "returning":
         raise Refused(
-            f"the nodes of job {name} are handing back what they have",
+            f"the nodes of job {name} are handing their models back",
             code="switch.returning",
             hint=f"wait until it is back: shoal jobs show {name}",
         )
@@ -184,7 +184,7 @@ def check(hub: Hub, spec: JobSpec, values: Mapping[str, float]) -> None:
         )
     if hub.progress.mode != "server":
         raise Refused(
-            f"job {spec.name} is with its nodes, which go on with the settings that they have",
+            f"job {spec.name} runs at its nodes with their present settings",
             code="job.away",
             hint=f"bring it back first: shoal switch {spec.name} server",
         )

@@ -23,7 +23,7 @@ from shoal_coordinator.schemas.values import JsonObject
 router = api_router(tags=["jobs"], responses=errors(401, 403))
 
 LINE_CHARS_MAX = 4096
-"""Of a TOML text: what a dotted key costs to read grows with the square of its length."""
+"""Maximum length of a line of TOML: the cost of a dotted key grows with the square of its length."""
 
 _PLAIN: TypeAdapter[dict[str, Any]] = TypeAdapter(JsonObject)
 

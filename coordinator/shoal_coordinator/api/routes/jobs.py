@@ -88,7 +88,7 @@ async def all_traffic(
     writer: TelemetryWriter,
     since: Annotated[
         AwareDatetime,
-        Query(description="what is older than eight days counts as that", examples=["2026-11-22T00:00:00Z"]),
+        Query(description="earliest time, at most eight days ago", examples=["2026-11-22T00:00:00Z"]),
     ],
 ) -> TrafficSince:
     """Return the bytes of all jobs since the start of the given quarter of an hour. Bytes between nodes count once."""
@@ -176,7 +176,7 @@ async def versions(
     registry: Registry,
     presenter: Presenter,
     after: After = -1,
-    points: Annotated[int, Query(ge=0, le=10_000, description="thin to so many; 0: all")] = 0,
+    points: Annotated[int, Query(ge=0, le=10_000, description="maximum number of versions; 0: all")] = 0,
 ) -> VersionList:
     """List closed versions with their metrics and bytes."""
     registry.job(job)

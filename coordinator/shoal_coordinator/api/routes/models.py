@@ -1,4 +1,4 @@
-"""The models of a job's versions: which there are, and labels that name the one to use."""
+"""The models of a job's versions, and labels that name the one to use."""
 
 from __future__ import annotations
 
@@ -107,6 +107,6 @@ async def labelled(
     row = await version_reader.version_row(job, number)
     label(request, job, -1, "", "export")
     answer = await file_of(job_blobs.of(job), request, BlobRef(row.digest, row.nbytes))
-    answer.headers["cache-control"] = "private, no-cache"  # the file of a hash never changes; what a label names does
+    answer.headers["cache-control"] = "private, no-cache"  # a label may get another version
     answer.headers["shoal-version"] = str(number)
     return answer

@@ -163,7 +163,7 @@ async def sign_in(
     if who is None or who.role == "node":
         await asyncio.sleep(WRONG_TOKEN_S)
         raise NotAllowed(
-            f"{credentials.kind_of(body.token.strip()) or 'this token'} signs nobody in",
+            f"{credentials.kind_of(body.token.strip()) or 'this token'} cannot sign in",
             hint="operators: see operator.token in the coordinator's data folder",
         )
     secret, ttl_s = credentials.new_secret("session"), settings.session_ttl_s

@@ -91,9 +91,9 @@ async def peering(
     label(request, job, runner.hub.progress.version, node, "peering")
     if node not in documents.peers(job):
         raise Refused(
-            f"{node} is no peer in job {job}",
+            f"{node} is not a peer in job {job}",
             code="peering.stranger",
-            hint="say hello with a key, poll for the job, and fetch its trust documents; then send the status again",
+            hint="join with a key, poll for the job, fetch its trust documents, then send the status again",
         )
     byte_counts.count_gossip(job, runner.hub.progress.version, node, Mark.of(body))
     for text in statuses.update(job, node, body):

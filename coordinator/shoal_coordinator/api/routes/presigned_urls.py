@@ -59,7 +59,7 @@ async def upload_target(
     task = await current_task(runner, node)
     label(request, job, task.version, node, "blob")
     if task.kind == "evaluate":
-        raise InvalidPayload("metrics were asked for, no model", code="payload.unwanted", hint="send the report alone")
+        raise InvalidPayload("the task asks for metrics only", code="payload.unwanted", hint="send the report alone")
     if body.bytes > settings.body_bytes_max:
         text = f"a body of {body.bytes} bytes; at most {settings.body_bytes_max} here"
         raise InvalidPayload(text, code="body.too-large", hint="raise body_bytes_max of the coordinator")

@@ -54,7 +54,7 @@ class RelayParams(NamedTuple):
 async def _relay_params(
     term: Annotated[int, Query(ge=0, lt=2**63, description="the coordinator's, as the node knows it")],
     life: Annotated[int, Query(ge=0, lt=2**53, description="which has that term, as the node knows it; 0: any")] = 0,
-    wait_s: Annotated[float, Query(ge=0, le=300, description="a Poll waits so long for something new")] = 0.0,
+    wait_s: Annotated[float, Query(ge=0, le=300, description="seconds that a Poll waits for something new")] = 0.0,
     held: Annotated[str, Query(max_length=64, description="the task in hand, which is not new: BOOT.N.REVISION")] = "",
 ) -> RelayParams:
     return RelayParams(term, life, wait_s, held)
@@ -118,7 +118,7 @@ def _opened(job: str, head: bytes) -> Message:
 def _check_sender(message: Message, node: str) -> None:
     """Raise `NotAllowed` for a message whose node is not its signer."""
     if getattr(message, "node", node) != node:
-        hint = "sign what you say with your own key"
+        hint = "sign requests with your own key"
         raise NotAllowed(f"{node} speaks for another", code="relay.sender", hint=hint)
 
 

@@ -31,7 +31,7 @@ Metric = Annotated[
     ),
 ]
 Since = Annotated[int, Query(ge=0, lt=2**53, description="only from this round on")]
-Points = Annotated[int, Query(ge=1, le=2000, description="thin to so many columns")]
+Points = Annotated[int, Query(ge=1, le=2000, description="maximum number of columns")]
 After = Annotated[int, Query(ge=-1, lt=2**63, description="only what is newer than this: `next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=5000)]
 NodeName = Annotated[str, Path(pattern=NAME)]

@@ -88,7 +88,7 @@ async def stream(
 ) -> AsyncIterable[ServerSentEvent]:
     """Stream events: job_event, version, metrics, job, nodes, traffic, peers, failure, logs, alert. The first three
     have ids; a stream that is opened with `Last-Event-ID` starts with the missed ones."""
-    label(request, kind="dashboard")  # who watches a job is none of its costs
+    label(request, kind="dashboard")  # the viewers of a job do not count as its costs
     reader = event_bus.open(job)
     try:
         with follower_events.following(reader, last_event_id):

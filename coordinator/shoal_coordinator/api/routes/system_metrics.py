@@ -42,7 +42,7 @@ async def history(
     presence: NodePresence,
     node_registry: Registrar,
     seconds: Annotated[float, Query(ge=60, le=31 * 86400, description="how far back")] = 3600.0,
-    points: Annotated[int, Query(ge=10, le=1000, description="at most so many, each a mean")] = 240,
+    points: Annotated[int, Query(ge=10, le=1000, description="maximum number of points, each a mean")] = 240,
 ) -> SystemHistory:
     """Return the history of a node's system metrics."""
     if node not in presence.info:

@@ -12,7 +12,7 @@ from shoal_coordinator.storage.blobs.remote_blobs import RemoteStore
 from shoal_coordinator.storage.blobs.store import BlobInfo, missing
 
 _STORES: defaultdict[str, dict[str, tuple[bytes, float]]] = defaultdict(dict)
-"""By name, so that a coordinator that starts again in the same process finds what it had."""
+"""Stores by name, so that a coordinator that starts again in the same process finds its blobs."""
 
 
 class MemoryStore(RemoteStore):

@@ -48,5 +48,5 @@ def open_store(settings: Settings) -> BlobStore:
     raise StorageFailed(
         f"blobs = {scheme}://… names no store",  # the rest may hold secrets
         code="storage.address",
-        hint="leave it empty, or say /path, file:///path or s3://bucket/prefix?endpoint=URL",
+        hint="leave it empty, or write /path, file:///path or s3://bucket/prefix?endpoint=URL",
     )

@@ -60,7 +60,7 @@ class S3Location:
             raise StorageFailed(
                 f"blobs = {url!r}: {fault}",
                 code="storage.address",
-                hint="say s3://BUCKET/PREFIX?endpoint=https://HOST&public=https://HOST&region=NAME&presign=yes|no",
+                hint="write s3://BUCKET/PREFIX?endpoint=https://HOST&public=https://HOST&region=NAME&presign=yes|no",
             )
         endpoint = given.get("endpoint", "")
         return S3Location(
@@ -101,7 +101,7 @@ class S3Store(RemoteStore):
                     "allow_http": endpoint.startswith("http://"),
                     "connect_timeout": timedelta(seconds=5),
                     "read_timeout": timedelta(seconds=30),
-                    "timeout": timedelta(hours=6),  # of a whole body; what stalls is noticed by the other two
+                    "timeout": timedelta(hours=6),  # for a whole body; the other two find stalled ones
                 },
                 retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=RETRY_S)},
                 **more,
@@ -252,7 +252,7 @@ class S3Store(RemoteStore):
         return StorageFailed(
             f"{self.name} cannot be used: {_short(text)}",
             code="storage.unreachable",
-            hint=f"see whether {place} is up and can be reached from here; it is tried again by itself",
+            hint=f"see whether {place} is up and can be reached from here; the coordinator retries by itself",
         )
 
 

@@ -104,7 +104,7 @@ class BlobStore(ABC):
         found = b"".join(self.get(key))
         self.delete(key)
         if found != data:
-            raise StorageFailed(f"{self.name} gives back other bytes than it was given", code="storage.damaged")
+            raise StorageFailed(f"{self.name} returns different bytes than were stored", code="storage.damaged")
 
 
 def missing(key: str, place: str) -> StorageFailed:

@@ -39,7 +39,7 @@ class LocalCheckpoints:
     def _rows(self) -> list[dict[str, Any]]:
         path = self._folder / "peer/checkpoints.json"
         if not path.exists():
-            hint = "it keeps what its coordinator signs, as soon as it has been asked to train"
+            hint = "a node keeps signed versions from its first training task on"
             raise Refused("no signed version is kept here yet", code="restore.nothing", hint=hint)
         rows: list[dict[str, Any]] = _values(path)["checkpoints"]
         return rows
@@ -93,7 +93,7 @@ def _name_of(folder: Path) -> str:
 def _values(path: Path) -> dict[str, Any]:
     with storing(path):
         if path.stat().st_size > OFFER_BYTES_MAX:
-            raise InvalidPayload(f"{path} is too long to be what a node keeps")
+            raise InvalidPayload(f"{path} is too large for a node's checkpoints")
         data = path.read_bytes()
     try:
         found = strict_json.loads_own(data)

@@ -33,7 +33,7 @@ from shoal_edge_client.transport import HttpTransport, TaskTransport
 T = TypeVar("T")
 
 _DAMAGED = {"blob.missing", "blob.short", "blob.digest", "payload.digest"}
-"""A body that came wrongly, or that the coordinator misses though it was delivered: whoever carried it is to blame."""
+"""Codes of a body that came damaged, or that the coordinator misses though it was delivered: the relay's fault."""
 
 
 class RelayRoute:
@@ -90,7 +90,7 @@ class RelayRoute:
     def report(self, job: str, report: Report, body: ByteSource | None, cancelled: IsCancelled) -> Ack:
         def deliver(way: TaskTransport) -> Ack:
             if way is not self._own:
-                way.mark_resumed(job, report.task)  # what is there already, by whatever way, is not sent again
+                way.mark_resumed(job, report.task)  # skip the bytes that arrived by another way
             return way.report(job, report, body, cancelled)
 
         if self._relayed is not None:

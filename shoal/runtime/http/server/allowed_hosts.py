@@ -1,8 +1,8 @@
 """The hosts under which a server is asked: the `Host` header against DNS rebinding.
 
-A web page of any site can have its own name resolve to 127.0.0.1 and then read, in the visitor's browser, whatever a
-server on that machine answers to anybody. The browser sends the page's name as `Host`, so a server that answers under
-its own names only is safe. An address in place of a name cannot be rebound.
+A web page of any site can have its own name resolve to 127.0.0.1 and then read, in the visitor's browser, everything
+that a server on that machine answers without a credential. The browser sends the page's name as `Host`, so a server
+that answers under its own names only is safe. An address in place of a name cannot be rebound.
 """
 
 from __future__ import annotations

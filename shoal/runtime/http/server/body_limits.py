@@ -18,7 +18,7 @@ STATUS = {
 
 
 def check_body(scope: Scope, bytes_max: int, hint: str) -> None:
-    """Raise `Refused` unless a request's body may be read. `hint`: what to do about one that is too large."""
+    """Raise `Refused` unless a request's body may be read. `hint`: the advice for a body that is too large."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Refused("compressed bodies are not accepted", code="body.encoding", hint="send the body as it is")
@@ -29,7 +29,7 @@ def check_body(scope: Scope, bytes_max: int, hint: str) -> None:
         length = int(headers.get(b"content-length", b"0"))
     except ValueError:
         hint = "send the body's length in bytes"
-        raise Refused("Content-Length is no number", code="body.length", hint=hint) from None
+        raise Refused("Content-Length is not a number", code="body.length", hint=hint) from None
     if not 0 <= length <= bytes_max:
         raise Refused(f"a body of {length} bytes; at most {bytes_max} here", code="body.too-large", hint=hint)
 

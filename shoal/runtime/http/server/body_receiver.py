@@ -80,7 +80,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         """Discard what is still to come: a known sender may send it before it reads the answer."""
         self._unwanted, self._filled = True, 0
 
-    # What the event loop calls
+    # Methods for the event loop
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._block[self._filled : self._filled + self._due]
@@ -120,12 +120,12 @@ def _room(others: Iterable[BodyReceiver]) -> int:
 
 
 async def pieces(request: Request, wait_s: float | None = None) -> AsyncGenerator[bytes | memoryview]:
-    """Yield a request's body as it comes; each piece is valid until the next. Close it (`aclosing`). `wait_s`: after
-    so many seconds a piece is yielded, however short it is.
+    """Yield a request's body as it comes; each piece is valid until the next. Close it (`aclosing`). `wait_s`: seconds
+    after which a piece is yielded, however short it is.
 
     Raises `Unreachable` when the connection breaks, after all that came before.
     """
-    message = await request.receive()  # what came with the head, and a "100 Continue" to those who wait for one
+    message = await request.receive()  # the first bytes; it also sends "100 Continue" if the client waits
     if message["type"] == "http.disconnect":
         raise _broken()
     if not message["more_body"]:

@@ -15,7 +15,7 @@ LOG_S = 30.0
 """Refusals are logged at most once in that time, with their number."""
 
 SILENT_MAX = SPARE // 2
-"""So many connections beyond the limit are kept until their first request can be answered; more are refused at once."""
+"""Connections beyond the limit that are kept until their first request can be answered; more are refused at once."""
 
 CODE = "connections.full"
 HINT = "try again in a moment; operators raise connections_max of the coordinator, and the limit of open files with it"

@@ -35,7 +35,7 @@ class HttpExchange:
     begun: float = 0.0
     """Time of the first byte, in seconds of `time.perf_counter`."""
     status: int = 0
-    """Of the answer, as it was written; 0: there is none."""
+    """Status of the answer, as it was written; 0: there is none."""
     heard: Callable[[], None] | None = None
     """Called when more of the request has come, and while the answer is taken."""
 

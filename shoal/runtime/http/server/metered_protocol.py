@@ -12,7 +12,7 @@ connection for ever. Here `ReceiveTimeouts` bound the head and the mean speed of
 
 **Connections.** A request that comes while more connections than the limit are open is marked (`crowded`), and the
 application refuses it. Far beyond the limit, a connection is refused before its first request: each costs a file, and
-a system without files closes connections without an answer. Bytes that are no HTTP are answered with a problem here.
+a system without files closes connections without an answer. Bytes that are not HTTP are answered with a problem here.
 
 **The end.** Over TLS a connection is closed when the other side has said goodbye too. A server that ends waits for
 that no longer than `GOODBYE_S` seconds.

@@ -19,7 +19,7 @@ WATCHED_BYTES = 8 * 1024
 TICK_S = 1.0
 
 _INFO = struct.Struct("=24xI92xQ16xI")
-"""Of Linux's `tcp_info`: packets under way, bytes acknowledged, bytes that were not sent yet."""
+"""Fields of Linux's `tcp_info`: packets under way, bytes acknowledged, bytes that were not sent yet."""
 
 
 class Delivery:
