@@ -36,13 +36,15 @@ class Job:
 
     def __init__(self, peers: int) -> None:
         self.coordinator, keys = SigningKey.make(), [SigningKey.make() for _ in range(peers)]
-        self.charter = Charter("digits", SHA, SHA, self.coordinator.pub, SigningKey.make().pub)
+        self.charter = Charter("digits", SHA, SHA, self.coordinator.public_key, SigningKey.make().public_key)
         rows = (
-            RosterEntry(f"node-{n:04d}", key.peer_id, key.pub, (f"https://node-{n:04d}.example:8443/",), True, 500)
+            RosterEntry(
+                f"node-{n:04d}", key.peer_id, key.public_key, (f"https://node-{n:04d}.example:8443/",), True, 500
+            )
             for n, key in enumerate(keys)
         )
         self.roster = sign_document(Roster("digits", 1, tuple(rows)), self.coordinator, self.charter)
-        self.cert = JoinCert("digits", "new", keys[0].peer_id, keys[0].pub, 500, LATER)
+        self.cert = JoinCert("digits", "new", keys[0].peer_id, keys[0].public_key, 500, LATER)
         self.sealed_cert = sign_document(self.cert, self.coordinator, self.charter)
         self.sender, self.receiver = (Signer(keys[n], self.charter, 1) for n in (0, 1))
         self.gate = RequestVerifier(self.charter, keys[1].peer_id)
@@ -65,11 +67,11 @@ def ways(job: Job, calls: int) -> dict[str, Callable[[], object]]:
     requests, turn = [job.ask() for _ in range(calls)], count()
     return {
         "Ed25519: sign": lambda: key.sign(text),
-        "Ed25519: verify": lambda: verifies(key.pub, signature, text),
+        "Ed25519: verify": lambda: verifies(key.public_key, signature, text),
         "request: sign": job.ask,
         "request: read, verify, admit": lambda: job.come(requests[next(turn)]),
         "answer: sign": lambda: job.receiver.answer(asked, 200, SHA),
-        "answer: verify": lambda: check_answer(answer, asked, job.receiver.key.pub, job.charter),
+        "answer: verify": lambda: check_answer(answer, asked, job.receiver.key.public_key, job.charter),
         "join certificate: seal": lambda: sign_document(job.cert, job.coordinator, job.charter),
         "join certificate: unseal": lambda: verify_document(job.sealed_cert, JoinCert, job.charter),
         "roster: unseal": lambda: verify_document(job.roster, Roster, job.charter),

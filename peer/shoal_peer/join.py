@@ -41,7 +41,9 @@ def join(token: InvitationToken, folder: Path, node: str, urls: tuple[str, ...],
     failures: list[ShoalError] = []
     for url in token.urls:
         try:
-            documents = _request_documents(url, token, key, boot, JoinRequest(token.invitation, node, key.pub, urls))
+            documents = _request_documents(
+                url, token, key, boot, JoinRequest(token.invitation, node, key.public_key, urls)
+            )
         except ShoalError as error:
             failures.append(error)
             continue
@@ -88,7 +90,7 @@ def _verify(documents: Mapping[str, bytes], charter: Charter, key: SigningKey) -
     if open_charter(documents["charter.json"]) != charter or job_sha != charter.config_sha:
         hint = "the answer was changed on the way, or the peer is broken: ask the one who invited you"
         raise NotAllowed("the documents do not belong to the charter", code="peer.documents", hint=hint)
-    if key.pub not in {peer.pub for peer in roster.peers}:
+    if key.public_key not in {peer.public_key for peer in roster.peers}:
         raise NotAllowed("the roster does not name this key", code="peer.documents", hint="try again")
     return documents
 

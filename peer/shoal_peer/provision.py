@@ -27,14 +27,14 @@ from shoal.trust.keys import SigningKey, load_or_create, peer_id_of
 
 @dataclass(frozen=True)
 class InvitedNode:
-    """An invited node. `pub`: public half of its own key; empty: a key is made for it.
+    """An invited node. `public_key`: public half of its own key; empty: a key is made for it.
 
     `examples`: the largest weight that it may claim; 0: any.
     """
 
     node: str
     url: str
-    pub: str = ""
+    public_key: str = ""
     examples: int = 0
 
 
@@ -50,17 +50,17 @@ def invite(job: Path, model: Tree, peers: Sequence[InvitedNode], folder: Path) -
 def _signed(job: Path, job_name: str, model: Tree, peers: Sequence[InvitedNode], folder: Path) -> Roster:
     """Write the documents, while the folder is locked."""
     operator = load_or_create(folder / "operator.pem")
-    charter = Charter(job_name, config_sha(job), schema_sha(model), operator.pub, operator.pub)
+    charter = Charter(job_name, config_sha(job), schema_sha(model), operator.public_key, operator.public_key)
     held = _held(folder, charter)
     members = {peer.node: peer for peer in (held.peers if held is not None else ())}
     keys: dict[str, SigningKey] = {}
     for one in peers:
-        if not one.pub:
+        if not one.public_key:
             make_folder(folder / one.node)
             keys[one.node] = load_or_create(folder / one.node / "key.pem")
-        pub = one.pub or keys[one.node].pub
+        public_key = one.public_key or keys[one.node].public_key
         urls = (one.url,) if one.url else ()
-        members[one.node] = RosterEntry(one.node, peer_id_of(pub), pub, urls, bool(urls), one.examples)
+        members[one.node] = RosterEntry(one.node, peer_id_of(public_key), public_key, urls, bool(urls), one.examples)
     listed = tuple(members[name] for name in sorted(members))
     roster = Roster(job_name, 1, listed) if held is None else replace(held, version=held.version + 1, peers=listed)
     sealed = {

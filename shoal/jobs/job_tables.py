@@ -29,7 +29,7 @@ class JobTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class HeldOut(JobTable):
+class HeldOutEvaluation(JobTable):
     """Evaluation of every version at the coordinator, on data that no node has. Needs torch there."""
 
     learner: str = Field(description="`package.module:name` of a learner that is installed with the coordinator")
@@ -38,7 +38,7 @@ class HeldOut(JobTable):
     )
 
 
-class Limits(JobTable):
+class UpdateLimits(JobTable):
     """Limits for updates: the coordinator refuses, or discounts, what exceeds them."""
 
     update_norm_max: float = Field(0.0, ge=0, description="maximum Euclidean norm of an update; 0: no limit")
@@ -61,7 +61,7 @@ class Limits(JobTable):
         return UpdateBounds(self.norm_factor, self.weight_fraction_max)
 
 
-class Gossip(JobTable):
+class GossipConfig(JobTable):
     """Settings of a job among peers: after a failover, and in jobs without a coordinator."""
 
     allowed: bool = Field(False, description="let nodes continue the job as peers, by failover or by command")

@@ -59,7 +59,16 @@ from shoal.core.job.job_plan import JobPlan
 from shoal.core.protocol.message import BlobRef
 from shoal.core.scheduling.schedule import Schedule
 from shoal.core.scheduling.selection import Selection
-from shoal.jobs.job_tables import Gossip, HeldOut, JobTable, Limits, as_tables, build, check_name, table_errors
+from shoal.jobs.job_tables import (
+    GossipConfig,
+    HeldOutEvaluation,
+    JobTable,
+    UpdateLimits,
+    as_tables,
+    build,
+    check_name,
+    table_errors,
+)
 from shoal.jobs.presets import complete, default_schedule, preset_errors
 from shoal.plugins import (
     KINDS,
@@ -128,12 +137,14 @@ class _JobFile(JobTable):
     filters: list[dict[str, Any]] = Field(
         default_factory=list, max_length=FILTERS_MAX, description="compression of updates, applied in this order"
     )
-    limits: Limits = Field(default_factory=Limits, description="limits of one node's influence on the model")
-    held_out: HeldOut | None = Field(
+    limits: UpdateLimits = Field(
+        default_factory=UpdateLimits, description="limits of one node's influence on the model"
+    )
+    held_out: HeldOutEvaluation | None = Field(
         None, description="evaluation of each version at the coordinator, on data of its own"
     )
-    gossip: Gossip = Field(
-        default_factory=Gossip, description="whether and how nodes continue as peers; jobs without a coordinator"
+    gossip: GossipConfig = Field(
+        default_factory=GossipConfig, description="whether and how nodes continue as peers; jobs without a coordinator"
     )
 
     @field_validator("algorithm", "schedule", "selection")
@@ -207,7 +218,7 @@ class JobSpec(_JobFile):
 
 def _file_key_errors(error: ValidationError) -> Iterator[ConfigError]:
     """Yield mistakes in the keys of the file."""
-    tables: dict[str, type[BaseModel]] = {"limits": Limits, "held_out": HeldOut, "gossip": Gossip}
+    tables: dict[str, type[BaseModel]] = {"limits": UpdateLimits, "held_out": HeldOutEvaluation, "gossip": GossipConfig}
     for place, text, unknown in validation_errors(error):
         table = tables.get(str(place[0]), _JobFile) if len(place) > 1 else _JobFile
         yield ConfigError(place, text, suggestion(str(place[-1]), table.model_fields) if unknown else "")
@@ -285,7 +296,7 @@ def _combination_errors(spec: _JobFile) -> Iterator[ConfigError]:
         spec.gossip.build_mixing()
         spec.gossip.budget()
     except InvalidJob as error:
-        yield error_of_table(error, ("gossip",), Gossip.model_fields)
+        yield error_of_table(error, ("gossip",), GossipConfig.model_fields)
 
 
 def load_job(job: str | Path | Mapping[str, Any]) -> JobSpec:
@@ -334,8 +345,8 @@ def job_schema() -> dict[str, Any]:
         if what == "filter":
             schema["properties"]["filters"]["items"] = {"oneOf": options}
         else:
-            place = definitions["Gossip"]["properties"] if what == "mixing" else schema["properties"]
-            usual = Gossip().mixing if what == "mixing" else JobSpec(name="x").model_dump()[what]
+            place = definitions["GossipConfig"]["properties"] if what == "mixing" else schema["properties"]
+            usual = GossipConfig().mixing if what == "mixing" else JobSpec(name="x").model_dump()[what]
             place[what] = {"oneOf": options, "description": place[what].get("description"), "default": usual}
     schema["title"] = "A shoal job"
     return schema

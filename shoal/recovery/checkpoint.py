@@ -106,11 +106,11 @@ class _SignedVersion:
         return self.manifest.term, self.manifest.version, self.manifest.model_sha256
 
 
-def choose(offers: Iterable[CheckpointOffer], pub: str) -> tuple[list[RecoveryChoice], list[RejectedOffer]]:
-    """Return, per job, the newest version signed by the key `pub`, and the rejected parts."""
+def choose(offers: Iterable[CheckpointOffer], public_key: str) -> tuple[list[RecoveryChoice], list[RejectedOffer]]:
+    """Return, per job, the newest version signed by the key `public_key`, and the rejected parts."""
     checks: dict[str, _OfferCheck] = {}
     for offer in offers:
-        checks.setdefault(offer.job, _OfferCheck(offer.job, pub)).add(offer)
+        checks.setdefault(offer.job, _OfferCheck(offer.job, public_key)).add(offer)
     found = [choice for check in checks.values() if (choice := check.choice()) is not None]
     return found, [one for check in checks.values() for one in check.rejected]
 
@@ -118,8 +118,8 @@ def choose(offers: Iterable[CheckpointOffer], pub: str) -> tuple[list[RecoveryCh
 class _OfferCheck:
     """All offers of one job."""
 
-    def __init__(self, job: str, pub: str) -> None:
-        self._job, self._pub = job, pub
+    def __init__(self, job: str, public_key: str) -> None:
+        self._job, self._public_key = job, public_key
         self.rejected: list[RejectedOffer] = []
         self._versions: list[_SignedVersion] = []
         self._rosters: list[tuple[str, Roster, CheckpointOffer]] = []  # with the digest of the charter
@@ -146,7 +146,7 @@ class _OfferCheck:
 
     def _charter(self, offer: CheckpointOffer) -> Charter:
         charter = open_charter(offer.charter)
-        if charter.coordinator_pub != self._pub:
+        if charter.coordinator_public_key != self._public_key:
             raise Refused("another coordinator's key has signed this job", code="restore.key")
         try:
             shown = parse_job(dict(offer.spec)).model_dump(mode="json")

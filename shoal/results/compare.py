@@ -31,8 +31,8 @@ class NodePrice:
     """The node; empty for bytes of no node, such as a model that was downloaded by a user."""
     up_bytes: int
     down_bytes: int
-    up_to_target: int | None
-    down_to_target: int | None
+    up_bytes_to_target: int | None
+    down_bytes_to_target: int | None
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class ComparisonRow:
     """Bytes, divided by those of the baseline."""
     version_to_target: int | None
     bytes_to_target: int | None
-    up_to_target: int | None
-    down_to_target: int | None
+    up_bytes_to_target: int | None
+    down_bytes_to_target: int | None
     seconds_to_target: float | None
     nodes: tuple[NodePrice, ...]
     """By name; empty for a file that an earlier release wrote."""
@@ -137,8 +137,8 @@ def _row(name: str, run: RunRecord, metric: str, target: float, baseline_bytes: 
         ratio=total / baseline_bytes if baseline_bytes else None,
         version_to_target=hit.number if hit else None,
         bytes_to_target=hit.bytes if hit else None,
-        up_to_target=hit.up_bytes if hit else None,
-        down_to_target=hit.down_bytes if hit else None,
+        up_bytes_to_target=hit.up_bytes if hit else None,
+        down_bytes_to_target=hit.down_bytes if hit else None,
         seconds_to_target=hit.closed_s if hit else None,
         nodes=tuple(_node_price(node, whole, hit) for node, whole in sorted(run.nodes.items())),
     )

@@ -47,7 +47,7 @@ whose clock is a day behind accepts certificates for at most two days too long."
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Pub = Annotated[str, Field(pattern=f"^{PUBLIC}$")]
+PublicKey = Annotated[str, Field(pattern=f"^{PUBLIC}$")]
 PeerId = Annotated[str, Field(pattern=f"^{PEER_ID}$")]
 Whole = Annotated[int, Field(ge=0, le=2**53)]
 Url = Annotated[str, Field(pattern=r"^https?://[!-~]{1,200}$")]
@@ -67,8 +67,8 @@ class Charter:
     """SHA-256 of the job's configuration."""
     schema_sha: Sha
     """SHA-256 of the model's header: names, types, shapes."""
-    coordinator_pub: Pub
-    operator_pub: Pub
+    coordinator_public_key: PublicKey
+    operator_public_key: PublicKey
     policy: Annotated[dict[Name, Text | Whole | bool], Field(max_length=64)] = field(default_factory=dict)
     """The operator's settings for the time without a server."""
 
@@ -88,7 +88,7 @@ class JoinCert:
     job: Name
     node: Name
     peer_id: PeerId
-    pub: Pub
+    public_key: PublicKey
     examples_max: Whole
     """The greatest weight that the node may claim."""
     not_after: Whole
@@ -105,9 +105,9 @@ class RosterEntry:
 
     node: Name
     peer_id: PeerId
-    pub: Pub
+    public_key: PublicKey
     urls: Annotated[tuple[Url, ...], Field(max_length=4)]
-    inbound: bool
+    is_reachable: bool
     """True if other peers can connect to it; otherwise it connects to them."""
     examples: Whole
     """Its weight."""
@@ -123,7 +123,7 @@ class Roster:
     job: Name
     version: Whole
     peers: Annotated[tuple[RosterEntry, ...], Field(max_length=PEERS_MAX)]
-    revoked: Annotated[tuple[PeerId, ...], Field(max_length=REVOKED_MAX)] = ()
+    revoked_peer_ids: Annotated[tuple[PeerId, ...], Field(max_length=REVOKED_MAX)] = ()
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,8 @@ def schema_sha(model: Tree) -> str:
 def sign_document(document: Document, key: SigningKey, charter: Charter) -> bytes:
     """Return a signed document. Raises `trust.signer` for a key that may not sign it."""
     body = canonical(asdict(document))
-    if key.pub != _signer(document, charter):
-        raise refusal("trust.signer", f"{key.pub} may not sign a {document.TYPE} of {charter.job}")
+    if key.public_key != _signer(document, charter):
+        raise refusal("trust.signer", f"{key.public_key} may not sign a {document.TYPE} of {charter.job}")
     signature = key.sign(_signed(document, charter, body))
     data = canonical({"paper": asdict(document), "signature": signature, "type": document.TYPE})
     verify_document(data, type(document), charter)
@@ -272,8 +272,8 @@ def _signer(document: Document, charter: Charter) -> str:
     if isinstance(document, Charter | Invitation) or (
         isinstance(document, ModeRecord) and document.signer == "operator"
     ):
-        return charter.operator_pub
-    return charter.coordinator_pub
+        return charter.operator_public_key
+    return charter.coordinator_public_key
 
 
 def _signed(document: Document, charter: Charter, body: bytes) -> bytes:
@@ -326,12 +326,12 @@ def _check(document: Document) -> None:
     ids = [peer.peer_id for peer in document.peers]
     if not _rises([peer.node for peer in document.peers]) or len(set(ids)) != len(ids):
         raise refusal("trust.paper", "roster: peers stand in the order of their names, each name and key once")
-    if not _rises(document.revoked) or set(ids) & set(document.revoked):
+    if not _rises(document.revoked_peer_ids) or set(ids) & set(document.revoked_peer_ids):
         raise refusal("trust.paper", "roster: the revoked stand in order, each once, and none is a peer")
 
 
 def _check_identity(bearer: JoinCert | RosterEntry) -> None:
-    if peer_id_of(bearer.pub) != bearer.peer_id:
+    if peer_id_of(bearer.public_key) != bearer.peer_id:
         raise refusal("trust.paper", f"{bearer.node}: {bearer.peer_id} is not the peer id of that key")
     if bearer.node == HUB:
         raise refusal("trust.paper", f"no node may be called {HUB!r}")

@@ -155,15 +155,15 @@ def read_answer(status: int, headers: Headers) -> SignedAnswer:
     return SignedAnswer(status, found["from"], found["digest"], found["signature"])
 
 
-def check_request(request: SignedRequest, pub: str, charter: Charter) -> None:
+def check_request(request: SignedRequest, public_key: str, charter: Charter) -> None:
     """Raise `NotAllowed` (`trust.signature`) unless the owner of that public key has signed this request."""
-    if not verifies(pub, request.signature, request.lines(charter)):
+    if not verifies(public_key, request.signature, request.lines(charter)):
         raise refusal("trust.signature", f"{request.sender} has not signed this request")
 
 
-def check_answer(answer: SignedAnswer, request: SignedRequest, pub: str, charter: Charter) -> None:
+def check_answer(answer: SignedAnswer, request: SignedRequest, public_key: str, charter: Charter) -> None:
     """Raise `NotAllowed` (`trust.signature`) unless the owner of that public key gave this answer to that request."""
-    if not verifies(pub, answer.signature, answer.lines(request, charter)):
+    if not verifies(public_key, answer.signature, answer.lines(request, charter)):
         raise refusal("trust.signature", f"{answer.sender} has not given this answer to this request")
 
 

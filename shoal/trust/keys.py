@@ -42,8 +42,8 @@ class SigningKey:
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
-        self.pub = "ed25519:" + private.public_key().public_bytes_raw().hex()
-        self.peer_id = peer_id_of(self.pub)
+        self.public_key = "ed25519:" + private.public_key().public_bytes_raw().hex()
+        self.peer_id = peer_id_of(self.public_key)
 
     @classmethod
     def make(cls) -> SigningKey:
@@ -64,37 +64,37 @@ class SigningKey:
         return self._private.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
     def __repr__(self) -> str:
-        return f"Key({self.pub!r})"
+        return f"Key({self.public_key!r})"
 
 
-def peer_id_of(pub: str) -> str:
+def peer_id_of(public_key: str) -> str:
     """Return the peer id of a public key."""
-    return b32encode(hashlib.sha256(_raw(pub)).digest()).decode().lower()[:20]
+    return b32encode(hashlib.sha256(_raw(public_key)).digest()).decode().lower()[:20]
 
 
-def verifies(pub: str, signature: str, message: bytes) -> bool:
+def verifies(public_key: str, signature: str, message: bytes) -> bool:
     """Return whether the text is this key's signature of the message."""
     from cryptography.exceptions import InvalidSignature
 
     if not re.fullmatch(SIGNATURE, signature):
         return False
     try:
-        _loaded(pub).verify(bytes.fromhex(signature), message)
+        _loaded(public_key).verify(bytes.fromhex(signature), message)
     except InvalidSignature:
         return False
     return True
 
 
-def _raw(pub: str) -> bytes:
-    assert re.fullmatch(PUBLIC, pub), pub
-    return bytes.fromhex(pub.removeprefix("ed25519:"))
+def _raw(public_key: str) -> bytes:
+    assert re.fullmatch(PUBLIC, public_key), public_key
+    return bytes.fromhex(public_key.removeprefix("ed25519:"))
 
 
 @lru_cache(maxsize=4096)
-def _loaded(pub: str) -> Ed25519PublicKey:
+def _loaded(public_key: str) -> Ed25519PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    return Ed25519PublicKey.from_public_bytes(_raw(pub))
+    return Ed25519PublicKey.from_public_bytes(_raw(public_key))
 
 
 # Files. One process at a time works in a node's folder (its lock is the caller's business).

@@ -37,7 +37,9 @@ class RequestVerifier:
 
     def __init__(self, charter: Charter, peer_id: str) -> None:
         self.charter, self.peer_id = charter, peer_id
-        self._hub = RosterEntry(HUB, peer_id_of(charter.coordinator_pub), charter.coordinator_pub, (), True, 0)
+        self._hub = RosterEntry(
+            HUB, peer_id_of(charter.coordinator_public_key), charter.coordinator_public_key, (), True, 0
+        )
         self._roster: Roster | None = None
         self._sealed_roster = b""
         self._listed: dict[str, RosterEntry] = {}
@@ -54,7 +56,7 @@ class RequestVerifier:
             return False
         self._roster, self._sealed_roster = roster, sealed
         self._listed = {peer.peer_id: peer for peer in roster.peers}
-        self._revoked = frozenset(roster.revoked)
+        self._revoked = frozenset(roster.revoked_peer_ids)
         names = {peer.node for peer in roster.peers}
         self._introduced = {
             peer_id: (cert, text)
@@ -126,7 +128,7 @@ class RequestVerifier:
         if request.job != self.charter.job:
             raise refusal("trust.job", f"about job {request.job}; this is {self.charter.job}")
         sender = self._member(request.sender, wall_s)
-        check_request(request, sender.pub, self.charter)
+        check_request(request, sender.public_key, self.charter)
         self._window(request)
         return AuthenticatedRequest(sender.node, request)
 
@@ -149,7 +151,7 @@ class RequestVerifier:
         if answer.sender != request.to:
             raise refusal("trust.addressee", f"{request.to} was asked; {answer.sender} answers")
         sender = self._member(answer.sender, wall_s)
-        check_answer(answer, request, sender.pub, self.charter)
+        check_answer(answer, request, sender.public_key, self.charter)
         return sender.node
 
     def _member(self, peer_id: str, wall_s: int) -> RosterEntry:
@@ -203,7 +205,7 @@ class RequestVerifier:
 
 def _peer_of(cert: JoinCert) -> RosterEntry:
     """Return a newcomer's roster entry, without an address yet."""
-    return RosterEntry(cert.node, cert.peer_id, cert.pub, (), False, cert.examples_max)
+    return RosterEntry(cert.node, cert.peer_id, cert.public_key, (), False, cert.examples_max)
 
 
 def _check_not_expired(cert: JoinCert, wall_s: int) -> None:

@@ -192,7 +192,7 @@ def lost_coordinator(fake: FakeCoordinator, place: Path) -> None:
     """A coordinator without jobs, its key of old, and what a node has kept of one job."""
     key, spec = SigningKey.make(), parse_job({"name": "digits"}).model_dump(mode="json")
     digest = hashlib.sha256(MODEL).hexdigest()
-    charter = Charter("digits", config_sha(spec), digest, key.pub, key.pub)
+    charter = Charter("digits", config_sha(spec), digest, key.public_key, key.public_key)
     roster, manifest = Roster("digits", 1, ()), Manifest("digits", 1, 1, 3, digest, (), 3)
     charter_text, roster_text, sealed = (
         sign_document(one, key, charter).decode() for one in (charter, roster, manifest)

@@ -87,10 +87,10 @@ def test_each_node_has_its_price(shoal: Shoal, fake: FakeCoordinator, place: Pat
     knows(fake, "digits")
     data = envelope(shoal("compare", "digits", "--json", env=at(fake)))["data"]
     (row_,) = data["comparison"]["rows"]
-    assert (row_["up_to_target"], row_["down_to_target"]) == (2000, 6000)
+    assert (row_["up_bytes_to_target"], row_["down_bytes_to_target"]) == (2000, 6000)
     assert row_["nodes"] == [
-        {"node": "a", "up_bytes": 3600, "down_bytes": 4000, "up_to_target": 1800, "down_to_target": 2000},
-        {"node": "b", "up_bytes": 400, "down_bytes": 8000, "up_to_target": 200, "down_to_target": 4000},
+        {"node": "a", "up_bytes": 3600, "down_bytes": 4000, "up_bytes_to_target": 1800, "down_bytes_to_target": 2000},
+        {"node": "b", "up_bytes": 400, "down_bytes": 8000, "up_bytes_to_target": 200, "down_bytes_to_target": 4000},
     ]
     said = shoal("compare", "digits", "--by", "node", env=at(fake)).stdout
     lines = [" ".join(line.split()) for line in said.splitlines()]

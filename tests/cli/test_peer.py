@@ -69,7 +69,7 @@ def test_new_refuses_a_learner_that_lacks_what_the_algorithm_needs(shoal: Shoal,
 )
 def test_a_peer_as_a_person_writes_it(text: str, expected: tuple[str, str, str, int]) -> None:
     found = peer.invited_of(text)
-    assert (found.node, found.url, found.pub, found.examples) == expected
+    assert (found.node, found.url, found.public_key, found.examples) == expected
 
 
 @pytest.mark.parametrize("text", ["a", "=http://h", "A=http://h", "a=h:1", "a=http://h,x", "a=http://h,1,2"])

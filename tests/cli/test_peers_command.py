@@ -24,7 +24,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_peer(name: str, **changes: Any) -> dict[str, Any]:
     """A row of the view."""
     edge = {"state": "alive", "exchanges": 12, "sent": 2000, "received": 3000, "rtt_ms": 3.1}
-    row = {"name": name, "peer_id": "a" * 20, "inbound": True, "state": "away", "changes": [], "told_s": 1.0, "boot": 1}
+    row = {
+        "name": name,
+        "peer_id": "a" * 20,
+        "is_reachable": True,
+        "state": "away",
+        "changes": [],
+        "told_s": 1.0,
+        "boot": 1,
+    }
     row |= {"term": 2, "round": 17, "weight": 1200.0, "seen": {}, "coverage": 0.875, "refused": {}, "budget": None}
     return {**row, "peers": {"other": edge, "third": {**edge, "state": "dead", "exchanges": 3}}, **changes}
 

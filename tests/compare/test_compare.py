@@ -145,11 +145,11 @@ def test_each_node_has_its_price() -> None:
     whole = {"a": NodeTraffic(9, 18), "b": NodeTraffic(1, 5), "c": NodeTraffic(7, 7)}
     run = COSTLY.model_copy(update={"versions": versions, "nodes": whole})
     (row,) = compare({"costly": run}, target=0.96).rows
-    assert (row.up_to_target, row.down_to_target) == (200, 400)
+    assert (row.up_bytes_to_target, row.down_bytes_to_target) == (200, 400)
     assert row.nodes == (NodePrice("a", 9, 18, 2, 4), NodePrice("b", 1, 5, 0, 5), NodePrice("c", 7, 7, 0, 0))
     (never,) = compare({"costly": run}, target=0.99).rows
     assert never.nodes[0] == NodePrice("a", 9, 18, None, None)
-    assert (never.up_to_target, never.down_to_target) == (None, None)
+    assert (never.up_bytes_to_target, never.down_bytes_to_target) == (None, None)
 
 
 def test_bytes_by_node_survive_a_file() -> None:

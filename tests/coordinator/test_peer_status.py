@@ -120,7 +120,7 @@ def test_what_peers_tell_is_shown(stage: Stage) -> None:
     found = view(stage)
     first, second, third = found["peers"]
     assert found["roster"] == documents(stage)[1].version
-    assert (first["name"], first["peer_id"], first["inbound"]) == ("n0", KEYS["n0"].peer_id, True)
+    assert (first["name"], first["peer_id"], first["is_reachable"]) == ("n0", KEYS["n0"].peer_id, True)
     assert (first["state"], first["term"], first["round"], first["weight"]) == ("away", 2, 17, 1200.0)
     assert first["seen"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
     assert first["peers"] == {"n1": status_report()["peers"]["n1"]}
@@ -158,7 +158,7 @@ def test_a_history_is_kept_while_peers_carry_on(stage: Stage, monkeypatch: pytes
 
 def test_the_history_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_status, "SAMPLE_S", 0.0)
-    here = {"n0": RosterEntry("n0", KEYS["n0"].peer_id, KEYS["n0"].pub, (), False, 0)}
+    here = {"n0": RosterEntry("n0", KEYS["n0"].peer_id, KEYS["n0"].public_key, (), False, 0)}
     kept = peer_status.PeerStatuses()
     for turn in range(peer_status.HISTORY_KEPT + 50):
         kept.update("main", "n0", PeerStatusReport.model_validate(status_report(term=turn)))
@@ -223,7 +223,7 @@ def test_pages_are_told_only_what_has_changed(stage: Stage) -> None:
 def test_what_went_to_and_fro_between_two_tellings_is_told() -> None:
     """A page that asked in between has seen the middle."""
     kept, edge = peer_status.PeerStatuses(), status_report()["peers"]["n1"]
-    here = {name: RosterEntry(name, KEYS[name].peer_id, KEYS[name].pub, (), False, 0) for name in ("n0", "n1")}
+    here = {name: RosterEntry(name, KEYS[name].peer_id, KEYS[name].public_key, (), False, 0) for name in ("n0", "n1")}
     for state in ("alive", None, "suspect", "alive"):
         if state is None:
             kept.changed_rows("main", here, {"n0"})

@@ -135,7 +135,7 @@ def forged(kept: Kept, key: SigningKey | None = None, **changes: Any) -> str:
     wrong = replace(true, **changes)
     if key is None:
         return kept.manifest.replace(f'"version":{true.version}', f'"version":{wrong.version}')
-    charter = replace(kept.opened, coordinator_pub=key.pub)
+    charter = replace(kept.opened, coordinator_public_key=key.public_key)
     return sign_document(wrong, key, charter).decode()
 
 
@@ -149,7 +149,7 @@ def _other_model(_: Kept) -> dict[str, Any]:
 
 def _another_charter(kept: Kept) -> dict[str, Any]:
     key = SigningKey.make()
-    charter = replace(kept.opened, coordinator_pub=key.pub, operator_pub=key.pub)
+    charter = replace(kept.opened, coordinator_public_key=key.public_key, operator_public_key=key.public_key)
     manifest = verify_document(kept.manifest.encode(), Manifest, kept.opened)
     roster = verify_document(kept.roster.encode(), Roster, kept.opened)
     documents = {"charter": charter, "roster": roster, "manifest": manifest}
@@ -159,7 +159,7 @@ def _another_charter(kept: Kept) -> dict[str, Any]:
 def _own_charter_with_the_true_key(kept: Kept) -> dict[str, Any]:
     """A forged charter that names our key has none of our signatures."""
     key = SigningKey.make()
-    charter = replace(kept.opened, operator_pub=key.pub)
+    charter = replace(kept.opened, operator_public_key=key.public_key)
     return {"charter": sign_document(charter, key, charter).decode()}
 
 

@@ -175,7 +175,9 @@ def test_who_was_removed_before_the_disk_was_lost_stays_out(kept: Kept, empty: I
     key = load_or_create(kept.key)
     roster = verify_document(kept.roster.encode(), Roster, kept.opened)
     peers = tuple(peer for peer in roster.peers if peer.node != "n0")
-    newer = seal_paper(replace(roster, version=9, peers=peers, revoked=(KEYS["n0"].peer_id,)), key, kept.opened)
+    newer = seal_paper(
+        replace(roster, version=9, peers=peers, revoked_peer_ids=(KEYS["n0"].peer_id,)), key, kept.opened
+    )
     assert go_on(empty, kept, roster=newer.decode()).status_code == 201
     back = Back(kept, empty.url)
     with pytest.raises(Refused) as refused:

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, select
 
 from shoal_coordinator.storage import tables
 from shoal_coordinator.telemetry import system_metrics
-from shoal_coordinator.telemetry.system_metrics import FIELDS, Sample, SystemMetrics, thinned
+from shoal_coordinator.telemetry.system_metrics import FIELDS, SystemMetrics, SystemMetricsSample, thinned
 from tests.support.coordinator import Inside
 from tests.support.node import Node
 from tests.support.scenario import by_hand, problem
@@ -72,7 +72,10 @@ def test_only_a_node_tells(coordinator: Inside, node: Node) -> None:
 def test_old_samples_are_forgotten(coordinator: Inside, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_metrics, "CLEAR_S", -1.0)
     system = coordinator.coordinator.telemetry.system_metrics
-    rows = [{"node": "n0", "at": time.time() - age, **Sample(**SAMPLE).model_dump()} for age in (90_000.0, 60.0)]
+    rows = [
+        {"node": "n0", "at": time.time() - age, **SystemMetricsSample(**SAMPLE).model_dump()}
+        for age in (90_000.0, 60.0)
+    ]
 
     async def write() -> None:
         await coordinator.coordinator.database.write(lambda c: system.write(c, rows))
@@ -89,7 +92,9 @@ def test_older_samples_are_thinned() -> None:
     now, engine = 360_000.0, create_engine("sqlite://")
     ages = {"a": range(1, 180), "b": range(1, 180, 2), "c": range(100, 101)}
     rows = [
-        {"node": node, "at": now - 60 * age, **Sample(**SAMPLE).model_dump()} for node in ages for age in ages[node]
+        {"node": node, "at": now - 60 * age, **SystemMetricsSample(**SAMPLE).model_dump()}
+        for node in ages
+        for age in ages[node]
     ]
     found = []
     with engine.begin() as connection:
@@ -111,7 +116,7 @@ def test_the_list_that_waits_for_the_disk_is_bounded(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(system_metrics, "WAITING_MAX", 2)
     system = SystemMetrics(60.0)
     for number in range(5):
-        system.take(f"n{number}", Sample(**SAMPLE))
+        system.take(f"n{number}", SystemMetricsSample(**SAMPLE))
     assert [row["node"] for row in system.gather()] == ["n0", "n1"]
     assert system.gather() == []
 

@@ -67,7 +67,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     with inside(tmp_path / "data", lease_s=86_400.0) as running:
         made = set_up(running, gossip={"allowed": True})
         for name in ("n0", "n2"):
-            peer = {"pub": SigningKey.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
+            peer = {"public_key": SigningKey.make().public_key, "urls": ["http://10.0.0.7:9001"], "is_reachable": True}
             assert made.send(name, "POST", "/hello", json={"peer": peer}).status_code == 200
         yield made
         made.close()

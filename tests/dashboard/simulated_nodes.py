@@ -81,7 +81,7 @@ class SimulatedNodes:
                 for other in self.members
                 if other is not one
             }
-            peer = {"pub": SigningKey.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
+            peer = {"public_key": SigningKey.make().public_key, "urls": ["http://10.0.0.7:9001"], "is_reachable": True}
             self._send(one, "POST", "/hello", json={"peer": peer})
             self._send(one, "GET", "/work", params={"wait_s": 0, "job": job})
         self._send(self.members[0], "GET", f"/jobs/{job}/trust")

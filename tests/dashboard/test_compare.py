@@ -83,7 +83,7 @@ def test_each_node_has_its_price(address: str, table: dict[str, Any], page: Page
         cells = [cell.strip() for cell in row.locator("td").all_inner_texts()]
         assert run in row.locator("th").inner_text()
         assert cells[0] == (node["node"] or "(no node)")
-        for cell, name in ((cells[3], "up_to_target"), (cells[4], "down_to_target")):
+        for cell, name in ((cells[3], "up_bytes_to_target"), (cells[4], "down_bytes_to_target")):
             assert in_bytes(cell) == pytest.approx(node[name], rel=0.01)
 
 

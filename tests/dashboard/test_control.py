@@ -29,7 +29,7 @@ def running(browser: Browser, tmp_path: Path) -> Iterator[Inside]:
 def stage(running: Inside) -> Iterator[Stage]:
     """A job that may go to its nodes; n0 alone shows where others reach it."""
     made = set_up(running, gossip={"allowed": True})
-    peer = {"pub": SigningKey.make().pub, "urls": ["http://10.0.0.7:9001"], "inbound": True}
+    peer = {"public_key": SigningKey.make().public_key, "urls": ["http://10.0.0.7:9001"], "is_reachable": True}
     assert made.send("n0", "POST", "/hello", json={"peer": peer}).status_code == 200
     yield made
     made.close()

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from shoal.core.errors.ranges import type_texts
-from shoal.jobs.job_tables import Gossip, HeldOut, Limits
+from shoal.jobs.job_tables import GossipConfig, HeldOutEvaluation, UpdateLimits
 from shoal.jobs.presets import PRESETS
 from shoal.jobs.spec import JobSpec
 from shoal.plugins import algorithms, filters, mixings, schedules, selections
@@ -68,9 +68,9 @@ GOSSIP_ALWAYS = {"mixing", "exchange_timeout_s", "loss_ratio_max", "bytes_per_ho
 
 def of_gossip() -> dict[str, Callable[[], str]]:
     """The tables of `[gossip]`: after a failover, in both cases, without a coordinator."""
-    failover = set(Gossip.model_fields) - GOSSIP_ALONE - GOSSIP_ALWAYS
+    failover = set(GossipConfig.model_fields) - GOSSIP_ALONE - GOSSIP_ALWAYS
     parts = {"gossip-failover": failover, "gossip": GOSSIP_ALWAYS, "gossip-alone": GOSSIP_ALONE}
-    return {name: lambda keys=keys: of_model(Gossip, keys) for name, keys in parts.items()}
+    return {name: lambda keys=keys: of_model(GossipConfig, keys) for name, keys in parts.items()}
 
 
 def of_model(kind: type[BaseModel], keys: Collection[str] = ()) -> str:
@@ -136,7 +136,7 @@ def tables() -> dict[str, Callable[[], str]]:
     ):
         name = kind.name if kind.name not in found else f"{kind.name}-schedule"  # an algorithm may be called the same
         found[name] = lambda kind=kind: of_dataclass(kind)
-    models = {"job": JobSpec, "limits": Limits, "held-out": HeldOut, "coordinator-settings": Settings}
+    models = {"job": JobSpec, "limits": UpdateLimits, "held-out": HeldOutEvaluation, "coordinator-settings": Settings}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
     return {
         **found,

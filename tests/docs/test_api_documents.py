@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+
+import pytest
+
 from shoal_coordinator.api.openapi import document
 from shoal_coordinator.settings import Settings
+from tests.conventions.prose import VERBS
 from tests.docs.tables import ROOT
+
+VERB_AND_OBJECT = re.compile(f"({'|'.join(verb.lower().replace('-', '_') for verb in VERBS)})(_[a-z]+)+")
 
 
 def test_the_openapi_file_of_the_dashboard_is_in_step() -> None:
@@ -12,6 +20,29 @@ def test_the_openapi_file_of_the_dashboard_is_in_step() -> None:
     assert said == document(), (
         "run `python -m shoal_coordinator.api.openapi > dashboard/openapi.json` and `npm run types`"
     )
+
+
+def test_a_schema_has_the_plain_name_of_its_class() -> None:
+    schemas = json.loads(document())["components"]["schemas"]
+    assert not [name for name in schemas if not re.fullmatch(r"[A-Za-z]+", name)], "not made up of a class's parameters"
+
+
+def test_an_operation_is_named_by_a_verb_and_its_object() -> None:
+    """Show that each method of a generated client says what it does, and that no two have one name."""
+    paths = json.loads(document())["paths"]
+    names = [operation["operationId"] for operations in paths.values() for operation in operations.values()]
+    assert not badly_named(names)
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["jobs", "remove", "job_schema", "list_", "list_jobs_api_v1_jobs_get", "listJobs"])
+def test_operations_of_other_names_are_found(name: str) -> None:
+    assert badly_named(["list_jobs", name, "re_enrol_node"]) == [name]
+
+
+def badly_named(operations: list[str]) -> list[str]:
+    """Return the ids that are not a verb of `verbs.txt` with an object."""
+    return [name for name in operations if not VERB_AND_OBJECT.fullmatch(name)]
 
 
 def test_every_setting_says_what_it_is() -> None:

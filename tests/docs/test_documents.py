@@ -59,7 +59,7 @@ def test_every_way_of_mixing_has_its_section_and_table() -> None:
 
 def test_the_schema_knows_every_field_that_the_tables_name() -> None:
     schema = job_schema()
-    tables = schema["properties"] | {"mixing": schema["$defs"]["Gossip"]["properties"]["mixing"]}
+    tables = schema["properties"] | {"mixing": schema["$defs"]["GossipConfig"]["properties"]["mixing"]}
     for what, known in {**KINDS, **PEER_KINDS}.items():
         place = tables["filters"]["items"] if what == "filter" else tables[what]
         assert [one["$ref"] for one in place["oneOf"]] == [f"#/$defs/{what}-{name}" for name in known()]

@@ -93,7 +93,11 @@ def test_a_newcomers_weight_is_bounded_and_its_key_is_its_own(tmp_path: Path) ->
         async with host(tmp_path) as (a, peers, port):
             folder = await joined(token_of(peers, port), tmp_path / "b", 0)
             me = read_documents(folder).me
-            assert (me.examples, me.inbound, me.pub) == (50, False, load_or_create(folder / "key.pem").pub)
+            assert (me.examples, me.is_reachable, me.public_key) == (
+                50,
+                False,
+                load_or_create(folder / "key.pem").public_key,
+            )
             assert (folder / "key.pem").stat().st_mode & 0o077 == 0
             assert a.group.documents.roster_names == {"a", "b"}
             assert (folder / MARKER).is_file()
@@ -149,7 +153,7 @@ def test_a_use_that_was_written_down_before_a_crash_is_not_counted_twice(
     peers = folders(tmp_path, "a")
     admission = RosterAdmission.open(peers)
     key = SigningKey.make()
-    joining = JoinRequest(admission.invitation(1, 100), "b", key.pub, ())
+    joining = JoinRequest(admission.invitation(1, 100), "b", key.public_key, ())
     with monkeypatch.context() as broken:
         broken.setattr(
             "shoal.peering.roster.roster_admission.sign_document",
@@ -160,7 +164,7 @@ def test_a_use_that_was_written_down_before_a_crash_is_not_counted_twice(
     roster = verify_document(admission.admit(joining, 50), Roster, admission.charter)
     assert [peer.node for peer in roster.peers] == ["a", "b"]
     with pytest.raises(NotAllowed, match="all 1 uses"):
-        admission.admit(replace(joining, pub=SigningKey.make().pub), 50)
+        admission.admit(replace(joining, public_key=SigningKey.make().public_key), 50)
 
 
 def test_who_was_revoked_is_not_invited_again(tmp_path: Path) -> None:
@@ -168,10 +172,10 @@ def test_who_was_revoked_is_not_invited_again(tmp_path: Path) -> None:
     admission = RosterAdmission.open(peers)
     roster, _ = admission.roster()
     gone = roster.peers[1]
-    without = replace(roster, version=9, peers=roster.peers[:1], revoked=(gone.peer_id,))
+    without = replace(roster, version=9, peers=roster.peers[:1], revoked_peer_ids=(gone.peer_id,))
     (peers / "roster.json").write_bytes(sign_document(without, admission.key, admission.charter))
     with pytest.raises(NotAllowed, match="revoked"):
-        admission.admit(JoinRequest(admission.invitation(5, 100), "b", gone.pub, ()), 50)
+        admission.admit(JoinRequest(admission.invitation(5, 100), "b", gone.public_key, ()), 50)
 
 
 async def send(port: int, key: SigningKey, charter: object, text: bytes, **changed: str) -> tuple[int, str]:
@@ -197,8 +201,8 @@ def test_a_request_to_join_must_prove_its_key(tmp_path: Path) -> None:
         async with host(tmp_path) as (a, peers, port):
             token, charter = token_of(peers, port), a.group.documents.charter
             key, other = SigningKey.make(), SigningKey.make()
-            text = JoinRequest(token.invitation, "b", key.pub, ()).text()
-            moved = JoinRequest(token.invitation, "b", key.pub, ("http://127.0.0.1:6",)).text()
+            text = JoinRequest(token.invitation, "b", key.public_key, ()).text()
+            moved = JoinRequest(token.invitation, "b", key.public_key, ("http://127.0.0.1:6",)).text()
             assert await send(port, other, charter, text) == (400, "trust.stranger")
             assert await send(port, key, charter, text, content=moved.decode()) == (400, "trust.digest")
             assert await send(port, key, charter, text, to=other.peer_id) == (400, "trust.addressee")
@@ -310,10 +314,17 @@ def test_an_invitation_holds_no_key_and_survives_its_way(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "changed",
-    [{"node": "A"}, {"pub": "x"}, {"urls": ["ftp://x"]}, {"urls": ["http://x"] * 5}, {"urls": "http://x"}, {"more": 1}],
+    [
+        {"node": "A"},
+        {"public_key": "x"},
+        {"urls": ["ftp://x"]},
+        {"urls": ["http://x"] * 5},
+        {"urls": "http://x"},
+        {"more": 1},
+    ],
 )
 def test_a_malformed_request_is_refused(changed: dict[str, object]) -> None:
-    values = json.loads(JoinRequest(b"i", "b", SigningKey.make().pub, ("http://h:1",)).text())
+    values = json.loads(JoinRequest(b"i", "b", SigningKey.make().public_key, ("http://h:1",)).text())
     assert read_joining(json.dumps(values).encode()).node == "b"
     with pytest.raises(InvalidPayload):
         read_joining(json.dumps({**values, **changed}).encode())

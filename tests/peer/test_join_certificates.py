@@ -27,9 +27,9 @@ DAY = 86_400
 def newcomer(peers: Path, known: PeerDocuments, url: str, name: str = "d", lasts_s: int = DAY) -> PeerDocuments:
     """The documents of a node that no roster names; the signer of the roster has certified it."""
     key = SigningKey.make()
-    cert = JoinCert("toys", name, key.peer_id, key.pub, 50, wall_s() + lasts_s)
+    cert = JoinCert("toys", name, key.peer_id, key.public_key, 50, wall_s() + lasts_s)
     sealed = sign_document(cert, load_or_create(peers / "operator.pem"), known.charter)
-    me = RosterEntry(name, key.peer_id, key.pub, (url,), True, 50)
+    me = RosterEntry(name, key.peer_id, key.public_key, (url,), True, 50)
     return replace(known, key=key, me=me, certificate=sealed)
 
 

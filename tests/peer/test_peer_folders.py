@@ -40,18 +40,18 @@ def test_a_second_call_admits_more_and_keeps_keys(tmp_path: Path) -> None:
     assert after.roster.peers[1].urls == ("http://10.0.0.9:1",)
     assert after.me == before.me
     assert after.charter == before.charter
-    assert not after.roster.peers[2].inbound
+    assert not after.roster.peers[2].is_reachable
 
 
 def test_a_key_may_be_the_nodes_own(tmp_path: Path) -> None:
     peers = folders(tmp_path, "ab")
     own = load_or_create(tmp_path / "own.pem")
-    invite(tmp_path / "job.toml", MODEL, [InvitedNode("c", "", own.pub)], peers)
+    invite(tmp_path / "job.toml", MODEL, [InvitedNode("c", "", own.public_key)], peers)
     assert not (peers / "c" / "key.pem").exists()
     with pytest.raises(InvalidJob, match=r"no key\.pem"):
         read_documents(peers / "c")
     (tmp_path / "own.pem").rename(peers / "c" / "key.pem")
-    assert read_documents(peers / "c").me.pub == own.pub
+    assert read_documents(peers / "c").me.public_key == own.public_key
 
 
 def test_another_job_needs_another_folder(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_who_was_revoked_is_refused(tmp_path: Path) -> None:
             await reserved(client)
             before, roster = values(made), made.group.documents.roster
             left = tuple(peer for peer in roster.peers if peer.node != "b")
-            gone = replace(roster, version=2, peers=left, revoked=(client.documents.me.peer_id,))
+            gone = replace(roster, version=2, peers=left, revoked_peer_ids=(client.documents.me.peer_id,))
             made.group.verifier.update_roster(sealed(peers, gone))
             assert await client.send(swap(), bodies=FINE) == (403, "trust.revoked")
             assert values(made) == before
@@ -246,7 +246,7 @@ def test_a_newcomers_certificate_ends(age_s: int, refused: dict[str, int], tmp_p
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
             key = SigningKey.make()
-            cert = JoinCert("toys", "new", key.peer_id, key.pub, 100, wall_s() - age_s)
+            cert = JoinCert("toys", "new", key.peer_id, key.public_key, 100, wall_s() - age_s)
             made.group.verifier.introduce(sealed(peers, cert), wall_s() - 10 * DAY_S)
             client, before = PeerClient(peers / "b", made), values(made)
             client.signer = Signer(key, client.documents.charter, 1)

@@ -27,7 +27,7 @@ from tests.support.learners import CountingLearner
 from tests.support.waiting import until
 
 KEY, OTHER = SigningKey.make(), SigningKey.make()
-CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.pub, KEY.pub)
+CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.public_key, KEY.public_key)
 
 
 class Dead(BaseException):
@@ -46,7 +46,7 @@ class Coordinator:
         return self.sealed
 
     def sign(self, version: int, digest: str, *, key: SigningKey = KEY, term: int = 1) -> None:
-        charter = replace(CHARTER, coordinator_pub=key.pub)
+        charter = replace(CHARTER, coordinator_public_key=key.public_key)
         self.sealed = sign_document(Manifest("j", term, term, version, digest, (), version), key, charter)
 
 

@@ -41,13 +41,13 @@ def test_it_says_where_it_is(tmp_path: Path) -> None:
     with EdgeListener("127.0.0.1:0", "", tmp_path, HUB) as listener:
         (url,) = listener.contact().urls
         assert url.startswith("http://127.0.0.1:")
-        assert listener.contact().inbound
-        key = listener.contact().pub
+        assert listener.contact().is_reachable
+        key = listener.contact().public_key
         boots = [listener.next_boot(), listener.next_boot()]
         assert boots[0] < boots[1]
     with EdgeListener(":0", "https://edge.example/a", tmp_path, HUB) as listener:
         assert listener.contact().urls == ("https://edge.example/a",), "a person knows better"
-        assert listener.contact().pub == key
+        assert listener.contact().public_key == key
         assert listener.next_boot() > boots[1]
     with EdgeListener(":0", "", tmp_path, HUB) as listener:
         assert listener.contact().urls[0].startswith("http://127.0.0.1:"), "the way to the coordinator begins there"
@@ -55,7 +55,7 @@ def test_it_says_where_it_is(tmp_path: Path) -> None:
 
 def test_one_that_nobody_can_call(tmp_path: Path) -> None:
     with EdgeListener("none", "", tmp_path, HUB) as listener:
-        assert (listener.contact().urls, listener.contact().inbound) == ((), False)
+        assert (listener.contact().urls, listener.contact().is_reachable) == ((), False)
 
 
 def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_part() -> None:

@@ -103,6 +103,8 @@ def record(term: int, mode: Any = "gossip") -> ModeRecord:
 def forged(charter: Charter) -> bytes:
     """As `seal` makes it, but signed by an unauthorised key."""
     other = SigningKey.make()
-    fake = Charter(charter.job, charter.config_sha, charter.schema_sha, other.pub, other.pub, charter.policy)
+    fake = Charter(
+        charter.job, charter.config_sha, charter.schema_sha, other.public_key, other.public_key, charter.policy
+    )
     values = json.loads(sign_document(record(99), other, fake))
     return canonical(values)

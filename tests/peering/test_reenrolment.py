@@ -25,7 +25,7 @@ from shoal_edge_client.peering.recovery.reenrolment_client import ReenrolmentCli
 from tests.support.http_servers import Asked, Said, answering
 
 KEY, IMPOSTOR, MINE = SigningKey.make(), SigningKey.make(), SigningKey.make()
-CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.pub, KEY.pub)
+CHARTER = Charter("j", "0" * 64, "1" * 64, KEY.public_key, KEY.public_key)
 OURS = {"Shoal-Protocol": "1", "Content-Type": "application/json"}
 TERM = 1002
 REFUSED = NotAllowed("the credential is unknown")

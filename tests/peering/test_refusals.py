@@ -187,7 +187,7 @@ def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(
     before, documents = victim.model, victim.group.documents
     coordinator = load_key(server.folder / "coordinator.pem")
     key = SigningKey.make()
-    expired = JoinCert(JOB, "new", key.peer_id, key.pub, 100, wall_s() - 2 * DAY_S)
+    expired = JoinCert(JOB, "new", key.peer_id, key.public_key, 100, wall_s() - 2 * DAY_S)
     sealed = sign_document(expired, coordinator, documents.charter)
     victim.there(lambda: victim.group.verifier.introduce(sealed, wall_s() - 10 * DAY_S))
     stranger = victim.client()
@@ -198,7 +198,10 @@ def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(
     asyncio.run(reserved(client))
     left = tuple(peer for peer in documents.roster.peers if peer.node != "b")
     gone = replace(
-        documents.roster, version=documents.roster.version + 1, peers=left, revoked=(client.documents.me.peer_id,)
+        documents.roster,
+        version=documents.roster.version + 1,
+        peers=left,
+        revoked_peer_ids=(client.documents.me.peer_id,),
     )
     newer = replace(documents, roster=gone, sealed_roster=sign_document(gone, coordinator, documents.charter))
     victim.there(lambda: victim.group.update_documents(newer))
@@ -231,7 +234,7 @@ def test_of_two_coordinators_with_one_term_the_second_changes_nothing(
     before, documents, circle = victim.model, victim.group.documents, victim.pump.group
     kept = circle._state.files.documents()
     coordinator, key = load_key(server.folder / "coordinator.pem"), SigningKey.make()
-    intruder = replace(documents.others[0], node="z", peer_id=key.peer_id, pub=key.pub)
+    intruder = replace(documents.others[0], node="z", peer_id=key.peer_id, public_key=key.public_key)
     forked = replace(documents.roster, peers=(*documents.roster.peers, intruder))
     sealed = JobDocuments(
         forked.version, kept["charter"].encode(), sign_document(forked, coordinator, documents.charter)

@@ -80,7 +80,9 @@ def forge(folder: Path, away: int) -> None:
     charter = open_charter(json.loads(path.with_name("documents.json").read_bytes())["charter"].encode())
     true = verify_document(rows[0]["manifest"].encode(), Manifest, charter)
     key = SigningKey.make()
-    wrong = sign_document(replace(true, version=true.version + away), key, replace(charter, coordinator_pub=key.pub))
+    wrong = sign_document(
+        replace(true, version=true.version + away), key, replace(charter, coordinator_public_key=key.public_key)
+    )
     rows.insert(0, {**rows[0], "manifest": wrong.decode()})
     path.write_text(json.dumps({"checkpoints": rows}))
 
@@ -146,7 +148,7 @@ def test_nodes_that_have_not_gone_away_come_back_as_well(
     server.request("DELETE", "/api/v1/nodes/c")
     until("c to end", lambda: nodes["c"].outcome)
     rosters = [tmp_path / name for name in "ab"]
-    until("all to know that c is out", lambda: all('revoked\\":[\\"' in _papers(folder) for folder in rosters))
+    until("all to know that c is out", lambda: all('revoked_peer_ids\\":[\\"' in _papers(folder) for folder in rosters))
     until("a signed version", lambda: min(newest(folder) for folder in rosters) >= 1)
     lost = Lost(server, tmp_path)
     lost.lose()

@@ -18,7 +18,7 @@ OPEN: dict[str, Any] = {"lease_s": 86_400.0}
 def peer_info(name: str, port: int = 9001, key: str = "") -> dict[str, Any]:
     """Return a node's description; without a port it cannot be called."""
     urls = [f"http://10.0.0.{name[-1]}:{port}"] if port else []
-    return {"pub": KEYS[key or name].pub, "urls": urls, "inbound": bool(urls)}
+    return {"public_key": KEYS[key or name].public_key, "urls": urls, "is_reachable": bool(urls)}
 
 
 def hello(stage: Stage, name: str, peer: dict[str, Any] | None) -> httpx.Response:

@@ -36,12 +36,14 @@ def key(name: str) -> SigningKey:
     return SigningKey(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
 
 
-CHARTER = Charter("digits", SHA, SHA, key("coordinator").pub, key("operator").pub, {"quorum": "any", "peers": 2})
+CHARTER = Charter(
+    "digits", SHA, SHA, key("coordinator").public_key, key("operator").public_key, {"quorum": "any", "peers": 2}
+)
 
 
 def peer(name: str, node: str = "") -> RosterEntry:
     mine = key(name)
-    return RosterEntry(node or name, mine.peer_id, mine.pub, (f"http://10.0.0.1:80/{name}",), True, 100)
+    return RosterEntry(node or name, mine.peer_id, mine.public_key, (f"http://10.0.0.1:80/{name}",), True, 100)
 
 
 def roster(version: int = 1, names: str = "abc", revoked: str = "") -> Roster:
@@ -50,7 +52,7 @@ def roster(version: int = 1, names: str = "abc", revoked: str = "") -> Roster:
 
 
 def cert(name: str = "d", node: str = "", not_after: int = NOW + DAY) -> JoinCert:
-    return JoinCert("digits", node or name, key(name).peer_id, key(name).pub, 500, not_after)
+    return JoinCert("digits", node or name, key(name).peer_id, key(name).public_key, 500, not_after)
 
 
 def mode(term: int = 3, seq: int = 1, **more: Any) -> ModeRecord:

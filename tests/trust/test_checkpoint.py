@@ -18,8 +18,8 @@ from shoal.trust.keys import SigningKey
 KEY, OTHER, A = SigningKey.make(), SigningKey.make(), SigningKey.make()
 SPEC = parse_job({"name": "digits", "algorithm": {"name": "fedavg", "lr": 0.1}}).model_dump(mode="json")
 SHA = "0123456789abcdef" * 4
-CHARTER = Charter("digits", config_sha(SPEC), SHA, KEY.pub, KEY.pub)
-PEER = RosterEntry("a", A.peer_id, A.pub, (), False, 10)
+CHARTER = Charter("digits", config_sha(SPEC), SHA, KEY.public_key, KEY.public_key)
+PEER = RosterEntry("a", A.peer_id, A.public_key, (), False, 10)
 
 
 def manifest(version: int, term: int = 1, *, sha: str = "", charter: Charter = CHARTER, key: SigningKey = KEY) -> bytes:
@@ -27,7 +27,7 @@ def manifest(version: int, term: int = 1, *, sha: str = "", charter: Charter = C
 
 
 def offer(node: str, *manifests: bytes, roster: int = 1, charter: Charter = CHARTER, **more: Any) -> CheckpointOffer:
-    key = KEY if charter.coordinator_pub == KEY.pub else OTHER
+    key = KEY if charter.coordinator_public_key == KEY.public_key else OTHER
     documents = [sign_document(document, key, charter) for document in (charter, Roster("digits", roster, (PEER,)))]
     given: dict[str, Any] = {"spec": SPEC, "created_at": "2026-01-02T03:04:05.678Z", "term": 1}
     given |= {"charter": documents[0], "roster": documents[1], "manifests": manifests}
@@ -40,7 +40,7 @@ def codes(rejected: list[RejectedOffer]) -> list[tuple[str, str, str]]:
 
 def test_the_newest_by_term_and_number_is_taken() -> None:
     offers = [offer("a", manifest(7), manifest(6)), offer("b", manifest(3, term=2)), offer("c", manifest(9))]
-    ((choice,), rejected) = choose(offers, KEY.pub)
+    ((choice,), rejected) = choose(offers, KEY.public_key)
     assert (choice.manifest.term, choice.manifest.version, rejected) == (2, 3, [])
     assert [one.node for one in choice.holders] == ["b"]
 
@@ -51,7 +51,7 @@ def test_all_who_have_it_and_the_newest_roster_and_the_highest_term() -> None:
         offer("b", manifest(7), manifest(6), roster=4),
         offer("c", manifest(5), roster=2, term=8),
     ]
-    ((choice,), rejected) = choose(offers, KEY.pub)
+    ((choice,), rejected) = choose(offers, KEY.public_key)
     assert ([one.node for one in choice.holders], choice.roster, choice.term) == (["a", "b"], offers[1].roster, 8)
     assert (choice.peers, rejected) == (("a",), [])
     told = choice.restore_request("b")
@@ -59,18 +59,20 @@ def test_all_who_have_it_and_the_newest_roster_and_the_highest_term() -> None:
 
 
 def _forged() -> bytes:
-    return manifest(99, charter=replace(CHARTER, coordinator_pub=OTHER.pub), key=OTHER)
+    return manifest(99, charter=replace(CHARTER, coordinator_public_key=OTHER.public_key), key=OTHER)
 
 
 def test_a_forged_newer_one_is_refused_by_name() -> None:
-    ((choice,), rejected) = choose([offer("a", manifest(7)), offer("b", _forged(), manifest(6))], KEY.pub)
+    ((choice,), rejected) = choose([offer("a", manifest(7)), offer("b", _forged(), manifest(6))], KEY.public_key)
     assert choice.manifest.version == 7
     assert codes(rejected) == [("b", "manifest of version 99", "trust.signature")]
 
 
 WRONG: dict[str, tuple[Callable[[], CheckpointOffer], tuple[str, str, str]]] = {
     "another coordinator's": (
-        lambda: offer("b", charter=replace(CHARTER, coordinator_pub=OTHER.pub, operator_pub=OTHER.pub)),
+        lambda: offer(
+            "b", charter=replace(CHARTER, coordinator_public_key=OTHER.public_key, operator_public_key=OTHER.public_key)
+        ),
         ("b", "charter", "restore.key"),
     ),
     "another form of the job": (lambda: offer("b", spec={**SPEC, "seed": 9}), ("b", "charter", "restore.job")),
@@ -89,7 +91,7 @@ WRONG: dict[str, tuple[Callable[[], CheckpointOffer], tuple[str, str, str]]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_what_does_not_count_is_named_and_the_rest_is_taken(what: str) -> None:
     make, wanted = WRONG[what]
-    ((choice,), rejected) = choose([make(), offer("a", manifest(7))], KEY.pub)
+    ((choice,), rejected) = choose([make(), offer("a", manifest(7))], KEY.public_key)
     assert (choice.manifest.version, [one.node for one in choice.holders]) == (7, ["a"])
     assert codes(rejected) == [wanted]
     assert all(one.why for one in rejected)
@@ -97,7 +99,7 @@ def test_what_does_not_count_is_named_and_the_rest_is_taken(what: str) -> None:
 
 
 def test_without_a_roster_that_counts_there_is_nothing() -> None:
-    found, rejected = choose([replace(offer("a", manifest(7)), roster=b"{}")], KEY.pub)
+    found, rejected = choose([replace(offer("a", manifest(7)), roster=b"{}")], KEY.public_key)
     assert found == []
     assert ("a", "version 7", "restore.roster") in codes(rejected)
 

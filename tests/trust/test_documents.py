@@ -44,11 +44,11 @@ URLS = st.lists(st.from_regex(r"https?://[!-~]{1,200}", fullmatch=True), max_siz
 MODES = st.sampled_from(["gossip", "server"])
 JOB = st.just("digits")
 PEERS = st.builds(
-    lambda name, mine, urls, inbound, n: RosterEntry(name, mine.peer_id, mine.pub, urls, inbound, n),
+    lambda name, mine, urls, is_reachable, n: RosterEntry(name, mine.peer_id, mine.public_key, urls, is_reachable, n),
     *(NAMES, KEYS, URLS, st.booleans(), WHOLE),
 )
 CERTS = st.builds(
-    lambda name, mine, n, at: JoinCert("digits", name, mine.peer_id, mine.pub, n, at), NAMES, KEYS, WHOLE, WHOLE
+    lambda name, mine, n, at: JoinCert("digits", name, mine.peer_id, mine.public_key, n, at), NAMES, KEYS, WHOLE, WHOLE
 )
 
 
@@ -73,7 +73,9 @@ EACH: dict[type[Document], st.SearchStrategy[Any]] = {
 }
 PAPERS: st.SearchStrategy[Document] = st.one_of(*EACH.values())
 POLICIES = st.dictionaries(NAMES, st.one_of(TEXTS, WHOLE, st.booleans()), max_size=5)
-CHARTERS = st.builds(Charter, NAMES, SHAS, SHAS, KEYS.map(lambda k: k.pub), st.just(key("operator").pub), POLICIES)
+CHARTERS = st.builds(
+    Charter, NAMES, SHAS, SHAS, KEYS.map(lambda k: k.public_key), st.just(key("operator").public_key), POLICIES
+)
 
 
 def label(document: Document) -> str:
@@ -197,7 +199,7 @@ def test_a_document_counts_if_its_signer_may_sign_it(document: Document, name: s
     assert reads(canonical(values), type(document)) == ("taken" if right else "trust.signature")
 
 
-@pytest.mark.parametrize("field", ["job", "version", "peers", "revoked"])
+@pytest.mark.parametrize("field", ["job", "version", "peers", "revoked_peer_ids"])
 @pytest.mark.parametrize("value", [None, True, 1.0, -1, 2**53 + 1, 10**19, 10**25, "", "A", [1], [[]], {}, [{}]])
 def test_a_field_out_of_range_is_refused_even_if_signed(field: str, value: object) -> None:
     assert reads(forged(roster(), lambda values: values.update({field: value})), Roster) == "trust.paper"
@@ -210,7 +212,7 @@ def test_a_field_out_of_range_is_refused_even_if_signed(field: str, value: objec
         pytest.param(lambda v: v["peers"].append(v["peers"][-1]), id="a peer twice"),
         pytest.param(lambda v: v["peers"][0].update(v["peers"][1], node="a"), id="a key twice"),
         pytest.param(lambda v: v["peers"][0].update(peer_id=key("z").peer_id), id="another key's peer id"),
-        pytest.param(lambda v: v["peers"][0].update(pub=key("z").pub), id="another peer id's key"),
+        pytest.param(lambda v: v["peers"][0].update(public_key=key("z").public_key), id="another peer id's key"),
         pytest.param(
             lambda v: v["peers"][0].update(node=HUB) or v["peers"].sort(key=lambda p: p["node"]), id="the hub"
         ),
@@ -218,12 +220,12 @@ def test_a_field_out_of_range_is_refused_even_if_signed(field: str, value: objec
         pytest.param(lambda v: v["peers"][0].update(urls=["http://a"] * 5), id="many addresses"),
         pytest.param(lambda v: v["peers"][0].update(examples=-1), id="a negative weight"),
         pytest.param(lambda v: v["peers"][0].update(more=1), id="an unknown field"),
-        pytest.param(lambda v: v["peers"][0].pop("inbound"), id="a missing field"),
+        pytest.param(lambda v: v["peers"][0].pop("is_reachable"), id="a missing field"),
         pytest.param(lambda v: v.update(more=1), id="an unknown field of the roster"),
-        pytest.param(lambda v: v.update(revoked=[key("z").peer_id] * 2), id="revoked twice"),
-        pytest.param(lambda v: v.update(revoked=[v["peers"][0]["peer_id"]]), id="in and revoked"),
+        pytest.param(lambda v: v.update(revoked_peer_ids=[key("z").peer_id] * 2), id="revoked twice"),
+        pytest.param(lambda v: v.update(revoked_peer_ids=[v["peers"][0]["peer_id"]]), id="in and revoked"),
         pytest.param(lambda v: v.update(job="dígits"), id="a name of other letters"),
-        pytest.param(lambda v: v.pop("revoked"), id="a default left out"),
+        pytest.param(lambda v: v.pop("revoked_peer_ids"), id="a default left out"),
     ],
 )
 def test_a_roster_that_contradicts_itself_is_refused_even_if_signed(spoil: Callable[[dict[str, Any]], object]) -> None:

@@ -43,7 +43,7 @@ ANSWERS = st.builds(SignedAnswer, st.integers(100, 599), IDS, DIGESTS)
 
 
 def checked(request: SignedRequest, name: str = "b") -> str:
-    return code_of(lambda: check_request(request, key(name).pub, CHARTER))
+    return code_of(lambda: check_request(request, key(name).public_key, CHARTER))
 
 
 def test_a_request_arrives_as_it_was_signed() -> None:
@@ -83,7 +83,7 @@ def test_every_flipped_bit_is_refused() -> None:
                 line = [found.pop(part) for part in ("method", "path", "query")]
 
                 def comes(line: list[str] = line, found: dict[str, str] = found) -> None:
-                    check_request(read_request(line[0], line[1], line[2], found.items()), key("b").pub, CHARTER)
+                    check_request(read_request(line[0], line[1], line[2], found.items()), key("b").public_key, CHARTER)
 
                 assert code_of(comes) in {"trust.head", "trust.signature"}, (name, letter)
 
@@ -162,7 +162,7 @@ def test_the_signed_text_is_what_the_documentation_says() -> None:
 
 
 def accepted(answer: SignedAnswer, request: SignedRequest, name: str = "a") -> str:
-    return code_of(lambda: check_answer(answer, request, key(name).pub, CHARTER))
+    return code_of(lambda: check_answer(answer, request, key(name).public_key, CHARTER))
 
 
 def test_an_answer_is_to_one_request() -> None:
@@ -190,4 +190,4 @@ def test_a_signed_request_is_neither_an_answer_nor_a_document() -> None:
     for text in (b"shoal-answer-1", b"shoal-paper-1"):
         assert not said.lines(CHARTER).startswith(text)
     other = replace(CHARTER, config_sha=SHA[::-1])  # the same job made again
-    assert code_of(lambda: check_request(said, key("b").pub, other)) == "trust.signature"
+    assert code_of(lambda: check_request(said, key("b").public_key, other)) == "trust.signature"

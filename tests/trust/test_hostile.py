@@ -103,11 +103,11 @@ def test_mutated_requests_and_answers_are_refused() -> None:
         try:
             if case % 3 == 0:
                 reply = read_answer(200, row)
-                check_answer(reply, said, key("a").pub, CHARTER)
+                check_answer(reply, said, key("a").public_key, CHARTER)
                 assert reply == answer
             else:
                 found = read_request(line[0], line[1], line[2], row)
-                check_request(found, key("b").pub, CHARTER)
+                check_request(found, key("b").public_key, CHARTER)
                 assert found == said
             counts["taken"] += 1
         except (NotAllowed, Refused) as error:

@@ -44,8 +44,8 @@ def test_a_key_is_made_once(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
-    assert load_or_create(tmp_path / "key").pub == made.pub
-    assert load_or_create(tmp_path / "other").pub != made.pub
+    assert load_or_create(tmp_path / "key").public_key == made.public_key
+    assert load_or_create(tmp_path / "other").public_key != made.public_key
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "other"]
 
 
@@ -53,26 +53,26 @@ def test_the_texts_are_what_they_always_were() -> None:
     """RFC 8032, 7.1, test 2; the peer id by hand: `printf PUB | xxd -r -p | sha256sum | xxd -r -p | base32`."""
     seed = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"
     mine = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
-    assert mine.pub == "ed25519:3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"
+    assert mine.public_key == "ed25519:3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"
     assert mine.sign(b"\x72") == (
         "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
         "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
     )
-    assert mine.peer_id == peer_id_of(mine.pub) == "hh3rhufgiqst6bcssqq3"
+    assert mine.peer_id == peer_id_of(mine.public_key) == "hh3rhufgiqst6bcssqq3"
     assert "4ccd" not in repr(mine)
 
 
 def test_only_the_owner_signs() -> None:
     signature = key("a").sign(b"text")
-    assert verifies(key("a").pub, signature, b"text")
-    assert not verifies(key("b").pub, signature, b"text")
-    assert not verifies(key("a").pub, signature, b"texts")
+    assert verifies(key("a").public_key, signature, b"text")
+    assert not verifies(key("b").public_key, signature, b"text")
+    assert not verifies(key("a").public_key, signature, b"texts")
 
 
 def test_a_signature_has_one_spelling() -> None:
     text = key("a").sign(b"text")
     others = [text.upper(), text[:-2], text[:-1], text + "00", text + "\n", text[:-1] + "\u0660", ""]
-    assert [verifies(key("a").pub, one, b"text") for one in [text, *others]] == [True] + [False] * len(others)
+    assert [verifies(key("a").public_key, one, b"text") for one in [text, *others]] == [True] + [False] * len(others)
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "key").chmod(0o640)
     assert "0640" in refused(tmp_path / "key", "key.mode")
     (tmp_path / "key").chmod(0o600)
-    assert load_or_create(tmp_path / "key").pub == made.pub  # the refusal has changed nothing
+    assert load_or_create(tmp_path / "key").public_key == made.public_key  # the refusal has changed nothing
     (tmp_path / "key").chmod(0o400)
-    assert load_or_create(tmp_path / "key").pub == made.pub
+    assert load_or_create(tmp_path / "key").public_key == made.public_key
 
 
 @pytest.mark.parametrize(

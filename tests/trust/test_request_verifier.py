@@ -137,7 +137,7 @@ def test_a_newcomer_is_let_in_without_the_coordinator() -> None:
     assert come(keeper, ask(said)) == "d"
     assert keeper.introduce(sealed(cert()), NOW) == "d"  # again: nothing new
     (newcomer,) = [peer for peer in keeper.members() if peer.node == "d"]
-    assert (newcomer.examples, newcomer.urls, newcomer.inbound) == (500, (), False)
+    assert (newcomer.examples, newcomer.urls, newcomer.is_reachable) == (500, (), False)
 
 
 def test_a_certificate_that_ran_out_lets_nobody_in() -> None:

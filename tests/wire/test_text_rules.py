@@ -65,7 +65,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], Any]] = {
     "entry": (read_entry, {"certificate": "c", "urls": URLS}),
     "request to join": (
         read_joining,
-        {"invitation": "i", "node": "b", "pub": f"ed25519:{'0' * 64}", "urls": URLS},
+        {"invitation": "i", "node": "b", "public_key": f"ed25519:{'0' * 64}", "urls": URLS},
     ),
     "invitation": (token, ["j", URLS, "0" * 64, "i"]),
     "papers for a newcomer": (read_bundle, {"job": "TEXT", "charter": "c", "roster": "r"}),

@@ -121,12 +121,12 @@ class FastPath:
     async def _download(self, job: str, digest: str, request: Request) -> Response:
         found = coordinator_of(request)
         reader = found.parts.version_reader
-        return await blobs.download(job, digest, request, found.jobs, found.blobs, found.nodes.presence, reader)
+        return await blobs.download_blob(job, digest, request, found.jobs, found.blobs, found.nodes.presence, reader)
 
     async def _upload(self, job: str, digest: str, request: Request) -> Response:
         found, made = coordinator_of(request), Response()
         node = speaker_of(request, node_of(request))
-        stored = await blobs.upload(
+        stored = await blobs.upload_update(
             job, digest, request, made, node, found.jobs, found.nodes.presence, found.telemetry.metrics
         )
         return Response(stored.model_dump_json(), made.status_code, media_type="application/json")

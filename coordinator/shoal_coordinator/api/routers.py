@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 
 from shoal_coordinator.http.problems import EVERYWHERE
 
@@ -19,4 +20,10 @@ API = "/api/v1"
 
 def api_router(*, prefix: str = "", tags: Any = None, responses: Mapping[int | str, Any] | None = None) -> APIRouter:
     """Return the router of a module, whose routes begin with `API` and `prefix`."""
-    return APIRouter(prefix=API + prefix, tags=tags, responses={**EVERYWHERE, **(responses or {})})
+    everywhere = {**EVERYWHERE, **(responses or {})}
+    return APIRouter(prefix=API + prefix, tags=tags, responses=everywhere, generate_unique_id_function=operation_id)
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the name of a route's function, which generated clients give to their methods."""
+    return route.name

@@ -77,7 +77,7 @@ class NodeRegistry:
     async def reenrol(self, job: str, node: str, secret_sha256: str) -> None:
         """Store the credential of a peer that has proved its key. Raises what `reenrolment.reenrol` raises."""
         peer = self._trust_documents.peers(job)[node]
-        await self._database.write(lambda c: reenrolment.reenrol(c, node, peer.pub, secret_sha256))
+        await self._database.write(lambda c: reenrolment.reenrol(c, node, peer.public_key, secret_sha256))
         crashpoint("re-enrolment.committed")
         self._credentials.add(secret_sha256, credentials.Principal("node", node))
         await self._notify_followers("/internal/evict", {"node": node})

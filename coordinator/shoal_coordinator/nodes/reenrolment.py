@@ -24,33 +24,33 @@ def add_roster(connection: Connection, roster: Roster) -> tuple[str, ...]:
 
     A node whose name or key is taken or revoked here must enrol with a token.
     """
-    out = set(connection.execute(select(revoked_keys.c.peer_id)).scalars()) | set(roster.revoked)
+    out = set(connection.execute(select(revoked_keys.c.peer_id)).scalars()) | set(roster.revoked_peer_ids)
     now = time.time()
-    for peer_id in roster.revoked:
+    for peer_id in roster.revoked_peer_ids:
         row = {"peer_id": peer_id, "node": "", "at": now}
         connection.execute(insert_or_keep(revoked_keys).on_conflict_do_nothing(), row)
-    known = {row.name: row.peer["pub"] if row.peer else "" for row in connection.execute(select(nodes))}
+    known = {row.name: row.peer["public_key"] if row.peer else "" for row in connection.execute(select(nodes))}
     for peer in roster.peers:
-        if peer.peer_id not in out and peer.node not in known and peer.pub not in known.values():
+        if peer.peer_id not in out and peer.node not in known and peer.public_key not in known.values():
             connection.execute(insert(nodes).values(_row(peer, now)))
-            known[peer.node] = peer.pub
+            known[peer.node] = peer.public_key
     live = set(connection.execute(select(nodes.c.name).where(~nodes.c.revoked)).scalars())
-    return tuple(peer.node for peer in roster.peers if peer.node in live and known[peer.node] == peer.pub)
+    return tuple(peer.node for peer in roster.peers if peer.node in live and known[peer.node] == peer.public_key)
 
 
 def _row(peer: RosterEntry, now: float) -> dict[str, object]:
-    shown = {"pub": peer.pub, "urls": list(peer.urls), "inbound": peer.inbound}
+    shown = {"public_key": peer.public_key, "urls": list(peer.urls), "is_reachable": peer.is_reachable}
     row: dict[str, object] = {"name": peer.node, "secret": NO_CREDENTIAL + peer.peer_id, "peer": shown, "info": {}}
     return {**row, "joined_at": now, "seen_at": now, "revoked": False}
 
 
-def reenrol(connection: Connection, node: str, pub: str, secret_sha256: str) -> None:
+def reenrol(connection: Connection, node: str, public_key: str, secret_sha256: str) -> None:
     """Set that node's credential to this SHA-256. Idempotent.
 
     Raises `NotAllowed` (`node.removed`), and `Refused` (`node.exists`) if another node has that credential.
     """
     row = connection.execute(select(nodes).where(nodes.c.name == node)).first()
-    if row is None or row.revoked or row.peer is None or row.peer["pub"] != pub:
+    if row is None or row.revoked or row.peer is None or row.peer["public_key"] != public_key:
         raise NotAllowed(
             f"{node} is not known here by this key, or was removed by an operator",
             code="node.removed",

@@ -178,7 +178,7 @@ def _row(
     share: float | None,
     relay: str | None,
 ) -> PeerView:
-    row = PeerView(name=peer.node, peer_id=peer.peer_id, inbound=peer.inbound, relayed_by=relay)
+    row = PeerView(name=peer.node, peer_id=peer.peer_id, is_reachable=peer.is_reachable, relayed_by=relay)
     if known_status is None:
         return row
     status = known_status.status

@@ -68,7 +68,7 @@ class RelayAuth:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
         path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
         signed = read_request(request.method, path.partition("?")[0], query, headers)
-        own_id = peer_id_of(documents.charter.coordinator_pub)
+        own_id = peer_id_of(documents.charter.coordinator_public_key)
         if signed.to != own_id:
             raise refusal("trust.addressee", f"for {signed.to}; this is {own_id}")
         if signed.job != job:
@@ -107,12 +107,12 @@ class RelayAuth:
         return relay if time.monotonic() - at < RELAYED_S else None
 
     def _sender(self, documents: SignedDocuments, signed: Signed) -> str:
-        if signed.sender in documents.roster.revoked:
+        if signed.sender in documents.roster.revoked_peer_ids:
             raise refusal("trust.revoked", f"{signed.sender} has been revoked in job {signed.job}")
         peer = next((peer for peer in documents.roster.peers if peer.peer_id == signed.sender), None)
         if peer is None:
             raise refusal("trust.stranger", f"{signed.sender} is not in job {signed.job}")
-        check_request(signed, peer.pub, documents.charter)
+        check_request(signed, peer.public_key, documents.charter)
         return peer.node
 
     def _window(self, signed: Signed) -> ReplayWindow:

@@ -95,7 +95,7 @@ def verify_recovery(
     `restore.term`.
     """
     charter = open_charter(texts["charter"])
-    if charter.coordinator_pub != key.pub:
+    if charter.coordinator_public_key != key.public_key:
         raise _refused("key", "another coordinator's key has signed this job", "put its coordinator.pem in the folder")
     if (charter.job, charter.config_sha) != (spec.name, config_sha(spec.model_dump(mode="json"))):
         raise _refused("job", "the charter is of another job, or of another form of it", "give the job's very own spec")

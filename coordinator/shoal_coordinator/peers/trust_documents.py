@@ -70,23 +70,23 @@ LEAP = 1000
 class PeerContact:
     """Contact of a node as a peer: its key and addresses."""
 
-    pub: str
+    public_key: str
     urls: tuple[str, ...]
-    inbound: bool
+    is_reachable: bool
 
     @classmethod
     def of(cls, view: ContactRequest) -> PeerContact:
         """Return the contact that a node sent."""
-        return cls(view.pub, tuple(view.urls), view.inbound)
+        return cls(view.public_key, tuple(view.urls), view.is_reachable)
 
     @cached_property
     def peer_id(self) -> str:
         """Return the peer id of the key."""
-        return peer_id_of(self.pub)
+        return peer_id_of(self.public_key)
 
     def row(self) -> dict[str, Any]:
         """Return the database row."""
-        return {"pub": self.pub, "urls": list(self.urls), "inbound": self.inbound}
+        return {"public_key": self.public_key, "urls": list(self.urls), "is_reachable": self.is_reachable}
 
 
 @dataclass(frozen=True)
@@ -187,11 +187,11 @@ class TrustDocuments:
         """
         self._set(signed)
         self._versions[signed.charter.job] += LEAP
-        self._revoked |= set(signed.roster.revoked)
+        self._revoked |= set(signed.roster.revoked_peer_ids)
         self._participants[signed.charter.job] = set(known)
         for peer in signed.roster.peers:
             if peer.node in known:
-                self._contacts.setdefault(peer.node, PeerContact(peer.pub, peer.urls, peer.inbound))
+                self._contacts.setdefault(peer.node, PeerContact(peer.public_key, peer.urls, peer.is_reachable))
 
     # Participation
 
@@ -205,7 +205,7 @@ class TrustDocuments:
                 code="peer.revoked",
                 hint="remove the file of the node's key, so that it makes a new one",
             )
-        if any(other.pub == contact.pub for name, other in self._contacts.items() if name != node):
+        if any(other.public_key == contact.public_key for name, other in self._contacts.items() if name != node):
             raise Refused(
                 f"the key that {node} shows is another node's",
                 code="peer.key-taken",
@@ -222,7 +222,7 @@ class TrustDocuments:
         if contact is None:
             return False
         self._contacts[node] = contact
-        return before is None or before.pub != contact.pub
+        return before is None or before.public_key != contact.public_key
 
     def revoke(self, node: str) -> None:
         """Exclude a node's key for good. (`revoke_key` has stored that.)"""
@@ -285,7 +285,7 @@ class TrustDocuments:
         key, member = await self.key(), self._member(runner, node, contact)
         until = int(time.time()) + CERTIFICATE_S
         current = self._current[runner.name]
-        cert = JoinCert(runner.name, node, member.peer_id, member.pub, member.examples, until)
+        cert = JoinCert(runner.name, node, member.peer_id, member.public_key, member.examples, until)
         return await asyncio.to_thread(sign_document, cert, key, current.charter)
 
     async def refresh(self, runner: SignableJob, database: Database) -> None:
@@ -305,7 +305,7 @@ class TrustDocuments:
         if current is None or runner.name not in self._checked_charters:
             return False
         newest = current.roster.version == self._versions[runner.name]
-        return newest and (current.roster.peers, current.roster.revoked) == (
+        return newest and (current.roster.peers, current.roster.revoked_peer_ids) == (
             self._members(runner),
             self._revoked_keys(current),
         )
@@ -318,20 +318,26 @@ class TrustDocuments:
         newest = current is not None and current.roster.version == self._versions[runner.name]
         revoked = self._revoked_keys(current)
         wanted = charter, members, revoked
-        if current is not None and newest and (current.charter, current.roster.peers, current.roster.revoked) == wanted:
+        if (
+            current is not None
+            and newest
+            and (current.charter, current.roster.peers, current.roster.revoked_peer_ids) == wanted
+        ):
             return current
         roster = Roster(runner.name, self._versions[runner.name] + 1, members, revoked)
         signed = await asyncio.to_thread(_sign, charter, roster, key)
         await database.write(lambda c: store_documents(c, signed))
         crashpoint("trust-documents.stored")
         self._set(signed)
-        log.info("roster", job=runner.name, version=roster.version, peers=len(members), revoked=len(roster.revoked))
+        log.info(
+            "roster", job=runner.name, version=roster.version, peers=len(members), revoked=len(roster.revoked_peer_ids)
+        )
         return signed
 
     def _charter(self, runner: SignableJob, key: SigningKey) -> Charter:
         model = tree_slot(runner.hub.store.slots, "model")
         shown = runner.spec.model_dump(mode="json")
-        return Charter(runner.name, config_sha(shown), schema_sha(model), key.pub, key.pub)
+        return Charter(runner.name, config_sha(shown), schema_sha(model), key.public_key, key.public_key)
 
     def _members(self, runner: SignableJob) -> tuple[RosterEntry, ...]:
         names = sorted(self._participants[runner.name] & self._contacts.keys())
@@ -345,16 +351,16 @@ class TrustDocuments:
             weight_max = 0
         elif weight is not None and (weight > weight_max or not weight_max):
             weight_max = min(math.ceil(WEIGHT_FACTOR * weight), WEIGHT_MAX)
-        return RosterEntry(node, contact.peer_id, contact.pub, contact.urls, contact.inbound, weight_max)
+        return RosterEntry(node, contact.peer_id, contact.public_key, contact.urls, contact.is_reachable, weight_max)
 
     def _revoked_keys(self, current: SignedDocuments | None) -> tuple[str, ...]:
         """Return all revoked keys, listed in the roster or not, because their owners may have certificates."""
-        before = current.roster.revoked if current is not None else ()
+        before = current.roster.revoked_peer_ids if current is not None else ()
         return tuple(sorted({*before, *self._revoked}))[:REVOKED_MAX]
 
 
 def _contact(row: dict[str, Any]) -> PeerContact:
-    return PeerContact(row["pub"], tuple(row["urls"]), row["inbound"])
+    return PeerContact(row["public_key"], tuple(row["urls"]), row["is_reachable"])
 
 
 def _sign(charter: Charter, roster: Roster, key: SigningKey) -> SignedDocuments:
@@ -374,5 +380,5 @@ def revoke_key(connection: Connection, node: str) -> None:
     """Store that a node's key is revoked, in the transaction that revokes its credential."""
     shown = connection.execute(select(nodes.c.peer).where(nodes.c.name == node)).scalar()
     if shown is not None:
-        row = {"peer_id": peer_id_of(shown["pub"]), "node": node, "at": time.time()}
+        row = {"peer_id": peer_id_of(shown["public_key"]), "node": node, "at": time.time()}
         connection.execute(insert(revoked_keys).on_conflict_do_nothing(), row)

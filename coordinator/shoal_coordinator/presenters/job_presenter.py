@@ -21,7 +21,7 @@ from shoal_coordinator.presenters import headline
 from shoal_coordinator.schemas.jobs import JobState, JobView, ModelInfo, VersionView
 from shoal_coordinator.schemas.nodes import JobNode, NodeView
 from shoal_coordinator.schemas.peers import RestoredFrom
-from shoal_coordinator.schemas.values import Best, Provisional, iso
+from shoal_coordinator.schemas.values import BestVersion, ProvisionalAccuracy, iso
 from shoal_coordinator.storage.tables import versions
 from shoal_coordinator.storage.writer import Database
 from shoal_coordinator.telemetry.divergence_detector import JUMP
@@ -75,14 +75,14 @@ def is_open_ended(runner: JobRunner) -> bool:
     return runner.hub.settings.schedule.relative_to_reference and not runner.spec.rounds
 
 
-def _best(known: version_history.VersionSummary) -> Best | None:
+def _best(known: version_history.VersionSummary) -> BestVersion | None:
     """Return the best version so far, and the number of nodes that measured it."""
     if known.best is None:
         return None
-    return Best(accuracy=known.best[0], version=known.best[1], nodes=known.best_nodes)
+    return BestVersion(accuracy=known.best[0], version=known.best[1], nodes=known.best_nodes)
 
 
-def provisional(runner: JobRunner | None, number: int, metrics: dict[str, Any]) -> Provisional | None:
+def provisional(runner: JobRunner | None, number: int, metrics: dict[str, Any]) -> ProvisionalAccuracy | None:
     """Return how many of the nodes that measure a version have reported; None if its metrics are complete or no node's.
 
     A closed round is complete. Where few reports make a version, a version measured by at most half of the nodes
@@ -93,7 +93,7 @@ def provisional(runner: JobRunner | None, number: int, metrics: dict[str, Any]) 
     asked, reported = version_history.nodes_asked(metrics), version_history.nodes_measured(metrics)
     if asked is None or not (is_open or version_history.is_partial(metrics)):
         asked = len(hub.state.round.involved) if is_open and hub is not None else 0
-    return Provisional(reported=reported, asked=asked) if reported is not None and reported < asked else None
+    return ProvisionalAccuracy(reported=reported, asked=asked) if reported is not None and reported < asked else None
 
 
 def _state(record: JobRecord, runner: JobRunner) -> JobState:

@@ -6,7 +6,7 @@ so that the dashboard's types are generated from them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
@@ -14,7 +14,7 @@ from shoal_coordinator.schemas.jobs import JobEventView, JobView, VersionView
 from shoal_coordinator.schemas.nodes import JobNodes
 from shoal_coordinator.schemas.observability import AlertView, FailureView
 from shoal_coordinator.schemas.peers import JobPeersUpdate
-from shoal_coordinator.schemas.values import Metrics, Provisional
+from shoal_coordinator.schemas.values import Metrics, ProvisionalAccuracy
 
 Topic = TypeVar("Topic")
 Data = TypeVar("Data", bound=BaseModel)
@@ -26,14 +26,8 @@ class Event(BaseModel, Generic[Topic, Data]):
     event: Topic
     data: Data
 
-    @classmethod
-    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
-        """Return the name in the OpenAPI document, such as JobStreamEvent for the topic "job"."""
-        (topic,) = get_args(params[0])
-        return f"{topic.title().replace('_', '')}StreamEvent"
 
-
-class Greeting(BaseModel):
+class HelloData(BaseModel):
     """The coordinator that answers. `boot` changes when it restarts."""
 
     server_time: str
@@ -66,7 +60,7 @@ class VersionMeasured(BaseModel):
     at: str
     number: int
     metrics: Metrics
-    provisional: Provisional | None = Field(None, description="null: all asked nodes have measured the version")
+    provisional: ProvisionalAccuracy | None = Field(None, description="null: all asked nodes have measured the version")
 
 
 class JobEventAdded(JobEventView):
@@ -81,7 +75,7 @@ class JobNodesChange(JobNodes):
     job: str
 
 
-class TrafficTotal(BaseModel):
+class JobTrafficChange(BaseModel):
     """Bytes of a job since its start."""
 
     job: str
@@ -96,23 +90,67 @@ class LogsAdded(BaseModel):
     last: int
 
 
-HelloEvent = Event[Literal["hello"], Greeting]
-PingEvent = Event[Literal["ping"], Empty]
-JobChangeEvent = Event[Literal["job"], JobChange]
-VersionEvent = Event[Literal["version"], VersionClosed]
+class HelloStreamEvent(Event[Literal["hello"], HelloData]):
+    """The first event of a stream. Clients fetch again what they hold, because events may be missing."""
+
+
+class PingStreamEvent(Event[Literal["ping"], Empty]):
+    """An empty event, sent after a while without another one."""
+
+
+class JobStreamEvent(Event[Literal["job"], JobChange]):
+    """A job has changed."""
+
+
+class VersionStreamEvent(Event[Literal["version"], VersionClosed]):
+    """A job has a new version."""
+
+
+class MetricsStreamEvent(Event[Literal["metrics"], VersionMeasured]):
+    """Nodes have measured a version."""
+
+
+class JobEventStreamEvent(Event[Literal["job_event"], JobEventAdded]):
+    """A job event was recorded."""
+
+
+class NodesStreamEvent(Event[Literal["nodes"], JobNodesChange]):
+    """Nodes of a job have changed."""
+
+
+class TrafficStreamEvent(Event[Literal["traffic"], JobTrafficChange]):
+    """The byte counts of a job have changed."""
+
+
+class PeersStreamEvent(Event[Literal["peers"], JobPeersUpdate]):
+    """Peers of a job have reported their state."""
+
+
+class FailureStreamEvent(Event[Literal["failure"], FailureView]):
+    """A failure was recorded."""
+
+
+class LogsStreamEvent(Event[Literal["logs"], LogsAdded]):
+    """The log has new lines."""
+
+
+class AlertStreamEvent(Event[Literal["alert"], AlertView]):
+    """An alert was raised, changed or has ended."""
+
+
 AnyEvent = (
-    HelloEvent  # the first event of a stream: clients fetch again what they hold, because events may be missing
-    | PingEvent  # after a while without another event
-    | JobChangeEvent
-    | VersionEvent
-    | Event[Literal["metrics"], VersionMeasured]
-    | Event[Literal["job_event"], JobEventAdded]
-    | Event[Literal["nodes"], JobNodesChange]
-    | Event[Literal["traffic"], TrafficTotal]
-    | Event[Literal["peers"], JobPeersUpdate]
-    | Event[Literal["failure"], FailureView]
-    | Event[Literal["logs"], LogsAdded]
-    | Event[Literal["alert"], AlertView]
+    HelloStreamEvent
+    | PingStreamEvent
+    | JobStreamEvent
+    | VersionStreamEvent
+    | MetricsStreamEvent
+    | JobEventStreamEvent
+    | NodesStreamEvent
+    | TrafficStreamEvent
+    | PeersStreamEvent
+    | FailureStreamEvent
+    | LogsStreamEvent
+    | AlertStreamEvent
 )
 
 

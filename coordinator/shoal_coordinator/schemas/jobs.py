@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from shoal_coordinator.schemas.peers import RestoredFrom, RestoreRequest
-from shoal_coordinator.schemas.values import Best, JsonObject, Metrics, Provisional
+from shoal_coordinator.schemas.values import BestVersion, JsonObject, Metrics, ProvisionalAccuracy
 
 DRAFT_CHARS_MAX = 64 * 1024
 Mode = Literal["server", "gossip", "returning"]
@@ -58,8 +58,10 @@ class JobView(BaseModel):
     model: ModelInfo | None
     metrics: Metrics = Field(description="latest metrics of the newest measured version")
     measured: int | None = Field(None, description="the newest measured version")
-    provisional: Provisional | None = Field(None, description="null: all asked nodes have measured that version")
-    best: Best | None = Field(description="among versions that all asked nodes have measured")
+    provisional: ProvisionalAccuracy | None = Field(
+        None, description="null: all asked nodes have measured that version"
+    )
+    best: BestVersion | None = Field(description="among versions that all asked nodes have measured")
     restored_from: RestoredFrom | None = Field(None, description="null: the job was not restored from its nodes")
     up_bytes: int = Field(description="from nodes to the coordinator and to each other, including headers and polls")
     down_bytes: int
@@ -96,7 +98,7 @@ class VersionView(BaseModel):
     asked: int
     weight: float
     metrics: Metrics
-    provisional: Provisional | None = Field(None, description="null: all asked nodes have measured the version")
+    provisional: ProvisionalAccuracy | None = Field(None, description="null: all asked nodes have measured the version")
     numbers: Metrics = Field(description="state of the schedule after this version, such as its threshold")
     up_bytes: int = Field(description="of the round that made it, and of earlier rounds that retention has merged")
     down_bytes: int

@@ -124,7 +124,7 @@ class LogLine(BaseModel):
     fields: JsonObject
 
 
-class LogLines(BaseModel):
+class LogList(BaseModel):
     """Lines, oldest first. `older`: whether earlier lines exist."""
 
     lines: list[LogLine]

@@ -27,14 +27,14 @@ Liveness = Literal["alive", "suspect", "dead", "left"]
 class ContactRequest(BaseModel):
     """The public key and the addresses of a node as a peer."""
 
-    pub: str = Field(pattern=f"^{PUBLIC}$", description="public key", examples=["ed25519:" + "ab" * 32])
+    public_key: str = Field(pattern=f"^{PUBLIC}$", description="Ed25519 key", examples=["ed25519:" + "ab" * 32])
     urls: list[Url] = Field([], max_length=4, examples=[["http://10.0.0.7:9001"]])
-    inbound: bool = Field(description="true if other peers can call the node; if not, the node calls them")
+    is_reachable: bool = Field(description="true if other peers can call the node; if not, the node calls them")
 
     @model_validator(mode="after")
     def _check_urls(self) -> Self:
-        if self.inbound != bool(self.urls):
-            raise ValueError("a peer with inbound true has urls, one with inbound false has none")
+        if self.is_reachable != bool(self.urls):
+            raise ValueError("is_reachable is true for a peer that has urls, and for no other")
         return self
 
 
@@ -153,7 +153,7 @@ class PeerView(BaseModel):
 
     name: str
     peer_id: str
-    inbound: bool
+    is_reachable: bool
     state: PeerState | None = None
     relayed_by: str | None = Field(None, description="the peer that relays its requests to the coordinator; null: none")
     changes: list[PeerStateChange] = Field([], description="last changes of state, oldest first")

@@ -32,7 +32,7 @@ class TokenView(BaseModel):
     loopback: bool = Field(description="true if the coordinator listens on loopback only")
 
 
-class TokenRow(BaseModel):
+class TokenInfo(BaseModel):
     """A token that has not expired."""
 
     id: str = Field(description="the first letters of the token", examples=["sht_7SpQetou"])
@@ -48,7 +48,7 @@ class TokenRow(BaseModel):
 class TokenList(BaseModel):
     """Tokens, newest first."""
 
-    tokens: list[TokenRow]
+    tokens: list[TokenInfo]
 
 
 class SignInRequest(BaseModel):

@@ -33,7 +33,7 @@ class JobTraffic(BaseModel):
     total: dict[Direction, int]
 
 
-class TrafficSince(BaseModel):
+class TrafficTotal(BaseModel):
     """Bytes of all jobs since a time."""
 
     since: str = Field(description="start of the first quarter of an hour that is counted")

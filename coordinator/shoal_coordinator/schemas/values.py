@@ -60,7 +60,7 @@ JsonObject = Annotated[dict[str, Any], AfterValidator(check_json)]
 NodeInfo = Annotated[JsonObject, AfterValidator(_check_info_size)]
 
 
-class Best(BaseModel):
+class BestVersion(BaseModel):
     """The version with the best accuracy so far."""
 
     accuracy: float
@@ -70,7 +70,7 @@ class Best(BaseModel):
     )
 
 
-class Provisional(BaseModel):
+class ProvisionalAccuracy(BaseModel):
     """Progress of an evaluation that some of the asked nodes have not finished."""
 
     reported: int = Field(description="nodes that have measured the version")

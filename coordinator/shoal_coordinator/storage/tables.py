@@ -153,7 +153,7 @@ nodes = Table(
     Column("info", JSON, nullable=False),
     Column("revoked", Boolean, nullable=False, default=False),
     Column("availability", String(16), nullable=False, server_default="active"),  # or "drained", "blocked"
-    Column("peer", JSON),  # {"pub", "urls", "inbound"}: how others know and reach it; null: it takes no part in gossip
+    Column("peer", JSON),  # {"public_key", "urls", "is_reachable"} as a peer; null: it takes no part in gossip
 )
 
 revoked_keys = Table(

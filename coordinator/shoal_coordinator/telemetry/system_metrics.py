@@ -31,7 +31,7 @@ Share = Annotated[float | None, Field(None, ge=0, le=1)]
 Amount = Annotated[float | None, Field(None, ge=0, le=1e18)]
 
 
-class Sample(BaseModel, extra="forbid"):
+class SystemMetricsSample(BaseModel, extra="forbid"):
     """A node's machine at a moment; null: it has no such part, or cannot tell."""
 
     cpu: Share = Field(None, description="share of all cores that was busy since the sample before")
@@ -48,7 +48,7 @@ class Sample(BaseModel, extra="forbid"):
     charging: bool | None = None
 
 
-FIELDS = tuple(Sample.model_fields)
+FIELDS = tuple(SystemMetricsSample.model_fields)
 
 
 class SystemMetrics:
@@ -61,7 +61,7 @@ class SystemMetrics:
         self._last: dict[str, float] = {}
         self._cleared = 0.0
 
-    def take(self, node: str, sample: Sample) -> None:
+    def take(self, node: str, sample: SystemMetricsSample) -> None:
         """Take a node's sample, unless it sends too many or the disk does not keep up."""
         now = self._clock()
         if now - self._last.get(node, 0.0) < LEAST_S or len(self._waiting) >= WAITING_MAX:

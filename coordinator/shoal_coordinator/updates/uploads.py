@@ -17,7 +17,7 @@ from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.model.tree import Layout, Slots
 from shoal.core.protocol.message import BlobRef, Kind, Report, TaskId
 from shoal.core.server.hub import Hub
-from shoal.jobs.job_tables import Limits
+from shoal.jobs.job_tables import UpdateLimits
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import digest_of, free_bytes, same_digest
 from shoal.runtime.partial_blobs import IncomingBlob
@@ -337,7 +337,7 @@ def _mark_received() -> None:
     crashpoint("upload.received")
 
 
-def check_limits(limits: Limits, report: Report, norm: float) -> None:
+def check_limits(limits: UpdateLimits, report: Report, norm: float) -> None:
     """Raise `InvalidPayload` for a weight or a norm that the job does not take."""
     if not 0 < report.weight <= limits.weight_max:
         raise InvalidPayload(

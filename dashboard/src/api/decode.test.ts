@@ -29,7 +29,7 @@ test("durations become moments of this clock", () => {
 });
 
 test("a peer that has told nothing has nothing", () => {
-  const silent = decodePeer({ name: "ada", peer_id: "x", inbound: false }, 1000);
+  const silent = decodePeer({ name: "ada", peer_id: "x", is_reachable: false }, 1000);
   expect(silent).toMatchObject({ state: null, state_since: null, reported_at: null, round: null, coverage: null });
   expect([silent.rounds_held.size, silent.links.size, silent.refused.size]).toEqual([0, 0, 0]);
   expect(silent.budget).toBeNull();
@@ -41,7 +41,7 @@ test("a peer's last change is since when it stands so, and its names are those o
     { at: "2026-11-21T08:00:09Z", state: "away" as const },
   ];
   const told = { state: "away" as const, changes, told_s: 2.5, peers: { ben: { state: "alive" as const, sent: 7 } } };
-  const ada = decodePeer({ name: "ada", peer_id: "x", inbound: true, ...told } as RawPeer, 10_000);
+  const ada = decodePeer({ name: "ada", peer_id: "x", is_reachable: true, ...told } as RawPeer, 10_000);
   expect(ada).toMatchObject({ state_since: changes[1]?.at, reported_at: 7500 });
   expect(ada.links.get("ben")).toEqual({ state: "alive", exchanges: 0, sent: 7, received: 0, rtt_ms: null, carried: 0 });
   expect(ada.links.get("constructor")).toBeUndefined();

@@ -59,10 +59,10 @@ export function decodeNode(raw: RawNode, now: number): JobNode {
 }
 
 export function decodePeer(raw: RawPeer, now: number): Peer {
-  const { name, inbound, state = null, told_s = null, term = null, round = null, weight = null, coverage = null } = raw;
+  const { name, is_reachable, state = null, told_s = null, term = null, round = null, weight = null, coverage = null } = raw;
   return {
     name,
-    inbound,
+    is_reachable,
     state,
     state_since: raw.changes?.at(-1)?.at ?? null,
     reported_at: told_s === null ? null : now - told_s * 1000,

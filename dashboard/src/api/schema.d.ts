@@ -15,7 +15,7 @@ export interface paths {
          * List Alerts
          * @description List alerts, newest first.
          */
-        get: operations["list_alerts_api_v1_alerts_get"];
+        get: operations["list_alerts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -34,10 +34,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Acknowledge
+         * Acknowledge Alert
          * @description Acknowledge an alert. Idempotent.
          */
-        post: operations["acknowledge_api_v1_alerts__alert__acknowledge_post"];
+        post: operations["acknowledge_alert"];
         delete?: never;
         options?: never;
         head?: never;
@@ -56,7 +56,7 @@ export interface paths {
          * Upload Model
          * @description Upload an initial model for the field `start_model` of a new job.
          */
-        put: operations["upload_model_api_v1_blobs__digest__put"];
+        put: operations["upload_model"];
         post?: never;
         delete?: never;
         options?: never;
@@ -72,10 +72,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare
+         * Compare Jobs
          * @description Compare up to 100 jobs: series to plot, last and best values, and the cost of reaching the target.
          */
-        get: operations["compare_api_v1_compare_get"];
+        get: operations["compare_jobs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -94,10 +94,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Enrol
+         * Enrol Node
          * @description Exchange a one-time token for a credential.
          */
-        post: operations["enrol_api_v1_enrol_post"];
+        post: operations["enrol_node"];
         delete?: never;
         options?: never;
         head?: never;
@@ -115,7 +115,7 @@ export interface paths {
          * List Failures
          * @description List failed tasks, newest first, optionally of one job or node.
          */
-        get: operations["list_failures_api_v1_failures_get"];
+        get: operations["list_failures"];
         put?: never;
         post?: never;
         delete?: never;
@@ -134,10 +134,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Heartbeat
+         * Send Heartbeat
          * @description Report the progress of a task.
          */
-        post: operations["heartbeat_api_v1_heartbeat_post"];
+        post: operations["send_heartbeat"];
         delete?: never;
         options?: never;
         head?: never;
@@ -154,10 +154,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Hello
+         * Send Hello
          * @description Announce that the node's process has started.
          */
-        post: operations["hello_api_v1_hello_post"];
+        post: operations["send_hello"];
         delete?: never;
         options?: never;
         head?: never;
@@ -172,16 +172,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Jobs
+         * List Jobs
          * @description List jobs, newest first.
          */
-        get: operations["jobs_api_v1_jobs_get"];
+        get: operations["list_jobs"];
         put?: never;
         /**
-         * Create
+         * Create Job
          * @description Start a job, if its job file is valid.
          */
-        post: operations["create_api_v1_jobs_post"];
+        post: operations["create_job"];
         delete?: never;
         options?: never;
         head?: never;
@@ -196,25 +196,25 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Job
+         * Show Job
          * @description Return a job.
          */
-        get: operations["job_api_v1_jobs__job__get"];
+        get: operations["show_job"];
         put?: never;
         post?: never;
         /**
-         * Remove
+         * Remove Job
          * @description Delete an ended job with its models and records.
          */
-        delete: operations["remove_api_v1_jobs__job__delete"];
+        delete: operations["remove_job"];
         options?: never;
         head?: never;
         /**
-         * Change
+         * Change Job Settings
          * @description Change settings from the next version on, or at once if no round is open. Raises `Refused` when the hub does
          *     not.
          */
-        patch: operations["change_api_v1_jobs__job__patch"];
+        patch: operations["change_job_settings"];
         trace?: never;
     };
     "/api/v1/jobs/{job}/blobs/{digest}": {
@@ -225,23 +225,23 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Download
+         * Download Blob
          * @description Download a blob. Nodes get the blobs of their task; readers get models, never updates.
          */
-        get: operations["download_api_v1_jobs__job__blobs__digest__get"];
+        get: operations["download_blob"];
         /**
-         * Upload
+         * Upload Update
          * @description Upload an update. Idempotent by hash; `Content-Range: bytes START-END/TOTAL` resumes an interrupted upload.
          */
-        put: operations["upload_api_v1_jobs__job__blobs__digest__put"];
+        put: operations["upload_update"];
         post?: never;
         delete?: never;
         options?: never;
         /**
-         * Head Blob
+         * Check Blob
          * @description Check whether a blob is stored. If not, `Upload-Offset` is the number of bytes received from this node.
          */
-        head: operations["head_blob_api_v1_jobs__job__blobs__digest__head"];
+        head: operations["check_blob"];
         patch?: never;
         trace?: never;
     };
@@ -253,16 +253,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Download Target
+         * Presign Download
          * @description Presign the download of a blob of the node's task.
          */
-        get: operations["download_target_api_v1_jobs__job__blobs__digest__presign_get"];
+        get: operations["presign_download"];
         put?: never;
         /**
-         * Upload Target
+         * Presign Upload
          * @description Presign the upload of an update of exactly that size. It is checked when its report arrives.
          */
-        post: operations["upload_target_api_v1_jobs__job__blobs__digest__presign_post"];
+        post: operations["presign_upload"];
         delete?: never;
         options?: never;
         head?: never;
@@ -280,7 +280,7 @@ export interface paths {
          * List Events
          * @description List the newest `limit` events of a job, oldest first.
          */
-        get: operations["list_events_api_v1_jobs__job__events_get"];
+        get: operations["list_events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -297,10 +297,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Export
+         * Export Job
          * @description Export a job as JSON Lines: the job, versions, traffic, reports, events and failures.
          */
-        get: operations["export_api_v1_jobs__job__export_get"];
+        get: operations["export_job"];
         put?: never;
         post?: never;
         delete?: never;
@@ -319,10 +319,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Failure
+         * Report Task Failure
          * @description Report that a task failed. The schedule decides about a replacement.
          */
-        post: operations["failure_api_v1_jobs__job__failures_post"];
+        post: operations["report_task_failure"];
         delete?: never;
         options?: never;
         head?: never;
@@ -337,10 +337,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Fairness Of
+         * Show Fairness
          * @description Return the distribution of a metric over nodes, by each node's last report.
          */
-        get: operations["fairness_of_api_v1_jobs__job__fairness_get"];
+        get: operations["show_fairness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -357,10 +357,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Influence Of
+         * Show Influence
          * @description Return each node's share of the newest versions, its update norm relative to other nodes, and its refusals.
          */
-        get: operations["influence_of_api_v1_jobs__job__influence_get"];
+        get: operations["show_influence"];
         put?: never;
         post?: never;
         delete?: never;
@@ -379,10 +379,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Join
+         * Rejoin Job
          * @description Rejoin a job. If the node trained by gossip, all nodes are asked to hand their models back.
          */
-        post: operations["join_api_v1_jobs__job__join_post"];
+        post: operations["rejoin_job"];
         delete?: never;
         options?: never;
         head?: never;
@@ -398,16 +398,16 @@ export interface paths {
         };
         get?: never;
         /**
-         * Promote
+         * Set Label
          * @description Set a label on a version. The version's model is kept while it has a label.
          */
-        put: operations["promote_api_v1_jobs__job__labels__name__put"];
+        put: operations["set_label"];
         post?: never;
         /**
-         * Withdraw
+         * Remove Label
          * @description Delete a label.
          */
-        delete: operations["withdraw_api_v1_jobs__job__labels__name__delete"];
+        delete: operations["remove_label"];
         options?: never;
         head?: never;
         patch?: never;
@@ -421,12 +421,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Labelled
+         * Download Labelled Model
          * @description Download the labelled model as a safetensors file; `Shoal-Version` is its version.
          *
          *     With `If-None-Match` it is sent again only when the label names another.
          */
-        get: operations["labelled_api_v1_jobs__job__labels__name__model_get"];
+        get: operations["download_labelled_model"];
         put?: never;
         post?: never;
         delete?: never;
@@ -443,10 +443,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Manifest
+         * Show Manifest
          * @description Return the signed manifest of the newest version, from which nodes can restore the job at another coordinator.
          */
-        get: operations["manifest_api_v1_jobs__job__manifest_get"];
+        get: operations["show_manifest"];
         put?: never;
         post?: never;
         delete?: never;
@@ -463,10 +463,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Models
+         * List Models
          * @description List the models of closed versions, newest first.
          */
-        get: operations["models_api_v1_jobs__job__models_get"];
+        get: operations["list_models"];
         put?: never;
         post?: never;
         delete?: never;
@@ -483,10 +483,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Model
+         * Download Model
          * @description Download the model of a version as a safetensors file.
          */
-        get: operations["model_api_v1_jobs__job__models__number__get"];
+        get: operations["download_model"];
         put?: never;
         post?: never;
         delete?: never;
@@ -503,10 +503,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Job Nodes
+         * List Job Nodes
          * @description List the nodes of a job and their current state.
          */
-        get: operations["job_nodes_api_v1_jobs__job__nodes_get"];
+        get: operations["list_job_nodes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -523,10 +523,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Series
+         * Show Node Series
          * @description Return a metric of one node, by round.
          */
-        get: operations["series_api_v1_jobs__job__nodes__node__reports_series_get"];
+        get: operations["show_node_series"];
         put?: never;
         post?: never;
         delete?: never;
@@ -545,10 +545,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Pause
+         * Pause Job
          * @description Pause a job: nodes get no new tasks; reports still count.
          */
-        post: operations["pause_api_v1_jobs__job__pause_post"];
+        post: operations["pause_job"];
         delete?: never;
         options?: never;
         head?: never;
@@ -565,10 +565,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Peering
+         * Report Peer Status
          * @description Report the node's status as a peer. Idempotent; does not renew the node's lease.
          */
-        post: operations["peering_api_v1_jobs__job__peer_status_post"];
+        post: operations["report_peer_status"];
         delete?: never;
         options?: never;
         head?: never;
@@ -583,10 +583,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Peers
+         * List Peers
          * @description Return the peers of a job: their last status, and how far their models agree.
          */
-        get: operations["peers_api_v1_jobs__job__peers_get"];
+        get: operations["list_peers"];
         put?: never;
         post?: never;
         delete?: never;
@@ -605,12 +605,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Ping
+         * Ping Coordinator
          * @description Ping the coordinator from a node in gossip mode. Does not renew the node's lease.
          *
          *     The term in the answer is above the node's. 410: the job has ended.
          */
-        post: operations["ping_api_v1_jobs__job__ping_post"];
+        post: operations["ping_coordinator"];
         delete?: never;
         options?: never;
         head?: never;
@@ -627,12 +627,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Re Enrol
+         * Re Enrol Node
          * @description Exchange a credential that a peer has made and signed. The coordinator signs its response.
          *
          *     A request for another term of the coordinator is answered with the present term, and has no effect.
          */
-        post: operations["re_enrol_api_v1_jobs__job__re_enrol_post"];
+        post: operations["re_enrol_node"];
         delete?: never;
         options?: never;
         head?: never;
@@ -649,10 +649,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Relay
+         * Relay Message
          * @description Relay a signed letter of another node. The coordinator signs the answer.
          */
-        post: operations["relay_api_v1_jobs__job__relay_post"];
+        post: operations["relay_message"];
         delete?: never;
         options?: never;
         head?: never;
@@ -667,16 +667,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Reports
+         * List Reports
          * @description List accepted reports, oldest first.
          */
-        get: operations["reports_api_v1_jobs__job__reports_get"];
+        get: operations["list_reports"];
         put?: never;
         /**
-         * Report
+         * Send Report
          * @description Accept a report. It is durable before the acknowledgement and counts exactly once.
          */
-        post: operations["report_api_v1_jobs__job__reports_post"];
+        post: operations["send_report"];
         delete?: never;
         options?: never;
         head?: never;
@@ -691,10 +691,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Heatmap
+         * Show Heatmap
          * @description Return a metric by node and round. Cells are "NaN" if not finite, null without a report.
          */
-        get: operations["heatmap_api_v1_jobs__job__reports_heatmap_get"];
+        get: operations["show_heatmap"];
         put?: never;
         post?: never;
         delete?: never;
@@ -711,10 +711,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Quantiles
+         * Show Quantiles
          * @description Return mean, 10 % and 90 % quantiles of a metric over all nodes, by round.
          */
-        get: operations["quantiles_api_v1_jobs__job__reports_quantiles_get"];
+        get: operations["show_quantiles"];
         put?: never;
         post?: never;
         delete?: never;
@@ -733,10 +733,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resume
+         * Resume Job
          * @description Resume a paused job.
          */
-        post: operations["resume_api_v1_jobs__job__resume_post"];
+        post: operations["resume_job"];
         delete?: never;
         options?: never;
         head?: never;
@@ -751,10 +751,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One Round
+         * Show Round
          * @description Return the timeline of a round: each node's waiting, download, training, upload and fold.
          */
-        get: operations["one_round_api_v1_jobs__job__rounds__number__get"];
+        get: operations["show_round"];
         put?: never;
         post?: never;
         delete?: never;
@@ -773,10 +773,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Status
+         * Report Task Status
          * @description Report the status of a task in progress, for algorithms that need it.
          */
-        post: operations["status_api_v1_jobs__job__status_post"];
+        post: operations["report_task_status"];
         delete?: never;
         options?: never;
         head?: never;
@@ -793,10 +793,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Stop
+         * Stop Job
          * @description Stop a job, now or after the current round.
          */
-        post: operations["stop_api_v1_jobs__job__stop_post"];
+        post: operations["stop_job"];
         delete?: never;
         options?: never;
         head?: never;
@@ -811,16 +811,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Preview
+         * Preview Switch
          * @description Preview a switch and the nodes that would take part, without a change.
          */
-        get: operations["preview_api_v1_jobs__job__switch_get"];
+        get: operations["preview_switch"];
         put?: never;
         /**
-         * Switch
+         * Switch Mode
          * @description Switch a running job to gossip, or back to the server. Idempotent.
          */
-        post: operations["switch_api_v1_jobs__job__switch_post"];
+        post: operations["switch_mode"];
         delete?: never;
         options?: never;
         head?: never;
@@ -836,10 +836,10 @@ export interface paths {
         };
         get?: never;
         /**
-         * Tag
+         * Set Tags
          * @description Replace the tags of a job, also of one that has ended.
          */
-        put: operations["tag_api_v1_jobs__job__tags_put"];
+        put: operations["set_tags"];
         post?: never;
         delete?: never;
         options?: never;
@@ -855,10 +855,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Job Traffic
+         * Show Job Traffic
          * @description Return bytes on the wire, headers included, by direction and group.
          */
-        get: operations["job_traffic_api_v1_jobs__job__traffic_get"];
+        get: operations["show_job_traffic"];
         put?: never;
         post?: never;
         delete?: never;
@@ -880,7 +880,7 @@ export interface paths {
          * Record Transfer
          * @description Record the bytes of a transfer between the node and the store. Idempotent.
          */
-        post: operations["record_transfer_api_v1_jobs__job__transfers_post"];
+        post: operations["record_transfer"];
         delete?: never;
         options?: never;
         head?: never;
@@ -895,10 +895,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get Trust Documents
+         * Show Trust Documents
          * @description Return the trust documents of a job that allows gossip.
          */
-        get: operations["get_trust_documents_api_v1_jobs__job__trust_get"];
+        get: operations["show_trust_documents"];
         put?: never;
         post?: never;
         delete?: never;
@@ -915,10 +915,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Versions
+         * List Versions
          * @description List closed versions with their metrics and bytes.
          */
-        get: operations["versions_api_v1_jobs__job__versions_get"];
+        get: operations["list_versions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -937,10 +937,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Check
+         * Check Draft
          * @description Validate a job file and return all errors with their places. A held-out learner is not loaded.
          */
-        post: operations["check_api_v1_jobs_validate_post"];
+        post: operations["check_draft"];
         delete?: never;
         options?: never;
         head?: never;
@@ -955,10 +955,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Leader
+         * Show Leader
          * @description Return the leader and the followers; null for a database that only one coordinator can use.
          */
-        get: operations["leader_api_v1_leader_get"];
+        get: operations["show_leader"];
         put?: never;
         post?: never;
         delete?: never;
@@ -977,10 +977,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Leave
+         * Leave Jobs
          * @description Leave all jobs; the node's tasks are withdrawn.
          */
-        post: operations["leave_api_v1_leave_post"];
+        post: operations["leave_jobs"];
         delete?: never;
         options?: never;
         head?: never;
@@ -998,13 +998,13 @@ export interface paths {
          * List Logs
          * @description List log lines, oldest first: the newest, or those next to a given line.
          */
-        get: operations["list_logs_api_v1_logs_get"];
+        get: operations["list_logs"];
         put?: never;
         /**
-         * Take Logs
+         * Upload Logs
          * @description Store log lines of a node. Idempotent; does not renew the node's lease.
          */
-        post: operations["take_logs_api_v1_logs_post"];
+        post: operations["upload_logs"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1019,10 +1019,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Log Matches
+         * Search Logs
          * @description Search the log for a text.
          */
-        get: operations["log_matches_api_v1_logs_matches_get"];
+        get: operations["search_logs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1039,10 +1039,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Nodes
+         * List Nodes
          * @description List enrolled nodes, by name.
          */
-        get: operations["nodes_api_v1_nodes_get"];
+        get: operations["list_nodes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1059,17 +1059,17 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One Node
+         * Show Node
          * @description Return a node, its jobs, and its connection history.
          */
-        get: operations["one_node_api_v1_nodes__node__get"];
+        get: operations["show_node"];
         put?: never;
         post?: never;
         /**
-         * Remove
+         * Remove Node
          * @description Revoke a node's credential.
          */
-        delete: operations["remove_api_v1_nodes__node__delete"];
+        delete: operations["remove_node"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1084,11 +1084,11 @@ export interface paths {
         };
         get?: never;
         /**
-         * Availability
+         * Set Availability
          * @description Drain a node (it finishes what it does and is asked nothing more), block it (its tasks are withdrawn at once),
          *     or make it active again. Its identity and memory stay.
          */
-        put: operations["availability_api_v1_nodes__node__availability_put"];
+        put: operations["set_availability"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1104,10 +1104,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Node Reports
+         * List Node Reports
          * @description List a node's reports in all jobs, newest first.
          */
-        get: operations["node_reports_api_v1_nodes__node__reports_get"];
+        get: operations["list_node_reports"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1124,10 +1124,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * History
+         * Show System Metrics
          * @description Return the history of a node's system metrics.
          */
-        get: operations["history_api_v1_nodes__node__system_metrics_get"];
+        get: operations["show_system_metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1144,10 +1144,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Schema
+         * Show Job Schema
          * @description Return the JSON Schema of a job file, with all installed algorithms and schedules.
          */
-        get: operations["schema_api_v1_schemas_job_json_get"];
+        get: operations["show_job_schema"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1164,21 +1164,21 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Session
+         * Show Session
          * @description Return the role of the browser's session; null: not signed in.
          */
-        get: operations["session_api_v1_session_get"];
+        get: operations["show_session"];
         put?: never;
         /**
          * Sign In
          * @description Exchange a token for a session cookie that scripts cannot read.
          */
-        post: operations["sign_in_api_v1_session_post"];
+        post: operations["sign_in"];
         /**
          * Sign Out
          * @description End the session.
          */
-        delete: operations["sign_out_api_v1_session_delete"];
+        delete: operations["sign_out"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1192,11 +1192,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Stream
+         * Stream Events
          * @description Stream events: job_event, version, metrics, job, nodes, traffic, peers, failure, logs, alert. The first three
          *     have ids; a stream that is opened with `Last-Event-ID` starts with the missed ones.
          */
-        get: operations["stream_api_v1_stream_get"];
+        get: operations["stream_events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1215,10 +1215,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take Sample
+         * Report System Metrics
          * @description Store a sample of a node's system metrics, at most one in 5 s. Does not renew the node's lease.
          */
-        post: operations["take_sample_api_v1_system_metrics_post"];
+        post: operations["report_system_metrics"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1236,13 +1236,13 @@ export interface paths {
          * List Tokens
          * @description List tokens that have not expired, newest first.
          */
-        get: operations["list_tokens_api_v1_tokens_get"];
+        get: operations["list_tokens"];
         put?: never;
         /**
          * Create Token
          * @description Create a token that enrols nodes, or one that people sign in with.
          */
-        post: operations["create_token_api_v1_tokens_post"];
+        post: operations["create_token"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1263,7 +1263,7 @@ export interface paths {
          * Revoke Token
          * @description Revoke a token by its first letters, and end the sessions opened with it. Nodes that it enrolled stay.
          */
-        delete: operations["revoke_token_api_v1_tokens__token__delete"];
+        delete: operations["revoke_token"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1277,10 +1277,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * All Traffic
+         * Show Total Traffic
          * @description Return the bytes of all jobs since the start of the given quarter of an hour. Bytes between nodes count once.
          */
-        get: operations["all_traffic_api_v1_traffic_get"];
+        get: operations["show_total_traffic"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1297,10 +1297,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Version
+         * Show Version
          * @description Return the release and its wire protocols.
          */
-        get: operations["version_api_v1_version_get"];
+        get: operations["show_version"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1317,10 +1317,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Work
+         * Poll Task
          * @description Poll for the node's task. The request is held open until the task differs from those in `held`.
          */
-        get: operations["work_api_v1_work_get"];
+        get: operations["poll_task"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1337,10 +1337,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Healthz
+         * Check Health
          * @description Answer if the process runs.
          */
-        get: operations["healthz_healthz_get"];
+        get: operations["check_health"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1357,10 +1357,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Metrics
+         * Show Metrics
          * @description Return the metrics in Prometheus' text format.
          */
-        get: operations["metrics_metrics_get"];
+        get: operations["show_metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1377,10 +1377,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Readyz
+         * Check Readiness
          * @description Answer 200 if all jobs are restored, their last writes succeeded, and the disk has space.
          */
-        get: operations["readyz_readyz_get"];
+        get: operations["check_readiness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1402,6 +1402,18 @@ export interface components {
             alerts: components["schemas"]["AlertView"][];
             /** Before */
             before: number | null;
+        };
+        /**
+         * AlertStreamEvent
+         * @description An alert was raised, changed or has ended.
+         */
+        AlertStreamEvent: {
+            data: components["schemas"]["AlertView"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "alert";
         };
         /**
          * AlertView
@@ -1444,10 +1456,10 @@ export interface components {
             text: string;
         };
         /**
-         * Best
+         * BestVersion
          * @description The version with the best accuracy so far.
          */
-        Best: {
+        BestVersion: {
             /** Accuracy */
             accuracy: number;
             /**
@@ -1578,16 +1590,16 @@ export interface components {
          */
         ContactRequest: {
             /**
-             * Inbound
+             * Is Reachable
              * @description true if other peers can call the node; if not, the node calls them
              */
-            inbound: boolean;
+            is_reachable: boolean;
             /**
-             * Pub
-             * @description public key
+             * Public Key
+             * @description Ed25519 key
              * @example ed25519:abababababababababababababababababababababababababababababababab
              */
-            pub: string;
+            public_key: string;
             /**
              * Urls
              * @default []
@@ -1667,114 +1679,6 @@ export interface components {
              */
             token: string;
         };
-        /** AlertStreamEvent */
-        Event_Literal__alert___AlertView_: {
-            data: components["schemas"]["AlertView"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "alert";
-        };
-        /** FailureStreamEvent */
-        Event_Literal__failure___FailureView_: {
-            data: components["schemas"]["FailureView"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "failure";
-        };
-        /** HelloStreamEvent */
-        Event_Literal__hello___Greeting_: {
-            data: components["schemas"]["Greeting"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "hello";
-        };
-        /** JobStreamEvent */
-        Event_Literal__job___JobChange_: {
-            data: components["schemas"]["JobChange"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "job";
-        };
-        /** JobEventStreamEvent */
-        Event_Literal__job_event___JobEventAdded_: {
-            data: components["schemas"]["JobEventAdded"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "job_event";
-        };
-        /** LogsStreamEvent */
-        Event_Literal__logs___LogsAdded_: {
-            data: components["schemas"]["LogsAdded"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "logs";
-        };
-        /** MetricsStreamEvent */
-        Event_Literal__metrics___VersionMeasured_: {
-            data: components["schemas"]["VersionMeasured"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "metrics";
-        };
-        /** NodesStreamEvent */
-        Event_Literal__nodes___JobNodesChange_: {
-            data: components["schemas"]["JobNodesChange"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "nodes";
-        };
-        /** PeersStreamEvent */
-        Event_Literal__peers___JobPeersUpdate_: {
-            data: components["schemas"]["JobPeersUpdate"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "peers";
-        };
-        /** PingStreamEvent */
-        Event_Literal__ping___Empty_: {
-            data: components["schemas"]["Empty"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "ping";
-        };
-        /** TrafficStreamEvent */
-        Event_Literal__traffic___TrafficTotal_: {
-            data: components["schemas"]["TrafficTotal"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "traffic";
-        };
-        /** VersionStreamEvent */
-        Event_Literal__version___VersionClosed_: {
-            data: components["schemas"]["VersionClosed"];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "version";
-        };
         /**
          * FailureList
          * @description Failures, newest first. `before`: start of the next page; null: this is the last.
@@ -1784,6 +1688,18 @@ export interface components {
             before: number | null;
             /** Failures */
             failures: components["schemas"]["FailureView"][];
+        };
+        /**
+         * FailureStreamEvent
+         * @description A failure was recorded.
+         */
+        FailureStreamEvent: {
+            data: components["schemas"]["FailureView"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "failure";
         };
         /**
          * FailureView
@@ -1904,18 +1820,6 @@ export interface components {
             jobs: number;
         };
         /**
-         * Greeting
-         * @description The coordinator that answers. `boot` changes when it restarts.
-         */
-        Greeting: {
-            /** Boot */
-            boot: string;
-            /** Server Time */
-            server_time: string;
-            /** Version */
-            version: string;
-        };
-        /**
          * HeartbeatRequest
          * @description The progress of a node with a task.
          */
@@ -1976,6 +1880,18 @@ export interface components {
             values: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
         };
         /**
+         * HelloData
+         * @description The coordinator that answers. `boot` changes when it restarts.
+         */
+        HelloData: {
+            /** Boot */
+            boot: string;
+            /** Server Time */
+            server_time: string;
+            /** Version */
+            version: string;
+        };
+        /**
          * HelloRequest
          * @description The introduction of a node's process that has started.
          */
@@ -2004,6 +1920,18 @@ export interface components {
              *     ]
              */
             protocols?: number[];
+        };
+        /**
+         * HelloStreamEvent
+         * @description The first event of a stream. Clients fetch again what they hold, because events may be missing.
+         */
+        HelloStreamEvent: {
+            data: components["schemas"]["HelloData"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "hello";
         };
         /**
          * Influence
@@ -2044,7 +1972,7 @@ export interface components {
              */
             algorithm: string;
             /** @description among versions that all asked nodes have measured */
-            best: components["schemas"]["Best"] | null;
+            best: components["schemas"]["BestVersion"] | null;
             /** Busy */
             busy: number;
             /** Created At */
@@ -2130,7 +2058,7 @@ export interface components {
              */
             progress: number;
             /** @description null: all asked nodes have measured that version */
-            provisional?: components["schemas"]["Provisional"] | null;
+            provisional?: components["schemas"]["ProvisionalAccuracy"] | null;
             /** @description null: the job was not restored from its nodes */
             restored_from?: components["schemas"]["RestoredFrom"] | null;
             /**
@@ -2243,6 +2171,18 @@ export interface components {
             text: string;
             /** Version */
             version: number;
+        };
+        /**
+         * JobEventStreamEvent
+         * @description A job event was recorded.
+         */
+        JobEventStreamEvent: {
+            data: components["schemas"]["JobEventAdded"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "job_event";
         };
         /**
          * JobEventView
@@ -2478,6 +2418,18 @@ export interface components {
             why?: string;
         };
         /**
+         * JobStreamEvent
+         * @description A job has changed.
+         */
+        JobStreamEvent: {
+            data: components["schemas"]["JobChange"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "job";
+        };
+        /**
          * JobTraffic
          * @description Bytes on the wire; up is from node to coordinator. Version -1: outside any round.
          *
@@ -2494,6 +2446,18 @@ export interface components {
             };
         };
         /**
+         * JobTrafficChange
+         * @description Bytes of a job since its start.
+         */
+        JobTrafficChange: {
+            /** Down Bytes */
+            down_bytes: number;
+            /** Job */
+            job: string;
+            /** Up Bytes */
+            up_bytes: number;
+        };
+        /**
          * JobView
          * @description A job and its current state.
          */
@@ -2504,7 +2468,7 @@ export interface components {
              */
             algorithm: string;
             /** @description among versions that all asked nodes have measured */
-            best: components["schemas"]["Best"] | null;
+            best: components["schemas"]["BestVersion"] | null;
             /** Busy */
             busy: number;
             /** Created At */
@@ -2588,7 +2552,7 @@ export interface components {
              */
             progress: number;
             /** @description null: all asked nodes have measured that version */
-            provisional?: components["schemas"]["Provisional"] | null;
+            provisional?: components["schemas"]["ProvisionalAccuracy"] | null;
             /** @description null: the job was not restored from its nodes */
             restored_from?: components["schemas"]["RestoredFrom"] | null;
             /**
@@ -2770,10 +2734,10 @@ export interface components {
             text: string;
         };
         /**
-         * LogLines
+         * LogList
          * @description Lines, oldest first. `older`: whether earlier lines exist.
          */
-        LogLines: {
+        LogList: {
             /** Lines */
             lines: components["schemas"]["LogLine"][];
             /** Older */
@@ -2830,6 +2794,30 @@ export interface components {
             job: string;
             /** Last */
             last: number;
+        };
+        /**
+         * LogsStreamEvent
+         * @description The log has new lines.
+         */
+        LogsStreamEvent: {
+            data: components["schemas"]["LogsAdded"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "logs";
+        };
+        /**
+         * MetricsStreamEvent
+         * @description Nodes have measured a version.
+         */
+        MetricsStreamEvent: {
+            data: components["schemas"]["VersionMeasured"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "metrics";
         };
         /**
          * ModelInfo
@@ -3163,6 +3151,18 @@ export interface components {
             up_bytes: number;
         };
         /**
+         * NodesStreamEvent
+         * @description Nodes of a job have changed.
+         */
+        NodesStreamEvent: {
+            data: components["schemas"]["JobNodesChange"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "nodes";
+        };
+        /**
          * PeerLinkView
          * @description The state of another peer as one peer sees it, and their traffic since that one's process started.
          */
@@ -3303,8 +3303,8 @@ export interface components {
              * @description share of all local rounds that the model includes
              */
             coverage?: number | null;
-            /** Inbound */
-            inbound: boolean;
+            /** Is Reachable */
+            is_reachable: boolean;
             /**
              * Metrics
              * @description of its last local round
@@ -3392,8 +3392,8 @@ export interface components {
              * @description share of all local rounds that the model includes
              */
             coverage?: number | null;
-            /** Inbound */
-            inbound: boolean;
+            /** Is Reachable */
+            is_reachable: boolean;
             /**
              * Metrics
              * @description of its last local round
@@ -3454,6 +3454,30 @@ export interface components {
             told_s?: number | null;
             /** Weight */
             weight?: number | null;
+        };
+        /**
+         * PeersStreamEvent
+         * @description Peers of a job have reported their state.
+         */
+        PeersStreamEvent: {
+            data: components["schemas"]["JobPeersUpdate"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "peers";
+        };
+        /**
+         * PingStreamEvent
+         * @description An empty event, sent after a while without another one.
+         */
+        PingStreamEvent: {
+            data: components["schemas"]["Empty"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "ping";
         };
         /**
          * PresignRequest
@@ -3540,10 +3564,10 @@ export interface components {
             why?: string;
         };
         /**
-         * Provisional
+         * ProvisionalAccuracy
          * @description Progress of an evaluation that some of the asked nodes have not finished.
          */
-        Provisional: {
+        ProvisionalAccuracy: {
             /**
              * Asked
              * @description nodes that were asked to
@@ -3896,60 +3920,6 @@ export interface components {
             target: number | null;
         };
         /**
-         * Sample
-         * @description A node's machine at a moment; null: it has no such part, or cannot tell.
-         */
-        Sample: {
-            /**
-             * Battery
-             * @description how full it is
-             */
-            battery?: number | null;
-            /** Charging */
-            charging?: boolean | null;
-            /**
-             * Cpu
-             * @description share of all cores that was busy since the sample before
-             */
-            cpu?: number | null;
-            /**
-             * Disk Free Bytes
-             * @description where the node keeps its state
-             */
-            disk_free_bytes?: number | null;
-            /**
-             * Gpu
-             * @description share of time that the node's GPU was busy
-             */
-            gpu?: number | null;
-            /**
-             * Gpu Memory Bytes
-             * @description in use, of the node's GPU
-             */
-            gpu_memory_bytes?: number | null;
-            /** Gpu Memory Total Bytes */
-            gpu_memory_total_bytes?: number | null;
-            /**
-             * Memory Bytes
-             * @description in use
-             */
-            memory_bytes?: number | null;
-            /** Memory Total Bytes */
-            memory_total_bytes?: number | null;
-            /**
-             * Process Bytes
-             * @description memory of the node's own processes
-             */
-            process_bytes?: number | null;
-            /** Received Bytes Per S */
-            received_bytes_per_s?: number | null;
-            /**
-             * Sent Bytes Per S
-             * @description through all network interfaces but loopback
-             */
-            sent_bytes_per_s?: number | null;
-        };
-        /**
          * SessionView
          * @description The role of a browser session.
          */
@@ -3982,7 +3952,7 @@ export interface components {
          * StreamEvent
          * @description An event of the stream. Events with an `id` can be replayed with `Last-Event-ID`.
          */
-        StreamEvent: components["schemas"]["Event_Literal__hello___Greeting_"] | components["schemas"]["Event_Literal__ping___Empty_"] | components["schemas"]["Event_Literal__job___JobChange_"] | components["schemas"]["Event_Literal__version___VersionClosed_"] | components["schemas"]["Event_Literal__metrics___VersionMeasured_"] | components["schemas"]["Event_Literal__job_event___JobEventAdded_"] | components["schemas"]["Event_Literal__nodes___JobNodesChange_"] | components["schemas"]["Event_Literal__traffic___TrafficTotal_"] | components["schemas"]["Event_Literal__peers___JobPeersUpdate_"] | components["schemas"]["Event_Literal__failure___FailureView_"] | components["schemas"]["Event_Literal__logs___LogsAdded_"] | components["schemas"]["Event_Literal__alert___AlertView_"];
+        StreamEvent: components["schemas"]["HelloStreamEvent"] | components["schemas"]["PingStreamEvent"] | components["schemas"]["JobStreamEvent"] | components["schemas"]["VersionStreamEvent"] | components["schemas"]["MetricsStreamEvent"] | components["schemas"]["JobEventStreamEvent"] | components["schemas"]["NodesStreamEvent"] | components["schemas"]["TrafficStreamEvent"] | components["schemas"]["PeersStreamEvent"] | components["schemas"]["FailureStreamEvent"] | components["schemas"]["LogsStreamEvent"] | components["schemas"]["AlertStreamEvent"];
         /**
          * SwitchPreview
          * @description The effect that a switch would have now.
@@ -4059,6 +4029,60 @@ export interface components {
             };
         };
         /**
+         * SystemMetricsSample
+         * @description A node's machine at a moment; null: it has no such part, or cannot tell.
+         */
+        SystemMetricsSample: {
+            /**
+             * Battery
+             * @description how full it is
+             */
+            battery?: number | null;
+            /** Charging */
+            charging?: boolean | null;
+            /**
+             * Cpu
+             * @description share of all cores that was busy since the sample before
+             */
+            cpu?: number | null;
+            /**
+             * Disk Free Bytes
+             * @description where the node keeps its state
+             */
+            disk_free_bytes?: number | null;
+            /**
+             * Gpu
+             * @description share of time that the node's GPU was busy
+             */
+            gpu?: number | null;
+            /**
+             * Gpu Memory Bytes
+             * @description in use, of the node's GPU
+             */
+            gpu_memory_bytes?: number | null;
+            /** Gpu Memory Total Bytes */
+            gpu_memory_total_bytes?: number | null;
+            /**
+             * Memory Bytes
+             * @description in use
+             */
+            memory_bytes?: number | null;
+            /** Memory Total Bytes */
+            memory_total_bytes?: number | null;
+            /**
+             * Process Bytes
+             * @description memory of the node's own processes
+             */
+            process_bytes?: number | null;
+            /** Received Bytes Per S */
+            received_bytes_per_s?: number | null;
+            /**
+             * Sent Bytes Per S
+             * @description through all network interfaces but loopback
+             */
+            sent_bytes_per_s?: number | null;
+        };
+        /**
          * TagsRequest
          * @description All tags of a job; they replace the former ones. A tag contains no comma and no control character.
          */
@@ -4085,43 +4109,10 @@ export interface components {
             version: number;
         };
         /**
-         * TokenList
-         * @description Tokens, newest first.
-         */
-        TokenList: {
-            /** Tokens */
-            tokens: components["schemas"]["TokenRow"][];
-        };
-        /**
-         * TokenRequest
-         * @description The properties of a new token.
-         */
-        TokenRequest: {
-            /**
-             * Name
-             * @description the only node that the token may enrol
-             */
-            name?: string | null;
-            /**
-             * Role
-             * @default node
-             * @enum {string}
-             */
-            role?: "node" | "operator" | "viewer";
-            /** Ttl S */
-            ttl_s?: number | null;
-            /**
-             * Uses
-             * @description nodes that the token may enrol
-             * @default 1
-             */
-            uses?: number;
-        };
-        /**
-         * TokenRow
+         * TokenInfo
          * @description A token that has not expired.
          */
-        TokenRow: {
+        TokenInfo: {
             /** Created At */
             created_at: string;
             /** Expires At */
@@ -4154,6 +4145,39 @@ export interface components {
             uses: number;
             /** Uses Left */
             uses_left: number;
+        };
+        /**
+         * TokenList
+         * @description Tokens, newest first.
+         */
+        TokenList: {
+            /** Tokens */
+            tokens: components["schemas"]["TokenInfo"][];
+        };
+        /**
+         * TokenRequest
+         * @description The properties of a new token.
+         */
+        TokenRequest: {
+            /**
+             * Name
+             * @description the only node that the token may enrol
+             */
+            name?: string | null;
+            /**
+             * Role
+             * @default node
+             * @enum {string}
+             */
+            role?: "node" | "operator" | "viewer";
+            /** Ttl S */
+            ttl_s?: number | null;
+            /**
+             * Uses
+             * @description nodes that the token may enrol
+             * @default 1
+             */
+            uses?: number;
         };
         /**
          * TokenView
@@ -4205,10 +4229,22 @@ export interface components {
             version?: number | null;
         };
         /**
-         * TrafficSince
+         * TrafficStreamEvent
+         * @description The byte counts of a job have changed.
+         */
+        TrafficStreamEvent: {
+            data: components["schemas"]["JobTrafficChange"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "traffic";
+        };
+        /**
+         * TrafficTotal
          * @description Bytes of all jobs since a time.
          */
-        TrafficSince: {
+        TrafficTotal: {
             /** Down Bytes */
             down_bytes: number;
             /**
@@ -4216,18 +4252,6 @@ export interface components {
              * @description start of the first quarter of an hour that is counted
              */
             since: string;
-            /** Up Bytes */
-            up_bytes: number;
-        };
-        /**
-         * TrafficTotal
-         * @description Bytes of a job since its start.
-         */
-        TrafficTotal: {
-            /** Down Bytes */
-            down_bytes: number;
-            /** Job */
-            job: string;
             /** Up Bytes */
             up_bytes: number;
         };
@@ -4321,7 +4345,7 @@ export interface components {
             /** Opened At */
             opened_at: string;
             /** @description null: all asked nodes have measured the version */
-            provisional?: components["schemas"]["Provisional"] | null;
+            provisional?: components["schemas"]["ProvisionalAccuracy"] | null;
             /** Reports */
             reports: number;
             /** Seconds */
@@ -4365,7 +4389,19 @@ export interface components {
             /** Number */
             number: number;
             /** @description null: all asked nodes have measured the version */
-            provisional?: components["schemas"]["Provisional"] | null;
+            provisional?: components["schemas"]["ProvisionalAccuracy"] | null;
+        };
+        /**
+         * VersionStreamEvent
+         * @description A job has a new version.
+         */
+        VersionStreamEvent: {
+            data: components["schemas"]["VersionClosed"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "version";
         };
         /**
          * VersionView
@@ -4403,7 +4439,7 @@ export interface components {
             /** Opened At */
             opened_at: string;
             /** @description null: all asked nodes have measured the version */
-            provisional?: components["schemas"]["Provisional"] | null;
+            provisional?: components["schemas"]["ProvisionalAccuracy"] | null;
             /** Reports */
             reports: number;
             /** Seconds */
@@ -4464,7 +4500,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    list_alerts_api_v1_alerts_get: {
+    list_alerts: {
         parameters: {
             query?: {
                 /** @description only those that are not cleared */
@@ -4500,7 +4536,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    acknowledge_api_v1_alerts__alert__acknowledge_post: {
+    acknowledge_alert: {
         parameters: {
             query?: never;
             header?: never;
@@ -4533,7 +4569,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    upload_model_api_v1_blobs__digest__put: {
+    upload_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -4581,7 +4617,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    compare_api_v1_compare_get: {
+    compare_jobs: {
         parameters: {
             query: {
                 /** @description jobs; each counts once */
@@ -4619,7 +4655,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    enrol_api_v1_enrol_post: {
+    enrol_node: {
         parameters: {
             query?: never;
             header?: {
@@ -4658,7 +4694,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    list_failures_api_v1_failures_get: {
+    list_failures: {
         parameters: {
             query?: {
                 job?: string | null;
@@ -4695,7 +4731,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    heartbeat_api_v1_heartbeat_post: {
+    send_heartbeat: {
         parameters: {
             query?: never;
             header?: never;
@@ -4729,7 +4765,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    hello_api_v1_hello_post: {
+    send_hello: {
         parameters: {
             query?: never;
             header?: never;
@@ -4765,7 +4801,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    jobs_api_v1_jobs_get: {
+    list_jobs: {
         parameters: {
             query?: {
                 /** @description only jobs that stand below this one */
@@ -4800,7 +4836,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    create_api_v1_jobs_post: {
+    create_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -4836,7 +4872,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    job_api_v1_jobs__job__get: {
+    show_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -4869,7 +4905,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    remove_api_v1_jobs__job__delete: {
+    remove_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -4901,7 +4937,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    change_api_v1_jobs__job__patch: {
+    change_job_settings: {
         parameters: {
             query?: never;
             header?: never;
@@ -4939,7 +4975,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    download_api_v1_jobs__job__blobs__digest__get: {
+    download_blob: {
         parameters: {
             query?: never;
             header?: never;
@@ -4993,7 +5029,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    upload_api_v1_jobs__job__blobs__digest__put: {
+    upload_update: {
         parameters: {
             query?: never;
             header?: never;
@@ -5044,7 +5080,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    head_blob_api_v1_jobs__job__blobs__digest__head: {
+    check_blob: {
         parameters: {
             query?: never;
             header?: never;
@@ -5086,7 +5122,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    download_target_api_v1_jobs__job__blobs__digest__presign_get: {
+    presign_download: {
         parameters: {
             query?: never;
             header?: never;
@@ -5123,7 +5159,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    upload_target_api_v1_jobs__job__blobs__digest__presign_post: {
+    presign_upload: {
         parameters: {
             query?: never;
             header?: never;
@@ -5164,7 +5200,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    list_events_api_v1_jobs__job__events_get: {
+    list_events: {
         parameters: {
             query?: {
                 /** @description only what is newer than this */
@@ -5203,7 +5239,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    export_api_v1_jobs__job__export_get: {
+    export_job: {
         parameters: {
             query?: {
                 /** @description only lines of these types; none: all */
@@ -5239,7 +5275,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    failure_api_v1_jobs__job__failures_post: {
+    report_task_failure: {
         parameters: {
             query?: never;
             header?: never;
@@ -5278,7 +5314,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    fairness_of_api_v1_jobs__job__fairness_get: {
+    show_fairness: {
         parameters: {
             query?: {
                 /** @description a metric of the reports */
@@ -5314,7 +5350,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    influence_of_api_v1_jobs__job__influence_get: {
+    show_influence: {
         parameters: {
             query?: never;
             header?: never;
@@ -5347,7 +5383,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    join_api_v1_jobs__job__join_post: {
+    rejoin_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -5386,7 +5422,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    promote_api_v1_jobs__job__labels__name__put: {
+    set_label: {
         parameters: {
             query?: never;
             header?: never;
@@ -5427,7 +5463,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    withdraw_api_v1_jobs__job__labels__name__delete: {
+    remove_label: {
         parameters: {
             query?: {
                 /** @description for the record */
@@ -5465,7 +5501,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    labelled_api_v1_jobs__job__labels__name__model_get: {
+    download_labelled_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -5518,7 +5554,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    manifest_api_v1_jobs__job__manifest_get: {
+    show_manifest: {
         parameters: {
             query?: never;
             header?: {
@@ -5563,7 +5599,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    models_api_v1_jobs__job__models_get: {
+    list_models: {
         parameters: {
             query?: {
                 /** @description only versions before this one */
@@ -5602,7 +5638,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    model_api_v1_jobs__job__models__number__get: {
+    download_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -5655,7 +5691,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    job_nodes_api_v1_jobs__job__nodes_get: {
+    list_job_nodes: {
         parameters: {
             query?: never;
             header?: never;
@@ -5688,7 +5724,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    series_api_v1_jobs__job__nodes__node__reports_series_get: {
+    show_node_series: {
         parameters: {
             query?: {
                 /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
@@ -5729,7 +5765,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    pause_api_v1_jobs__job__pause_post: {
+    pause_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -5767,7 +5803,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    peering_api_v1_jobs__job__peer_status_post: {
+    report_peer_status: {
         parameters: {
             query?: never;
             header?: never;
@@ -5804,7 +5840,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    peers_api_v1_jobs__job__peers_get: {
+    list_peers: {
         parameters: {
             query?: never;
             header?: never;
@@ -5837,7 +5873,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    ping_api_v1_jobs__job__ping_post: {
+    ping_coordinator: {
         parameters: {
             query?: never;
             header?: never;
@@ -5877,7 +5913,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    re_enrol_api_v1_jobs__job__re_enrol_post: {
+    re_enrol_node: {
         parameters: {
             query: {
                 /** @description the coordinator's, as the node knows it */
@@ -5917,7 +5953,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    relay_api_v1_jobs__job__relay_post: {
+    relay_message: {
         parameters: {
             query: {
                 /** @description the coordinator's, as the node knows it */
@@ -5965,7 +6001,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    reports_api_v1_jobs__job__reports_get: {
+    list_reports: {
         parameters: {
             query?: {
                 /** @description only this client's */
@@ -6004,7 +6040,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    report_api_v1_jobs__job__reports_post: {
+    send_report: {
         parameters: {
             query?: never;
             header?: never;
@@ -6043,7 +6079,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    heatmap_api_v1_jobs__job__reports_heatmap_get: {
+    show_heatmap: {
         parameters: {
             query?: {
                 /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
@@ -6087,7 +6123,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    quantiles_api_v1_jobs__job__reports_quantiles_get: {
+    show_quantiles: {
         parameters: {
             query?: {
                 /** @description a metric of the reports, or what was measured of them: seconds, up_bytes, staleness, norm, … */
@@ -6127,7 +6163,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    resume_api_v1_jobs__job__resume_post: {
+    resume_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -6165,7 +6201,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    one_round_api_v1_jobs__job__rounds__number__get: {
+    show_round: {
         parameters: {
             query?: {
                 /** @description only what is newer than this: `next` of the page before */
@@ -6204,7 +6240,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    status_api_v1_jobs__job__status_post: {
+    report_task_status: {
         parameters: {
             query?: never;
             header?: never;
@@ -6240,7 +6276,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    stop_api_v1_jobs__job__stop_post: {
+    stop_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -6278,7 +6314,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    preview_api_v1_jobs__job__switch_get: {
+    preview_switch: {
         parameters: {
             query: {
                 to: "gossip" | "server";
@@ -6314,7 +6350,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    switch_api_v1_jobs__job__switch_post: {
+    switch_mode: {
         parameters: {
             query?: never;
             header?: never;
@@ -6352,7 +6388,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    tag_api_v1_jobs__job__tags_put: {
+    set_tags: {
         parameters: {
             query?: never;
             header?: never;
@@ -6389,7 +6425,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    job_traffic_api_v1_jobs__job__traffic_get: {
+    show_job_traffic: {
         parameters: {
             query?: {
                 /** @description how to group */
@@ -6425,7 +6461,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    record_transfer_api_v1_jobs__job__transfers_post: {
+    record_transfer: {
         parameters: {
             query?: never;
             header?: never;
@@ -6462,7 +6498,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    get_trust_documents_api_v1_jobs__job__trust_get: {
+    show_trust_documents: {
         parameters: {
             query?: never;
             header?: {
@@ -6507,7 +6543,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    versions_api_v1_jobs__job__versions_get: {
+    list_versions: {
         parameters: {
             query?: {
                 /** @description only what is newer than this */
@@ -6545,7 +6581,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    check_api_v1_jobs_validate_post: {
+    check_draft: {
         parameters: {
             query?: never;
             header?: never;
@@ -6579,7 +6615,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    leader_api_v1_leader_get: {
+    show_leader: {
         parameters: {
             query?: never;
             header?: never;
@@ -6609,7 +6645,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    leave_api_v1_leave_post: {
+    leave_jobs: {
         parameters: {
             query?: never;
             header?: never;
@@ -6638,7 +6674,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    list_logs_api_v1_logs_get: {
+    list_logs: {
         parameters: {
             query?: {
                 /** @description the oldest that are newer than this */
@@ -6662,7 +6698,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LogLines"];
+                    "application/json": components["schemas"]["LogList"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6677,7 +6713,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    take_logs_api_v1_logs_post: {
+    upload_logs: {
         parameters: {
             query?: never;
             header?: never;
@@ -6712,7 +6748,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    log_matches_api_v1_logs_matches_get: {
+    search_logs: {
         parameters: {
             query: {
                 /** @description text, in capitals or not */
@@ -6748,7 +6784,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    nodes_api_v1_nodes_get: {
+    list_nodes: {
         parameters: {
             query?: {
                 /** @description only nodes whose names come after this */
@@ -6782,7 +6818,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    one_node_api_v1_nodes__node__get: {
+    show_node: {
         parameters: {
             query?: never;
             header?: never;
@@ -6815,7 +6851,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    remove_api_v1_nodes__node__delete: {
+    remove_node: {
         parameters: {
             query?: never;
             header?: never;
@@ -6846,7 +6882,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    availability_api_v1_nodes__node__availability_put: {
+    set_availability: {
         parameters: {
             query?: never;
             header?: never;
@@ -6883,7 +6919,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    node_reports_api_v1_nodes__node__reports_get: {
+    list_node_reports: {
         parameters: {
             query?: {
                 /** @description only older ones: `next` of the page before */
@@ -6920,7 +6956,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    history_api_v1_nodes__node__system_metrics_get: {
+    show_system_metrics: {
         parameters: {
             query?: {
                 /** @description how far back */
@@ -6958,7 +6994,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    schema_api_v1_schemas_job_json_get: {
+    show_job_schema: {
         parameters: {
             query?: never;
             header?: never;
@@ -6991,7 +7027,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    session_api_v1_session_get: {
+    show_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -7020,7 +7056,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    sign_in_api_v1_session_post: {
+    sign_in: {
         parameters: {
             query?: never;
             header?: never;
@@ -7051,7 +7087,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    sign_out_api_v1_session_delete: {
+    sign_out: {
         parameters: {
             query?: never;
             header?: never;
@@ -7079,7 +7115,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    stream_api_v1_stream_get: {
+    stream_events: {
         parameters: {
             query?: {
                 /** @description only this job */
@@ -7115,7 +7151,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    take_sample_api_v1_system_metrics_post: {
+    report_system_metrics: {
         parameters: {
             query?: never;
             header?: never;
@@ -7124,7 +7160,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Sample"];
+                "application/json": components["schemas"]["SystemMetricsSample"];
             };
         };
         responses: {
@@ -7147,7 +7183,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    list_tokens_api_v1_tokens_get: {
+    list_tokens: {
         parameters: {
             query?: never;
             header?: never;
@@ -7177,7 +7213,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    create_token_api_v1_tokens_post: {
+    create_token: {
         parameters: {
             query?: never;
             header?: never;
@@ -7211,7 +7247,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    revoke_token_api_v1_tokens__token__delete: {
+    revoke_token: {
         parameters: {
             query?: never;
             header?: never;
@@ -7243,7 +7279,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    all_traffic_api_v1_traffic_get: {
+    show_total_traffic: {
         parameters: {
             query: {
                 /** @description earliest time, at most eight days ago */
@@ -7261,7 +7297,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TrafficSince"];
+                    "application/json": components["schemas"]["TrafficTotal"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7277,7 +7313,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    version_api_v1_version_get: {
+    show_version: {
         parameters: {
             query?: never;
             header?: never;
@@ -7305,7 +7341,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    work_api_v1_work_get: {
+    poll_task: {
         parameters: {
             query?: {
                 wait_s?: number;
@@ -7349,7 +7385,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    healthz_healthz_get: {
+    check_health: {
         parameters: {
             query?: never;
             header?: never;
@@ -7379,7 +7415,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    metrics_metrics_get: {
+    show_metrics: {
         parameters: {
             query?: never;
             header?: never;
@@ -7409,7 +7445,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    readyz_readyz_get: {
+    check_readiness: {
         parameters: {
             query?: never;
             header?: never;

@@ -35,11 +35,11 @@ export type PeerState = NonNullable<RawPeer["state"]>;
 export type LinkState = Schemas["PeerLinkView"]["state"];
 export type Mode = NonNullable<RawJob["mode"]>;
 export type JobEventKind = JobEvent["kind"];
-export type TokenRow = Schemas["TokenRow"];
+export type TokenInfo = Schemas["TokenInfo"];
 export type Role = Schemas["SessionView"]["role"];
 
 /** The number of nodes on which a provisional metric is based. */
-export type Provisional = Schemas["Provisional"];
+export type ProvisionalAccuracy = Schemas["ProvisionalAccuracy"];
 
 /** Metrics by name, such as "eval/accuracy". NaN and infinite values mean that the run diverged. */
 export type Metrics = Readonly<Record<string, number>>;
@@ -57,7 +57,7 @@ export interface Job
   metrics: Metrics;
   /** The version of the metrics; null: there are none. */
   measured: number | null;
-  provisional: Provisional | null;
+  provisional: ProvisionalAccuracy | null;
   /** The job's situation in one sentence. */
   headline: string;
   /** Number of nodes that have joined; `nodes` counts those that participate. */
@@ -72,7 +72,7 @@ export interface Job
 export interface Version extends Omit<RawVersion, "metrics" | "numbers" | "provisional"> {
   metrics: Metrics;
   /** null: all nodes that were asked have evaluated the version. */
-  provisional: Provisional | null;
+  provisional: ProvisionalAccuracy | null;
   /** Numbers of the schedule, such as "delta". */
   numbers: Metrics;
 }
@@ -100,7 +100,7 @@ export type PeerLink = Required<Schemas["PeerLinkView"]>;
 export interface Peer {
   name: string;
   /** True if other peers can connect to it. */
-  inbound: boolean;
+  is_reachable: boolean;
   state: PeerState | null;
   /** Time of the last change of the state; null: it has not reported yet. */
   state_since: string | null;

@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { revokeToken } from "../api/commands";
 import { queryKeys } from "../api/queryKeys";
-import type { TokenRow } from "../api/types";
+import type { TokenInfo } from "../api/types";
 import { UNKNOWN } from "../format/number";
 import { escapeHidden } from "../format/text";
 import { ErrorMessage } from "../ui/ErrorMessage";
@@ -41,7 +41,7 @@ export function TokensTable() {
   );
 }
 
-function buildColumns(isBusy: boolean, revoke: (id: string) => void): Column<TokenRow>[] {
+function buildColumns(isBusy: boolean, revoke: (id: string) => void): Column<TokenInfo>[] {
   return [
     {
       title: "Token",

@@ -30,7 +30,7 @@ test("data that is not JSON is rejected", () => {
 });
 
 test("peers come with the roster that names them and the newest point", () => {
-  const peers = [{ name: "ada", inbound: true, told_s: 1 }];
+  const peers = [{ name: "ada", is_reachable: true, told_s: 1 }];
   const event = decodeEvent("peers", JSON.stringify({ job: "digits", roster: 3, peers, now: null }), 3000);
   expect(event).toMatchObject({ type: "peers", job: "digits", data: { roster: 3, now: null } });
   expect(event).toHaveProperty("data.peers.0.reported_at", 2000);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { event, job, link, node, note, peer, peerUpdate, point, version } from "../test/factories";
-import type { Provisional, Version } from "../api/types";
+import type { ProvisionalAccuracy, Version } from "../api/types";
 import {
   mergeJob,
   mergeJobs,
@@ -88,7 +88,7 @@ describe("jobs", () => {
     expect(mergeJob(before, event("traffic", { up_bytes: 500, down_bytes: 600 }, "digits"))).toBe(before);
   });
 
-  const said = (number: number, metrics: Record<string, number>, provisional: Provisional | null = null) =>
+  const said = (number: number, metrics: Record<string, number>, provisional: ProvisionalAccuracy | null = null) =>
     event("metrics", { number, metrics, provisional });
   const part = { reported: 1, asked: 4 };
 

@@ -94,7 +94,7 @@ function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>
 
 function connectivity(peer: Peer | undefined): string {
   if (peer === undefined) return "no gossip";
-  return peer.inbound ? "" : "outbound only";
+  return peer.is_reachable ? "" : "outbound only";
 }
 
 function StatusCell({ status, peer }: { status: PeerStatus; peer: Peer | undefined }) {

@@ -95,7 +95,7 @@ export const note = (id: number, rest: Partial<JobEvent> = {}): JobEvent => ({
 
 export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   name,
-  inbound: true,
+  is_reachable: true,
   state: "away",
   state_since: "2026-11-21T08:00:00Z",
   reported_at: 0,

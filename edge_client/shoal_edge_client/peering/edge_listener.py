@@ -73,8 +73,8 @@ class EdgeListener:
 
     def contact(self) -> NodeContact:
         """Return the contact that this node announces in its hello."""
-        inbound = self._sock is not None
-        return NodeContact(self.key.pub, (self._url,) if inbound else (), inbound)
+        is_reachable = self._sock is not None
+        return NodeContact(self.key.public_key, (self._url,) if is_reachable else (), is_reachable)
 
     def next_boot(self) -> int:
         """Return a number for a new session, greater than all before."""

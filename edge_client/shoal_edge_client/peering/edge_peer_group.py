@@ -151,9 +151,11 @@ class EdgePeerGroup:
     def _certified(self, cert: JoinCert) -> RosterEntry | None:
         """Return this node's roster entry by its certificate."""
         contact = self._listener.contact()
-        if cert.pub != contact.pub:
+        if cert.public_key != contact.public_key:
             return None
-        return RosterEntry(cert.node, cert.peer_id, cert.pub, contact.urls, contact.inbound, cert.examples_max)
+        return RosterEntry(
+            cert.node, cert.peer_id, cert.public_key, contact.urls, contact.is_reachable, cert.examples_max
+        )
 
     def update_documents(self, documents: PeerDocuments) -> None:
         """Use these documents. A new charter closes the peer group; `connect` opens another.

@@ -145,10 +145,10 @@ def node_table(comparison: Comparison) -> Table:
     rows = table("run", "node", *columns, right=columns)
     for row in comparison.rows:
         for one in row.nodes:
-            both = None if one.up_to_target is None else one.up_to_target + (one.down_to_target or 0)
-            counts = (one.up_bytes, one.down_bytes, one.up_to_target, one.down_to_target, both)
+            both = None if one.up_bytes_to_target is None else one.up_bytes_to_target + (one.down_bytes_to_target or 0)
+            counts = (one.up_bytes, one.down_bytes, one.up_bytes_to_target, one.down_bytes_to_target, both)
             rows.add_row(row.run, one.node or "(no node)", *map(size, counts))
-        whole = (row.up_bytes, row.down_bytes, row.up_to_target, row.down_to_target, row.bytes_to_target)
+        whole = (row.up_bytes, row.down_bytes, row.up_bytes_to_target, row.down_bytes_to_target, row.bytes_to_target)
         rows.add_row(row.run, "all", *map(size, whole))
     return rows
 

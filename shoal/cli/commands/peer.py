@@ -172,12 +172,12 @@ def invited_of(text: str) -> InvitedNode:
 
     name, equals, rest = text.partition("=")
     url, *more = rest.split(",")
-    pub = next((one for one in more if one.startswith("ed25519:")), "")
-    numbers = [one for one in more if one != pub]
+    public_key = next((one for one in more if one.startswith("ed25519:")), "")
+    numbers = [one for one in more if one != public_key]
     if not equals or not NAME.fullmatch(name) or len(numbers) > 1 or not all(one.isdecimal() for one in numbers):
         hint = "write NAME=URL, for example a=http://10.0.0.1:9001, and its greatest weight behind a comma"
         raise ShoalError(f"--peer {text}: this names no peer", code="usage.invalid", hint=hint)
-    return InvitedNode(name, parse(url).url if url else "", pub, int(numbers[0]) if numbers else 0)
+    return InvitedNode(name, parse(url).url if url else "", public_key, int(numbers[0]) if numbers else 0)
 
 
 @app.command()
@@ -190,7 +190,7 @@ def key(
 
     make_folder(folder)
     made = load_or_create(folder / "key.pem")
-    out.answer({"public_key": made.pub, "peer_id": made.peer_id}, made.pub)
+    out.answer({"public_key": made.public_key, "peer_id": made.peer_id}, made.public_key)
 
 
 @app.command()

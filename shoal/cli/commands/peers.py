@@ -99,7 +99,7 @@ def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
         edges = row["peers"].values()
         known = row["state"] is not None
         made.add_row(
-            row["name"] + ("" if row["inbound"] else " [dim](calls only)[/]"),
+            row["name"] + ("" if row["is_reachable"] else " [dim](calls only)[/]"),
             _state(row),
             number(row["term"]),
             number(row["round"]),

@@ -58,7 +58,7 @@ def restore(
     with ExitStack() as stack:
         places = _CheckpointSources(stack, own)
         offers = [offer for source in sources for offer in places.offers(source)]
-        choices, rejected = choose(offers, own.pub)
+        choices, rejected = choose(offers, own.public_key)
         rejected = [*places.failed, *rejected]
         if not choices:
             _show([], rejected)

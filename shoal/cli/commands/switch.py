@@ -119,11 +119,11 @@ def send_switch(job: str, to: str, why: str, signed: SignedSwitchOptions) -> dic
     with Link(via) as link:
         charter = charter_of(link.json("GET", f"{path}/charter", own=True))
         status = link.json("GET", f"{path}/status", own=True)
-        if signer.pub not in (charter.operator_pub, charter.coordinator_pub):
-            hint = f"its charter names {charter.operator_pub}"
+        if signer.public_key not in (charter.operator_public_key, charter.coordinator_public_key):
+            hint = f"its charter names {charter.operator_public_key}"
             raise ShoalError(f"{key} is not the key of {job}", code="mode.key", hint=hint)
         base = status.get("base") or {"version": 0, "sha256": "0" * 64}
-        role: Any = "operator" if signer.pub == charter.operator_pub else "coordinator"
+        role: Any = "operator" if signer.public_key == charter.operator_public_key else "coordinator"
         record = ModeRecord(job, status["term"] + 1, 0, "gossip", base["version"], base["sha256"], why[:200], role)
         with link.exchange("POST", f"{path}/mode", content=sign_document(record, signer, charter), own=True) as answer:
             answer.read(0)

@@ -35,7 +35,7 @@ class AdmittedPeers:
     def _load(self, documents: PeerDocuments) -> dict[str, RosterEntry]:
         shown = read_json(self._folder / "entered.json", _addresses) or {}
         return {
-            peer.node: replace(peer, urls=shown[peer.peer_id], inbound=bool(shown[peer.peer_id]))
+            peer.node: replace(peer, urls=shown[peer.peer_id], is_reachable=bool(shown[peer.peer_id]))
             for peer in self._verifier.members()
             if peer.node not in documents.roster_names and peer.peer_id in shown
         }
@@ -49,7 +49,7 @@ class AdmittedPeers:
             peer = self._verifier.admit_certificate(entry.certificate, request, sha256(text), wall_s())
         if peer.node in documents.roster_names:
             return ""
-        self._peers[peer.node] = replace(peer, urls=entry.urls, inbound=bool(entry.urls))
+        self._peers[peer.node] = replace(peer, urls=entry.urls, is_reachable=bool(entry.urls))
         return peer.node
 
     def update(self, documents: PeerDocuments) -> tuple[frozenset[str], Mapping[str, RosterEntry]]:

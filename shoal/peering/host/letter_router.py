@@ -87,11 +87,11 @@ class LetterRouter:
     def _add_link(self, peer: RosterEntry, url: str) -> None:
         self.links[peer.node] = PeerLink(peer, url, self._context, self._on_messages)
 
-    def reachability(self, others: Iterable[str], inbound: bool) -> Reachability:
-        """Return how messages reach these peers over the present links. `inbound`: this peer can be called."""
+    def reachability(self, others: Iterable[str], is_reachable: bool) -> Reachability:
+        """Return how messages reach these peers over the present links. `is_reachable`: this peer can be called."""
         silent = frozenset(others) - self.links.keys()
-        self.callers = silent if inbound else frozenset()
-        return Reachability(callers=silent) if inbound else Reachability(unreachable=silent, poll_count=POLL_COUNT)
+        self.callers = silent if is_reachable else frozenset()
+        return Reachability(callers=silent) if is_reachable else Reachability(unreachable=silent, poll_count=POLL_COUNT)
 
     @property
     def reachable(self) -> frozenset[str]:

@@ -130,7 +130,7 @@ class PeerGroup:
         members, others = self.admission.update(self.documents)
         me = self.documents.me
         self.router.connect(others)
-        self.membership.admit(members | {me.node}, self.router.reachability(members - {me.node}, me.inbound))
+        self.membership.admit(members | {me.node}, self.router.reachability(members - {me.node}, me.is_reachable))
 
     def on_discovered(self, peer_id: str, url: str) -> None:
         """Call a peer at a discovered address, unless it has another one that works."""

@@ -103,7 +103,7 @@ class RelayServer:
         self, documents: PeerDocuments, carrier: RelayUplink, byte_counts: ByteCounts, has_way: Callable[[], bool]
     ) -> None:
         self.carrier, self.byte_counts, self._has_way = carrier, byte_counts, has_way
-        self._verifier = RequestVerifier(documents.charter, peer_id_of(documents.charter.coordinator_pub))
+        self._verifier = RequestVerifier(documents.charter, peer_id_of(documents.charter.coordinator_public_key))
         self._verifier.update_roster(documents.sealed_roster)
         job = re.escape(documents.charter.job)
         self._paths = {

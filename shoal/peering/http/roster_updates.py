@@ -143,13 +143,15 @@ class RosterSync:
                 "this peer has no operator's key, so it cannot admit newcomers", code="peer.admits-nobody", hint=hint
             )
         joining, member, charter = read_joining(text), self._member, self._member.documents.charter
-        if peer_id_of(joining.pub) != request.sender:
-            raise refusal("trust.stranger", f"the key is that of {peer_id_of(joining.pub)}; {request.sender} shows it")
+        if peer_id_of(joining.public_key) != request.sender:
+            raise refusal(
+                "trust.stranger", f"the key is that of {peer_id_of(joining.public_key)}; {request.sender} shows it"
+            )
         if request.to != member.verifier.peer_id:
             raise refusal("trust.addressee", f"for {request.to}; this is {member.verifier.peer_id}")
         if request.job != charter.job:
             raise refusal("trust.job", f"about job {request.job}; this is {charter.job}")
-        check_request(request, joining.pub, charter)
+        check_request(request, joining.public_key, charter)
         check_digest(request.digest, sha256(text))
         async with self._turn:
             self._check_first_time(request)

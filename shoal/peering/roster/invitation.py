@@ -7,7 +7,7 @@ the network must belong to that charter. Any holder of the string can use it, so
 
 The newcomer sends to `POST /p2p/JOB/join`, signed with a key that it has made itself:
 
-{"invitation": "…", "node": "name", "pub": "ed25519:…", "urls": ["http://10.0.0.9:9001"]}
+{"invitation": "…", "node": "name", "public_key": "ed25519:…", "urls": ["http://10.0.0.9:9001"]}
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class JoinRequest:
 
     invitation: bytes
     node: str
-    pub: str
+    public_key: str
     urls: tuple[str, ...]
 
     def text(self) -> bytes:
-        values = {"invitation": self.invitation.decode("ascii"), "node": self.node, "pub": self.pub}
+        values = {"invitation": self.invitation.decode("ascii"), "node": self.node, "public_key": self.public_key}
         return json.dumps({**values, "urls": list(self.urls)}).encode()
 
 
@@ -88,15 +88,15 @@ def read_joining(text: bytes) -> JoinRequest:
     """Return the request of a newcomer; nothing in it is verified. Raises `InvalidPayload`."""
     try:
         values: Any = strict_json.loads(text)
-        named = {name: values.pop(name) for name in ("invitation", "node", "pub", "urls")}
+        named = {name: values.pop(name) for name in ("invitation", "node", "public_key", "urls")}
         joining = JoinRequest(
-            named["invitation"].encode("ascii"), named["node"], named["pub"], _addresses(named["urls"])
+            named["invitation"].encode("ascii"), named["node"], named["public_key"], _addresses(named["urls"])
         )
-        fits = not values and NAME.fullmatch(joining.node) and re.fullmatch(PUBLIC, joining.pub)
+        fits = not values and NAME.fullmatch(joining.node) and re.fullmatch(PUBLIC, joining.public_key)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ShoalError) as error:
         raise _malformed(message_of(error)[:100]) from None
     if not fits:
-        raise _malformed("it has an invitation, a node, its pub and its urls")
+        raise _malformed("it has an invitation, a node, its public key and its urls")
     return joining
 
 

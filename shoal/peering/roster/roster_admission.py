@@ -86,20 +86,20 @@ class RosterAdmission:
         The sender must have proven its key already. Raises `NotAllowed` (`trust.invitation`, `trust.revoked`, and the
         errors of a forged invitation), `StorageFailed`.
         """
-        peer_id = peer_id_of(joining.pub)
+        peer_id = peer_id_of(joining.public_key)
         with changing(self.folder):
             roster, sealed = self.roster()
-            if peer_id in roster.revoked:
+            if peer_id in roster.revoked_peer_ids:
                 raise refusal("trust.revoked", f"{peer_id} has been revoked in job {roster.job}")
             held = next((peer for peer in roster.peers if peer.peer_id == peer_id), None)
             if held is None:
                 invitation = self._use(joining, peer_id, wall_s)
                 name = _free_name(joining.node, {peer.node for peer in roster.peers})
                 urls = joining.urls
-                held = RosterEntry(name, peer_id, joining.pub, urls, bool(urls), invitation.examples_max)
+                held = RosterEntry(name, peer_id, joining.public_key, urls, bool(urls), invitation.examples_max)
             elif held.urls == joining.urls:
                 return sealed
-            moved = replace(held, urls=joining.urls, inbound=bool(joining.urls))
+            moved = replace(held, urls=joining.urls, is_reachable=bool(joining.urls))
             others = [peer for peer in roster.peers if peer.peer_id != peer_id]
             if len(others) >= PEERS_MAX:
                 raise refusal("trust.invitation", f"the roster names {PEERS_MAX} peers, and can name no more")

@@ -47,7 +47,7 @@ class NodeOffers:
     def _offer(self, job: str) -> CheckpointOffer | tuple[str, ShoalError]:
         try:
             charter = charter_of(self._link.json("GET", f"/p2p/{quote(job)}/charter", own=True))
-            if self._key.pub != charter.coordinator_pub:
+            if self._key.public_key != charter.coordinator_public_key:
                 raise Refused("another coordinator's key has signed this job", code="restore.key")
             self._signers[job] = Signer(self._key, charter, self._boot)
             with self._asked(job, f"/p2p/{quote(job)}/checkpoint") as answer:

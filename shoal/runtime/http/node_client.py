@@ -38,11 +38,11 @@ class NodeWelcome:
 
 @dataclass(frozen=True)
 class NodeContact:
-    """A node's key and addresses as a peer. `inbound`: whether it can be called at `urls` (else none)."""
+    """A node's key and addresses as a peer. `is_reachable`: whether it can be called at `urls` (else none)."""
 
-    pub: str
+    public_key: str
     urls: tuple[str, ...]
-    inbound: bool
+    is_reachable: bool
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class NodeClient:
         if layout:
             body["layout"] = dict(layout)
         if peer is not None:
-            body["peer"] = {"pub": peer.pub, "urls": list(peer.urls), "inbound": peer.inbound}
+            body["peer"] = {"public_key": peer.public_key, "urls": list(peer.urls), "is_reachable": peer.is_reachable}
         answer = self.link.json("POST", "/api/v1/hello", body=body, own=True)
         with self.link.decoding():
             codec.negotiate([answer["protocol"]])

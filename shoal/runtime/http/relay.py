@@ -65,7 +65,7 @@ def hub_request(
 ) -> RelayedRequest:
     """Return a signed request to the coordinator. `route`: its path below the job; job names need no escaping."""
     charter = signer.charter
-    path, hub = f"/api/v1/jobs/{charter.job}/{route}", peer_id_of(charter.coordinator_pub)
+    path, hub = f"/api/v1/jobs/{charter.job}/{route}", peer_id_of(charter.coordinator_public_key)
     return RelayedRequest(signer.request(hub, method, path, query, digest), content)
 
 
@@ -91,7 +91,7 @@ def digest_of_body(method: str, digest: str) -> str:
 def verify(carried: RelayedRequest, answer: RelayedAnswer, signer: Signer) -> None:
     """Raise `NotAllowed` or `Refused` (`trust.…`) unless the coordinator signed this answer to the request."""
     signed = read_answer(answer.status, list(answer.headers.items()))
-    check_answer(signed, carried.request, signer.charter.coordinator_pub, signer.charter)
+    check_answer(signed, carried.request, signer.charter.coordinator_public_key, signer.charter)
     check_digest(signed.digest, sha256(answer.content))
 
 

@@ -24,7 +24,7 @@ Name = Annotated[str, Query(max_length=63)]
 
 
 @router.get("/compare", tags=["jobs"])
-async def compare(
+async def compare_jobs(
     _: DashboardReader,
     comparing: Comparer,
     run: Annotated[list[Name], Query(min_length=1, max_length=RUNS_MAX, description="jobs; each counts once")],
@@ -47,7 +47,7 @@ LINES = "application/jsonl"
     response_class=Response,
     responses={200: {"description": "JSON Lines, the last of them of the type end", "content": {LINES: {}}}},
 )
-async def export(
+async def export_job(
     job: str,
     request: Request,
     _: Reader,
@@ -64,7 +64,7 @@ async def export(
 
 
 @router.get("/jobs/{job}/influence", tags=["reports"])
-async def influence_of(job: str, _: DashboardReader, registry: Registry, database: Db) -> Influence:
+async def show_influence(job: str, _: DashboardReader, registry: Registry, database: Db) -> Influence:
     """Return each node's share of the newest versions, its update norm relative to other nodes, and its refusals."""
     record = registry.job(job)
     limited = record.runner.hub.state.bounded_nodes if record.runner is not None else {}
@@ -81,7 +81,7 @@ async def influence_of(job: str, _: DashboardReader, registry: Registry, databas
 
 
 @router.get("/jobs/{job}/fairness", tags=["reports"])
-async def fairness_of(
+async def show_fairness(
     job: str,
     _: DashboardReader,
     registry: Registry,

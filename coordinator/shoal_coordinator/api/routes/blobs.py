@@ -147,7 +147,7 @@ def _extent(request: Request) -> tuple[int, int]:
 
 
 @router.put("/jobs/{job}/blobs/{digest}", tags=["node"], responses=UPLOADED | errors(404, 426), openapi_extra=UPLOAD)
-async def upload(
+async def upload_update(
     job: str,
     digest: Digest,
     request: Request,
@@ -195,7 +195,7 @@ async def upload(
 
 
 @router.head("/jobs/{job}/blobs/{digest}", tags=["node"], responses=STORED | errors(409, 426), response_class=Response)
-async def head_blob(job: str, digest: Digest, request: Request, node: Speaker, registry: Registry) -> Response:
+async def check_blob(job: str, digest: Digest, request: Request, node: Speaker, registry: Registry) -> Response:
     """Check whether a blob is stored. If not, `Upload-Offset` is the number of bytes received from this node."""
     label(request, job, registry.runner(job).hub.progress.version, node, "blob")
     blobs = registry.runner(job).blobs
@@ -207,7 +207,7 @@ async def head_blob(job: str, digest: Digest, request: Request, node: Speaker, r
 
 
 @router.get("/jobs/{job}/blobs/{digest}", tags=["node"], responses=DOWNLOAD | errors(409), response_class=Response)
-async def download(
+async def download_blob(
     job: str,
     digest: Digest,
     request: Request,
@@ -251,7 +251,7 @@ async def file_of(blobs: FileBlobs, request: Request, ref: BlobRef, done: Callab
 
 @router.head("/jobs/{job}/models/{number}", include_in_schema=False)
 @router.get("/jobs/{job}/models/{number}", tags=["jobs"], responses=DOWNLOAD, response_class=Response)
-async def model(
+async def download_model(
     job: str,
     number: VersionNumber,
     request: Request,

@@ -33,7 +33,7 @@ async def described(registry: JobRegistry, presenter: JobPresenter, name: str) -
 
 
 @router.put("/jobs/{job}/tags")
-async def tag(
+async def set_tags(
     job: str, body: TagsRequest, _: Operator, registry: Registry, lifecycle: Lifecycle, presenter: Presenter
 ) -> JobView:
     """Replace the tags of a job, also of one that has ended."""
@@ -42,27 +42,27 @@ async def tag(
 
 
 @router.delete("/jobs/{job}", status_code=204, responses=errors(409))
-async def remove(job: str, _: Operator, lifecycle: Lifecycle) -> None:
+async def remove_job(job: str, _: Operator, lifecycle: Lifecycle) -> None:
     """Delete an ended job with its models and records."""
     await lifecycle.remove_job(job)
 
 
 @router.post("/jobs/{job}/pause", responses=errors(409))
-async def pause(job: str, body: ReasonRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
+async def pause_job(job: str, body: ReasonRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
     """Pause a job: nodes get no new tasks; reports still count."""
     await registry.runner(job).submit(Pause(body.why or Pause.why))
     return await described(registry, presenter, job)
 
 
 @router.post("/jobs/{job}/resume", responses=errors(409))
-async def resume(job: str, body: ReasonRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
+async def resume_job(job: str, body: ReasonRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
     """Resume a paused job."""
     await registry.runner(job).submit(Resume(body.why or Resume.why))
     return await described(registry, presenter, job)
 
 
 @router.post("/jobs/{job}/stop", responses=errors(409))
-async def stop(
+async def stop_job(
     job: str, body: ReasonRequest, _: Operator, registry: Registry, presenter: Presenter, wakeups: NodeWakeups
 ) -> JobView:
     """Stop a job, now or after the current round."""
@@ -72,7 +72,7 @@ async def stop(
 
 
 @router.post("/jobs/{job}/switch", responses=errors(409))
-async def switch(job: str, body: SwitchRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
+async def switch_mode(job: str, body: SwitchRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
     """Switch a running job to gossip, or back to the server. Idempotent."""
     runner = registry.runner(job)
     await runner.gate.wait_consistent()
@@ -121,7 +121,7 @@ def _check_may_go(runner: JobRunner) -> None:
 
 
 @router.get("/jobs/{job}/switch", responses=errors(409))
-async def preview(
+async def preview_switch(
     job: str,
     _: DashboardReader,
     registry: Registry,
@@ -160,7 +160,9 @@ class JobSettingsRequest(BaseModel):
 
 
 @router.patch("/jobs/{job}", responses=errors(409))
-async def change(job: str, body: JobSettingsRequest, _: Operator, registry: Registry, presenter: Presenter) -> JobView:
+async def change_job_settings(
+    job: str, body: JobSettingsRequest, _: Operator, registry: Registry, presenter: Presenter
+) -> JobView:
     """Change settings from the next version on, or at once if no round is open. Raises `Refused` when the hub does
     not."""
     runner = registry.runner(job)

@@ -29,7 +29,7 @@ _PLAIN: TypeAdapter[dict[str, Any]] = TypeAdapter(JsonObject)
 
 
 @router.post("/jobs:validate")
-async def check(body: JobDraft, request: Request, _: Operator, registry: Registry) -> DraftCheck:
+async def check_draft(body: JobDraft, request: Request, _: Operator, registry: Registry) -> DraftCheck:
     """Validate a job file and return all errors with their places. A held-out learner is not loaded."""
     label(request, kind="dashboard")
     try:

@@ -22,6 +22,7 @@ from shoal_coordinator.api.dependencies import (
     StatusOfReplica,
     coordinator_of,
 )
+from shoal_coordinator.api.routers import operation_id
 from shoal_coordinator.http.problems import EVERYWHERE, errors, problem
 from shoal_coordinator.jobs.job_blobs import JobBlobs
 from shoal_coordinator.jobs.job_registry import JobRegistry
@@ -33,19 +34,19 @@ from shoal_coordinator.settings import Settings
 from shoal_coordinator.telemetry.traffic import TrafficCounter
 from shoal_coordinator.updates.uploads import Uploads
 
-router = APIRouter(tags=["health"], responses=EVERYWHERE)
+router = APIRouter(tags=["health"], responses=EVERYWHERE, generate_unique_id_function=operation_id)
 METRICS = CONTENT_TYPE_LATEST.partition(";")[0]
 
 
 @router.get("/healthz")
-async def healthz(request: Request) -> dict[str, str]:
+async def check_health(request: Request) -> dict[str, str]:
     """Answer if the process runs."""
     label(request, kind="health")
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses=errors(503))
-async def readyz(request: Request) -> Response:
+async def check_readiness(request: Request) -> Response:
     """Answer 200 if all jobs are restored, their last writes succeeded, and the disk has space."""
     label(request, kind="health")
     coordinator = coordinator_of(request)
@@ -121,7 +122,7 @@ class _Collector:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {METRICS: {}}}, **errors(401, 403)})
-async def metrics(
+async def show_metrics(
     request: Request,
     _: Reader,
     services: Services,

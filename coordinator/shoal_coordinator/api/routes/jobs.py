@@ -39,7 +39,7 @@ from shoal_coordinator.peers.trust_documents import TrustDocuments
 from shoal_coordinator.schemas.jobs import JobEvents, JobEventView, JobList, JobRequest, JobView, VersionList
 from shoal_coordinator.schemas.nodes import JobNodes
 from shoal_coordinator.schemas.peers import RestoreRequest
-from shoal_coordinator.schemas.traffic import JobTraffic, TrafficRow, TrafficSince
+from shoal_coordinator.schemas.traffic import JobTraffic, TrafficRow, TrafficTotal
 from shoal_coordinator.schemas.values import from_iso, iso
 from shoal_coordinator.storage.dialects import whole_sum
 from shoal_coordinator.storage.tables import job_events, traffic
@@ -54,7 +54,7 @@ After = Annotated[int, Query(ge=-1, lt=2**63, description="only what is newer th
 
 
 @router.get("/jobs")
-async def jobs(
+async def list_jobs(
     _: DashboardReader,
     registry: Registry,
     presenter: Presenter,
@@ -82,7 +82,7 @@ def _place(name: str, created_at: float) -> tuple[float, str]:
 
 
 @router.get("/traffic")
-async def all_traffic(
+async def show_total_traffic(
     _: DashboardReader,
     database: Db,
     writer: TelemetryWriter,
@@ -90,13 +90,13 @@ async def all_traffic(
         AwareDatetime,
         Query(description="earliest time, at most eight days ago", examples=["2026-11-22T00:00:00Z"]),
     ],
-) -> TrafficSince:
+) -> TrafficTotal:
     """Return the bytes of all jobs since the start of the given quarter of an hour. Bytes between nodes count once."""
     at = traffic_buckets.start(since.timestamp(), time.time())
     await writer.write_counts()
     async with database.reader.connect() as connection:
         found = await traffic_buckets.since(connection, at)
-    return TrafficSince(since=iso(at), up_bytes=found["up"], down_bytes=found["down"])
+    return TrafficTotal(since=iso(at), up_bytes=found["up"], down_bytes=found["down"])
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class CreationParts:
 
 
 @router.post("/jobs", status_code=201, responses=errors(409), response_model=JobView)
-async def create(
+async def create_job(
     body: JobRequest,
     request: Request,
     response: Response,
@@ -163,14 +163,14 @@ def _start_model(job_blobs: JobBlobs, digest: str) -> BlobRef:
 
 
 @router.get("/jobs/{job}")
-async def job(job: str, request: Request, registry: Registry, presenter: Presenter, _: ReaderOrNode) -> JobView:
+async def show_job(job: str, request: Request, registry: Registry, presenter: Presenter, _: ReaderOrNode) -> JobView:
     """Return a job."""
     label(request, kind="dashboard")
     return await described(registry, presenter, job)
 
 
 @router.get("/jobs/{job}/versions")
-async def versions(
+async def list_versions(
     job: str,
     _: DashboardReader,
     registry: Registry,
@@ -206,7 +206,7 @@ async def list_events(
 
 
 @router.get("/jobs/{job}/nodes")
-async def job_nodes(job: str, _: DashboardReader, registry: Registry, presenter: Presenter) -> JobNodes:
+async def list_job_nodes(job: str, _: DashboardReader, registry: Registry, presenter: Presenter) -> JobNodes:
     """List the nodes of a job and their current state."""
     record = registry.job(job)
     if record.runner is None:
@@ -215,7 +215,7 @@ async def job_nodes(job: str, _: DashboardReader, registry: Registry, presenter:
 
 
 @router.get("/jobs/{job}/traffic")
-async def job_traffic(
+async def show_job_traffic(
     job: str,
     _: DashboardReader,
     registry: Registry,
@@ -238,6 +238,6 @@ async def job_traffic(
 
 
 @router.get("/schemas/job.json", tags=["reference"])
-async def schema() -> dict[str, Any]:
+async def show_job_schema() -> dict[str, Any]:
     """Return the JSON Schema of a job file, with all installed algorithms and schedules."""
     return job_schema()

@@ -39,7 +39,7 @@ class ModelPage:
 
 
 @router.get("/jobs/{job}/models")
-async def models(
+async def list_models(
     job: str,
     _: DashboardReader,
     registry: Registry,
@@ -78,7 +78,7 @@ def _row(record: JobRecord, row: Row[Any], kept: bool) -> ModelRow:
 
 
 @router.put("/jobs/{job}/labels/{name}", responses=errors(409, 410))
-async def promote(
+async def set_label(
     job: str, name: Label, body: PromotionRequest, _: Operator, registry: Registry, presenter: Presenter, labels: Labels
 ) -> JobView:
     """Set a label on a version. The version's model is kept while it has a label."""
@@ -87,7 +87,7 @@ async def promote(
 
 
 @router.delete("/jobs/{job}/labels/{name}")
-async def withdraw(
+async def remove_label(
     job: str, name: Label, _: Operator, registry: Registry, presenter: Presenter, labels: Labels, why: Why = ""
 ) -> JobView:
     """Delete a label."""
@@ -96,7 +96,7 @@ async def withdraw(
 
 
 @router.get("/jobs/{job}/labels/{name}/model", responses=DOWNLOAD, response_class=Response)
-async def labelled(
+async def download_labelled_model(
     job: str, name: Label, request: Request, _: Reader, job_blobs: Blobs, version_reader: VersionRows, labels: Labels
 ) -> Response:
     """Download the labelled model as a safetensors file; `Shoal-Version` is its version.

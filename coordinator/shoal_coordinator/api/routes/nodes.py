@@ -52,7 +52,7 @@ WRONG_TOKEN_S = 0.5
 
 
 @router.post("/enrol", status_code=201, tags=["node"], responses=errors(401, 403, 409, 426))
-async def enrol(
+async def enrol_node(
     body: EnrolmentRequest,
     request: Request,
     node_registry: Registrar,
@@ -75,7 +75,7 @@ async def enrol(
 
 
 @router.post("/hello", tags=["node"], responses=errors(401, 403, 409, 426))
-async def hello(
+async def send_hello(
     body: HelloRequest,
     request: Request,
     node: Node,
@@ -100,7 +100,7 @@ async def hello(
 
 
 @router.get("/nodes", tags=["nodes"], responses=errors(401, 403))
-async def nodes(
+async def list_nodes(
     _: DashboardReader,
     presenter: Presenter,
     presence: NodePresence,
@@ -116,7 +116,7 @@ async def nodes(
 
 
 @router.get("/nodes/{node}", tags=["nodes"], responses=errors(401, 403, 404))
-async def one_node(
+async def show_node(
     node: str,
     _: DashboardReader,
     presenter_of_nodes: NodeViews,
@@ -134,7 +134,7 @@ async def one_node(
 
 
 @router.put("/nodes/{node}/availability", tags=["nodes"], responses=errors(401, 403, 404))
-async def availability(
+async def set_availability(
     node: str,
     body: NodeAvailability,
     _: Operator,
@@ -149,7 +149,7 @@ async def availability(
 
 
 @router.delete("/nodes/{node}", status_code=204, tags=["nodes"], responses=errors(401, 403, 404))
-async def remove(node: str, _: Operator, node_registry: Registrar) -> None:
+async def remove_node(node: str, _: Operator, node_registry: Registrar) -> None:
     """Revoke a node's credential."""
     await node_registry.revoke(node)
 
@@ -180,7 +180,7 @@ async def sign_in(
 
 
 @router.get("/session", tags=["session"], responses=errors(401))
-async def session(request: Request) -> SessionView:
+async def show_session(request: Request) -> SessionView:
     """Return the role of the browser's session; null: not signed in."""
     label(request, kind="dashboard")
     who = principal_of(request)
@@ -203,7 +203,7 @@ async def sign_out(request: Request, database: Db, known: KnownCredentials, foll
 
 
 @router.get("/version", tags=["reference"])
-async def version(request: Request) -> ReleaseView:
+async def show_version(request: Request) -> ReleaseView:
     """Return the release and its wire protocols."""
     label(request, kind="dashboard")
     return ReleaseView(version=__version__, protocols=list(PROTOCOLS))

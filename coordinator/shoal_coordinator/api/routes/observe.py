@@ -25,7 +25,7 @@ from shoal_coordinator.schemas.observability import (
     LeaderView,
     Level,
     LogLine,
-    LogLines,
+    LogList,
     LogMatches,
     LogReceipt,
     LogUpload,
@@ -61,7 +61,7 @@ async def list_failures(
 
 
 @router.get("/leader")
-async def leader(_: DashboardReader, replica_status: StatusOfReplica) -> LeaderView | None:
+async def show_leader(_: DashboardReader, replica_status: StatusOfReplica) -> LeaderView | None:
     """Return the leader and the followers; null for a database that only one coordinator can use."""
     if replica_status is None:
         return None
@@ -81,7 +81,7 @@ MATCHES_MAX = 10_000
 
 
 @router.post("/logs", tags=["node"], responses=errors(426))
-async def take_logs(body: LogUpload, request: Request, node: Node, log_store: NodeLogs) -> LogReceipt:
+async def upload_logs(body: LogUpload, request: Request, node: Node, log_store: NodeLogs) -> LogReceipt:
     """Store log lines of a node. Idempotent; does not renew the node's lease."""
     label(request, node=node, kind="logs")
     lines = [one.to_record() for one in body.lines]
@@ -104,7 +104,7 @@ async def list_logs(
     after: Annotated[int | None, Query(ge=0, lt=2**63, description="the oldest that are newer than this")] = None,
     before: Id = None,
     limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
-) -> LogLines:
+) -> LogList:
     """List log lines, oldest first: the newest, or those next to a given line."""
     query = select(logs).where(*wants.conditions()).limit(limit)
     if before is not None:
@@ -115,7 +115,7 @@ async def list_logs(
     async with database.reader.connect() as connection:
         rows = (await connection.execute(query.order_by(logs.c.id if ascending else logs.c.id.desc()))).mappings().all()
     found = [_line(row) for row in (rows if ascending else reversed(rows))]
-    return LogLines(lines=found, older=ascending or len(found) == limit)
+    return LogList(lines=found, older=ascending or len(found) == limit)
 
 
 def _line(row: Any) -> LogLine:
@@ -125,7 +125,7 @@ def _line(row: Any) -> LogLine:
 
 
 @router.get("/logs/matches")
-async def log_matches(
+async def search_logs(
     _: DashboardReader,
     database: Db,
     wants: WantedLogs,
@@ -166,7 +166,7 @@ async def list_alerts(
 
 
 @router.post("/alerts/{alert}/acknowledge", responses=errors(404))
-async def acknowledge(
+async def acknowledge_alert(
     alert: Annotated[int, Path(ge=1, lt=2**63)], _: Operator, database: Db, event_bus: Events
 ) -> AlertView:
     """Acknowledge an alert. Idempotent."""

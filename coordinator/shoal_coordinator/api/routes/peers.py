@@ -25,7 +25,7 @@ router = api_router(responses=errors(401, 403, 404))
     response_model=TrustDocumentsView,
     responses={**errors(409, 426), 304: {"description": "No news"}},
 )
-async def get_trust_documents(
+async def show_trust_documents(
     job: str,
     request: Request,
     response: Response,
@@ -56,7 +56,7 @@ async def get_trust_documents(
     response_model=SignedVersion,
     responses={**errors(409, 426), 304: {"description": "No news"}},
 )
-async def manifest(
+async def show_manifest(
     job: str,
     request: Request,
     response: Response,
@@ -76,7 +76,7 @@ async def manifest(
 
 
 @router.post("/jobs/{job}/peer-status", tags=["node"], status_code=204, responses=errors(409, 426))
-async def peering(
+async def report_peer_status(
     job: str,
     body: PeerStatusReport,
     request: Request,
@@ -102,7 +102,9 @@ async def peering(
 
 
 @router.get("/jobs/{job}/peers", tags=["jobs"])
-async def peers(job: str, _: DashboardReader, registry: Registry, documents: Documents, statuses: Statuses) -> JobPeers:
+async def list_peers(
+    job: str, _: DashboardReader, registry: Registry, documents: Documents, statuses: Statuses
+) -> JobPeers:
     """Return the peers of a job: their last status, and how far their models agree."""
     registry.job(job)
     held = documents.current(job)

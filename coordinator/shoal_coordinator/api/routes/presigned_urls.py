@@ -15,20 +15,20 @@ from shoal_coordinator.http.problems import errors
 from shoal_coordinator.node_protocol.byte_labels import label
 from shoal_coordinator.schemas.traffic import PresignRequest, PresignView, TransferRequest
 from shoal_coordinator.storage.blobs.remote_blobs import RemoteBlobs, call_blobs
-from shoal_coordinator.storage.blobs.store import Target
+from shoal_coordinator.storage.blobs.store import PresignedTarget
 from shoal_coordinator.telemetry.traffic import Label
 
 router = api_router(tags=["node"], responses=errors(401, 403, 404, 409, 426))
 
 
-def _view(target: Target | None, job: str, digest: str, method: str, version: int) -> PresignView:
+def _view(target: PresignedTarget | None, job: str, digest: str, method: str, version: int) -> PresignView:
     """Return a presigned request of the store, or the coordinator's own path."""
-    found = target or Target(method, f"/api/v1/jobs/{job}/blobs/{digest}")
+    found = target or PresignedTarget(method, f"/api/v1/jobs/{job}/blobs/{digest}")
     return PresignView(method=found.method, url=found.url, headers=found.headers, version=version)
 
 
 @router.get("/jobs/{job}/blobs/{digest}/presign")
-async def download_target(
+async def presign_download(
     job: str, digest: Digest, request: Request, node: Node, registry: Registry, job_blobs: Blobs, settings: AppSettings
 ) -> PresignView:
     """Presign the download of a blob of the node's task."""
@@ -44,7 +44,7 @@ async def download_target(
 
 
 @router.post("/jobs/{job}/blobs/{digest}/presign")
-async def upload_target(
+async def presign_upload(
     job: str,
     digest: Digest,
     body: PresignRequest,

@@ -22,7 +22,7 @@ router = api_router(tags=["node"], responses=errors(401, 404, 409))
 
 
 @router.post("/jobs/{job}/re-enrol", response_model=ReenrolmentView)
-async def re_enrol(
+async def re_enrol_node(
     job: str,
     body: ReenrolmentRequest,
     request: Request,

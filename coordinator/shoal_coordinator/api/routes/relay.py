@@ -66,7 +66,7 @@ async def _relay_params(
     responses={200: {"description": "A frame, signed", "content": {codec.MEDIA_TYPE: {}}}},
     openapi_extra=LETTER,
 )
-async def relay(
+async def relay_message(
     job: str,
     request: Request,
     carrier: Node,

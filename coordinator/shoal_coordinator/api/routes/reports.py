@@ -60,7 +60,7 @@ WantedReports = Annotated[ReportFilter, Depends(_report_filter)]
 
 
 @router.get("/jobs/{job}/reports")
-async def reports(
+async def list_reports(
     job: str,
     _: DashboardReader,
     registry: Registry,
@@ -81,7 +81,7 @@ async def reports(
 
 
 @router.get("/nodes/{node}/reports", responses=errors(404))
-async def node_reports(
+async def list_node_reports(
     node: NodeName,
     _: DashboardReader,
     database: Db,
@@ -105,7 +105,7 @@ class NodePage:
 
 
 @router.get("/jobs/{job}/reports/heatmap")
-async def heatmap(
+async def show_heatmap(
     job: str,
     _: DashboardReader,
     database: Db,
@@ -120,21 +120,23 @@ async def heatmap(
 
 
 @router.get("/jobs/{job}/reports/quantiles")
-async def quantiles(job: str, _: DashboardReader, database: Db, wanted: WantedReports) -> Quantiles:
+async def show_quantiles(job: str, _: DashboardReader, database: Db, wanted: WantedReports) -> Quantiles:
     """Return mean, 10 % and 90 % quantiles of a metric over all nodes, by round."""
     async with database.reader.connect() as connection:
         return await report_queries.quantiles(connection, job, wanted)
 
 
 @router.get("/jobs/{job}/nodes/{node}/reports/series")
-async def series(job: str, node: NodeName, _: DashboardReader, database: Db, wanted: WantedReports) -> NodeSeries:
+async def show_node_series(
+    job: str, node: NodeName, _: DashboardReader, database: Db, wanted: WantedReports
+) -> NodeSeries:
     """Return a metric of one node, by round."""
     async with database.reader.connect() as connection:
         return await report_queries.series(connection, job, node, wanted)
 
 
 @router.get("/jobs/{job}/rounds/{number}")
-async def one_round(
+async def show_round(
     job: str,
     number: Annotated[int, Path(ge=1, lt=2**53, description="the version that it makes")],
     _: DashboardReader,

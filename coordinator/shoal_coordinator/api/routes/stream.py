@@ -32,16 +32,16 @@ from shoal_coordinator.presenters import job_presenter
 from shoal_coordinator.schemas.events import (
     AnyEvent,
     Empty,
-    Greeting,
-    HelloEvent,
+    HelloData,
+    HelloStreamEvent,
     JobChange,
-    JobChangeEvent,
-    PingEvent,
+    JobStreamEvent,
+    PingStreamEvent,
     StreamEvent,
     VersionClosed,
-    VersionEvent,
+    VersionStreamEvent,
 )
-from shoal_coordinator.schemas.values import Provisional, iso
+from shoal_coordinator.schemas.values import ProvisionalAccuracy, iso
 from shoal_coordinator.storage.tables import job_events
 from shoal_coordinator.storage.tables import versions as table
 from shoal_coordinator.telemetry.event_bus import Item, Reader
@@ -76,7 +76,7 @@ async def _checked_job(
 @router.get(
     "/stream", response_class=EventSourceResponse, responses={200: {"model": StreamEvent}, **errors(401, 403, 404)}
 )
-async def stream(
+async def stream_events(
     request: Request,
     _: ReaderRole,
     parts: Annotated[StreamParts, Depends()],
@@ -92,7 +92,7 @@ async def stream(
     reader = event_bus.open(job)
     try:
         with follower_events.following(reader, last_event_id):
-            yield _server_event(HelloEvent(event="hello", data=_greeting(started_at)), retry=RETRY_MS)
+            yield _server_event(HelloStreamEvent(event="hello", data=_greeting(started_at)), retry=RETRY_MS)
             async for event in _events(parts, reader, last_event_id):
                 yield event
     finally:
@@ -108,15 +108,15 @@ async def _events(parts: StreamParts, reader: Reader, after: int | None) -> Asyn
                 yield _server_event(event, item.id)
     async for live in reader.items():
         if live is None:
-            yield _server_event(PingEvent(event="ping", data=Empty()))  # scripts do not see comments
+            yield _server_event(PingStreamEvent(event="ping", data=Empty()))  # scripts do not see comments
         elif live.rendered:
             yield ServerSentEvent(raw_data=live.rendered, event=live.topic, id=str(live.id) if live.id else None)
         elif (live.id is None or live.id > seen) and (event := await _event(parts, live)) is not None:
             yield _server_event(event, live.id)
 
 
-def _greeting(started_at: float) -> Greeting:
-    return Greeting(server_time=iso(time.time()), version=__version__, boot=iso(started_at))
+def _greeting(started_at: float) -> HelloData:
+    return HelloData(server_time=iso(time.time()), version=__version__, boot=iso(started_at))
 
 
 def _server_event(event: AnyEvent, number: int | None = None, retry: int | None = None) -> ServerSentEvent:
@@ -150,10 +150,10 @@ async def _event(parts: StreamParts, item: Item) -> AnyEvent | None:
             return None  # it was removed since
         case "job":
             job = await parts.presenter.job(parts.registry.job(item.job))
-            return JobChangeEvent(event="job", data=JobChange(job=item.job, **dict(job)))
+            return JobStreamEvent(event="job", data=JobChange(job=item.job, **dict(job)))
         case "version":
             version = await _version(parts, item.job, item.data["number"])
-            return None if version is None else VersionEvent(event="version", data=version)
+            return None if version is None else VersionStreamEvent(event="version", data=version)
     data = {"job": item.job, **item.data}
     if "at" in data:
         data["at"] = iso(data["at"])
@@ -164,7 +164,7 @@ async def _event(parts: StreamParts, item: Item) -> AnyEvent | None:
     return StreamEvent.model_validate({"event": item.topic, "data": data}).root
 
 
-def _provisional(registry: JobRegistry, item: Item) -> Provisional | None:
+def _provisional(registry: JobRegistry, item: Item) -> ProvisionalAccuracy | None:
     """Return the progress of the version's evaluation by nodes."""
     record, metrics = registry.records.get(item.job), item.data["metrics"]
     return job_presenter.provisional(record.runner if record is not None else None, item.data["number"], metrics)

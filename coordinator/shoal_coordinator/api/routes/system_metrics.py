@@ -14,7 +14,7 @@ from shoal_coordinator.api.routers import api_router
 from shoal_coordinator.http.problems import errors
 from shoal_coordinator.node_protocol.byte_labels import label
 from shoal_coordinator.schemas.values import iso
-from shoal_coordinator.telemetry.system_metrics import FIELDS, Sample, recent, thinned
+from shoal_coordinator.telemetry.system_metrics import FIELDS, SystemMetricsSample, recent, thinned
 
 router = api_router(tags=["nodes"])
 
@@ -28,14 +28,14 @@ class SystemHistory(BaseModel):
 
 
 @router.post("/system-metrics", status_code=204, tags=["node"], responses=errors(401, 403))
-async def take_sample(body: Sample, request: Request, node: Node, measured: Measured) -> None:
+async def report_system_metrics(body: SystemMetricsSample, request: Request, node: Node, measured: Measured) -> None:
     """Store a sample of a node's system metrics, at most one in 5 s. Does not renew the node's lease."""
     label(request, node=node, kind="system")
     measured.take(node, body)
 
 
 @router.get("/nodes/{node}/system-metrics", responses=errors(401, 403, 404))
-async def history(
+async def show_system_metrics(
     node: str,
     _: DashboardReader,
     database: Db,

@@ -10,7 +10,7 @@ from shoal_coordinator.api.dependencies import AppSettings, Db, Followers, Known
 from shoal_coordinator.api.routers import api_router
 from shoal_coordinator.http.problems import errors
 from shoal_coordinator.nodes import credentials
-from shoal_coordinator.schemas.tokens import TokenList, TokenRequest, TokenRow, TokenView
+from shoal_coordinator.schemas.tokens import TokenInfo, TokenList, TokenRequest, TokenView
 from shoal_coordinator.schemas.values import iso
 from shoal_coordinator.settings import LOOPBACK
 
@@ -39,7 +39,7 @@ async def list_tokens(_: Operator, database: Db) -> TokenList:
     async with database.reader.connect() as connection:
         found = await connection.run_sync(credentials.list_tokens)
     rows = [
-        TokenRow(
+        TokenInfo(
             id=row.id,
             role=row.role,
             name=row.name,

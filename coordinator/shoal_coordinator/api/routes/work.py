@@ -38,7 +38,7 @@ BODY = {
 
 
 @router.get("/work", responses={**FRAME, 204: {"description": "Nothing new in that time"}}, response_class=Response)
-async def work(
+async def poll_task(
     request: Request,
     node: Node,
     polls: Polls,
@@ -51,13 +51,13 @@ async def work(
 
 
 @router.post("/jobs/{job}/reports", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
-async def report(job: str, request: Request, node: Node, services: Services) -> Response:
+async def send_report(job: str, request: Request, node: Node, services: Services) -> Response:
     """Accept a report. It is durable before the acknowledgement and counts exactly once."""
     return await ReportPipeline(request, services, job, node).handle_report(request.body)
 
 
 @router.post("/jobs/{job}/status", status_code=204, responses=errors(404), openapi_extra=BODY)
-async def status(
+async def report_task_status(
     job: str, request: Request, node: Node, registry: Registry, presence: NodePresence, services: Services
 ) -> None:
     """Report the status of a task in progress, for algorithms that need it."""
@@ -70,7 +70,7 @@ async def status(
 
 
 @router.post("/jobs/{job}/failures", responses=FRAME | errors(404, 409), response_class=Response, openapi_extra=BODY)
-async def failure(
+async def report_task_failure(
     job: str, request: Request, node: Node, registry: Registry, presence: NodePresence, services: Services
 ) -> Response:
     """Report that a task failed. The schedule decides about a replacement."""
@@ -83,7 +83,7 @@ async def failure(
 
 
 @router.post("/jobs/{job}/ping", responses=errors(404, 409, 410))
-async def ping(
+async def ping_coordinator(
     job: str, body: CoordinatorPingRequest, request: Request, node: Node, registry: Registry, services: Services
 ) -> LeaseView:
     """Ping the coordinator from a node in gossip mode. Does not renew the node's lease.
@@ -95,13 +95,13 @@ async def ping(
 
 
 @router.post("/jobs/{job}/join", responses=FRAME | errors(404, 409), response_class=Response)
-async def join(job: str, body: RejoinRequest, request: Request, node: Node, services: Services) -> Response:
+async def rejoin_job(job: str, body: RejoinRequest, request: Request, node: Node, services: Services) -> Response:
     """Rejoin a job. If the node trained by gossip, all nodes are asked to hand their models back."""
     return await NodeProtocolHandler(request, services, job, node).handle_join(body.gossip_rounds)
 
 
 @router.post("/heartbeat", status_code=204, responses=errors(404))
-async def heartbeat(
+async def send_heartbeat(
     body: HeartbeatRequest,
     request: Request,
     node: Node,
@@ -120,7 +120,7 @@ async def heartbeat(
 
 
 @router.post("/leave", status_code=204)
-async def leave(request: Request, node: Node, node_registry: Registrar, polls: Polls) -> None:
+async def leave_jobs(request: Request, node: Node, node_registry: Registrar, polls: Polls) -> None:
     """Leave all jobs; the node's tasks are withdrawn."""
     label(request, polls.only_job(node), node=node, kind="leave")
     await node_registry.leave(node)

@@ -26,7 +26,7 @@ from shoal.core.errors import StorageFailed
 from shoal.wire.payload import PIECE_BYTES, ByteSource
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.storage.blobs.remote_blobs import RemoteStore
-from shoal_coordinator.storage.blobs.store import BlobInfo, Target, missing
+from shoal_coordinator.storage.blobs.store import BlobInfo, PresignedTarget, missing
 
 PART_BYTES = 8 * 2**20
 """Part size of larger blobs; parts are uploaded concurrently."""
@@ -184,13 +184,13 @@ class S3Store(RemoteStore):
 
     # Where nodes are sent
 
-    def download_target(self, key: str, ttl_s: float) -> Target | None:
+    def download_target(self, key: str, ttl_s: float) -> PresignedTarget | None:
         if not self.direct:
             return None
         with self._storage_errors(key):
-            return Target("GET", obstore.sign(self._signing, "GET", key, timedelta(seconds=ttl_s)))
+            return PresignedTarget("GET", obstore.sign(self._signing, "GET", key, timedelta(seconds=ttl_s)))
 
-    def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> Target | None:
+    def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> PresignedTarget | None:
         if not self.direct:
             return None
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode("ascii")
@@ -200,7 +200,7 @@ class S3Store(RemoteStore):
             Params={**named, "ContentLength": nbytes, "ChecksumSHA256": checksum},
             ExpiresIn=max(1, int(ttl_s)),
         )
-        return Target("PUT", url, {"Content-Length": str(nbytes), "x-amz-checksum-sha256": checksum})
+        return PresignedTarget("PUT", url, {"Content-Length": str(nbytes), "x-amz-checksum-sha256": checksum})
 
     def _uploads(self) -> Any:
         """Create botocore's client, which can bind a presigned URL to headers; slow."""

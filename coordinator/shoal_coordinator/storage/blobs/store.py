@@ -29,7 +29,7 @@ class BlobInfo:
 
 
 @dataclass(frozen=True)
-class Target:
+class PresignedTarget:
     """Presigned URL of one blob, valid for a while; `headers` must be sent unchanged."""
 
     method: str
@@ -82,12 +82,12 @@ class BlobStore(ABC):
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """List all blobs below `prefix/`, in no particular order."""
 
-    def download_target(self, key: str, ttl_s: float) -> Target | None:
+    def download_target(self, key: str, ttl_s: float) -> PresignedTarget | None:
         """Return a presigned download URL; None if only the coordinator serves the blob."""
         del key, ttl_s
         return None
 
-    def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> Target | None:
+    def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> PresignedTarget | None:
         """Return a presigned upload URL for exactly this size and hash; None if only the coordinator can store it."""
         del key, nbytes, sha256, ttl_s
         return None
