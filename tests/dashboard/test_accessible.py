@@ -59,7 +59,7 @@ def test_a_job_whose_nodes_are_peers(simulated_nodes: SimulatedNodes, page: Page
     assert axe.violations(page) == []
     page.get_by_test_id("topology").get_by_role("option").first.focus()
     assert axe.violations(page) == [], "while a node is looked at"
-    for title in ("Topology", "Update coverage by model"):
+    for title in ("Communication graph (bytes)", "Update coverage by model and node (share of rounds)"):
         page.get_by_role("button", name=f"{title}: show as table").click()
     assert axe.violations(page) == [], "as tables"
 

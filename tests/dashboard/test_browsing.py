@@ -135,12 +135,12 @@ def test_a_chart_is_saved_as_svg_and_png_and_printed_in_light(
     saved = {}
     for kind in ("SVG", "PNG"):
         with page.expect_download() as found:
-            page.get_by_label(f"Loss: save as {kind}").click()
+            page.get_by_test_id("chart-loss").get_by_label(f"save as {kind}").click()
         found.value.save_as(tmp_path / kind)
         saved[kind] = (tmp_path / kind).read_bytes()
     assert saved["PNG"].startswith(b"\x89PNG")
     texts = [element.text for element in ET.fromstring(saved["SVG"]).iter() if element.tag.endswith("text")]
-    assert "Loss" in texts
+    assert {"Loss in training by round", "Loss in training", "Round"} <= set(texts)  # the title, the axes
     assert "0" in texts  # of an axis
     assert saved["SVG"].count(b"<path") > 3
     theme = page.locator("html")

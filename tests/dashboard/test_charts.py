@@ -144,7 +144,7 @@ def test_nodes_lie_around_the_mean_and_one_of_them_stands_out(run: Inside, page:
     hover(page, "chart-loss", 39 / 40)
     expect(loss.locator(".readout")).to_contain_text(f"client-5 {line['values'][-1]:.3g}")
     with page.expect_download() as started:
-        page.get_by_role("button", name="Loss: save as CSV").click()
+        loss.get_by_role("button", name="save as CSV").click()
     header = Path(started.value.path()).read_text(encoding="utf-8").splitlines()[0]
     assert header == "round,elapsed_s,total_bytes,train/loss,10 % of nodes,90 % of nodes,client-5"
     plot.click(position={"x": box["width"] / 2, "y": 0.05 * box["height"]})  # no line is up there

@@ -105,7 +105,7 @@ def test_a_round_with_its_phases_and_marks(run: Inside, page: Page) -> None:
 def test_the_data_can_be_taken_away(run: Inside, page: Page) -> None:
     page.goto(clients(run))
     with page.expect_download() as started:
-        page.get_by_role("button", name="train/loss: save as CSV").click()
+        page.get_by_role("button", name="train/loss by node and round: save as CSV").click()
     lines = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
     assert len(lines) == 13
     assert lines[0].startswith("node,round 0,round 1,")
@@ -148,7 +148,7 @@ def test_a_name_is_only_a_text(run: Inside, page: Page) -> None:
     page.goto(clients(run, "hostile"))
     expect(page.get_by_test_id("round")).to_contain_text(HOSTILE[0])
     expect(page.get_by_test_id("round")).to_contain_text("node-⟨202E⟩gnp.exe")
-    page.get_by_role("button", name="train/loss: show as table").click()
+    page.get_by_role("button", name="train/loss by node and round: show as table").click()
     expect(page.get_by_test_id("heat")).to_contain_text(HOSTILE[0])
     assert page.locator("main img").count() == 0
 
@@ -160,7 +160,7 @@ def test_nothing_to_object_to(run: Inside, browser: Browser, scheme: Any, width:
     expect(page.get_by_test_id("round").get_by_role("listitem")).to_have_count(12)
     page.get_by_test_id("heat-cells").press("ArrowRight")
     assert axe.violations(page) == []
-    page.get_by_role("button", name="train/loss: show as table").click()
+    page.get_by_role("button", name="train/loss by node and round: show as table").click()
     assert axe.violations(page) == [], "as a table"
     page.close()
 
@@ -182,7 +182,7 @@ def test_a_round_comes_without_a_reload(tmp_path: Path, page: Page) -> None:
         stage.dismiss("n2")  # so that each round is one of the other two
         page.goto(clients(running))
         page.evaluate("window.unchanged = true")
-        expect(page.get_by_test_id("heat")).to_contain_text("No node has reported this yet")
+        expect(page.get_by_test_id("heat")).to_contain_text("No node has reported this metric yet")
         expect(page.get_by_test_id("round")).to_contain_text("0 of 2")
         for number in (1, 2):
             two_report(stage)

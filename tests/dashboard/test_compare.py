@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_the_axis_is_in_the_address(address: str, page: Page) -> None:
     page.get_by_test_id("axis-bytes").click(timeout=PATIENCE_MS)
     expect(page).to_have_url(f"{address}/compare?runs={','.join(RUNS)}&x=bytes".replace(",", "%2C"))
     expect(page.get_by_test_id("compare-accuracy").get_by_role("img")).to_have_attribute(
-        "aria-label", f"Accuracy by bytes of {', '.join(RUNS)}"
+        "aria-label", re.compile(rf"^Accuracy .*\(%\) by bytes up and down of {', '.join(RUNS)}$")
     )
 
 

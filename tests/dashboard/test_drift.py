@@ -109,7 +109,7 @@ def test_each_node_has_its_gap_and_its_losses(find: Find, shown: Page) -> None:
 
 def test_nothing_speaks_of_rounds(shown: Page) -> None:
     expect(shown.get_by_test_id("axis-round")).to_have_text("Version")
-    expect(shown.get_by_test_id("chart-bytes")).to_contain_text("Bytes per version")
+    expect(shown.get_by_test_id("chart-bytes")).to_contain_text("Traffic per version (bytes up and down)")
     assert not re.search(r"\bround", shown.locator("main").inner_text(), re.IGNORECASE)
     expect(shown).to_have_title(re.compile(r"^100\.0% · .* · stream · shoal$"))
 

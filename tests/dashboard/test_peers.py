@@ -151,13 +151,13 @@ def test_a_table_says_what_the_drawing_shows(away: SimulatedNodes, shown: Page) 
         away.members[5].meet(away.members[6])
     away.tell()
     expect(lines(shown, "peer")).to_have_count(pairs(away))
-    shown.get_by_role("button", name="Topology: show as table").click()
+    shown.get_by_role("button", name="Communication graph (bytes): show as table").click()
     rows = shown.get_by_test_id("topology").locator("tbody tr")
     expect(rows).to_have_count(pairs(away))
     met = away.members[5].edges["n6"]
     sums = [f"{(met['sent'] + met['received']) / 1e6:.2f} MB", str(met["exchanges"]), "3.5 ms", "alive"]
     expect(rows.first.locator("th, td")).to_have_text(["n5", "n6", *sums])  # the most bytes come first
-    shown.get_by_role("button", name="Update coverage by model: show as table").click()
+    shown.get_by_role("button", name="Update coverage by model and node (share of rounds): show as table").click()
     cells = shown.get_by_test_id("coverage").locator("tbody tr")
     expect(cells).to_have_count(NODES)
     assert cells.first.locator("td").first.inner_text() == "100%", "a model holds all rounds of its own node"

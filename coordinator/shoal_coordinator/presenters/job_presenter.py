@@ -185,7 +185,7 @@ def version(runner: JobRunner | None, row: Row[Any], start: float, before: Spent
 
 
 def _is_marked(row: Row[Any]) -> bool:
-    """Return whether a version must survive thinning, because of a data drift or a value that is not finite."""
+    """Return whether a version must survive thinning, because of concept drift or a value that is not finite."""
     return JUMP in row.numbers or any(isinstance(value, str) for value in row.metrics.values())
 
 

@@ -8,7 +8,7 @@ export const ALERT_KINDS: Record<Alert["kind"], { text: string; icon: IconName }
   diverged: { text: "Diverged", icon: "failed" },
   "no-progress": { text: "No progress", icon: "stale" },
   "node-limited": { text: "Node limited", icon: "failed" },
-  "nodes-set-aside": { text: "Nodes excluded", icon: "failed" },
+  "nodes-set-aside": { text: "Nodes set aside", icon: "failed" },
   "model-differs": { text: "Model mismatch", icon: "apart" },
   "disk-low": { text: "Disk low", icon: "server" },
 };

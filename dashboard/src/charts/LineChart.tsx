@@ -1,11 +1,10 @@
 import { useMemo } from "react";
 import type uPlot from "uplot";
 import type { Version } from "../api/types";
-import { clientMetric, latestComparableVersion, metricLabel, metricNamesIn, seriesIndex } from "../domain/metrics";
+import { clientMetric, metricTitle, latestComparableVersion, metricLabel, metricNamesIn, seriesIndex } from "../domain/metrics";
 import type { Unit } from "../domain/unit";
 import { formatCount, formatNumber, formatPercent, plural } from "../format/number";
-import { capitalize } from "../format/text";
-import { axisLabel, describePoint, type Axis } from "./axis";
+import { axisTitle, describePoint, type Axis } from "./axis";
 import { ChartFrame } from "./ChartFrame";
 import type { OnPointClick } from "./clickPlugin";
 import type { ClientSpread } from "./clientSpread";
@@ -33,8 +32,7 @@ interface Props {
   onPointClick: OnPointClick;
 }
 
-const HEIGHT = 216;
-const titleOf = (kind: string): string => capitalize(kind.replaceAll("_", " "));
+const HEIGHT = 232;
 const formatOf = (kind: string) => (kind === "accuracy" ? (value: number | undefined) => formatPercent(value) : formatNumber);
 
 /** Chart of all metrics of one kind over a run. */
@@ -61,6 +59,7 @@ export function LineChart({ kind, versions, allData, settings, unit, zoom, sprea
           {
             kind,
             names,
+            unit,
             settings,
             zoom: zoom.zoom,
             lines: () => latest.current.lines,
@@ -69,13 +68,13 @@ export function LineChart({ kind, versions, allData, settings, unit, zoom, sprea
           tokens,
         ),
     },
-    [kind, names, settings],
+    [kind, names, unit, settings],
   );
   const at = pointed === null ? latestComparableVersion(names, versions) : versions[pointed];
   const format = formatOf(kind);
   return (
     <ChartFrame
-      title={titleOf(kind)}
+      title={`${metricTitle(kind, names)} by ${axisTitle(axis, unit)}`}
       testId={`chart-${kind}`}
       label={describe(kind, versions, names, axis, unit)}
       height={HEIGHT}
@@ -109,5 +108,5 @@ function describe(kind: string, versions: Version[], names: string[], axis: Axis
     const version = latestWith(versions, name);
     return `${metricLabel(name)} ${formatOf(kind)(version?.metrics[name])} at ${unit} ${formatCount(version?.number ?? 0)}`;
   });
-  return `${titleOf(kind)} by ${axisLabel(axis, unit).toLowerCase()}: ${parts.join("; ")}`;
+  return `${metricTitle(kind, names)} by ${axisTitle(axis, unit)}: ${parts.join("; ")}`;
 }

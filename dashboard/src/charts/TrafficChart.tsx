@@ -14,7 +14,7 @@ import type { Tokens } from "./tokens";
 import { useChart, type PlotOptions } from "./useChart";
 import { useZoom } from "./useZoom";
 
-const HEIGHT = 188;
+const HEIGHT = 204;
 const SYNC = "traffic";
 
 interface Props {
@@ -30,15 +30,15 @@ export function TrafficChart({ versions, unit, up, down }: Props) {
   const zoom = useZoom("zoom.bytes", SYNC);
   const traffic = useMemo(() => buildTraffic(versions), [versions]);
   const data = useMemo(() => [traffic.x, traffic.up, traffic.down] as uPlot.AlignedData, [traffic]);
-  const options = (tokens: Tokens) => plotOptions(tokens, zoom.zoom);
-  const { plot, pointed } = useChart({ data, height: HEIGHT, sync: SYNC, zoom, options }, []);
+  const options = (tokens: Tokens) => plotOptions(tokens, unit, zoom.zoom);
+  const { plot, pointed } = useChart({ data, height: HEIGHT, sync: SYNC, zoom, options }, [unit]);
   const at = pointed !== null && pointed < traffic.x.length ? pointed : traffic.x.length - 1;
   const number = traffic.x[at];
   return (
     <ChartFrame
-      title={`Bytes per ${unit}`}
+      title={`Traffic per ${unit} (bytes up and down)`}
       testId="chart-bytes"
-      label={`Bytes per ${unit}: ${formatBytes(up)} up and ${formatBytes(down)} down in ${plural(traffic.x.length, unit)}`}
+      label={`Traffic per ${unit}: ${formatBytes(up)} up and ${formatBytes(down)} down in ${plural(traffic.x.length, unit)}`}
       height={HEIGHT}
       zoom={zoom}
       empty={traffic.x.length === 0 ? `No ${unit} has closed yet.` : null}
@@ -71,7 +71,7 @@ export function TrafficChart({ versions, unit, up, down }: Props) {
   );
 }
 
-function plotOptions(tokens: Tokens, zoom: ZoomRef): PlotOptions {
+function plotOptions(tokens: Tokens, unit: Unit, zoom: ZoomRef): PlotOptions {
   const paths = uPlot.paths.bars?.({ size: [0.72, 22] });
   const bar = (label: string, fill: string): uPlot.Series => ({ label, fill, width: 0, paths, points: { show: false } });
   return {
@@ -82,7 +82,7 @@ function plotOptions(tokens: Tokens, zoom: ZoomRef): PlotOptions {
       x: xScale(zoom, 0.6),
       y: { range: (_, low, high) => [Math.min(low ?? 0, 0) * 1.06, Math.max(high ?? 1, 1) * 1.06] },
     },
-    axes: [xAxis("round", tokens), { ...yAxis(tokens, (value) => shortBytes(Math.abs(value))), size: 60 }],
+    axes: [xAxis("round", unit, tokens), { ...yAxis("bytes (down | up)", tokens, (value) => shortBytes(Math.abs(value))), size: 60 }],
     series: [{}, bar("up", tokens.up), bar("down", tokens.down)],
   };
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { version } from "../test/factories";
-import { axisLabel, formatClockTick, describePoint, axisValue, shortFigure, formatTick, shortPercent } from "./axis";
+import { axisLabel, axisTitle, formatClockTick, describePoint, axisValue, shortFigure, formatTick, shortPercent } from "./axis";
 
 test("ticks are short", () => {
   expect(formatTick(1000, "round")).toBe("1,000");
@@ -39,10 +39,19 @@ test("a tick says where it stands, and not the next whole per cent", () => {
   expect([0, 0.025, 0.5, 1, 0.0001].map(shortPercent)).toEqual(["0%", "2.5%", "50%", "100%", "0.01%"]);
 });
 
-test("time is relative where the time of day stands beside it", () => {
+test("time is called elapsed where the time of day stands beside it", () => {
   expect([axisLabel("time", "round"), axisLabel("time", "round", false), axisLabel("clock", "round", false)]).toEqual([
     "Time",
-    "Relative",
+    "Elapsed",
     "Time",
+  ]);
+});
+
+test("a title says along which axis a chart is drawn", () => {
+  expect((["round", "clock", "time", "bytes"] as const).map((axis) => axisTitle(axis, "version"))).toEqual([
+    "version",
+    "time of day",
+    "elapsed time",
+    "bytes up and down",
   ]);
 });

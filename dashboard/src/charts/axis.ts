@@ -11,11 +11,16 @@ export const AXES = ["round", "time", "bytes"] as const;
 export const RUN_AXES = ["round", "clock", "time", "bytes"] as const;
 export type Axis = (typeof RUN_AXES)[number];
 
-/** `alone`: whether the time axis is the only one; beside the time of day it is labelled as relative. */
+/** `alone`: whether the time axis is the only one; beside the time of day it is labelled as elapsed. */
 export function axisLabel(axis: Axis, unit: Unit, alone = true): string {
   if (axis === "round") return capitalize(unit);
   if (axis === "clock") return "Time";
-  return axis === "time" && !alone ? "Relative" : capitalize(axis);
+  return axis === "time" && !alone ? "Elapsed" : capitalize(axis);
+}
+
+/** Name an x axis in a title and beside its ticks. */
+export function axisTitle(axis: Axis, unit: Unit): string {
+  return { round: unit, clock: "time of day", time: "elapsed time", bytes: "bytes up and down" }[axis];
 }
 
 export function axisValue(version: Version, axis: Axis): number {

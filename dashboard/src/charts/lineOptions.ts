@@ -1,6 +1,7 @@
 import type uPlot from "uplot";
-import { clientMetric, isNodeEvaluation, isTrainingMetric, seriesIndex } from "../domain/metrics";
-import { shortFigure, shortPercent } from "./axis";
+import { clientMetric, metricTitle, isNodeEvaluation, isTrainingMetric, seriesIndex } from "../domain/metrics";
+import type { Unit } from "../domain/unit";
+import { axisTitle, shortFigure, shortPercent } from "./axis";
 import { clickPlugin, type OnPointClick } from "./clickPlugin";
 import { divergedPlugin } from "./divergedPlugin";
 import { logTickLabels, xAxis, xScale, yAxis, type ZoomRef } from "./plotOptions";
@@ -16,6 +17,7 @@ interface Params {
   /** The kind of metric, such as "accuracy". */
   kind: string;
   names: string[];
+  unit: Unit;
   settings: ChartSettings;
   zoom: ZoomRef;
   /** Return the lines that are drawn or about to be drawn. */
@@ -24,7 +26,7 @@ interface Params {
 }
 
 /** Options of a chart of one kind of metric over a run. */
-export function lineOptions({ kind, names, settings, zoom, lines, onPointClick }: Params, tokens: Tokens): PlotOptions {
+export function lineOptions({ kind, names, unit, settings, zoom, lines, onPointClick }: Params, tokens: Tokens): PlotOptions {
   const { axis, logX, smoothing } = settings;
   const strokes = names.map((name) => tokens.series[seriesIndex(name)] ?? tokens.ink2);
   const isSmoothed = smoothing !== "none";
@@ -38,7 +40,7 @@ export function lineOptions({ kind, names, settings, zoom, lines, onPointClick }
       x: xScale(zoom, 0, axis === "clock" ? "clock" : logX ? "log" : "linear", axis === "bytes" || axis === "time" ? 0 : Infinity),
       y: metricScale(kind, settings, () => lines().diverged.length > 0),
     },
-    axes: [xAxis(axis, tokens, logX), metricAxis(kind, settings, tokens)],
+    axes: [xAxis(axis, axisTitle(axis, unit), tokens, logX), metricAxis(kind, names, settings, tokens)],
     series: [
       {},
       ...names.map((name, index) => (isSmoothed ? rawSeries(name, strokes[index]) : metricSeries(name, strokes[index], lines))),
@@ -62,9 +64,9 @@ export function metricScale(kind: string, { logY }: ChartSettings, hasMarks: () 
   };
 }
 
-export function metricAxis(kind: string, { logY }: ChartSettings, tokens: Tokens): uPlot.Axis {
+export function metricAxis(kind: string, names: string[], { logY }: ChartSettings, tokens: Tokens): uPlot.Axis {
   const format = kind === "accuracy" ? shortPercent : shortFigure;
-  const axis = yAxis(tokens, format);
+  const axis = yAxis(metricTitle(kind, names), tokens, format);
   return logY ? { ...axis, values: logTickLabels(format) } : axis;
 }
 

@@ -1,5 +1,6 @@
 /** Options that all plots share: axes, scales, the pointer that charts of a page share, and a zoom that new data keep. */
 import uPlot from "uplot";
+import { capitalize } from "../format/text";
 import { formatClockTick, formatTick, TIME_STEPS, type Axis } from "./axis";
 import type { Tokens } from "./tokens";
 import { xExtent } from "./xExtent";
@@ -14,10 +15,14 @@ export interface ZoomRef {
   current: Range | null;
 }
 
+/** Space for the label of an axis (px). */
+export const LABEL_PX = 16;
+
 const ROUND_STEPS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10_000];
 
-export function xAxis(axis: Axis, tokens: Tokens, log = false): uPlot.Axis {
-  const style = { ...axisStyle(tokens), grid: { show: false }, size: 28, space: axis === "round" ? 48 : 72 };
+/** `label` names the axis. */
+export function xAxis(axis: Axis, label: string, tokens: Tokens, log = false): uPlot.Axis {
+  const style = { ...axisStyle(label, tokens), grid: { show: false }, size: 28, space: axis === "round" ? 48 : 72 };
   if (axis === "clock") {
     return { ...style, values: (_, splits, _axis, _space, step) => splits.map((at) => formatClockTick(at, step)) };
   }
@@ -32,9 +37,10 @@ export function xAxis(axis: Axis, tokens: Tokens, log = false): uPlot.Axis {
   };
 }
 
-export function yAxis(tokens: Tokens, format: (value: number) => string): uPlot.Axis {
+/** `label` names the axis, with its unit if the ticks have none. */
+export function yAxis(label: string, tokens: Tokens, format: (value: number) => string): uPlot.Axis {
   return {
-    ...axisStyle(tokens),
+    ...axisStyle(label, tokens),
     grid: { stroke: tokens.line, width: 1 },
     size: 48,
     space: 36,
@@ -52,8 +58,9 @@ export function logTickLabels(format: (value: number) => string): uPlot.Axis.Val
   };
 }
 
-function axisStyle(tokens: Tokens): uPlot.Axis {
-  return { stroke: tokens.ink3, font: tokens.font, ticks: { show: false }, border: { show: false }, gap: 6 };
+function axisStyle(label: string, tokens: Tokens): uPlot.Axis {
+  const named = { label: capitalize(label), labelSize: LABEL_PX, labelGap: 0, labelFont: tokens.font };
+  return { ...named, stroke: tokens.ink3, font: tokens.font, ticks: { show: false }, border: { show: false }, gap: 6 };
 }
 
 /** `pad` extends the range at both ends, in the axis's unit; the range starts at `from` at the latest. */

@@ -10,7 +10,7 @@ import { toPoint, type Lines, type Point } from "../charts/series";
 import type { Tokens } from "../charts/tokens";
 import { useChart, useLatest, type PlotOptions } from "../charts/useChart";
 import { useZoom } from "../charts/useZoom";
-import { formatReportMetric, reportMetricTitle } from "../domain/reportMetrics";
+import { formatReportMetric, reportChartTitle, reportMetricTitle } from "../domain/reportMetrics";
 import type { Unit } from "../domain/unit";
 import { formatCount } from "../format/number";
 import { capitalize, escapeHidden } from "../format/text";
@@ -28,7 +28,7 @@ interface Props {
   onSelect: (node: string) => void;
 }
 
-const HEIGHT = 260;
+const HEIGHT = 276;
 /** With more clients only their band is drawn. */
 const LINES_MAX = 128;
 const SYNC = "clients";
@@ -52,6 +52,8 @@ export function ClientsChart({ data, bands, metric, unit, selected, onSelect }: 
       zoom,
       options: (tokens) =>
         plotOptions(tokens, {
+          metric,
+          unit,
           lineCount,
           isSelected: selected !== "",
           zoom: zoom.zoom,
@@ -60,19 +62,19 @@ export function ClientsChart({ data, bands, metric, unit, selected, onSelect }: 
           onPointClick: (...point) => latest.current.onPointClick(...point),
         }),
     },
-    [lineCount, metric, selected],
+    [lineCount, metric, unit, selected],
   );
   const at = pointed ?? grid.rounds.length - 1;
   const row = grid.nodes.indexOf(selected);
   const format = (value: Cell | undefined) => formatReportMetric(metric, value);
   return (
     <ChartFrame
-      title={`${reportMetricTitle(metric)} by node`}
+      title={`${reportChartTitle(metric)} of each node by ${unit}`}
       testId="client-lines"
       label={`${reportMetricTitle(metric)} of ${formatCount(grid.nodes.length)} nodes by ${unit}, with their mean and the band of the middle 80 %`}
       height={HEIGHT}
       zoom={zoom}
-      empty={grid.rounds.length === 0 ? "No node has reported this yet." : null}
+      empty={grid.rounds.length === 0 ? "No node has reported this metric yet." : null}
       legend={
         <>
           <span className="readout-item">
@@ -130,6 +132,8 @@ function divergedOf(data: uPlot.AlignedData): Lines {
 }
 
 interface OptionParams {
+  metric: string;
+  unit: Unit;
   lineCount: number;
   isSelected: boolean;
   zoom: ZoomRef;
@@ -138,7 +142,7 @@ interface OptionParams {
   onPointClick: OnPointClick;
 }
 
-function plotOptions(tokens: Tokens, { lineCount, isSelected, zoom, marks, format, onPointClick }: OptionParams): PlotOptions {
+function plotOptions(tokens: Tokens, { metric, unit, lineCount, isSelected, zoom, marks, format, onPointClick }: OptionParams): PlotOptions {
   const [first = tokens.ink2, second = tokens.ink2] = tokens.series;
   const faint: uPlot.Series = { stroke: tokens.ink3, width: 1, alpha: isSelected ? 0.12 : 0.3, points: { show: false } };
   const strong = (stroke: string): uPlot.Series => ({
@@ -154,7 +158,7 @@ function plotOptions(tokens: Tokens, { lineCount, isSelected, zoom, marks, forma
       x: xScale(zoom),
       y: { range: (_, low, high) => (low === null || high === null ? [0, 1] : padded(low, high)) },
     },
-    axes: [xAxis("round", tokens), { ...yAxis(tokens, format), size: 62 }],
+    axes: [xAxis("round", unit, tokens), { ...yAxis(reportChartTitle(metric), tokens, format), size: 62 }],
     series: [{}, ...Array.from({ length: lineCount }, () => faint), BAND_EDGE, BAND_EDGE, strong(first), strong(second)],
     bands: [{ series: [lineCount + 1, lineCount + 2], fill: `${first}33` }],
   };

@@ -14,6 +14,7 @@ import { bandsQuery, heatMapQuery } from "./queries";
 import { RobustnessPanel } from "./RobustnessPanel";
 import { RoundTimeline } from "./RoundTimeline";
 import { useThrottledRefetch } from "./useThrottledRefetch";
+import { Term } from "../ui/Term";
 import "../styles/clients.css";
 
 const METRIC = /^[a-z0-9_]+([./-][a-z0-9_]+){0,7}$/;
@@ -40,7 +41,9 @@ export function ClientsTab({ job, versions }: { job: Job; versions: Version[] })
   return (
     <div className="clients">
       <div className="toolbar">
-        <h2>Node reports</h2>
+        <h2>
+          Node <Term of="report">reports</Term>
+        </h2>
         {selected !== "" && (
           <button type="button" className="quiet-button" onClick={() => setSelected("")} data-testid="selected-client">
             <Icon name="cross" /> <bdi>{escapeHidden(selected)}</bdi>

@@ -2,7 +2,7 @@ import { useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type Po
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
 import { useTokens } from "../charts/tokens";
-import { formatReportMetric, reportMetricTitle } from "../domain/reportMetrics";
+import { formatReportMetric, reportChartTitle, reportMetricTitle } from "../domain/reportMetrics";
 import type { Unit } from "../domain/unit";
 import { DIVERGED, formatCount, plural } from "../format/number";
 import { capitalize, escapeHidden } from "../format/text";
@@ -43,11 +43,11 @@ export function HeatMap({ data, metric, unit, selected, onSelect }: Props) {
   const hidden = data.nodes - grid.nodes.length;
   return (
     <ChartFrame
-      title={reportMetricTitle(metric)}
+      title={`${reportChartTitle(metric)} by node and ${unit}`}
       testId="heat"
       label={null}
       height={Math.max(height, 120)}
-      empty={grid.rounds.length === 0 ? "No node has reported this yet." : null}
+      empty={grid.rounds.length === 0 ? "No node has reported this metric yet." : null}
       legend={<Legend grid={grid} metric={metric} hidden={hidden} />}
       plot={<HeatMapCanvas grid={grid} metric={metric} unit={unit} selected={selected} onSelect={onSelect} />}
       table={() => <SummaryTable grid={grid} metric={metric} />}

@@ -27,6 +27,7 @@ const COLUMNS: Column<NodeInfluence>[] = [
   },
   {
     title: "Weight",
+    term: "weight",
     cell: ({ share }) => (
       <>
         <span className="share-bar" style={{ "--share": share } as CSSProperties} /> {formatPercent(share)}

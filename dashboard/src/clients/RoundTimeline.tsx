@@ -12,6 +12,7 @@ import { QueryStatus } from "../ui/QueryStatus";
 import { Table, type Column } from "../ui/Table";
 import { roundQuery } from "./queries";
 import { layOutRound, PHASES, type Bar, type Phase } from "./timeline";
+import { Term } from "../ui/Term";
 
 interface Props {
   job: string;
@@ -81,11 +82,11 @@ function Chart({ round, unit }: { round: Round; unit: Unit }) {
   const height = Math.max(96, layout.bars.length * 24);
   return (
     <ChartFrame
-      title={`${capitalize(unit)} ${formatCount(round.round)}${round.state === "open" ? " (in progress)" : ""}`}
+      title={`Phases of each node in ${unit} ${formatCount(round.round)} (s)${round.state === "open" ? ", in progress" : ""}`}
       testId="round"
       label={null}
       height={Math.min(height, 420)}
-      empty={layout.bars.length === 0 ? `No node is known to have worked on this ${unit}.` : null}
+      empty={layout.bars.length === 0 ? `No reports for this ${unit} yet` : null}
       legend={
         <>
           {PHASES.map((phase) => (
@@ -107,7 +108,7 @@ function Chart({ round, unit }: { round: Round; unit: Unit }) {
             <span>{layout.from === 0 ? "0 s" : formatSeconds(layout.from)}</span>
             {layout.quorum !== null && (
               <span className="timeline-quorum">
-                ┊ quorum of {round.quorum} at {formatSeconds(round.quorum_s)}
+                ┊ <Term of="quorum">quorum</Term> of {round.quorum} at {formatSeconds(round.quorum_s)}
               </span>
             )}
             {round.deadline_s !== null && (
@@ -184,5 +185,5 @@ const COLUMNS: Column<ClientInRound>[] = [
     cell: ({ phases }) => secondsOrUnknown(phases[`${phase}_s`]),
   })),
   { title: "Reported at", numeric: true, cell: ({ end_s }) => secondsOrUnknown(end_s) },
-  { title: "Staleness", numeric: true, cell: ({ staleness }) => formatCount(staleness) },
+  { title: "Staleness", term: "staleness", numeric: true, cell: ({ staleness }) => formatCount(staleness) },
 ];

@@ -22,7 +22,7 @@ export function CostTable({ comparison, highlighted, onHighlight }: Props) {
   const [sort, setSort] = useChoiceParam<Sort>("sort", SORTS);
   const { rankedBy, metrics, target, baseline, rows } = comparison;
   const columns = useMemo(() => buildColumns(comparison, highlighted, onHighlight), [comparison, highlighted, onHighlight]);
-  if (rankedBy === undefined) return <p className="sub">The runs have no metric in common yet by which to rank them.</p>;
+  if (rankedBy === undefined) return <p className="sub">The runs cannot be ranked: they have no metric in common yet.</p>;
   return (
     <>
       <div className="toolbar">
@@ -76,7 +76,7 @@ function buildColumns(comparison: Comparison, highlighted: string, onHighlight: 
     },
     { title: "Final", sort: "last", numeric, cell: ({ last }) => format(last) },
     { title: "Best", sort: "best", numeric, cell: ({ best }) => format(best) },
-    { title: "Synchronisations", numeric, cell: ({ syncs }) => formatCount(syncs) },
+    { title: "Synchronisations", term: "synchronisation", numeric, cell: ({ syncs }) => formatCount(syncs) },
     { title: "Up", numeric, cell: ({ run }) => formatBytes(run.job.up_bytes) },
     { title: "Down", numeric, cell: ({ run }) => formatBytes(run.job.down_bytes) },
     {

@@ -1,6 +1,6 @@
 import { useMemo } from "react";
 import type uPlot from "uplot";
-import { axisLabel } from "../charts/axis";
+import { axisTitle } from "../charts/axis";
 import { ChartFrame } from "../charts/ChartFrame";
 import { toCsv } from "../charts/csv";
 import { divergedPlugin } from "../charts/divergedPlugin";
@@ -10,7 +10,7 @@ import { smooth, SMOOTHING_WEIGHTS } from "../charts/smoothing";
 import { useChart, useLatest } from "../charts/useChart";
 import type { ChartSettings } from "../charts/useChartSettings";
 import type { ChartZoom } from "../charts/useZoom";
-import { metricLabel, type MetricKind } from "../domain/metrics";
+import { metricTitle, type MetricKind } from "../domain/metrics";
 import type { Unit } from "../domain/unit";
 import { formatBytes, formatCount, formatNumber, formatPercent } from "../format/number";
 import { capitalize } from "../format/text";
@@ -32,7 +32,7 @@ interface Props {
   zoom: Pick<ChartZoom, "zoom" | "setRange">;
 }
 
-const HEIGHT = 260;
+const HEIGHT = 276;
 const FORMATS = { accuracy: (value: number | undefined) => formatPercent(value), loss: formatNumber };
 
 /** With more runs, points are not marked and the legend shows only the first runs. */
@@ -42,6 +42,7 @@ const MANY = 8;
 export function RunsChart({ kind, metric = "", runs, highlighted, settings, unit, zoom }: Props) {
   const { axis, logX, smoothing } = settings;
   const lines = useMemo(() => alignRuns(runs.map(({ points }) => points), metric, axis), [runs, metric, axis]);
+  const sources = metric === "" ? [] : [metric];
   const weight = SMOOTHING_WEIGHTS[smoothing];
   const data = useMemo(() => {
     const y = weight > 0 ? lines.y.map((line) => smooth(line, weight)) : lines.y;
@@ -67,7 +68,7 @@ export function RunsChart({ kind, metric = "", runs, highlighted, settings, unit
             x: xScale(zoom.zoom, 0, logX ? "log" : "linear"),
             y: metricScale(kind, settings, () => latest.current.diverged.length > 0),
           },
-          axes: [xAxis(axis, tokens, logX), metricAxis(kind, settings, tokens)],
+          axes: [xAxis(axis, axisTitle(axis, unit), tokens, logX), metricAxis(kind, sources, settings, tokens)],
           series: [
             {},
             ...strokes.map((stroke, run) => ({
@@ -80,16 +81,16 @@ export function RunsChart({ kind, metric = "", runs, highlighted, settings, unit
         };
       },
     },
-    [settings, kind, count, highlight],
+    [settings, kind, metric, unit, count, highlight],
   );
   const at = pointed ?? lines.x.length - 1;
   const listed = runs.map((run, index) => ({ run, index })).filter(({ index }) => highlight === -1 || index === highlight);
-  const title = capitalize(kind);
+  const title = metricTitle(kind, sources);
   return (
     <ChartFrame
-      title={metric === "" ? title : `${title}, ${metricLabel(metric)}`}
+      title={`${title} by ${axisTitle(axis, unit)}`}
       testId={`compare-${kind}`}
-      label={`${title} by ${axisLabel(axis, unit).toLowerCase()} of ${namesOf(runs)}`}
+      label={`${title} by ${axisTitle(axis, unit)} of ${namesOf(runs)}`}
       height={HEIGHT}
       empty={metric === "" ? `The runs have no ${kind} in common yet.` : null}
       legend={

@@ -23,6 +23,8 @@ import {
 } from "./divergence";
 import { RateChart, SYNC } from "./RateChart";
 import { ReferenceDistances } from "./ReferenceDistances";
+import { Term } from "../ui/Term";
+import type { TermName } from "../ui/terms";
 import "../styles/divergence.css";
 
 interface Props {
@@ -44,20 +46,22 @@ export function DivergencePanel({ job, versions, nodes }: Props) {
   return (
     <section className="divergence" aria-label="Model divergence" data-testid="divergence">
       <div className="toolbar">
-        <h2>Model divergence</h2>
+        <h2>
+          Model <Term of="divergence">divergence</Term>
+        </h2>
       </div>
       <div className="panel">
         <DriftStatus drifts={drifts} />
         <dl className="divergence-figures">
-          <RateStat name="Synchronisations" steps={steps} end={end} count={({ full, partial }) => full + partial}>
+          <RateStat name="Synchronisations" term="synchronisation" steps={steps} end={end} count={({ full, partial }) => full + partial}>
             {formatCount(total(steps, "full"))} full, {formatCount(total(steps, "partial"))} partial
           </RateStat>
           {!isVariance && (
-            <RateStat name="Violations" steps={steps} end={end} count={({ violations }) => violations}>
+            <RateStat name="Violations" term="local condition" steps={steps} end={end} count={({ violations }) => violations}>
               {formatCount(total(steps, "violations"))} in total
             </RateStat>
           )}
-          <Stat name={`Threshold ${isVariance ? "Θ" : "Δ"}`} more={limit === undefined ? "being measured" : thresholdMeaning(isVariance)}>
+          <Stat name={`Threshold ${isVariance ? "Θ" : "Δ"}`} more={limit === undefined ? "not known yet" : thresholdMeaning(isVariance)}>
             <span className="stat-value" data-testid="divergence-threshold">
               {formatNumber(limit)}
             </span>
@@ -80,7 +84,7 @@ export function DivergencePanel({ job, versions, nodes }: Props) {
   );
 }
 
-const thresholdMeaning = (isVariance: boolean) => (isVariance ? "of the variance of the models" : "of a node's distance ‖w − r‖²");
+const thresholdMeaning = (isVariance: boolean) => (isVariance ? "limit on the variance of the models" : "limit on a node's divergence ‖w − r‖²");
 
 /** Return the seconds from the job's start to now, or to its last version if it does not run. */
 function useEnd(job: Job, versions: Version[]): number {
@@ -97,7 +101,7 @@ function DriftStatus({ drifts }: { drifts: ConceptDrift[] }) {
   if (last === undefined) {
     return (
       <p className="drift-status" data-testid="drift-status" data-found="false">
-        No concept drift detected: neither the rate of synchronisations nor a measured loss has jumped. Slow changes of the
+        No <Term of="concept drift">concept drift</Term> detected: neither the rate of synchronisations nor a measured loss has jumped. Slow changes of the
         data are not detected.
       </p>
     );
@@ -108,7 +112,9 @@ function DriftStatus({ drifts }: { drifts: ConceptDrift[] }) {
     <p className="drift-status found" data-testid="drift-status" data-found="true">
       <Icon name="warning" />
       <span>
-        <b>Concept drift</b> at about {formatDuration(last.from)}: since version {formatCount(last.since)} {text}. Detected after{" "}
+        <b>
+          <Term of="concept drift">Concept drift</Term>
+        </b> at about {formatDuration(last.from)}: since version {formatCount(last.since)} {text}. Detected after{" "}
         {formatDuration(last.found - last.from)}
         {drifts.length > 1 && `; ${drifts.length} drifts in this job`}.
       </span>
@@ -120,15 +126,16 @@ const total = (steps: SyncStep[], name: "full" | "partial" | "violations") => st
 
 interface RateStatProps {
   name: string;
+  term: TermName;
   steps: SyncStep[];
   end: number;
   count: (step: SyncStep) => number;
   children: ReactNode;
 }
 
-function RateStat({ name, steps, end, count, children }: RateStatProps) {
+function RateStat({ name, term, steps, end, count, children }: RateStatProps) {
   return (
-    <Stat name={name} more={children}>
+    <Stat name={name} term={term} more={children}>
       <span className="stat-value" title={`over the last ${formatDuration(Math.min(60, end))}`}>
         {shortFigure(latestRate(steps, end, count))}
         <small> per minute</small>
@@ -148,7 +155,7 @@ function SavedStat({ job, nodes }: { job: Job; nodes: JobNode[] }) {
       <dd className="stat-value" data-testid="divergence-saved">
         {isKnown ? (saved > 0 ? formatPercent(saved) : "none") : UNKNOWN}
       </dd>
-      <dd className="sub">{isKnown ? `${formatBytes(spent)} instead of ${formatBytes(often)}` : "no node has reported its checks yet"}</dd>
+      <dd className="sub">{isKnown ? `${formatBytes(spent)} instead of ${formatBytes(often)}` : "no checks reported yet"}</dd>
       {isKnown && (
         <dd className="hint">
           All bytes transferred, compared with a model of {formatBytes(model)} up and down at each of {plural(checks, "check")}.

@@ -11,7 +11,7 @@ import { formatDuration } from "../format/time";
 import { Table, type Column } from "../ui/Table";
 import type { ConceptDrift, Rates } from "./divergence";
 
-const HEIGHT = 168;
+const HEIGHT = 184;
 export const SYNC = "divergence";
 
 type RateKind = "synchronisations" | "violations";
@@ -72,7 +72,7 @@ export function RateChart({ kind, rates, drifts, zoom }: Props) {
             x: { ...xScale(zoom.zoom), range },
             y: { range: (_, __, high) => [0, Math.max(high ?? 0, 1) * 1.06] },
           },
-          axes: [xAxis("time", tokens), yAxis(tokens, shortFigure)],
+          axes: [xAxis("time", "elapsed time", tokens), yAxis("per minute", tokens, shortFigure)],
           series: [
             {},
             ...parts.toReversed().map(

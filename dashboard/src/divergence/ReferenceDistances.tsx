@@ -19,8 +19,8 @@ export function ReferenceDistances({ distances, delta }: Props) {
   return (
     <div className="panel distances" data-testid="reference-distances">
       <header>
-        <h3>Distance from the reference model</h3>
-        <p className="sub">‖w − r‖² at each node's last report; the line is the threshold, {formatNumber(delta)}</p>
+        <h3>Divergence of each node</h3>
+        <p className="sub">squared distance from the reference model at the last report; the line is the threshold, {formatNumber(delta)}</p>
       </header>
       <ul>
         {distances.slice(0, NODES_MAX).map(({ node, distance, share }) => (

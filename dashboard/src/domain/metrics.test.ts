@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { version } from "../test/factories";
-import { bestMetric, seriesIndex, metricKindsIn, latestMetric, metricNamesIn, metricNames, pickMetric, latestComparableVersion, metricLabel } from "./metrics";
+import { bestMetric, seriesIndex, metricKindsIn, latestMetric, metricNamesIn, metricNames, pickMetric, latestComparableVersion, metricLabel, metricTitle } from "./metrics";
 
 test("the most telling name comes first, whatever order they arrive in", () => {
   const all = ["train/loss", "a_ward/accuracy", "held_out/accuracy", "eval/loss", "eval/accuracy"];
@@ -75,4 +75,11 @@ test("every kind of metric that was reported can be chosen", () => {
   const versions = [version(0, { "eval/perplexity": 9, "eval/accuracy": 1 }), version(1, { "train/grad_norm": 2, loss: 1 })];
   expect(metricKindsIn(versions)).toEqual(["accuracy", "loss", "grad_norm", "perplexity"]);
   expect(metricKindsIn([])).toEqual(["accuracy", "loss"]);
+});
+
+test("a title says which data a metric was measured on, and its unit", () => {
+  expect(metricTitle("accuracy", ["held_out/accuracy"])).toBe("Accuracy on held-out data (%)");
+  expect(metricTitle("accuracy", ["eval/accuracy", "held_out/accuracy"])).toBe("Accuracy (%)");
+  expect(metricTitle("mean_error", ["train/mean_error"])).toBe("Mean error in training");
+  expect(metricTitle("loss", [])).toBe("Loss");
 });

@@ -1,6 +1,6 @@
 /** Metrics are named "source/kind": eval/accuracy, held_out/accuracy, eval/loss, train/loss. */
 import type { Metrics, Version } from "../api/types";
-import { escapeHidden } from "../format/text";
+import { capitalize, escapeHidden } from "../format/text";
 
 /** The kinds of metric that most runs have. */
 export type MetricKind = "accuracy" | "loss";
@@ -40,6 +40,16 @@ export const isNodeEvaluation = (name: string): boolean => metricSource(name) ==
 
 /** Return the label of a metric's source. */
 export const metricLabel = (name: string): string => SOURCE_LABELS[metricSource(name)] ?? escapeHidden(name);
+
+/** Phrases in titles for the data that a metric was measured on. */
+const SOURCE_PHRASES: Record<string, string> = { eval: " on the nodes' data", held_out: " on held-out data", train: " in training" };
+
+/** Return the title of metrics of one kind: "Accuracy on held-out data (%)". Metrics of several sources have none in the title. */
+export function metricTitle(kind: string, names: string[]): string {
+  const [source, ...others] = new Set(names.map(metricSource));
+  const phrase = others.length === 0 ? (SOURCE_PHRASES[source ?? ""] ?? "") : "";
+  return `${capitalize(escapeHidden(kind.replaceAll("_", " ")))}${phrase}${kind === "accuracy" ? " (%)" : ""}`;
+}
 
 /** Return the value with the highest priority; undefined if there is none. */
 export function pickMetric(what: MetricKind, metrics: Metrics): number | undefined {

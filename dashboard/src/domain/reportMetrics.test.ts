@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { defaultMetric, reportMetricTitle, formatReportMetric } from "./reportMetrics";
+import { defaultMetric, reportMetricTitle, formatReportMetric, reportChartTitle } from "./reportMetrics";
 
 test.each([
   ["seconds", 0.25, "250 ms"],
@@ -22,4 +22,15 @@ test("a metric that a node has named is called as it is", () => {
 test("losses come first", () => {
   expect(defaultMetric(["a", "eval/loss", "seconds"])).toBe("eval/loss");
   expect(defaultMetric(["seconds"])).toBe("seconds");
+});
+
+test("a chart's title has the unit of its metric", () => {
+  expect(["train_s", "seconds", "up_bytes", "staleness", "eval/accuracy", "train/loss"].map(reportChartTitle)).toEqual([
+    "Training (s)",
+    "Report duration (s)",
+    "Bytes up",
+    "Staleness (versions)",
+    "eval/accuracy (%)",
+    "train/loss",
+  ]);
 });

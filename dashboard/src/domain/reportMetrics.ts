@@ -21,6 +21,14 @@ const has = (name: string) => Object.hasOwn(TITLES, name);
 
 export const reportMetricTitle = (metric: string): string => (has(metric) ? (TITLES[metric] as string) : escapeHidden(metric));
 
+/** Return the title of a chart of a metric, with its unit. */
+export function reportChartTitle(metric: string): string {
+  const unit = isTime(metric) ? "s" : (UNITS[metric] ?? (/(^|\/)accuracy$/.test(metric) ? "%" : ""));
+  return reportMetricTitle(metric) + (unit && ` (${unit})`);
+}
+
+const UNITS: Record<string, string> = { staleness: "versions" };
+
 const isTime = (metric: string) => metric === "seconds" || (has(metric) && metric.endsWith("_s"));
 
 /** Format a value in the unit of its metric. */

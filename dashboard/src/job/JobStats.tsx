@@ -23,7 +23,7 @@ interface Props {
 export function JobStats({ job, versions, nodes, isLoaded }: Props) {
   return (
     <dl className="headline panel">
-      <Stat name="Version" wide>
+      <Stat name="Version" term="model version" wide>
         <span className="stat-value" data-testid="version-count">
           {formatCount(job.version)}
           {job.versions !== null && <small> of {formatCount(job.versions)}</small>}
@@ -35,6 +35,7 @@ export function JobStats({ job, versions, nodes, isLoaded }: Props) {
       <ElapsedStat job={job} />
       <Stat
         name="Traffic"
+        term="traffic"
         more={
           <>
             <Icon name="up" />

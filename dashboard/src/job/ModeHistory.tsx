@@ -9,6 +9,7 @@ import { modeEventsQuery } from "../queries/jobs";
 import { Icon } from "../ui/Icon";
 import { ModeBadge } from "../ui/ModeBadge";
 import { Timestamp } from "../ui/Timestamp";
+import { Term } from "../ui/Term";
 import "../styles/modes.css";
 
 /** Notice of a job that was restored after a loss of the coordinator's disk. */
@@ -35,7 +36,9 @@ export function ModeHistory({ job }: { job: Job }) {
   const periods = modePeriods(job, events);
   return (
     <section className="mode-history panel" data-testid="mode-history" aria-label="Mode history">
-      <h2>Mode history</h2>
+      <h2>
+        <Term of="mode">Mode</Term> history
+      </h2>
       <div className="mode-bar" aria-hidden="true">
         {periods.map(({ from, to, mode }) => (
           <span key={`${from} ${mode}`} data-mode={mode} style={{ flexGrow: Math.max(1, (to ?? now) - from) }} />

@@ -69,9 +69,9 @@ function buildColumns(dynamic: boolean, ended: boolean): Column<JobNode>[] {
   const numeric = true;
   return [
     { title: "Node", sort: "name", className: "node-cell-name", cell: (node) => <NameCell node={node} /> },
-    { title: "State", sort: "state", className: "node-cell-state", unlabelled: true, cell: (node) => <StateCell node={node} /> },
+    { title: "State", term: "node state", sort: "state", className: "node-cell-state", unlabelled: true, cell: (node) => <StateCell node={node} /> },
     { title: "Local training", className: "node-cell-progress", cell: (node) => <ProgressCell node={node} /> },
-    { title: "Reports", sort: "reports", numeric, cell: ({ reports }) => formatCount(reports) },
+    { title: "Reports", term: "report", sort: "reports", numeric, cell: ({ reports }) => formatCount(reports) },
     {
       title: "Loss",
       sort: "loss",
@@ -94,7 +94,8 @@ function buildColumns(dynamic: boolean, ended: boolean): Column<JobNode>[] {
     // Dynamic averaging has no rounds to wait for; the distance from the reference model matters instead.
     dynamic
       ? {
-          title: "Distance",
+          title: "Divergence",
+          term: "divergence",
           sort: "gap",
           numeric,
           isBad: ({ metrics }) => isDiverged(metrics["train/gap"]),

@@ -8,13 +8,14 @@ import { useNow } from "../live/useNow";
 import { Icon } from "../ui/Icon";
 import { StateBadge } from "../ui/StateBadge";
 import { countFleet, startOfDay, countActive } from "./fleetCounts";
+import { Term } from "../ui/Term";
 
 /** Summary of all nodes, jobs, traffic and the coordinator's health. */
 export function FleetSummary({ jobs }: { jobs: Job[] }) {
   const { data: nodes } = useQuery(fleetQuery);
   return (
     <dl className="panel fleet" data-testid="fleet" aria-label="Fleet">
-      <Stat name="Nodes">
+      <Stat name="Nodes" term="node state">
         <span className="fleet-states">
           {nodes === undefined
             ? UNKNOWN
@@ -48,7 +49,7 @@ function TrafficToday() {
     </>
   );
   return (
-    <Stat name="Traffic today" more={data && parts}>
+    <Stat name="Traffic today" term="traffic" more={data && parts}>
       <span className="stat-value" data-testid="fleet-today">
         {data === undefined ? UNKNOWN : formatBytes(up_bytes + down_bytes)}
       </span>
@@ -65,12 +66,13 @@ function CoordinatorHealth() {
   return (
     <Stat
       name="Coordinator"
+      term="coordinator"
       more={
         <>
           {HEALTH[state].more || known}
           {leader && (
             <span className="leader" data-testid="fleet-leader">
-              leader: {leader.address}, term {formatCount(leader.term)}
+              <Term of="leader, follower">leader</Term>: {leader.address}, term {formatCount(leader.term)}
               {leader.followers.length > 0 && `; ${followersText(leader)}`}
             </span>
           )}

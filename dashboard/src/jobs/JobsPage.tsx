@@ -120,7 +120,7 @@ function NoJobs() {
       <pre>
         <code>shoal run JOB.toml</code>
       </pre>
-      <p>Or run the demo, which has its own data and nodes:</p>
+      <p>Run the demo, with its own data and nodes:</p>
       <pre>
         <code>shoal demo</code>
       </pre>

@@ -14,6 +14,7 @@ import { CopyButton } from "../ui/CopyButton";
 import { Icon } from "../ui/Icon";
 import { ErrorMessage } from "../ui/ErrorMessage";
 import { StateBadge } from "../ui/StateBadge";
+import { Term } from "../ui/Term";
 import { newNodes } from "./newNodes";
 import { TokensTable } from "./TokensTable";
 import { dockerCommands, isLoopback, NAME, pipCommands, scriptLines } from "./joinCommands";
@@ -37,8 +38,8 @@ export function JoinPage() {
         <h1>Add a node</h1>
       </header>
       <p className="sub join-lead">
-        Create a token, with which one node can join, and run the commands on the node's machine. The node appears here as soon
-        as it connects.
+        Create a token for the <Term of="enrolment">enrolment</Term> of one node, and run the commands on the node's machine. The
+        node appears here as soon as it connects.
       </p>
       {role === "operator" ? (
         <TokenForm />

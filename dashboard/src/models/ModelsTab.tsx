@@ -81,6 +81,7 @@ function buildColumns(job: string, isOperator: boolean, open: (dialog: Dialog) =
   return [
     {
       title: "Version",
+      term: "model version",
       cell: ({ version }) => (
         <>
           <span className="narrow-only">Version </span>

@@ -4,6 +4,7 @@ import { sessionQuery } from "../queries/session";
 import { Icon, type IconName } from "../ui/Icon";
 import { ErrorMessage } from "../ui/ErrorMessage";
 import { nodeQuery } from "./queries";
+import { Term } from "../ui/Term";
 
 interface Step {
   to: Availability;
@@ -53,12 +54,12 @@ export function AvailabilityButtons({ node, availability }: { node: string; avai
 
 const WORDS: Record<Availability, string> = { active: "", drained: "Drained", blocked: "Blocked" };
 
-/** Badge of a node that is not active. */
-export function AvailabilityBadge({ availability }: { availability: Availability }) {
+/** Badge of a node that is not active; `explained`: with an explanation of the word. */
+export function AvailabilityBadge({ availability, explained = false }: { availability: Availability; explained?: boolean }) {
   if (availability === "active") return null;
   return (
     <span className="badge held" data-testid="availability">
-      <Icon name={availability === "blocked" ? "stopped" : "paused"} /> {WORDS[availability]}
+      <Icon name={availability === "blocked" ? "stopped" : "paused"} /> {explained ? <Term of="drain, block">{WORDS[availability]}</Term> : WORDS[availability]}
     </span>
   );
 }

@@ -79,7 +79,7 @@ function Header({ node }: { node: NodeDetail }) {
           <bdi>{escapeHidden(node.name)}</bdi>
         </h1>
         <StateBadge state={node.state} testId="node-state" />
-        <AvailabilityBadge availability={node.availability} />
+        <AvailabilityBadge availability={node.availability} explained />
         <AvailabilityButtons node={node.name} availability={node.availability} />
       </header>
       <p className="sub">
@@ -132,7 +132,7 @@ const JOB_COLUMNS: Column<Participation>[] = [
       </>
     ),
   },
-  { title: "Reports", numeric: true, cell: ({ reports }) => formatCount(reports) },
+  { title: "Reports", term: "report", numeric: true, cell: ({ reports }) => formatCount(reports) },
   {
     title: "Last report",
     numeric: true,
@@ -191,7 +191,7 @@ const REPORT_COLUMNS: Column<ReportRow>[] = [
   },
   { title: "Duration", numeric: true, cell: ({ seconds }) => formatReportMetric("seconds", seconds) },
   { title: "Training", numeric: true, cell: ({ phases }) => formatReportMetric("train_s", phases.train_s) },
-  { title: "Staleness", numeric: true, cell: ({ staleness }) => formatCount(staleness) },
+  { title: "Staleness", term: "staleness", numeric: true, cell: ({ staleness }) => formatCount(staleness) },
 ];
 
 function ReportsTable({ name }: { name: string }) {

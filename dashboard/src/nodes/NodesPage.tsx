@@ -122,6 +122,7 @@ const COLUMNS: Column<FleetNode>[] = [
   },
   {
     title: "State",
+    term: "node state",
     sort: "state",
     className: "node-cell-state",
     unlabelled: true,
@@ -135,7 +136,7 @@ const COLUMNS: Column<FleetNode>[] = [
     title: "Jobs",
     cell: ({ jobs }) => (jobs.length === 0 ? <span className="faint">{UNKNOWN}</span> : <JobLinks jobs={jobs} />),
   },
-  { title: "Reports", sort: "reports", numeric: true, cell: ({ reports }) => formatCount(reports) },
+  { title: "Reports", term: "report", sort: "reports", numeric: true, cell: ({ reports }) => formatCount(reports) },
   { title: "Up", sort: "up", numeric: true, cell: ({ up_bytes }) => formatBytes(up_bytes) },
   { title: "Down", sort: "down", numeric: true, cell: ({ down_bytes }) => formatBytes(down_bytes) },
   {

@@ -5,7 +5,7 @@ const history = (series: SystemHistory["series"]): SystemHistory => ({ node: "n0
 
 test("only what was measured has a chart", () => {
   const charts = systemCharts(history({ cpu: [0.5], gpu: null, memory_bytes: [2e9], memory_total_bytes: [8e9] }));
-  expect(charts.map(({ title }) => title)).toEqual(["CPU", "Memory"]);
+  expect(charts.map(({ title }) => title)).toEqual(["CPU use (%)", "Memory used (bytes)"]);
 });
 
 test("a part is drawn against its whole, a rate against its greatest value", () => {

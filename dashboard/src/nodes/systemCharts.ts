@@ -28,15 +28,15 @@ interface Kind {
 }
 
 const KINDS: Kind[] = [
-  { name: "cpu", title: "CPU", write: formatShare, whole: 1 },
-  { name: "memory_bytes", title: "Memory", write: formatBytes, whole: "memory_total_bytes" },
-  { name: "process_bytes", title: "Node process", write: formatBytes, whole: "memory_total_bytes" },
-  { name: "gpu", title: "GPU", write: formatShare, whole: 1 },
-  { name: "gpu_memory_bytes", title: "GPU memory", write: formatBytes, whole: "gpu_memory_total_bytes" },
-  { name: "sent_bytes_per_s", title: "Sent", write: formatRate },
-  { name: "received_bytes_per_s", title: "Received", write: formatRate },
-  { name: "disk_free_bytes", title: "Disk free", write: formatBytes },
-  { name: "battery", title: "Battery", write: formatShare, whole: 1 },
+  { name: "cpu", title: "CPU use (%)", write: formatShare, whole: 1 },
+  { name: "memory_bytes", title: "Memory used (bytes)", write: formatBytes, whole: "memory_total_bytes" },
+  { name: "process_bytes", title: "Memory of the node's process (bytes)", write: formatBytes, whole: "memory_total_bytes" },
+  { name: "gpu", title: "GPU use (%)", write: formatShare, whole: 1 },
+  { name: "gpu_memory_bytes", title: "GPU memory used (bytes)", write: formatBytes, whole: "gpu_memory_total_bytes" },
+  { name: "sent_bytes_per_s", title: "Sent (bytes/s)", write: formatRate },
+  { name: "received_bytes_per_s", title: "Received (bytes/s)", write: formatRate },
+  { name: "disk_free_bytes", title: "Free disk space (bytes)", write: formatBytes },
+  { name: "battery", title: "Battery charge (%)", write: formatShare, whole: 1 },
 ];
 
 const knownValues = (values: Series) => values.filter((value) => value !== null);

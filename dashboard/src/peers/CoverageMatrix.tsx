@@ -30,7 +30,7 @@ export function CoverageMatrix({ peers }: { peers: Peer[] }) {
   };
   return (
     <ChartFrame
-      title="Update coverage by model"
+      title="Update coverage by model and node (share of rounds)"
       testId="coverage"
       label={describe(matrix)}
       height={HEIGHT}

@@ -12,12 +12,16 @@ import { formatTime } from "../format/time";
 import { Table, type Column } from "../ui/Table";
 import { Timestamp } from "../ui/Timestamp";
 import { clampLow, decades, decadeTicks, formatPowerOfTen, isShare, toCurve, type PeerMetric } from "./peerHistory";
+import type { TermName } from "../ui/terms";
 
-const HEIGHT = 168;
+const HEIGHT = 184;
 export const SYNC = "peers";
 
 interface MetricStyle {
   title: string;
+  /** The unit; empty: none. */
+  unit: "%" | "";
+  term?: TermName;
   /** Shown beside the value. */
   meaning: string;
   /** Index into the theme's series colours. */
@@ -26,16 +30,32 @@ interface MetricStyle {
 }
 
 export const PEER_METRICS: Record<PeerMetric, MetricStyle> = {
-  accuracy: { title: "Peer accuracy", meaning: "mean over the peers' models", colour: 0, format: (value) => formatPercent(value) },
-  loss: { title: "Peer loss", meaning: "mean over the peers' models", colour: 1, format: formatNumber },
+  accuracy: { title: "Peer accuracy", unit: "%", meaning: "mean over the peers' models", colour: 0, format: (value) => formatPercent(value) },
+  loss: { title: "Peer loss", unit: "", meaning: "mean over the peers' models", colour: 1, format: formatNumber },
   consensus: {
     title: "Consensus distance",
+    unit: "%",
+    term: "consensus distance",
     meaning: "of the models from their mean",
     colour: 0,
     format: (value) => formatPercent(value, 2),
   },
-  residual: { title: "Conservation residual", meaning: "weight unaccounted for", colour: 1, format: formatNumber },
-  coverage: { title: "Update coverage", meaning: "of all rounds are in the models", colour: 3, format: (value) => formatPercent(value) },
+  residual: {
+    title: "Conservation residual",
+    unit: "",
+    term: "conservation residual",
+    meaning: "of all that was learned is missing",
+    colour: 1,
+    format: formatNumber,
+  },
+  coverage: {
+    title: "Update coverage",
+    unit: "%",
+    term: "coverage",
+    meaning: "of all rounds are in the models",
+    colour: 3,
+    format: (value) => formatPercent(value),
+  },
 };
 
 interface Props {
@@ -47,7 +67,8 @@ interface Props {
 
 /** Chart of one of the peers' metrics over time; shares on a linear axis, other metrics on a logarithmic one. */
 export function PeerMetricChart({ metric, history, zoom }: Props) {
-  const { title, meaning, colour, format } = PEER_METRICS[metric];
+  const { title, unit, meaning, colour, format } = PEER_METRICS[metric];
+  const name = unit === "" ? title : `${title} (${unit})`;
   const hasShares = isShare(metric);
   const curve = useMemo(() => toCurve(history, metric), [history, metric]);
   const range = useMemo((): [number, number] => (hasShares ? [0, 1] : decades(curve.y)), [hasShares, curve]);
@@ -64,7 +85,7 @@ export function PeerMetricChart({ metric, history, zoom }: Props) {
       zoom,
       options: (tokens) => {
         const logAxis: uPlot.Axis = {
-          ...yAxis(tokens, formatPowerOfTen),
+          ...yAxis(name, tokens, unit === "%" ? (value) => formatPowerOfTen(100 * value) : formatPowerOfTen),
           splits: () => decadeTicks(...latest.current),
           filter: (_, splits) => splits,
         };
@@ -72,8 +93,8 @@ export function PeerMetricChart({ metric, history, zoom }: Props) {
         return {
           scales: { x: xScale(zoom.zoom), y: { range: () => latest.current, ...(hasShares ? {} : { distr: 3, log: 10 }) } },
           axes: [
-            { ...xAxis("time", tokens), values: (_, splits) => splits.map((at) => formatTime(at * 1000, now)) },
-            hasShares ? yAxis(tokens, shortPercent) : logAxis,
+            { ...xAxis("time", "time of day", tokens), values: (_, splits) => splits.map((at) => formatTime(at * 1000, now)) },
+            hasShares ? yAxis(name, tokens, shortPercent) : logAxis,
           ],
           series: [
             {},
@@ -97,7 +118,7 @@ export function PeerMetricChart({ metric, history, zoom }: Props) {
   ];
   return (
     <ChartFrame
-      title={title}
+      title={`${name} by time of day`}
       testId={`chart-${metric}`}
       label={`${title} over time: ${format(at?.[metric])} ${meaning}`}
       height={HEIGHT}

@@ -17,6 +17,7 @@ import { isGossiping, silentPeers } from "./peerStatus";
 import { RejectedMessages } from "./RejectedMessages";
 import { Topology } from "./Topology";
 import { topologyGraph, type TopologyGraph } from "./topologyGraph";
+import { Term } from "../ui/Term";
 import "../styles/peers.css";
 
 const EMPTY: never[] = [];
@@ -61,7 +62,9 @@ function PeersView({ job, nodes, view, now }: Props & { view: JobPeers; now: num
       {hasHistory && (
         <>
           <div className="toolbar">
-            <h2>Peers</h2>
+            <h2>
+              <Term of="peer">Peers</Term>
+            </h2>
           </div>
           <Figures view={view} graph={graph} />
         </>
@@ -106,13 +109,13 @@ function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: TopologyGr
   const received = totals.reduce((sum, one) => sum + one.received, 0);
   return (
     <dl className="panel peer-figures">
-      <Stat name="In gossip mode" more={gossiping === 0 ? "all in server mode" : `of ${plural(nodes.length, "node")}`}>
+      <Stat name="In gossip mode" term="gossip" more={gossiping === 0 ? "all in server mode" : `of ${plural(nodes.length, "node")}`}>
         <span className="stat-value" data-testid="peers-gossiping">
           {formatCount(gossiping)}
         </span>
       </Stat>
       {METRICS.map((metric) => (
-        <Stat key={metric} name={PEER_METRICS[metric].title} more={PEER_METRICS[metric].meaning}>
+        <Stat key={metric} name={PEER_METRICS[metric].title} term={PEER_METRICS[metric].term} more={PEER_METRICS[metric].meaning}>
           <span className="stat-value" data-testid={`peers-${metric}`}>
             {(now?.[metric] ?? null) === null ? UNKNOWN : PEER_METRICS[metric].format(now?.[metric])}
           </span>
@@ -128,7 +131,7 @@ function Figures({ view, graph: { nodes } }: { view: JobPeers; graph: TopologyGr
 function NoPeers() {
   return (
     <p className="panel nothing">
-      No node can gossip yet, because none has an address for peers. Start nodes with{" "}
+      No peers: no node has an address for peers. Start nodes with{" "}
       <code>shoal join URL --peer-listen HOST:PORT</code>
     </p>
   );

@@ -82,7 +82,7 @@ function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>
       const { alive, others } = countAlive(peer);
       return `${formatCount(alive)} of ${formatCount(others)}`;
     }),
-    figure("Exchanges", (peer) => formatCount(exchangeTotals(peer).exchanges)),
+    { ...figure("Exchanges", (peer) => formatCount(exchangeTotals(peer).exchanges)), term: "exchange" },
     figure("Sent", (peer) => <BytesBar value={exchangeTotals(peer).sent} max={max} direction="up" />),
     figure("Received", (peer) => <BytesBar value={exchangeTotals(peer).received} max={max} direction="down" />),
     figure("Rejected", (peer) => formatCount(rejectedBy(peer)), (peer) => rejectedBy(peer) > 0),

@@ -3,6 +3,7 @@ import type { Peer } from "../api/types";
 import { formatCount } from "../format/number";
 import { escapeHidden } from "../format/text";
 import { quarantined, rejections } from "./peerStats";
+import { Term } from "../ui/Term";
 
 /** Messages that peers have rejected, by error code, and the peers in quarantine. */
 export function RejectedMessages({ peers }: { peers: Peer[] }) {
@@ -33,7 +34,7 @@ export function RejectedMessages({ peers }: { peers: Peer[] }) {
       {inQuarantine.map(([name, by]) => (
         <p key={name} className="hint" data-testid="quarantine">
           <b>
-            <bdi>{escapeHidden(name)}</bdi> is in quarantine
+            <bdi>{escapeHidden(name)}</bdi> is in <Term of="quarantine">quarantine</Term>
           </b>{" "}
           at <bdi>{by.map(escapeHidden).join(", ")}</bdi>: three messages were rejected for the same reason, so no exchange is
           started with it.

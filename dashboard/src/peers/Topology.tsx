@@ -37,7 +37,7 @@ export function Topology({ job, graph, now }: Props) {
   const chosen = graph.nodes.find(({ name }) => name === pointed);
   return (
     <ChartFrame
-      title="Topology"
+      title="Communication graph (bytes)"
       testId="topology"
       label={null}
       height={HEIGHT}
@@ -51,7 +51,7 @@ export function Topology({ job, graph, now }: Props) {
             active={active}
             pointed={pointed}
             onPoint={setPointed}
-            label={`Topology: ${summarize(graph)}`}
+            label={`Communication graph: ${summarize(graph)}`}
             describe={describe}
           />
           <Legend nodes={graph.nodes} edges={graph.edges} />
@@ -128,7 +128,7 @@ function Legend({ nodes, edges }: { nodes: GraphNode[]; edges: GraphEdge[] }) {
 }
 
 function describeWidths({ server, peers }: MaxBytes): string {
-  const parts = [peers > 0 && `${formatBytes(peers)} between peers`, server > 0 && `${formatBytes(server)} to the server`];
+  const parts = [peers > 0 && `${formatBytes(peers)} between peers`, server > 0 && `${formatBytes(server)} to the coordinator`];
   const text = parts.filter(Boolean).join(", ");
   return text === "" ? "" : `Line width: bytes, up to ${text}.`;
 }

@@ -17,13 +17,13 @@ export const STATUS_STYLES: Record<PeerStatus, StatusStyle> = {
   training: { label: "Training", icon: "training", meaning: "server mode, training" },
   evaluating: { label: "Evaluating", icon: "evaluating", meaning: "server mode, evaluating" },
   idle: { label: "Idle", icon: "idle", meaning: "server mode, idle" },
-  stale: { label: "Stale", icon: "stale", meaning: "no recent contact with the server" },
-  gone: { label: "Gone", icon: "gone", meaning: "no contact with the server" },
-  suspect: { label: "Suspects server", icon: "warning", meaning: "no answer from the server, asking its peers" },
+  stale: { label: "Stale", icon: "stale", meaning: "no recent contact with the coordinator" },
+  gone: { label: "Gone", icon: "gone", meaning: "no contact with the coordinator" },
+  suspect: { label: "Suspects coordinator", icon: "warning", meaning: "no answer from the coordinator, asks its peers" },
   away: { label: "Gossip", icon: "mode", meaning: "gossip mode" },
-  handover: { label: "Returning", icon: "handover", meaning: "returning its model to the server" },
+  handover: { label: "Returning", icon: "handover", meaning: "returning its model to the coordinator" },
   apart: { label: "Gossip only", icon: "apart", meaning: "gossip mode, reachable only by its peers" },
-  lost: { label: "Unreachable", icon: "gone", meaning: "no contact with the server or any peer" },
+  lost: { label: "Unreachable", icon: "gone", meaning: "no contact with the coordinator or any peer" },
 };
 
 export const isUnreachable = (status: PeerStatus): boolean => status === "lost" || status === "gone" || status === "stale";

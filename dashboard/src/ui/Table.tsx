@@ -1,12 +1,16 @@
 import { memo, useRef, type HTMLAttributes, type ReactNode } from "react";
 import { Icon } from "./Icon";
 import { QueryStatus, type QueryState } from "./QueryStatus";
+import { Term } from "./Term";
+import type { TermName } from "./terms";
 import { useVirtualRows } from "./useVirtualRows";
 
 export interface Column<R> {
   title: string;
   /** The heading, if it is not the title. */
   heading?: ReactNode;
+  /** The term of the glossary that explains the heading. */
+  term?: TermName;
   cell: (row: R, index: number) => ReactNode;
   /** True if the column contains figures, which are aligned to the right. */
   numeric?: boolean;
@@ -107,7 +111,7 @@ interface HeadingProps<R> {
   sorting: Sorting | undefined;
 }
 
-function Heading<R>({ column: { title, heading = title, numeric, sort }, cards, sorting }: HeadingProps<R>) {
+function Heading<R>({ column: { title, heading = title, term, numeric, sort }, cards, sorting }: HeadingProps<R>) {
   const isCurrent = sorting !== undefined && sort !== undefined && sorting.by === sort;
   return (
     <th
@@ -117,14 +121,29 @@ function Heading<R>({ column: { title, heading = title, numeric, sort }, cards, 
       aria-sort={isCurrent ? (sorting.descending ? "descending" : "ascending") : undefined}
     >
       {sorting === undefined || sort === undefined ? (
-        heading
+        term === undefined ? heading : <Term of={term}>{heading}</Term>
       ) : (
-        <button type="button" className="sort-button" onClick={() => sorting.onChange(sort)}>
+        <SortButton term={term} onClick={() => sorting.onChange(sort)}>
           {heading}
           {isCurrent && <Icon name="sort" />}
-        </button>
+        </SortButton>
       )}
     </th>
+  );
+}
+
+function SortButton({ term, onClick, children }: { term: TermName | undefined; onClick: () => void; children: ReactNode }) {
+  if (term !== undefined) {
+    return (
+      <Term of={term} className="sort-button" onClick={onClick}>
+        {children}
+      </Term>
+    );
+  }
+  return (
+    <button type="button" className="sort-button" onClick={onClick}>
+      {children}
+    </button>
   );
 }
 

@@ -1,0 +1,76 @@
+"""Explanations of the glossary's terms, by pointer and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.dashboard import axe
+from tests.dashboard.screens import each_screen
+from tests.support.coordinator import inside
+from tests.support.scenario import Stage, set_up
+
+pytestmark = [pytest.mark.timeout(300)]
+
+VERSION = "A closed model of a job, numbered from 0."
+REPORT = "A node's answer to a task."
+
+
+@pytest.fixture(scope="module")
+def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with inside(tmp_path_factory.mktemp("terms") / "data", lease_s=86_400.0) as running:
+        made = set_up(running)
+        made.report(node="n0")
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def job_page(stage: Stage, page: Page, errors: list[str]) -> Iterator[Page]:
+    page.goto(f"{stage.running.url}/jobs/{stage.job}")
+    expect(page.get_by_test_id("nodes-table")).to_be_visible()
+    yield page
+    assert not errors
+
+
+def test_a_term_is_explained_while_it_is_pointed_at(job_page: Page) -> None:
+    term = job_page.get_by_role("button", name="Version", exact=True)
+    tip = job_page.get_by_role("tooltip")
+    term.hover()
+    expect(tip).to_have_text(VERSION)
+    tip.hover()  # a long explanation can be read with a magnifier
+    expect(tip).to_be_visible()
+    job_page.get_by_role("heading", level=1).hover()
+    expect(tip).to_have_count(0)
+
+
+def test_a_term_is_explained_while_it_has_the_focus(job_page: Page) -> None:
+    term = job_page.get_by_role("button", name="Version", exact=True)
+    term.focus()
+    expect(job_page.get_by_role("tooltip")).to_have_text(VERSION)
+    expect(term).to_have_accessible_description(VERSION)
+    term.press("Escape")
+    expect(job_page.get_by_role("tooltip")).to_have_count(0)
+    expect(term).to_be_focused()
+
+
+def test_a_heading_that_sorts_is_explained_too(job_page: Page) -> None:
+    heading = job_page.get_by_test_id("nodes-table").get_by_role("button", name="Reports")
+    heading.focus()
+    expect(job_page.get_by_role("tooltip")).to_have_text(REPORT)
+    heading.press("Enter")
+    expect(job_page).to_have_url(f"{job_page.url.partition('?')[0]}?sort=reports")
+
+
+@each_screen
+def test_an_explanation_is_whole(stage: Stage, browser: Browser, scheme: Any, width: int) -> None:
+    """The term stands in a box that cuts off its contents, and next to the edge of the screen."""
+    opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    opened.goto(f"{stage.running.url}/jobs/{stage.job}?view=clients")
+    opened.get_by_role("button", name="reports", exact=True).focus()
+    expect(opened.get_by_role("tooltip")).to_be_in_viewport(ratio=1)
+    assert axe.violations(opened) == []
+    opened.close()
