@@ -74,7 +74,7 @@ def of_gossip() -> dict[str, Callable[[], str]]:
 
 
 def of_model(kind: type[BaseModel], keys: Collection[str] = ()) -> str:
-    """Key, default and meaning of a table of settings; of all its keys unless some are named."""
+    """Key, default and meaning of a table of settings, or of those of its keys that are named."""
     rows = ["| key | default | |", "|---|---|---|"]
     for name, field in kind.model_fields.items():
         if keys and name not in keys:
