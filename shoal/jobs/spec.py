@@ -144,7 +144,8 @@ class _JobFile(JobTable):
         None, description="evaluation of each version at the coordinator, on data of its own"
     )
     gossip: GossipConfig = Field(
-        default_factory=GossipConfig, description="failover: the continuation of the job by its nodes as peers; jobs without a coordinator"
+        default_factory=GossipConfig,
+        description="failover: the continuation of the job by its nodes as peers; jobs without a coordinator",
     )
 
     @field_validator("algorithm", "schedule", "selection")

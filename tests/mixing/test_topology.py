@@ -130,7 +130,7 @@ def test_names_are_given_once_and_in_order(wrong: tuple[str, ...]) -> None:
 
 
 def test_weights_need_a_mutual_graph_and_positive_targets() -> None:
-    with pytest.raises(InvalidJob, match="mutual"):
+    with pytest.raises(InvalidJob, match="undirected"):
         matrix(one_peer(names(5), 0))
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(InvalidJob, match="positive"):
