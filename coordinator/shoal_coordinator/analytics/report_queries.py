@@ -210,7 +210,7 @@ def _bundles(columns: RoundColumns, found: Iterable[Any]) -> Iterator[_Bundle]:
             diverged[place] += 1
         else:
             values[place].append(value)
-    return zip(values, diverged, strict=True)
+    yield from zip(values, diverged, strict=True)
 
 
 def _carried(columns: RoundColumns, last: dict[str, float | None], found: Iterable[Any]) -> Iterator[_Bundle]:
