@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from shoal.core.errors import InvalidJob
 from shoal.core.failover.failover import Failover
@@ -16,6 +16,7 @@ from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.update_bounds import UpdateBounds
 from shoal.plugins import field_notes, mixings, suggestion
 from shoal.validation.config_errors import TEXT_CHARS_MAX, ConfigError, Place, error_of_table, validation_errors
+from shoal.validation.validators import validator_of
 
 T = TypeVar("T")
 
@@ -210,7 +211,7 @@ def build(what: str, table: dict[str, Any], known: Mapping[str, type[T]]) -> T:
     for mistake in table_errors(what, (), table, known):
         raise mistake.error()
     values = {key: value for key, value in table.items() if key != "name"}
-    return TypeAdapter(known[table["name"]]).validate_python(values)
+    return validator_of(known[table["name"]]).validate_python(values)
 
 
 def table_errors(
@@ -234,7 +235,7 @@ def table_errors(
         text, note = f"{what} {name}: {key} is missing, and has no default", field_notes(known[name]).get(key, "")
         yield ConfigError((*place, key), text, f"set {key} = …{f': {note}' if note else ''}", code)
     try:
-        TypeAdapter(known[name]).validate_python({key: value for key, value in values.items() if key in allowed})
+        validator_of(known[name]).validate_python({key: value for key, value in values.items() if key in allowed})
     except ValidationError as error:
         for inner, text, _ in validation_errors(error, f"{what} {name}: "):
             if not inner or inner[0] not in missing:

@@ -27,17 +27,18 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import HUB
 from shoal.trust.codes import refusal
 from shoal.trust.keys import PEER_ID, PUBLIC, SIGNATURE, SigningKey, peer_id_of, verifies
 from shoal.validation import strict_json
+from shoal.validation.validators import validator_of
 
 PEERS_MAX = 4096
 REVOKED_MAX = 16_384
@@ -262,7 +263,7 @@ def open_charter(data: bytes) -> Charter:
 def charter_of(values: Any) -> Charter:
     """Return a charter that a peer shows, without its signature. Raises `Refused` for a malformed one."""
     try:
-        found: Charter = _adapter(Charter.TYPE).validate_json(canonical(values), strict=True, extra="forbid")
+        found = validator_of(Charter).validate_json(canonical(values), strict=True, extra="forbid")
     except (ValidationError, ValueError, TypeError) as error:
         raise refusal("trust.paper", f"no charter: {str(error).splitlines()[0][:200]}") from None
     return found
@@ -279,11 +280,6 @@ def _signer(document: Document, charter: Charter) -> str:
 def _signed(document: Document, charter: Charter, body: bytes) -> bytes:
     root = "root" if isinstance(document, Charter) else charter.digest
     return f"shoal-paper-1\n{document.TYPE}\n{root}\n".encode() + body
-
-
-@cache
-def _adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(KINDS[name])
 
 
 def _read(data: bytes, kind: type[P]) -> tuple[P, str, bytes]:
@@ -304,7 +300,7 @@ def _read(data: bytes, kind: type[P]) -> tuple[P, str, bytes]:
     if not isinstance(signature, str) or not re.fullmatch(SIGNATURE, signature):
         raise refusal("trust.paper", f"{kind.TYPE}: the signature is not 128 hexadecimal digits")
     try:
-        document: P = _adapter(kind.TYPE).validate_json(body, strict=True, extra="forbid")
+        document = validator_of(kind).validate_json(body, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "paper"

@@ -16,10 +16,9 @@ import math
 from base64 import b64decode
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cache
 from typing import Any, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.protocol import protocol_versions
@@ -28,6 +27,7 @@ from shoal.core.protocol.message import Message, TaskStatus
 from shoal.core.protocol.peer_message import PeerMessage
 from shoal.validation import strict_json
 from shoal.validation.message_checks import NAME, check
+from shoal.validation.validators import validator_of
 
 plain = strict_json.plain
 
@@ -54,11 +54,6 @@ class Frame:
     job: str
     message: Message
     payload: bytes = b""
-
-
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 def _usual(kind: type[Any]) -> dict[str, Any]:
@@ -97,7 +92,7 @@ def from_json(values: dict[str, Any], kinds: dict[str, type] | None = None) -> A
 def validated(kind: type, name: str, values: dict[str, Any]) -> Any:
     """Return values as an instance of a dataclass, in strict mode. Raises `InvalidPayload`, which mentions `name`."""
     try:
-        return _adapter(kind).validate_json(json.dumps(values), strict=True, extra="forbid")
+        return validator_of(kind).validate_json(json.dumps(values), strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or name
