@@ -34,8 +34,8 @@ def learner(
     drift: str = "",
     per_second: float = 0.0,
 ) -> TorchLearner:
-    """Return a learner for one part of the digits. `split` is iid, dirichlet:ALPHA or shards:PER_PART; `model` is mlp,
-    cnn or bn.
+    """Return a learner for one part of the digits. `split` is iid, dirichlet:ALPHA, shards:PER_PART or
+    quantity:BETA; `model` is mlp, cnn or bn.
 
     `drift` (permute@BATCH, rotate:DEGREES@BATCH, new:7+8+9@BATCH, several with commas between) and `per_second`, in
     mini-batches, make a stream of them.

@@ -38,8 +38,8 @@ def learner(
     folder: str = "",
     name: str = "mnist",
 ) -> TorchLearner:
-    """Return a learner for one part. `split` is iid, dirichlet:ALPHA or shards:PER_PART; `model` is 2nn or cnn; `name`
-    is the data set."""
+    """Return a learner for one part. `split` is iid, dirichlet:ALPHA, shards:PER_PART or
+    quantity:BETA; `model` is 2nn or cnn; `name` is the data set."""
     images = datasets.load(name, Path(folder) if folder else None)
     own = chosen(_divided(name, folder, split, parts, seed), part)
     train, test = held_back(own, test_fraction, seed)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.data.partition import by_group, chosen, dirichlet, divided, held_back, iid, shards
+from shoal.learn.data.partition import by_group, chosen, dirichlet, divided, held_back, iid, quantity, shards
 
 SEEDS = st.integers(0, 2**32)
 LABELS = st.lists(st.integers(0, 9), min_size=12, max_size=200)
@@ -47,6 +47,23 @@ def test_shards_parts_are_whole(labels: list[int], parts: int, per_part: int, se
     found = shards(labels, parts, per_part, seed)
     assert whole(found, len(labels))
     assert same(found, shards(labels, parts, per_part, seed))
+
+
+@given(st.integers(20, 300), st.integers(1, 20), st.sampled_from([0.01, 0.5, 100.0]), SEEDS)
+def test_quantity_parts_are_whole_and_never_empty(examples: int, parts: int, beta: float, seed: int) -> None:
+    found = quantity(examples, parts, beta, seed)
+    assert whole(found, examples)
+    assert min(map(len, found)) >= 1
+    assert same(found, quantity(examples, parts, beta, seed))
+
+
+def test_beta_sets_how_unequal_the_sizes_are() -> None:
+    def largest(beta: float) -> float:
+        """The largest part's fraction of all examples, on average."""
+        return float(np.mean([max(map(len, quantity(1000, 10, beta, seed))) / 1000 for seed in range(10)]))
+
+    assert largest(0.05) > 0.6
+    assert largest(100.0) < 0.15
 
 
 @given(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=80), st.integers(1, 4))
@@ -104,9 +121,13 @@ def test_splits_by_name() -> None:
     assert same(divided("dirichlet:0.5", labels, 4, 7), dirichlet(labels, 4, 0.5, 7))
     assert same(divided("shards:3", labels, 4, 7), shards(labels, 4, 3, 7))
     assert same(divided("shards", labels, 4, 7), shards(labels, 4, 2, 7))
+    assert same(divided("quantity:0.5", labels, 4, 7), quantity(60, 4, 0.5, 7))
 
 
-@pytest.mark.parametrize("form", ["", "IID", "iid:2", "dirichlet", "dirichlet:x", "dirichlet:0", "dirichlet:nan"])
+@pytest.mark.parametrize(
+    "form",
+    ["", "IID", "iid:2", "dirichlet", "dirichlet:x", "dirichlet:0", "dirichlet:nan", "quantity", "quantity:0"],
+)
 def test_unknown_splits_are_refused(form: str) -> None:
     with pytest.raises(InvalidJob):
         divided(form, np.arange(60) % 5, 4)

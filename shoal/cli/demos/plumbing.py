@@ -54,7 +54,10 @@ class DemoOptions:
         int, typer.Option(min=1, max=64, help="edge clients, each a process with its own data; one more with --gossip")
     ] = 4
     split: Annotated[
-        str, typer.Option(help="division of the digits: iid, dirichlet:ALPHA, shards:N; always iid with --drift")
+        str,
+        typer.Option(
+            help="division of the digits: iid, dirichlet:ALPHA, shards:N, quantity:BETA; always iid with --drift"
+        ),
     ] = "dirichlet:0.5"
     seed: Annotated[int, typer.Option(min=0, help="seed of the division, the model and the batches")] = 0
     drift: Annotated[
