@@ -76,6 +76,7 @@ def test_groups_stay_together(groups: list[str], parts: int) -> None:
         dealt = by_group(groups, parts)
         assert whole(dealt, len(groups))
         assert len(dealt) == parts
+        assert min(map(len, dealt)) >= 1
         assert all(sum(name in {groups[at] for at in part} for part in dealt) == 1 for name in set(groups))
 
 
