@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
+from shoal.core.errors.phrases import seconds
+
 Progress = Callable[[float, str], None]
 """Called with the fraction done, 0 to 1, and what happened last."""
 
@@ -17,6 +19,33 @@ EVERY_S = 0.1
 
 STEP = 0.1
 """Fraction of the work between two lines, where no display is."""
+
+
+RATE_AFTER_S = 1.0
+"""Seconds of work before a rate is shown."""
+
+
+class WorkRate:
+    """The rate of tasks since the first one, and the time that is left at this rate."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._tasks = clock, 0
+        self._since: float | None = None
+
+    def add(self) -> None:
+        """Count a task."""
+        self._tasks += 1
+        if self._since is None:
+            self._since = self._clock()
+
+    def text(self, share: float) -> str:
+        """Return the rate, and the time left where `share` of the work is done: "412 tasks/s, 2 min left"."""
+        elapsed_s = 0.0 if self._since is None else self._clock() - self._since
+        if elapsed_s < RATE_AFTER_S:
+            return ""
+        per_s = self._tasks / elapsed_s
+        rate = f"{per_s:,.0f} tasks/s" if per_s >= 10 else f"{per_s:.2g} tasks/s"
+        return f"{rate}, {seconds(elapsed_s * (1 - share) / share)} left" if 0 < share < 1 else rate
 
 
 @contextmanager

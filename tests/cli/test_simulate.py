@@ -81,6 +81,31 @@ def test_a_job_is_run_by_all_nodes(shoal: Shoal) -> None:
     assert data["metrics"]["eval/loss"] == pytest.approx((0.875 + 0.125 + 1.125) / 3)
 
 
+def test_an_interrupt_leaves_the_result_of_the_versions_made(shoal: Shoal, place: Path) -> None:
+    """Node 1's second task is interrupted: version 1 is made."""
+    interrupted = """
+class Interrupted(Toy):
+    tasks = 0
+    def train(self, budget, **more):
+        self.tasks += 1
+        if self.target == 1 and self.tasks == 2:
+            raise KeyboardInterrupt
+        return super().train(budget, **more)
+
+def interrupted(part: int = 0):
+    return Interrupted(part)
+"""
+    (place / "toy.py").write_text(TOY + interrupted)
+    ending = ("--learner", "toy.py:interrupted", "-o", "m.safetensors", "--record", "run.json")
+    result = shoal("simulate", "job.toml", "--json", *ending)
+    assert result.exit_code == 130
+    data = envelope(result)["data"]
+    assert (data["state"], len(data["versions"])) == ("interrupted", 2)
+    assert load_file("m.safetensors")["w"].tolist() == [0.5, 0.5]
+    assert "interrupted; the result is that of 1 version" in result.stderr
+    assert "interrupted" in (place / "run.json").read_text()
+
+
 def test_learners_of_many_nodes_are_made_when_they_have_a_task(shoal: Shoal, place: Path) -> None:
     made = (
         "def counted(part: int = 0):\n    with open('made.txt', 'a') as f: f.write(f'{part} ')\n    return Toy(part)\n"

@@ -18,7 +18,8 @@ from shoal.jobs.spec import parse_job
 from shoal.learn import digits
 from shoal.runtime.durable_files import digest_of
 from shoal.sim.network.blobs import MemoryBlobs
-from shoal.simulation import SimulationRecorder, payload_bytes
+from shoal.sim.tasks.simulation_record import SimulationRecorder
+from shoal.simulation import payload_bytes
 from shoal.wire.payload import payload_pieces
 from tests.support.coordinator import Api
 from tests.support.edge_node import EdgeNode
@@ -74,10 +75,10 @@ def simulated(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[
     made: Made = []
     close = SimulationRecorder._close
 
-    def noted(self: SimulationRecorder, version: ModelVersion) -> None:
+    def noted(self: SimulationRecorder, version: ModelVersion, slots: Slots) -> None:
         reports = sorted((node, weight, digest) for node, _, weight, digest in version.reports)
         made.append((version.number, reports, version.model.digest))
-        close(self, version)
+        close(self, version, slots)
 
     monkeypatch.setattr(SimulationRecorder, "_close", noted)
     monkeypatch.setattr("shoal.simulation.MemoryBlobs", FileNames)

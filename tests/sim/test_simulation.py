@@ -10,9 +10,10 @@ from shoal.core.algorithm.learner import Trained
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import digest
 from shoal.core.protocol.message import NodeInfo, Poll
+from shoal.progress import WorkRate
 from shoal.sim.hosts.node import SimulatedNode
 from shoal.sim.network.blobs import MemoryBlobs
-from shoal.simulation import SimulationRecorder
+from shoal.sim.tasks.simulation_record import HeldOutMetrics, SimulationProgress, SimulationRecorder
 from shoal.wire import codec
 from tests.algorithms.softmax import Softmax, digits, tree_of, unbalanced
 
@@ -59,7 +60,8 @@ def test_bytes_are_those_of_the_wire(result: shoal.Result) -> None:
 
 
 def test_a_message_counts_as_its_frame() -> None:
-    recorder, poll = SimulationRecorder("digits", 1, None, None), Poll("node-0")
+    shown, measured, poll = SimulationProgress(None, 1), HeldOutMetrics(None), Poll("node-0")
+    recorder = SimulationRecorder("digits", progress=shown, held_out=measured)
     recorder.message_sent("node-0", "up", poll)
     assert recorder._traffic.total("up") == {"node-0": len(codec.encode(codec.Frame("digits", poll)))}
 
@@ -376,3 +378,74 @@ def test_what_a_function_of_learners_needs_is_said() -> None:
         shoal.simulate(SPEC, lambda number: [][number], nodes=3)
     with pytest.raises(TypeError, match="slwo"):
         shoal.simulate(SPEC, unbalanced(), slwo={})
+
+
+class Interrupted(Softmax):
+    """A learner whose training is interrupted by Ctrl-C, the given task on."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, task: int) -> None:
+        super().__init__(x, y)
+        self.left = task
+
+    def train(self, budget, **how):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return super().train(budget, **how)
+
+
+@pytest.mark.parametrize("fidelity", ["lean", "wire"])
+def test_an_interrupt_keeps_the_versions_made(fidelity) -> None:
+    one, two, three = unbalanced()
+    result = shoal.simulate(SPEC, [one, two, Interrupted(three.x, three.y, 3)], fidelity=fidelity)
+    assert result.state == "interrupted"
+    assert [version.reports for version in result.versions] == [0, 3, 3]
+    assert digest(result.model) == digest(shoal.simulate(job(rounds=2), unbalanced()).model)
+
+
+def test_an_interrupt_before_the_first_version_is_raised(monkeypatch) -> None:
+    def interrupted(self, seed):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Softmax, "init", interrupted)
+    x, y = digits()
+    with pytest.raises(KeyboardInterrupt):
+        shoal.simulate(SPEC, lambda number: Made(x, y), nodes=1)
+
+
+class Made(Softmax):
+    """A learner that makes no model before it is asked to."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
+        self.x, self.y, self.test, self.classes = x, y, None, 10
+
+
+@pytest.mark.parametrize(("every", "numbers"), [(1, [0, 1, 2, 3, 4, 5]), (2, [0, 2, 4, 5]), (9, [0, 5])])
+def test_versions_are_evaluated_every_so_often_and_at_the_end(every: int, numbers: list[int]) -> None:
+    x, y = digits()
+    held_out = Softmax(x, y, test=(x, y))
+    result = shoal.simulate(job(rounds=5), unbalanced(), held_out=held_out, evaluate_every=every)
+    assert [v.number for v in result.versions if "held_out/accuracy" in v.metrics] == numbers
+    held_out.load(result.model)
+    assert result.metrics["held_out/accuracy"] == held_out.evaluate()["eval/accuracy"]
+
+
+def test_evaluate_every_is_positive() -> None:
+    with pytest.raises(InvalidJob, match="evaluate_every is 0"):
+        shoal.simulate(SPEC, unbalanced(), evaluate_every=0)
+
+
+def test_progress_tells_rate_and_time_left(monkeypatch) -> None:
+    now, told = [0.0], []
+    train = Softmax.train
+
+    def slow(self, budget, **how):
+        now[0] += 2.0
+        return train(self, budget, **how)
+
+    monkeypatch.setattr(Softmax, "train", slow)
+    monkeypatch.setattr("shoal.sim.tasks.simulation_record.WorkRate", lambda: WorkRate(lambda: now[0]))
+    shoal.simulate(job(rounds=2), unbalanced(), progress=lambda share, text: told.append((share, text)))
+    halfway = next(text for share, text in told if share == 0.5)
+    assert halfway.startswith("0.67 tasks/s, 6 s left; ")
+    assert told[-1][1].startswith("0.83 tasks/s; done: 2 versions")

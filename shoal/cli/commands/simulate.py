@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from shoal.cli.process.signals import Interrupted
 from shoal.cli.terminal.options import Changes, ComparisonOptions, JobFile, ModelOutput, Presets, spread
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import number, pairs, percent, safe, seconds, size, table
@@ -73,6 +74,10 @@ class SimulationOptions:
         ),
     ] = None
     threads: Annotated[int, typer.Option(min=1, help="threads of each process; 1 is fastest for small models")] = 1
+    evaluate_every: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="evaluate each N-th version and the last one on the job's held-out data"),
+    ] = 1
 
 
 @spread
@@ -119,6 +124,14 @@ def simulate(
     if record is not None:
         keep(spec, result, record)
     report(result, time.monotonic() - started)
+    end_if_interrupted(result)
+
+
+def end_if_interrupted(result: Result) -> None:
+    """Raise `Interrupted` for a simulation that an interrupt has ended early."""
+    if result.state == "interrupted":
+        made = counted(max(0, len(result.versions) - 1), "version")
+        raise Interrupted(f"interrupted; the result is that of {made}")
 
 
 def run(spec: JobSpec, here: SimulationOptions) -> Result:
@@ -144,6 +157,7 @@ def run(spec: JobSpec, here: SimulationOptions) -> Result:
             seed=here.seed,
             progress=show_progress,
             held_out=held_out_learner(spec),
+            evaluate_every=here.evaluate_every,
         )
 
 
@@ -154,13 +168,17 @@ def compared(
     from shoal.cli.commands.compare import answer
     from shoal.results.run_record import record_of_simulation
 
-    records = {}
+    records, results = {}, {}
     for preset, spec in specs.items():
-        result = run(spec, here)
+        results[preset] = result = run(spec, here)
         records[preset] = record_of_simulation(spec, result)
         if record is not None:
             keep(spec, result, record.with_stem(f"{record.stem}-{preset}"))
+        if result.state == "interrupted":
+            break
     answer(records, judged)
+    for result in results.values():
+        end_if_interrupted(result)
 
 
 def keep(spec: JobSpec, result: Result, path: Path) -> None:

@@ -7,8 +7,7 @@
     shards      sort by class, cut into equal shards, deal some to each part
                 (McMahan et al., AISTATS 2017, section 3: two shards of 300 for each of 100 clients)
     quantity    random examples, and the parts' sizes are drawn from Dir(beta); small beta: few parts hold most
-                (Li, Diao, Chen, He: "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022,
-                section IV.C)
+                (Li et al.: "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, section IV.C)
     by_group    all examples of one group (a writer, a hospital) stay together
 
 All are pure functions of their arguments: nodes that use the same seed agree without talking.
