@@ -1,24 +1,30 @@
-"""Simulated clients per processor second: `shoal.simulate`, beside a plain torch loop and stacked autograd.
+"""Simulated clients per processor second: `shoal.simulate`, beside other frameworks, a plain torch loop and stacked
+autograd.
 
-python benchmarks/simulation.py --clients 100 1000 --rounds 3
+python benchmarks/simulation.py --clients 100 1000 --beside pfl flower
 
-Each client holds 32 of the digits and trains the user's own module (an MLP 64-128-10) by `TorchLearner` for one pass in
-batches of 8, by federated averaging. Beside it, in the same run and on the same data: a plain loop that trains one
-reused torch module after another and sums the weights, and autograd over weights that are stacked by hand for all
-clients of a round. Neither sends, counts or checks anything: they are what a simulation could reach.
+Each client holds 32 examples and trains the user's own module (`peers/simulated_work.py`: an MLP, a CNN, a transformer)
+by `TorchLearner` for one pass in batches of 8, by federated averaging. Beside it, in the same run:
 
-`one by one` is the same simulation of a module that cannot be stacked (it has a buffer), whose clients shoal trains
-alone, to be compared with the plain loop.
+    one by one          a module that cannot be stacked (its `forward` branches on the data), so that shoal trains its
+                        clients alone, to be compared with the plain loop
+    plain torch loop    one reused torch module after another, and a sum of the weights
+    stacked autograd    `torch.func` over the weights of 100 clients: `vmap` of `grad` of `functional_call`
+    batched products    autograd over products of stacked weights, written by hand for the MLP
+    pfl, flower         with `--beside`: their simulations, each installed in an environment of its own
 
-With `--sizes unequal` the clients hold from 1 to some 200 of the digits, exponentially distributed with the same mean;
-there is no stacked autograd by hand for these.
+The loop and the stacks neither send, count nor check anything: they are what a simulation could reach.
+
+With `--sizes unequal` the clients hold from 1 to some 200 examples, exponentially distributed with the same mean; there
+are no stacks for these.
 
 With `--workers 1 2`, learners are made for each task instead, in that number of processes, and seconds are counted by
 the clock: `start_s` until the first model is there, `rounds_s` for all rounds after it; `core_s` is the processor time
 of all processes. Turns alternate, and each is a row with the machine's load: other work disturbs these figures most.
 
 Printed: clients and rounds per processor second, each the best of several turns, which alternate, and their ratios to
-the plain loop. `learners` is the time to construct the learners, which is in no other row.
+the plain loop, to stacked autograd and to pfl. `learners` is the time to construct the learners, which is in no other
+row.
 """
 
 from __future__ import annotations
@@ -27,72 +33,70 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import argparse
 import sys
 import time
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from harness import arguments, show
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
 import shoal
 from shoal.learn import TorchLearner
-from shoal.learn.digits import digits
 
-EXAMPLES, BATCH, LR = 32, 8, 0.1
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+
+from environments import CACHE, FAILURES, error_line, output_of
+from simulated_work import BATCH, EXAMPLES, LR, NETWORKS, examples
+
 CHUNK = 100
 """Clients whose weights are stacked at once."""
+LIMIT_S = 900.0
+"""Seconds that another framework may take for one number of clients."""
+BESIDE = {"pfl": "pfl", "flower": "flower_simulation"}
+LOOP, STACKED, LEARNERS, NONE = "plain torch loop", "stacked autograd", "learners", "-"
+
+Data = list[tuple[Tensor, Tensor]]
 
 
-def network() -> nn.Module:
-    """Return the user's module: 9,610 parameters."""
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+class Branching(nn.Module):
+    """A network whose `forward` branches on the data, so that its clients are trained one by one."""
 
-
-class Unstacked(nn.Module):
-    """The same module with a buffer, so that its clients are trained one by one."""
-
-    def __init__(self) -> None:
+    def __init__(self, network: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.layers = network()
-        self.register_buffer("scale", torch.ones(1), persistent=False)
+        self.network = network()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the classes' scores."""
-        scores: Tensor = self.layers(x)
+        if x.sum() < 0:
+            raise ValueError("the examples are not negative")
+        scores: Tensor = self.network(x)
         return scores
 
 
-data_set = lru_cache(digits)
-
-
-def part(client: int, size: int = EXAMPLES) -> tuple[Tensor, Tensor]:
-    """Return a client's examples: some of the digits, drawn by the client's number."""
-    x, y = data_set()
-    chosen = torch.randint(len(y), (size,), generator=torch.Generator().manual_seed(client))
-    return x[chosen], y[chosen]
-
-
-def parts(clients: int, *, equal: bool) -> list[tuple[Tensor, Tensor]]:
+def parts(clients: int, *, equal: bool) -> Data:
     """Return the examples of all clients."""
     sizes = torch.empty(clients).exponential_(1 / EXAMPLES, generator=torch.Generator().manual_seed(0)).ceil().long()
-    return [part(client, EXAMPLES if equal else size) for client, size in enumerate(sizes.tolist())]
+    return [examples(client, EXAMPLES if equal else size) for client, size in enumerate(sizes.tolist())]
 
 
 def learner(model: Callable[[], nn.Module], client: int) -> TorchLearner:
     """Return a client's learner."""
-    return TorchLearner(model, part(client), device="cpu")
+    return TorchLearner(model, examples(client), device="cpu")
 
 
 def simulated(learners: Any, rounds: int, **options: Any) -> None:
     """Simulate the job by shoal."""
-    job = shoal.JobSpec(name="digits", rounds=rounds, algorithm={"name": "fedavg", "batch_size": BATCH, "lr": LR})
+    job = shoal.JobSpec(name="noise", rounds=rounds, algorithm={"name": "fedavg", "batch_size": BATCH, "lr": LR})
     shoal.simulate(job, learners, **{"progress": False, **options})
 
 
-def looped(data: list[tuple[Tensor, Tensor]], rounds: int) -> None:
+def looped(network: Callable[[], nn.Module], data: Data, rounds: int) -> None:
     """Train the clients one after the other, in one module."""
     module = network()
     model = [p.detach().clone() for p in module.parameters()]
@@ -113,34 +117,58 @@ def looped(data: list[tuple[Tensor, Tensor]], rounds: int) -> None:
         model = [p / sum(len(y) for _, y in data) for p in total]
 
 
-def stacked(data: list[tuple[Tensor, Tensor]], rounds: int) -> None:
-    """Train the clients at once, by batched products of their stacked weights under autograd."""
+Gradients = Callable[[list[Tensor], Tensor, Tensor], list[Tensor]]
+"""From the weights of some clients and a batch of each to the gradients, all stacked."""
+
+
+def stacked(network: Callable[[], nn.Module], gradients: Gradients, data: Data, rounds: int) -> None:
+    """Train the clients of a chunk at once."""
     x, y = (torch.stack(tensors) for tensors in zip(*data, strict=True))
     model = [p.detach().clone() for p in network().parameters()]
     for _ in range(rounds):
         total = [torch.zeros_like(p) for p in model]
         for first in range(0, len(data), CHUNK):
             own = slice(first, first + CHUNK)
-            _stacked_chunk(model, total, x[own], y[own])
+            for added, p in zip(total, _trained_chunk(model, gradients, x[own], y[own]), strict=True):
+                added.add_(p.detach().sum(0))
         model = [p / len(data) for p in total]
 
 
-def _stacked_chunk(model: list[Tensor], total: list[Tensor], x: Tensor, y: Tensor) -> None:
+def _trained_chunk(model: list[Tensor], gradients: Gradients, x: Tensor, y: Tensor) -> list[Tensor]:
     count = len(x)
-    weights = [p.expand(count, *p.shape).clone().requires_grad_() for p in model]
+    weights = [p.expand(count, *p.shape).clone() for p in model]
     clients = torch.arange(count).unsqueeze(1)
     order = torch.rand(count, EXAMPLES).argsort(1)
     for start in range(0, EXAMPLES, BATCH):
         chosen = order[:, start : start + BATCH]
-        w1, b1, w2, b2 = weights
-        hidden = torch.baddbmm(b1.unsqueeze(1), x[clients, chosen], w1.transpose(1, 2)).relu()
-        output = torch.baddbmm(b2.unsqueeze(1), hidden, w2.transpose(1, 2))
-        loss = nn.functional.cross_entropy(output.flatten(0, 1), y[clients, chosen].flatten(), reduction="sum") / BATCH
-        gradients = torch.autograd.grad(loss, weights)
-        with torch.no_grad():
-            torch._foreach_add_(weights, gradients, alpha=-LR)
-    for added, p in zip(total, weights, strict=True):
-        added.add_(p.detach().sum(0))
+        torch._foreach_add_(weights, gradients(weights, x[clients, chosen], y[clients, chosen]), alpha=-LR)
+    return weights
+
+
+def functional_gradients(network: Callable[[], nn.Module]) -> Gradients:
+    """Return the gradients of any network by `torch.func`."""
+    module = network()
+    names = [name for name, _ in module.named_parameters()]
+
+    def loss(weights: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(functional_call(module, dict(zip(names, weights, strict=True)), (x,)), y)
+
+    found: Gradients = vmap(grad(loss))
+    return found
+
+
+def batched_gradients(weights: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
+    """Return the gradients of the MLP by batched products."""
+    for weight in weights:
+        weight.requires_grad_()
+    w1, b1, w2, b2 = weights
+    hidden = torch.baddbmm(b1.unsqueeze(1), x, w1.transpose(1, 2)).relu()
+    output = torch.baddbmm(b2.unsqueeze(1), hidden, w2.transpose(1, 2))
+    loss = nn.functional.cross_entropy(output.flatten(0, 1), y.flatten(), reduction="sum") / BATCH
+    found = list(torch.autograd.grad(loss, weights))
+    for weight in weights:
+        weight.requires_grad_(False)
+    return found
 
 
 def cpu_of(work: Callable[[], object]) -> float:
@@ -150,76 +178,105 @@ def cpu_of(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def measure(clients: int, rounds: int, times: int, sizes: str) -> list[dict[str, Any]]:
-    """Return the rows for this number of clients."""
-    data = parts(clients, equal=sizes == "equal")
-    learners: list[TorchLearner] = []
-    made_s = cpu_of(lambda: learners.extend(TorchLearner(network, one, device="cpu") for one in data))
-    unstacked = [TorchLearner(Unstacked, one, device="cpu") for one in data]
+def ways_of(model: str, learners: list[TorchLearner], data: Data, rounds: int) -> dict[str, Callable[[], object]]:
+    """Return what is measured in this process, by name. `data` of equal sizes are stacked, too."""
+    network = NETWORKS[model]
+    alone = [TorchLearner(partial(Branching, network), one, device="cpu") for one in data]
     ways: dict[str, Callable[[], object]] = {
         "shoal.simulate": lambda: simulated(learners, rounds),
-        "shoal.simulate, one by one": lambda: simulated(unstacked, rounds),
-        "plain torch loop": lambda: looped(data, rounds),
+        "shoal.simulate, one by one": lambda: simulated(alone, rounds),
+        LOOP: lambda: looped(network, data, rounds),
     }
-    if sizes == "equal":
-        ways["stacked autograd"] = lambda: stacked(data, rounds)
+    if len({len(y) for _, y in data}) == 1:
+        ways[STACKED] = lambda: stacked(network, functional_gradients(network), data, rounds)
+        if model == "mlp":
+            ways["batched products"] = lambda: stacked(network, batched_gradients, data, rounds)
+    return ways
+
+
+def measure(model: str, clients: int, sizes: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the rows for this network and number of clients."""
+    data = parts(clients, equal=sizes == "equal")
+    learners: list[TorchLearner] = []
+    made_s = cpu_of(lambda: learners.extend(TorchLearner(NETWORKS[model], one, device="cpu") for one in data))
+    ways = ways_of(model, learners, data, options.rounds)
     best = dict.fromkeys(ways, float("inf"))
-    for _ in range(times):
+    for _ in range(options.times):
         for name, work in ways.items():
             best[name] = min(best[name], cpu_of(work))
-    rates = {name: clients * rounds / seconds for name, seconds in best.items()}
-    rows = [
+    rates: dict[str, float | str] = {name: clients * options.rounds / seconds for name, seconds in best.items()}
+    for name in options.beside if sizes == "equal" else ():
+        try:
+            words = [model, str(clients)]
+            rates[name] = output_of(BESIDE[name], words, options.environments, LIMIT_S)["per_cpu_s"]
+        except FAILURES as error:
+            rates[name] = error_line(error)
+    rates[LEARNERS] = clients / made_s
+    return table(model, clients, sizes, rates)
+
+
+def table(model: str, clients: int, sizes: str, rates: Mapping[str, float | str]) -> list[dict[str, Any]]:
+    """Return a row for each rate, with its ratios; an error stands in place of its rate."""
+
+    def ratio(name: str, other: str) -> float | str:
+        one, two = rates[name], rates.get(other, NONE)
+        return NONE if name == LEARNERS or isinstance(one, str) or isinstance(two, str) else one / two
+
+    return [
         {
+            "model": model,
             "clients": clients,
             "sizes": sizes,
             "what": name,
             "per_cpu_s": rate,
-            "of_the_loop": rate / rates["plain torch loop"],
+            "times_loop": ratio(name, LOOP),
+            "times_stacked": ratio(name, STACKED),
+            "times_pfl": ratio(name, "pfl"),
         }
         for name, rate in rates.items()
     ]
-    made = clients / made_s
-    return [
-        *rows,
-        {"clients": clients, "sizes": sizes, "what": "learners", "per_cpu_s": made, "of_the_loop": float("nan")},
-    ]
 
 
-def in_processes(model: Callable[[], nn.Module], clients: int, rounds: int, workers: int) -> dict[str, Any]:
+def in_processes(name: str, model: Callable[[], nn.Module], clients: int, rounds: int, workers: int) -> dict[str, Any]:
     """Return the row of a simulation in `workers` processes."""
     began, used, first = time.monotonic(), sum(os.times()[:4]), 0.0
 
-    def show(share: float, _: str) -> None:
+    def show_progress(share: float, _: str) -> None:
         nonlocal first
         if share and not first:
             first = time.monotonic() - began
 
-    simulated(partial(learner, model), rounds, nodes=clients, workers=workers, progress=show)
+    simulated(partial(learner, model), rounds, nodes=clients, workers=workers, progress=show_progress)
     took, core_s = time.monotonic() - began, sum(os.times()[:4]) - used
     seconds = {"start_s": first, "rounds_s": took - first, "core_s": core_s, "load": os.getloadavg()[0]}
-    return {"clients": clients, "what": model.__name__, "workers": workers, **seconds}
+    return {"clients": clients, "what": name, "workers": workers, **seconds}
 
 
 def main() -> int:
     """Measure, and print."""
     parser = arguments(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--models", choices=[*NETWORKS], nargs="+", default=[*NETWORKS])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--times", type=int, default=3, help="turns of each way")
     parser.add_argument("--sizes", choices=["equal", "unequal"], nargs="+", default=["equal", "unequal"])
+    parser.add_argument("--beside", choices=[*BESIDE], nargs="+", default=[], help="frameworks to install and measure")
+    parser.add_argument("--environments", type=Path, default=CACHE, help="folder of their environments")
     parser.add_argument("--workers", type=int, nargs="+", help="numbers of processes: measure these alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.workers:
-        turns = [(model, n) for model in (network, Unstacked) for n in options.clients] * options.times
-        rows = [in_processes(model, n, options.rounds, w) for model, n in turns for w in options.workers]
+        models = {"stacked": NETWORKS["mlp"], "one by one": partial(Branching, NETWORKS["mlp"])}
+        turns = [(name, n) for name in models for n in options.clients] * options.times
+        rows = [in_processes(name, models[name], n, options.rounds, w) for name, n in turns for w in options.workers]
         show("simulation in several processes", rows, options.json)
         return 0
     rows = [
         row
+        for model in options.models
         for clients in options.clients
         for sizes in options.sizes
-        for row in measure(clients, options.rounds, options.times, sizes)
+        for row in measure(model, clients, sizes, options)
     ]
     show("simulated clients per processor second", rows, options.json)
     return 0

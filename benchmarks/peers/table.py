@@ -35,14 +35,3 @@ def _ratio(result: dict[str, Any], floor: dict[str, Any], name: str) -> float | 
     if name not in result or not floor.get(name):
         return NONE
     return float(result[name] / floor[name])
-
-
-def simulation_table(rates: dict[tuple[int, str], float | str]) -> list[dict[str, Any]]:
-    """Return the rows of simulated clients per processor second by (clients, program), with ratios to pfl's."""
-    rows = []
-    for (clients, name), rate in rates.items():
-        pfl = rates.get((clients, "pfl"))
-        known = isinstance(rate, float) and isinstance(pfl, float)
-        times = float(rate) / float(pfl) if known else NONE  # type: ignore[arg-type]
-        rows.append({"clients": clients, "what": name, "per_cpu_s": rate, "times_pfl": times})
-    return rows

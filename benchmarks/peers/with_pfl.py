@@ -1,8 +1,6 @@
-"""Simulated clients per processor second of pfl, on the work of `benchmarks/simulation.py`: federated averaging of an
-MLP 64-128-10, 32 examples each, one pass in batches of 8.
+"""Simulated clients per processor second of pfl, on `simulated_work.py`: `with_pfl.py NETWORK CLIENTS`.
 
-The examples are noise of the same shapes. The first round, in which pfl evaluates, is not counted; the best of the
-others is.
+The first round, in which pfl evaluates, is not counted; the best of the others is.
 """
 
 from __future__ import annotations
@@ -28,18 +26,20 @@ from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
+from simulated_work import BATCH, LR, NETWORKS, examples
 
-EXAMPLES, BATCH, LR, ROUNDS = 32, 8, 0.1, 6
+ROUNDS = 6
 
 
-class Network(torch.nn.Sequential):
-    """The user's module: 9,610 parameters."""
+class Classifier(torch.nn.Module):
+    """A network with the two methods that pfl asks for."""
 
-    def __init__(self) -> None:
-        super().__init__(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
 
     def loss(self, x: torch.Tensor, y: torch.Tensor, **_: object) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(self(x), y)
+        return torch.nn.functional.cross_entropy(self.network(x), y)
 
     @torch.no_grad()
     def metrics(self, x: torch.Tensor, y: torch.Tensor, **_: object) -> dict[str, Weighted]:
@@ -60,17 +60,13 @@ class Clock(TrainingProcessCallback):
 
 def main() -> None:
     """Simulate this many clients, and print."""
-    clients = int(sys.argv[1])
+    network, clients = Classifier(NETWORKS[sys.argv[1]]()), int(sys.argv[2])
     torch.set_num_threads(1)
-    draw = torch.Generator().manual_seed(0)
-    data = {
-        str(n): [torch.rand(EXAMPLES, 64, generator=draw), torch.randint(10, (EXAMPLES,), generator=draw)]
-        for n in range(clients)
-    }
+    data = {str(n): list(examples(n)) for n in range(clients)}
     users = FederatedDataset(
         lambda user: Dataset(raw_data=data[user], user_id=user), get_user_sampler("minimize_reuse", list(data))
     )
-    network, clock = Network(), Clock()
+    clock = Clock()
     model = PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=1.0))
     FederatedAveraging().run(
         NNAlgorithmParams(
