@@ -83,7 +83,7 @@ class SimulateOptions(TypedDict, total=False):
     workers: int
     threads: int
     slow: Mapping[str, float]
-    about: Mapping[str, NodeInfo]
+    node_info: Mapping[str, NodeInfo]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _Options:
     workers: int = 1
     threads: int = 1
     slow: Mapping[str, float] = field(default_factory=dict)
-    about: Mapping[str, NodeInfo] = field(default_factory=dict)
+    node_info: Mapping[str, NodeInfo] = field(default_factory=dict)
 
 
 class SimulatedJob(Protocol):
@@ -131,8 +131,8 @@ def simulate(
     `faults` says what goes wrong; `seed` draws its instants (None: the job's own). `progress`: None shows it in a
     notebook and in a terminal, True elsewhere too, False nowhere; a function is called instead. `held_out` measures
     each `evaluate_every`-th version and the last one on data that no node has: metrics "held_out/…".
-    `slow` says how many times longer than the others some nodes take; `about` what some say of themselves (tags, hours;
-    time begins at midnight). `fidelity` "wire" simulates journal, disks and processes too, as faults need; "lean", the
+    `slow` says how many times longer than the others some nodes take; `node_info` gives tags and hours of some (time
+    begins at midnight). `fidelity` "wire" simulates journal, disks and processes too, as faults need; "lean", the
     default without faults, leaves them out, with the same result.
 
     An interrupt (Ctrl-C) ends the simulation: the result has the versions made so far and the state "interrupted".
@@ -145,7 +145,7 @@ def simulate(
     options = _Options(**more)
     named = _named(learners, options.nodes)
     evaluation = HeldOutMetrics(held_out, options.evaluate_every)
-    factors, infos = _factors(options.slow, named), _node_infos(options.about, named)
+    factors, node_info = _factors(options.slow, named), _checked_node_info(options.node_info, named)
     clock, rng = VirtualClock(), Random(plan.seed if seed is None else seed)
     setup = SimulationSetup(
         plan,
@@ -156,7 +156,7 @@ def simulate(
         timing=CoordinatorTiming(lease_s=LEASE_S),
         heartbeat_s=BEAT_S,
         seed=rng.getrandbits(32),
-        about=infos,
+        node_info=node_info,
     )
     pace = _paced(clock, factors, list(named), rng if faults is not None else None)
     bodies = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
@@ -203,7 +203,7 @@ def _patience_s(setup: SimulationSetup, slow: Mapping[str, float]) -> float:
             text = "the nodes of this job train until it is stopped, and no operator stops a simulated job"
             raise InvalidJob(text, code="job.endless", hint="set local_steps or epochs in [algorithm], or rounds")
         return QUIET_S * max([1.0, *slow.values()])
-    timed = setup.plan.selection.hours or any(info.hours for info in setup.about.values())
+    timed = setup.plan.selection.hours or any(info.hours for info in setup.node_info.values())
     return IDLE_S + (DAY_S if timed else 0.0)
 
 
@@ -276,13 +276,13 @@ def _factors(slow: Mapping[str, float], named: Mapping[str, Learner]) -> Mapping
     return slow
 
 
-def _node_infos(about: Mapping[str, NodeInfo], named: Mapping[str, Learner]) -> Mapping[str, NodeInfo]:
+def _checked_node_info(node_info: Mapping[str, NodeInfo], named: Mapping[str, Learner]) -> Mapping[str, NodeInfo]:
     """Return what nodes report, checked."""
-    for node, info in about.items():
+    for node, info in node_info.items():
         if node not in named:
-            raise InvalidJob(f"about names {node}, but there is no such learner", hint=suggestion(node, named))
+            raise InvalidJob(f"node_info names {node}, but there is no such learner", hint=suggestion(node, named))
         check_node_info(info)
-    return about
+    return node_info
 
 
 def payload_bytes(slots: Slots) -> int:

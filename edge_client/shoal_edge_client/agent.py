@@ -133,7 +133,7 @@ class Agent:
         if session.peering is not None:
             session.peering.reenrolment.has_token = False  # from here on it is waited for
         structlog.contextvars.bind_contextvars(node=welcome.name)
-        self.log.info("joined", url=session.settings.url, device=session.info()["device"])
+        self.log.info("joined", url=session.settings.url, device=session.node_info()["device"])
         return welcome, resumed
 
     def _open_peering(self) -> None:
@@ -145,7 +145,7 @@ class Agent:
         session = self.session
         clients = (session.client, session.polls)
         session.peering = EdgePeering(
-            session.settings, self.state, clients, session.open_client, session.info(), self._at
+            session.settings, self.state, clients, session.open_client, session.node_info(), self._at
         )
 
     async def _poll(self, jobs: EdgeJobs, transport: HttpTransport, resumed: Mapping[str, Mapping[str, Any]]) -> None:

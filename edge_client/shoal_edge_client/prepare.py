@@ -26,7 +26,7 @@ from shoal_edge_client.peering.edge_peer_group import EdgePeerGroup
 from shoal_edge_client.peering.edge_peering import EdgePeering
 from shoal_edge_client.peering.node_state import NodeState
 from shoal_edge_client.settings import EdgeSettings
-from shoal_edge_client.telemetry.node_info import info
+from shoal_edge_client.telemetry.node_info import collect_node_info
 
 MANIFEST_S = 30.0
 """Time in seconds to try to fetch the newest version's manifest."""
@@ -50,7 +50,7 @@ def prepare(settings: EdgeSettings) -> list[PreparedJob]:
     state = StateFolder(settings.folder, parse(settings.url))
     client = NodeClient(settings.url, **settings.trust)
     with state:
-        peering = EdgePeering(settings, state, (client,), lambda: client, info(settings.device))
+        peering = EdgePeering(settings, state, (client,), lambda: client, collect_node_info(settings.device))
         try:
             return _Preparation(settings, state, client, peering).all()
         finally:
@@ -71,7 +71,7 @@ class _Preparation:
         return [ready for name in names if (ready := self._one(name, identity.name)) is not None]
 
     def _info(self) -> dict[str, Any]:
-        return info(self._settings.device, self._settings.tags, self._settings.hours)
+        return collect_node_info(self._settings.device, self._settings.tags, self._settings.hours)
 
     def _enrolled(self) -> Identity:
         token = self._settings.token.get_secret_value()

@@ -14,7 +14,7 @@ from shoal.runtime.http.retry import Backoff, call_with_retries
 from shoal.runtime.threads import in_thread
 from shoal_edge_client.identity import Identity, StateFolder
 from shoal_edge_client.settings import EdgeSettings
-from shoal_edge_client.telemetry.node_info import info
+from shoal_edge_client.telemetry.node_info import collect_node_info
 from shoal_edge_client.training.trainer_backend import TrainerBackend
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class CoordinatorSession:
         """Return the credential in use; empty before the node is enrolled."""
         return self.client.link.credential
 
-    def info(self) -> dict[str, Any]:
+    def node_info(self) -> dict[str, Any]:
         """Return the description of this machine and model."""
         settings, backend = self.settings, self.backend
         device = (backend.device if backend is not None else "") or settings.device
         model = backend.model_form.get("model") if backend is not None else None
-        return info(device, settings.tags, settings.hours, model)
+        return collect_node_info(device, settings.tags, settings.hours, model)
 
     async def connect(self) -> tuple[NodeWelcome, dict[str, dict[str, Any]]]:
         """Enrol or say hello. Return the welcome, and the descriptions of the jobs to resume without the coordinator:
@@ -89,7 +89,7 @@ class CoordinatorSession:
         self.client.link.credential = self.polls.link.credential = known.credential
         contact = self.peering.listener.contact() if self.peering is not None else None
         layout = self.backend.model_form.get("layout") if self.backend is not None else None
-        call = partial(self.client.hello, self.info(), contact, layout)
+        call = partial(self.client.hello, self.node_info(), contact, layout)
         welcome = await in_thread(call) if backoff is None else await call_with_retries(backoff, call)
         if self.client.link.warning:
             self.log.warning(self.client.link.warning)
@@ -113,7 +113,7 @@ class CoordinatorSession:
     def _enrol_once(self, token: str, key: str) -> tuple[str, str]:
         """Enrol; blocks. Raises `ShoalError`; `Unreachable` says that this node is not enrolled yet."""
         try:
-            return self.client.enrol(token, self.settings.node, self.info(), key)
+            return self.client.enrol(token, self.settings.node, self.node_info(), key)
         except Unreachable as error:
             error.message = f"not enrolled yet: {error.message}"
             error.args = (error.message,)  # the log of the retries shows these

@@ -38,7 +38,7 @@ INLINE_BYTES_MAX = 256 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MAX = 4 + HEAD_BYTES_MAX + INLINE_BYTES_MAX
 STATE_BYTES_MAX = 32 * 1024
-NEVER_SENT = ("norm", "profile", "issued_in_term")  # the receiver's own measurement, and what it was told elsewhere
+NEVER_SENT = ("norm", "node_info", "issued_in_term")  # the receiver's own measurement, and what it was told elsewhere
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -92,7 +92,7 @@ def test_a_job_that_was_not_told_hears_it_when_the_node_polls(stage: Stage) -> N
     running.coordinator.nodes.presence.set_availability("n2", "drained")
     assert asked(running, "main") == ["n0", "n1"]
     assert stage.send("n2", "GET", "/work", params={"wait_s": 0, "job": "main"}).status_code == 204
-    assert running.runner("main").hub.roster["n2"].profile.drain_reason == "drained by an operator"
+    assert running.runner("main").hub.roster["n2"].node_info.drain_reason == "drained by an operator"
 
 
 def test_what_is_refused(stage: Stage) -> None:

@@ -432,8 +432,8 @@ def test_a_removed_node_is_refused_at_once_everywhere(pair: Pair, swarm: Swarm) 
     assert pair[1].request("GET", "/api/v1/jobs/second", headers=credential).status_code == 200
     held = {"json": {"availability": "drained"}}
     assert pair[1].request("PUT", "/api/v1/nodes/n0/availability", **held).status_code == 200
-    assert at_follower(pair).jobs.runner("second").hub.roster["n0"].profile.drain_reason == "drained by an operator"
-    assert pair[0].coordinator.jobs.runner("first").hub.roster["n0"].profile.drain_reason == "drained by an operator"
+    assert at_follower(pair).jobs.runner("second").hub.roster["n0"].node_info.drain_reason == "drained by an operator"
+    assert pair[0].coordinator.jobs.runner("first").hub.roster["n0"].node_info.drain_reason == "drained by an operator"
     node.quit.set()
     assert pair[0].request("DELETE", "/api/v1/nodes/n0").status_code == 204
     assert pair[1].request("GET", "/api/v1/jobs/second", headers=credential).status_code == 401

@@ -52,10 +52,10 @@ def test_power_of_choice_with_measurements(coordinator: Inside, swarm: Callable[
 def test_tags_that_are_none_are_refused(coordinator: Inside) -> None:
     node = by_hand(coordinator, "n0")
     refused = node.ask("POST", "/hello", json={"info": {"tags": ["No Tag"]}})
-    problem(refused, 409, "node.about")
-    problem(node.ask("POST", "/hello", json={"info": {"hours": ["9 to 5"]}}), 409, "node.about")
+    problem(refused, 409, "node.info")
+    problem(node.ask("POST", "/hello", json={"info": {"hours": ["9 to 5"]}}), 409, "node.info")
     body = {"token": coordinator.token(), "name": "n1", "info": {"tags": "phone"}}
-    problem(coordinator.request("POST", "/api/v1/enrol", json=body), 409, "node.about")
+    problem(coordinator.request("POST", "/api/v1/enrol", json=body), 409, "node.info")
     node.client.close()
 
 

@@ -63,7 +63,7 @@ def anything(hub: Hub, rng: Random, past: list[Report], *more: NodeInfo) -> Even
         return past[-1]
     node = rng.choice(NODES)
     others: list[Event] = [Leave(node), NodeLost(node, "silent"), Timer(), Timer(), Pause("now"), *3 * [Resume("on")]]
-    others += [Join(node), Join(node), Join(f"late{rng.randrange(3)}"), *(Join(node, profile=one) for one in more)]
+    others += [Join(node), Join(node), Join(f"late{rng.randrange(3)}"), *(Join(node, node_info=one) for one in more)]
     others += [TaskFailed(task.node, task.id, "broken") for task in standing[:1]] + past[-2:]
     return rng.choice(others)
 

@@ -37,7 +37,7 @@ def hub_of(*layouts: Layout | None, start: bool = True, min_nodes: int = 1, tags
     hub = Hub(plan, Algorithm(), Rounds(min_nodes=min_nodes), bodies)
     hub.on(Restarted(), 0.0)
     for node, layout in zip("abcde", layouts, strict=False):
-        hub.on(Join(node, profile=says(layout)), 0.0)
+        hub.on(Join(node, node_info=says(layout)), 0.0)
     return hub
 
 
@@ -47,7 +47,7 @@ def warnings(effects: list[Effect]) -> list[str]:
 
 def test_it_takes_no_part_and_is_told_why_and_people_are_once() -> None:
     hub = hub_of(RIGHT, RIGHT)
-    assert warnings(hub.on(Join("late", profile=says(WRONG)), 1.0)) == [f"late takes no part: {TEXT}"]
+    assert warnings(hub.on(Join("late", node_info=says(WRONG)), 1.0)) == [f"late takes no part: {TEXT}"]
     assert hub.poll_reply("late") == Stop(TEXT, model_differs=True)
     assert hub.eligibility.foreign_models == {"late": TEXT}
     assert "late" not in hub.eligibility.counted_nodes()
@@ -57,10 +57,10 @@ def test_it_takes_no_part_and_is_told_why_and_people_are_once() -> None:
     twin = restored(hub)
     assert twin.poll_reply("late") == hub.poll_reply("late")
     for one in (hub, twin):
-        assert warnings(one.on(Join("late", profile=says(WRONG)), 3.0)) == []
-        assert warnings(one.on(Join("later", profile=says(WRONG)), 3.0)) == [f"later takes no part: {TEXT}"]
-        one.on(Join("late", profile=says(RIGHT)), 4.0)
-        one.on(Join("later", profile=says(None)), 4.0)
+        assert warnings(one.on(Join("late", node_info=says(WRONG)), 3.0)) == []
+        assert warnings(one.on(Join("later", node_info=says(WRONG)), 3.0)) == [f"later takes no part: {TEXT}"]
+        one.on(Join("late", node_info=says(RIGHT)), 4.0)
+        one.on(Join("later", node_info=says(None)), 4.0)
         assert one.eligibility.foreign_models == {}
         assert not isinstance(one.poll_reply("later"), Stop), "one that says nothing is asked"
 
@@ -68,14 +68,14 @@ def test_it_takes_no_part_and_is_told_why_and_people_are_once() -> None:
 def test_another_base_model_is_another_model() -> None:
     hub = hub_of(RIGHT)
     based = replace(RIGHT, base_model="ba5e" * 16)
-    (text,) = warnings(hub.on(Join("late", profile=says(based)), 1.0))
+    (text,) = warnings(hub.on(Join("late", node_info=says(based)), 1.0))
     assert "late takes no part: its model differs from the job's (base model ba5eba5eba5e, not no base model)" in text
 
 
 def test_of_whom_the_job_does_not_want_it_does_not_matter() -> None:
     hub = hub_of(RIGHT, WRONG, WRONG, tags=("ship",))
-    hub.on(Join("d", profile=NodeInfo(("ship",), model=WRONG.form)), 1.0)
-    hub.on(Join("e", profile=NodeInfo(("ship",), model=RIGHT.form)), 1.0)
+    hub.on(Join("d", node_info=NodeInfo(("ship",), model=WRONG.form)), 1.0)
+    hub.on(Join("e", node_info=NodeInfo(("ship",), model=RIGHT.form)), 1.0)
     assert hub.eligibility.foreign_models.keys() == {"d"}, (
         "several projects share a coordinator: nobody is to be alarmed of the others"
     )
@@ -100,7 +100,7 @@ def test_it_gives_no_initial_model_where_others_are_more() -> None:
     hub.on(Report("b", task.id, 0, 1.0, hub.store.blobs.put({"model": model(1.0, 1.0)})), 2.0)
     assert hub.eligibility.foreign_models.keys() == {"a"}
     assert hub.progress.waiting_for.startswith("2 of 3 nodes ready; not asked: a: its model differs")
-    hub.on(Join("d", profile=says(RIGHT)), 3.0)
+    hub.on(Join("d", node_info=says(RIGHT)), 3.0)
     assert hub.state.round.asked == {"b", "c", "d"}
 
 
@@ -118,7 +118,7 @@ def test_who_was_asked_for_the_model_is_not_any_more_when_most_have_another() ->
     task = hub.poll_reply("a")
     assert isinstance(task, Task)
     for node in "bc":
-        hub.on(Join(node, profile=says(RIGHT)), 1.0)
+        hub.on(Join(node, node_info=says(RIGHT)), 1.0)
     assert isinstance(hub.poll_reply("a"), NoTask)
     effects = hub.on(Report("a", task.id, 0, 1.0, hub.store.blobs.put({"model": model(1.0, 1.0)})), 2.0)
     assert acks(effects) == [Ack(task.id, False, "task 1.1 was superseded; version is 0")]
@@ -129,7 +129,7 @@ def test_who_was_asked_for_the_model_is_not_any_more_when_most_have_another() ->
 def test_a_process_that_comes_back_with_another_learner_loses_its_order() -> None:
     hub = hub_of(RIGHT, RIGHT)
     assert isinstance(hub.poll_reply("a"), Task)
-    hub.on(Join("a", profile=says(WRONG)), 1.0)
+    hub.on(Join("a", node_info=says(WRONG)), 1.0)
     assert hub.poll_reply("a") == Stop(TEXT, model_differs=True)
     hub.on(report(hub, "b", {"model": model(1.0, 1.0)}, 1.0), 2.0)
     assert hub.progress.version == 1
@@ -159,13 +159,13 @@ def test_a_node_tells_it_at_its_hello() -> None:
 
 def test_in_the_end_it_is_said_who_never_counted() -> None:
     hub = hub_of(RIGHT, RIGHT, RIGHT, min_nodes=3)
-    hub.on(Join("late", profile=says(WRONG)), 1.0)
+    hub.on(Join("late", node_info=says(WRONG)), 1.0)
     for node in "ab":
         hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), 2.0)
     hub.on(NodeLost("c"), 3.0)
     assert hub.progress.version == 1
-    hub.on(Join("e", profile=says(RIGHT)), 3.0)
-    hub.on(Join("d", profile=says(RIGHT)), 3.0)
+    hub.on(Join("e", node_info=says(RIGHT)), 3.0)
+    hub.on(Join("d", node_info=says(RIGHT)), 3.0)
     assert hub.eligibility.never_counted() == (["c", "e", "late"], 5), "d came when nobody was asked any more"
     hub.on(ChangeSettings({"rounds": 2.0}), 3.0)
     for node in "abe":

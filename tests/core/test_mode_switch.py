@@ -141,16 +141,16 @@ AWAY = {
 }
 
 
-@pytest.mark.parametrize("about", AWAY.values(), ids=AWAY.keys())
-def test_a_node_without_new_tasks_hands_back_what_it_learned_in_an_outage(about: NodeInfo) -> None:
+@pytest.mark.parametrize("info", AWAY.values(), ids=AWAY.keys())
+def test_a_node_without_new_tasks_hands_back_what_it_learned_in_an_outage(info: NodeInfo) -> None:
     """It repeats that it is away until its model counts: a return that does not ask it would be repeated, too."""
     hub = hub_of(MemoryBlobs())
     hub.on(Restarted(12 * 3600.0), 0.0)
-    hub.on(Join("a", (1, 5), about), 1.0)
+    hub.on(Join("a", (1, 5), info), 1.0)
     assert hub.progress.mode == "returning"
     tasks = {node: hub.poll_reply(node) for node in NODES}
     assert all(isinstance(task, Task) and task.kind == "gossip" and task.recall for task in tasks.values()), tasks
-    assert Send("a", tasks["a"]) in hub.on(Join("a", (1, 5), about), 2.0), "said twice, asked once"
+    assert Send("a", tasks["a"]) in hub.on(Join("a", (1, 5), info), 2.0), "said twice, asked once"
     for node in NODES:
         hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 3.0)
     assert (hub.progress.mode, hub.progress.version) == ("server", 1)

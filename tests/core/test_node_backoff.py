@@ -95,7 +95,7 @@ def test_a_suspended_node_that_may_not_be_asked_does_not_count_for_the_quorum(
     bodies = MemoryBlobs()
     plan = JobPlan(9, 7, "float64", bodies.put({"model": model(1.0, 2.0)}))
     hub, close = Hub(plan, Algorithm(), Rounds(min_nodes=2), bodies), 13 * 3600.0
-    for event in (Restarted(close - 10.0), Join("b"), Join("a", profile=NodeInfo(hours=hours))):
+    for event in (Restarted(close - 10.0), Join("b"), Join("a", node_info=NodeInfo(hours=hours))):
         hub.on(event, -10.0)
     hub.on(report(hub, "b", {"model": model(0.0, 1.0)}, 1.0), -9.0)
     failed(hub, -8.0)

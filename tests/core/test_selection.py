@@ -190,8 +190,8 @@ def hub_of(selection: Selection, nodes: dict[str, NodeInfo], **rounds: Any) -> t
     start = bodies.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
     hub = Hub(JobPlan(9, 7, initial_model=start, selection=selection), Algorithm(), Rounds(**rounds), bodies)
     hub.on(Restarted(12 * HOUR), 0.0)
-    for node, about in nodes.items():
-        hub.on(Join(node, profile=about), 0.0)
+    for node, info in nodes.items():
+        hub.on(Join(node, node_info=info), 0.0)
     return hub, bodies
 
 
@@ -213,12 +213,12 @@ def report(hub: Hub, bodies: MemoryBlobs, node: str, loss: float, now: float, we
 def test_a_job_by_tag_waits_for_nodes_of_that_tag_and_says_whom_it_leaves_out() -> None:
     hub, _ = hub_of(Selection(tags=("phone",)), {"a": NodeInfo(), "b": NodeInfo(("phone",))}, min_nodes=2)
     assert asked(hub) == []
-    effects = hub.on(Join("c", profile=NodeInfo(("phone",))), 1.0)
+    effects = hub.on(Join("c", node_info=NodeInfo(("phone",))), 1.0)
     assert asked(hub) == ["b", "c"]
     assert texts(effects) == ["round 1 opens with 2 of 2 nodes"]
     assert texts(hub.on(Join("d"), 1.0)) == ["not asked: a, d: without the tag phone"]
     assert texts(hub.on(Join("d"), 1.0)) == [], "said once"
-    assert texts(hub.on(Join("d", profile=NodeInfo(("phone",))), 2.0)) == ["not asked: a: without the tag phone"]
+    assert texts(hub.on(Join("d", node_info=NodeInfo(("phone",))), 2.0)) == ["not asked: a: without the tag phone"]
 
 
 def test_a_round_begins_when_the_hours_do() -> None:
@@ -292,7 +292,7 @@ def test_a_blocked_nodes_order_is_withdrawn_and_its_report_does_not_count() -> N
 
 def test_a_node_that_joins_later_is_held_by_what_is_told_of_it() -> None:
     hub, _ = hub_of(Uniform(), {"a": NodeInfo()}, min_nodes=1)
-    assert texts(hub.on(Join("b", profile=NodeInfo(drain_reason="blocked")), 1.0)) == ["not asked: b: blocked"]
+    assert texts(hub.on(Join("b", node_info=NodeInfo(drain_reason="blocked")), 1.0)) == ["not asked: b: blocked"]
     assert asked(hub) == ["a"]
 
 

@@ -160,7 +160,7 @@ def test_a_job_comes_to_the_same_bits(name: str) -> None:
         job = parse_job(
             {"name": "s", "rounds": 4, "seed": 2, "algorithm": {"name": name}, "schedule": schedule, "shards": shards}
         )
-        result = shoal.simulate(job, unbalanced(), faults=faults, about={"node-0": NodeInfo(("phone",))})
+        result = shoal.simulate(job, unbalanced(), faults=faults, node_info={"node-0": NodeInfo(("phone",))})
         made.append((digest(result.model), [version.why for version in result.versions]))
     assert made[0] == made[1]
 

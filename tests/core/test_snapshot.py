@@ -41,7 +41,7 @@ FULL = Nested("x", BLOB, [BLOB], (1, 2), [(3, 4)], {"b", "a"}, {"n": 0.5}, b"\0\
         FULL,
         Task((1, 2), "a", "train", 3, 4, BLOB, numbers={"delta": 1.0}),
         TaskStatus("a", (1, 2), 3, {"gap": 0.5}, b"\1\2"),
-        RosterMember("a", recent_tasks=[(1, 1), (1, 2)], profile=NodeInfo(("ship",), ("22:00-06:00",))),
+        RosterMember("a", recent_tasks=[(1, 1), (1, 2)], node_info=NodeInfo(("ship",), ("22:00-06:00",))),
     ],
     ids=["defaults", "all fields", "task", "status", "member"],
 )

@@ -66,7 +66,7 @@ def test_too_few_nodes(name: str, start: bool) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_nodes_that_the_job_does_not_want_and_nodes_that_are_lost(name: str) -> None:
-    nodes = (Join("a", profile=SHIP), Join("b"), Join("c"))
+    nodes = (Join("a", node_info=SHIP), Join("b"), Join("c"))
     hub = hub_of(SCHEDULES[name](), *nodes, selection=Selection(tags=("ship",)))
     assert not hub.state.is_idle
     hub.on(NodeLost("a"), 1.0)
@@ -88,7 +88,7 @@ def test_all_nodes_are_set_aside(name: str) -> None:
 
 
 def test_outside_their_hours() -> None:
-    hub = hub_of(Rounds(), Join("a", profile=NodeInfo(hours=("22:00-06:00",))))
+    hub = hub_of(Rounds(), Join("a", node_info=NodeInfo(hours=("22:00-06:00",))))
     assert hub.progress.waiting_for == "0 of 1 node ready; not asked: a: only 22:00-06:00 UTC"
 
 

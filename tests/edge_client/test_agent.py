@@ -283,7 +283,7 @@ def test_device_and_precision_reach_the_factory(place: Place) -> None:
     assert asyncio.run(agent.run()) is True
     (module,) = [one for one in sys.modules.values() if getattr(one, "__file__", None) == str(path)]
     assert module.got == [("cpu", "bf16")]
-    assert agent.session.info()["device"] == "cpu"
+    assert agent.session.node_info()["device"] == "cpu"
 
 
 class Directed(VectorLearner):

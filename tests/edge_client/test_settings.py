@@ -12,7 +12,7 @@ from shoal.configuration import load
 from shoal.core.errors import ShoalError
 from shoal.validation.message_checks import NAME
 from shoal_edge_client.settings import EdgeSettings, machine_name
-from shoal_edge_client.telemetry.node_info import info
+from shoal_edge_client.telemetry.node_info import collect_node_info
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,14 @@ def test_a_node_tells_about_itself_without_loading_torch() -> None:
     import sys
 
     code = (
-        "import sys; from shoal_edge_client.telemetry.node_info import info; print(info('cpu'), 'torch' in sys.modules)"
+        "import sys; from shoal_edge_client.telemetry.node_info import collect_node_info as collect; "
+        "print(collect('cpu'), 'torch' in sys.modules)"
     )
     root = Path(__file__).resolve().parents[2]
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root).stdout
-    assert said.strip() == f"{info('cpu')} False"
-    assert info("cpu")["shoal"] == __version__
-    assert set(info("cpu")) == {"platform", "python", "torch", "device", "shoal"}
+    assert said.strip() == f"{collect_node_info('cpu')} False"
+    assert collect_node_info("cpu")["shoal"] == __version__
+    assert set(collect_node_info("cpu")) == {"platform", "python", "torch", "device", "shoal"}
 
 
 def test_every_setting_is_documented() -> None:
@@ -113,6 +114,6 @@ def test_every_setting_is_documented() -> None:
 def test_tags_and_hours_are_told_with_the_rest() -> None:
     settings = EdgeSettings(tags=["phone", "eu", "phone"], hours=["22:00-06:00"])
     assert settings.tags == ["phone", "eu"]
-    told = info("cpu", settings.tags, settings.hours)
+    told = collect_node_info("cpu", settings.tags, settings.hours)
     assert (told["tags"], told["hours"], told["device"]) == (["phone", "eu"], ["22:00-06:00"], "cpu")
-    assert not {"tags", "hours"} & info("cpu").keys()
+    assert not {"tags", "hours"} & collect_node_info("cpu").keys()

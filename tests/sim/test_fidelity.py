@@ -54,8 +54,8 @@ def test_model_versions_events_and_bytes_are_the_same(name: str) -> None:
 
 def test_slow_and_particular_nodes_are_the_same() -> None:
     given = job(schedule={"name": "rounds", "deadline_s": 5.0}, selection={"name": "uniform", "tags": ["phone"]})
-    about = {f"node-{i}": NodeInfo(("phone",)) for i in range(3)}
-    lean, wire = both(given, slow={"node-1": 30.0}, about=about)
+    node_info = {f"node-{i}": NodeInfo(("phone",)) for i in range(3)}
+    lean, wire = both(given, slow={"node-1": 30.0}, node_info=node_info)
     assert lean.versions == wire.versions
     assert lean.notes == wire.notes
     assert lean.down_bytes == wire.down_bytes

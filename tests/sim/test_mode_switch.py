@@ -73,7 +73,7 @@ def test_the_swarm_of_switches_is_varied() -> None:
         [bool(run.setup.plan.filters) for run in runs],
         [run.failover.failover.quorum == "majority" for run in runs],
         [len(run.actions) > 3 for run in runs],
-        [bool(run.setup.about) for run in runs],
+        [bool(run.setup.node_info) for run in runs],
         [any(one.what == "drain" for one in draining(run.seed, run.setup)) for run in runs],
         [any(one.what == "block" for one in draining(run.seed, run.setup)) for run in runs],
     ):

@@ -41,8 +41,8 @@ def test_the_runs_are_varied() -> None:
         [setup.plan.shards > 1 for setup in setups],
         [setup.plan.selection.needs_probe for setup in setups],
         [setup.schedule.name == "buffer" and setup.plan.selection.uses_reports for setup in setups],
-        [any(about.hours for about in setup.about.values()) for setup in setups],
-        [any(about.model == OTHER_MODEL for about in setup.about.values()) for setup in setups],
+        [any(info.hours for info in setup.node_info.values()) for setup in setups],
+        [any(info.model == OTHER_MODEL for info in setup.node_info.values()) for setup in setups],
     ):
         assert sum(share) > SEEDS / 30
 
@@ -95,8 +95,8 @@ def test_each_way_runs_and_says_why(name: str, faults: Faults | None) -> None:
         selection={"name": name, "tags": ["phone"]},
         aggregation_precision="fixed",
     )
-    about = {f"n{number}": NodeInfo(("phone",)) for number in range(4)}
-    runs = [shoal.simulate(spec, learners(6), faults=faults, about=about) for _ in range(2)]
+    node_info = {f"n{number}": NodeInfo(("phone",)) for number in range(4)}
+    runs = [shoal.simulate(spec, learners(6), faults=faults, node_info=node_info) for _ in range(2)]
     told = [note.text for note in runs[0].notes]
     assert [note.text for note in runs[1].notes] == told, "the same again"
     opened = [text for text in told if re.match(r"round \d+ opens", text)]
@@ -176,6 +176,6 @@ class Remembering(Softmax):
 def test_what_is_said_of_nodes_is_checked() -> None:
     spec = shoal.JobSpec(name="chosen", rounds=1)
     with pytest.raises(InvalidJob, match="no such learner"):
-        shoal.simulate(spec, learners(2), about={"x": NodeInfo()})
+        shoal.simulate(spec, learners(2), node_info={"x": NodeInfo()})
     with pytest.raises(Refused, match="is not a tag"):
-        shoal.simulate(spec, learners(2), about={"n0": NodeInfo(("A b",))})
+        shoal.simulate(spec, learners(2), node_info={"n0": NodeInfo(("A b",))})

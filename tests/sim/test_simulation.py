@@ -209,12 +209,12 @@ def test_a_job_whose_models_never_drift_apart_ends(keys, fidelity) -> None:
 
 
 def test_nodes_are_waited_for_until_their_hours() -> None:
-    about = {f"node-{i}": NodeInfo(hours=("20:00-21:00",)) for i in range(3)}
-    result = shoal.simulate(job(rounds=1), unbalanced(), about=about)
+    node_info = {f"node-{i}": NodeInfo(hours=("20:00-21:00",)) for i in range(3)}
+    result = shoal.simulate(job(rounds=1), unbalanced(), node_info=node_info)
     assert result.versions[-1].closed > 20 * 3600
     given, apart = job(schedule={"name": "rounds", "min_nodes": 2}), NodeInfo(hours=("22:00-23:00",))
     with pytest.raises(InvalidJob, match="not asked: node-0: only 20:00-21:00 UTC") as caught:
-        shoal.simulate(given, unbalanced()[:2], about={"node-0": about["node-0"], "node-1": apart})
+        shoal.simulate(given, unbalanced()[:2], node_info={"node-0": node_info["node-0"], "node-1": apart})
     assert "hours" in caught.value.hint
 
 

@@ -207,7 +207,7 @@ class Coordinator(FakeCoordinator):
 
     def _hello(self, asked: Asked, node: str) -> Answer:
         for job in self.hubs:
-            self.feed(job, Join(node, profile=parse_node_info(asked.json()["info"])))
+            self.feed(job, Join(node, node_info=parse_node_info(asked.json()["info"])))
         return {"name": node, "protocol": 1, "lease_s": 15.0, "heartbeat_s": 0.05, "wait_s_max": 5.0}
 
     def _work(self, asked: Asked, node: str) -> Answer:

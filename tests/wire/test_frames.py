@@ -197,12 +197,12 @@ def test_a_sender_may_not_tell_its_norm(norm: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["join", "poll"])
-@pytest.mark.parametrize("profile", [{"tags": ["gpu"]}, {}, None])
-def test_a_sender_may_not_say_here_what_it_is(kind: str, profile: Any) -> None:
-    assert refused(framed(head_of(kind, profile=profile))) == "head.invalid"
-    sent = getattr(message, kind.title())("a", profile=message.NodeInfo(("gpu",)))
+@pytest.mark.parametrize("node_info", [{"tags": ["gpu"]}, {}, None])
+def test_a_sender_may_not_say_here_what_it_is(kind: str, node_info: Any) -> None:
+    assert refused(framed(head_of(kind, node_info=node_info))) == "head.invalid"
+    sent = getattr(message, kind.title())("a", node_info=message.NodeInfo(("gpu",)))
     assert codec.decode(codec.encode(codec.Frame("j", sent))).message == dataclasses.replace(
-        sent, profile=message.NodeInfo()
+        sent, node_info=message.NodeInfo()
     )
 
 

@@ -45,7 +45,7 @@ def decide_poll(hub: Hub, poll: JobPoll, *, is_introduced: bool = False) -> HubE
         return Leave(node) if member is not None and member.is_present and not is_introduced else None
     if not is_introduced and not hub.is_poll_repeated(node):
         return Poll(node, poll.info)
-    if not is_introduced and member is not None and member.profile.drain_reason != poll.info.drain_reason:
+    if not is_introduced and member is not None and member.node_info.drain_reason != poll.info.drain_reason:
         return poll.drain  # an operator changed it before the job began, or while its hub was restored
     return _find_reply(hub, node, poll.held)
 

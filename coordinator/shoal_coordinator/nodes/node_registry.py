@@ -107,7 +107,7 @@ class NodeRegistry:
         self._presence.set_info(node, info)
         self._presence.joined_at.setdefault(node, time.time())
         self._presence.mark_alive(node)
-        await self._submit_all(Join(node, profile=self._presence.node_info(node)))
+        await self._submit_all(Join(node, node_info=self._presence.node_info(node)))
 
     async def leave(self, node: str) -> None:
         """Remove a node from its jobs and take its tasks back."""

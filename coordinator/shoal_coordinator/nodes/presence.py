@@ -173,8 +173,8 @@ class Presence:
 
     def node_info(self, node: str) -> NodeInfo:
         """Return the facts for selection: the node's description of itself and its availability."""
-        about, availability = self._node_info.get(node, NodeInfo()), self.availability.get(node)
-        return about if availability is None else replace(about, drain_reason=f"{availability} by an operator")
+        info, availability = self._node_info.get(node, NodeInfo()), self.availability.get(node)
+        return info if availability is None else replace(info, drain_reason=f"{availability} by an operator")
 
     def set_availability(self, node: str, availability: Availability) -> None:
         """Store the availability that operators have set for a node."""

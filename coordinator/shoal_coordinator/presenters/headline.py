@@ -219,9 +219,9 @@ def barred_nodes(hub: Hub) -> tuple[tuple[str, str], ...]:
     """Return the nodes that hours aside may not be asked, though the job's selection wants them; and why."""
     form, selection = hub.eligibility.model_form(), hub.settings.plan.selection
     found = [
-        (one.node, one.profile.drain_reason or hub.eligibility.describe_mismatch(one, form))
+        (one.node, one.node_info.drain_reason or hub.eligibility.describe_mismatch(one, form))
         for one in hub.roster.askable()
-        if one.profile.drain_reason or not selection.describe_exclusion(one.candidate)
+        if one.node_info.drain_reason or not selection.describe_exclusion(one.candidate)
     ]
     return tuple((node, why) for node, why in found if why)
 
@@ -249,7 +249,7 @@ def job_facts(
         nodes=len(here),
         able=len(able),
         least=max(1, schedule.required_nodes),
-        tags=tuple((tag, sum(tag in one.profile.tags for one in here)) for tag in selection.tags),
+        tags=tuple((tag, sum(tag in one.node_info.tags for one in here)) for tag in selection.tags),
         named=(sum(one.node in selection.nodes for one in here), len(selection.nodes)) if selection.nodes else None,
         closed=sum(
             not selection.describe_exclusion(hub.roster[node].candidate)

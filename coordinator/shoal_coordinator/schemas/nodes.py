@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from shoal_coordinator.schemas.jobs import JobEventView
 from shoal_coordinator.schemas.peers import ContactRequest
-from shoal_coordinator.schemas.values import Metric, Metrics, NodeInfo, check_json
+from shoal_coordinator.schemas.values import Metric, Metrics, NodeInfoJson, check_json
 
 Availability = Literal["active", "drained", "blocked"]
 """Availability of a node: a drained node finishes its tasks; those of a blocked node are withdrawn."""
@@ -108,7 +108,7 @@ class EnrolmentRequest(BaseModel):
 
     token: str = Field(examples=["sht_…"])
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", examples=["hospital-a"])
-    info: NodeInfo = Field(default_factory=dict)
+    info: NodeInfoJson = Field(default_factory=dict)
     protocols: list[int] = Field([1], max_length=16)
 
 
@@ -123,7 +123,7 @@ class CredentialView(BaseModel):
 class HelloRequest(BaseModel):
     """The introduction of a node's process that has started."""
 
-    info: NodeInfo = Field(default_factory=dict)
+    info: NodeInfoJson = Field(default_factory=dict)
     protocols: list[int] = Field([1], max_length=16)
     peer: ContactRequest | None = Field(None, description="null: the node never takes part in gossip")
     layout: Annotated[dict[str, str], AfterValidator(check_json)] | None = Field(

@@ -57,7 +57,7 @@ def _check_info_size(value: dict[str, Any]) -> dict[str, Any]:
 
 
 JsonObject = Annotated[dict[str, Any], AfterValidator(check_json)]
-NodeInfo = Annotated[JsonObject, AfterValidator(_check_info_size)]
+NodeInfoJson = Annotated[JsonObject, AfterValidator(_check_info_size)]
 
 
 class BestVersion(BaseModel):

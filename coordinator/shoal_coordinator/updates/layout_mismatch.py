@@ -33,14 +33,14 @@ def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
     """
     selection, forms = spec.build_selection(), dict[ModelForm, str]()
     for node in sorted(presence.info):
-        about, silent = presence.node_info(node), presence.silent_s(node)
+        info, silent = presence.node_info(node), presence.silent_s(node)
         there = silent is not None and silent <= presence.lease_s
-        if not there or selection.describe_exclusion(Candidate(node, about.tags, about.hours)):
+        if not there or selection.describe_exclusion(Candidate(node, info.tags, info.hours)):
             continue
-        if about.model == layout.form:
+        if info.model == layout.form:
             return
-        if about.model is not None:
-            forms.setdefault(about.model, node)
+        if info.model is not None:
+            forms.setdefault(info.model, node)
     if not forms:
         return
     form, node = next(iter(forms.items()))

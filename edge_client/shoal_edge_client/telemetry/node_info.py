@@ -10,7 +10,7 @@ from typing import Any
 from shoal import __version__
 
 
-def info(
+def collect_node_info(
     device: str, tags: Sequence[str] = (), hours: Sequence[str] = (), model: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return platform, Python, torch ("" if it is not installed), device and release of shoal."""

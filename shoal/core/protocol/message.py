@@ -97,23 +97,23 @@ class NodeInfo:
 class Join:
     """A process has started and holds no task, or a peer that has gone on without the hub (`gossip_rounds`) is back.
 
-    The receiver sets `profile` from the node's registration; it is not sent.
+    The receiver sets `node_info` from the node's registration; it is not sent.
     """
 
     type_name: ClassVar[str] = "join"
     node: str
     gossip_rounds: TaskId | None = None
     """(term, local rounds) of the training without the hub that no version contains yet."""
-    profile: NodeInfo = NodeInfo()
+    node_info: NodeInfo = NodeInfo()
 
 
 @dataclass(frozen=True)
 class Poll:
-    """Request for the current task. `profile` as in `Join`."""
+    """Request for the current task. `node_info` as in `Join`."""
 
     type_name: ClassVar[str] = "poll"
     node: str
-    profile: NodeInfo = NodeInfo()
+    node_info: NodeInfo = NodeInfo()
 
 
 @dataclass(frozen=True)

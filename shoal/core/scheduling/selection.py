@@ -156,15 +156,15 @@ class Selection:
 def check_node_info(info: NodeInfo) -> None:
     """Raise `Refused` for invalid tags or hours, or too many."""
     if len(info.tags) > TAGS_MAX or len(info.hours) > HOURS_MAX:
-        raise Refused(f"a node has at most {TAGS_MAX} tags and {HOURS_MAX} hours", code="node.about")
+        raise Refused(f"a node has at most {TAGS_MAX} tags and {HOURS_MAX} hours", code="node.info")
     for tag in info.tags:
         if not TAG.fullmatch(tag):
-            raise Refused(f"{tag[:70]!r} is not a tag", code="node.about", hint="use a-z, 0-9, '.', '_', '-'")
+            raise Refused(f"{tag[:70]!r} is not a tag", code="node.info", hint="use a-z, 0-9, '.', '_', '-'")
     for hours in info.hours:
         try:
             parse_hours(hours)
         except InvalidJob as error:
-            raise Refused(error.message, code="node.about", hint=error.hint) from None
+            raise Refused(error.message, code="node.info", hint=error.hint) from None
 
 
 def parse_node_info(info: Mapping[str, Any]) -> NodeInfo:
@@ -173,11 +173,11 @@ def parse_node_info(info: Mapping[str, Any]) -> NodeInfo:
     for name in ("tags", "hours"):
         words = info.get(name, [])
         if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
-            raise Refused(f"{name} are a list of words", code="node.about")
+            raise Refused(f"{name} are a list of words", code="node.info")
         found[name] = tuple(dict.fromkeys(words))
-    about = NodeInfo(found["tags"], found["hours"], model=parse_model_form(info.get("model")))
-    check_node_info(about)
-    return about
+    node_info = NodeInfo(found["tags"], found["hours"], model=parse_model_form(info.get("model")))
+    check_node_info(node_info)
+    return node_info
 
 
 def parse_model_form(said: Any) -> ModelForm | None:
@@ -193,7 +193,7 @@ def parse_model_form(said: Any) -> ModelForm | None:
     is_based = base_model == "" or (isinstance(base_model, str) and DIGEST.fullmatch(base_model) is not None)
     if not named or len(counts) < 2 or not is_based:
         text = "model has a digest, numbers of tensors and elements, and perhaps its base model's digest"
-        raise Refused(text, code="node.about")
+        raise Refused(text, code="node.info")
     return ModelForm(str(digest), counts[0], counts[1], base_model)
 
 

@@ -58,9 +58,9 @@ class Eligibility:
         able, excluded = self._roster.askable(), self.excluded_nodes(now)
         return [member for member in able if member.node not in excluded] if excluded else able
 
-    def may_hand_back(self, node: str, profile: NodeInfo) -> bool:
+    def may_hand_back(self, node: str, node_info: NodeInfo) -> bool:
         """Return whether a node's training without the hub counts: a drain and hours only keep it from new tasks."""
-        member = RosterMember(node, profile=replace(profile, drain_reason=""))
+        member = RosterMember(node, node_info=replace(node_info, drain_reason=""))
         return not self._describe_absence(member, self.model_form())
 
     def _describe_absence(self, member: RosterMember, form: ModelForm | None) -> str:
@@ -75,7 +75,7 @@ class Eligibility:
 
     def describe_mismatch(self, member: RosterMember, form: ModelForm | None) -> str:
         """Return how a member's model differs from that form; "" when it fits or is unknown."""
-        theirs = member.profile.model
+        theirs = member.node_info.model
         if form is None or theirs is None or theirs == form:
             return ""
         given = self._settings.plan.initial_model is not None
@@ -86,7 +86,7 @@ class Eligibility:
         """Return the nodes among these whose model differs from the most common one; none without a majority."""
         if len(self._roster.forms) < 2:
             return set()
-        forms = {one.node: one.profile.model for one in able if one.profile.model is not None}
+        forms = {one.node: one.node_info.model for one in able if one.node_info.model is not None}
         counts = Counter(forms.values()).most_common(2)
         if len(counts) < 2 or counts[0][1] == counts[1][1]:
             return set()
@@ -106,7 +106,8 @@ class Eligibility:
             member.node
             for member in staying
             if not (
-                (selection.restricts or member.profile.drain_reason) and selection.describe_exclusion(member.candidate)
+                (selection.restricts or member.node_info.drain_reason)
+                and selection.describe_exclusion(member.candidate)
             )
         )
 

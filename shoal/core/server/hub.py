@@ -162,7 +162,7 @@ class Hub:
         if self.is_poll_repeated(event.node):
             return [self._reply(event.node)]
         known = self.roster.get(event.node) is not None
-        self.roster.admit(event.node, event.profile)
+        self.roster.admit(event.node, event.node_info)
         text = f"{event.node} is heard again" if known else f"{event.node} joined"
         return [self.state.event("node", text, event.node), self._reply(event.node)]
 
@@ -176,11 +176,11 @@ class Hub:
         refused = event.gossip_rounds is not None and known is not None and known.is_gossiping
         if refused and known is not None and known.is_suspended:
             return [self._reply(node)]  # it interrupts the other nodes no more
-        if event.gossip_rounds and not self.eligibility.may_hand_back(node, event.profile):
-            self.roster.admit(node, event.profile)
+        if event.gossip_rounds and not self.eligibility.may_hand_back(node, event.node_info):
+            self.roster.admit(node, event.node_info)
             return [self._reply(node)]
         back = self.handover.ask_back(f"{node} has carried on without the server", now) if event.gossip_rounds else []
-        member, state = self.roster.admit(node, event.profile), self.state
+        member, state = self.roster.admit(node, event.node_info), self.state
         known_ = node in state.round.failed or node in state.round.norms
         if event.gossip_rounds and member.task is None and not known_:
             self.handover.cancel_merge_check()
@@ -260,9 +260,9 @@ class Hub:
     def _drain(self, event: DrainNode, now: float) -> list[Effect]:
         """Ask a node nothing more, or ask it again. Tasks of jobs that peers lead stay."""
         member = self.roster.get(event.node)
-        if member is None or member.profile.drain_reason == event.why or self.progress.is_over:
+        if member is None or member.node_info.drain_reason == event.why or self.progress.is_over:
             return []
-        self.roster.set_profile(member, replace(member.profile, drain_reason=event.why))
+        self.roster.set_node_info(member, replace(member.node_info, drain_reason=event.why))
         text = event.why or "may be asked again"
         effects: list[Effect] = [self.state.event("node", f"{event.node}: {text}", event.node)]
         endless = self.settings.schedule.relative_to_reference  # such tasks have no end of their own

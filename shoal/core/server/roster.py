@@ -32,7 +32,7 @@ PAUSE_S, PAUSE_S_MAX = 60.0, 3600.0
 DEADLINES_KEPT = 10
 """Past deadlines of a node that are remembered."""
 
-LISTED = frozenset({"is_present", "task", "status", "is_finished", "paused_until", "is_gossiping", "profile"})
+LISTED = frozenset({"is_present", "task", "status", "is_finished", "paused_until", "is_gossiping", "node_info"})
 """Attributes of a member by which its roster keeps lists."""
 
 GIVEN_KEPT = 8
@@ -86,7 +86,7 @@ class RosterMember:
     recent_tasks: list[TaskId] = field(default_factory=list)
     has_left: bool = False
     """It went in good order, or an operator removed it, and has not come back: unlike one that is merely lost."""
-    profile: NodeInfo = field(default_factory=NodeInfo)
+    node_info: NodeInfo = field(default_factory=NodeInfo)
     history: TrainingHistory = field(default_factory=TrainingHistory)
     roster: NodeRoster | None = field(default=None, init=False, compare=False, repr=False)
     """Told of what changes, since it keeps lists of it."""
@@ -119,7 +119,7 @@ class RosterMember:
     @property
     def candidate(self) -> Candidate:
         """The member as a selection sees it."""
-        info, known = self.profile, self.history
+        info, known = self.node_info, self.history
         return Candidate(self.node, info.tags, info.hours, known.examples, known.loss, info.drain_reason)
 
     def assign(self, task: Task) -> None:
@@ -239,21 +239,21 @@ class NodeRoster:
     def __getitem__(self, node: str) -> RosterMember:
         return self._members[node]
 
-    def admit(self, node: str, profile: NodeInfo | None = None) -> RosterMember:
+    def admit(self, node: str, node_info: NodeInfo | None = None) -> RosterMember:
         """Return the node of that name, new or old, and from now on here. `about`: its present information."""
         if node not in self._members:
-            self._enter(RosterMember(node, profile=profile or NodeInfo()))
+            self._enter(RosterMember(node, node_info=node_info or NodeInfo()))
         member = self._members[node]
         if not member.is_present or member.has_left:
             member.is_present, member.has_left = True, False
-        if profile is not None:
-            self.set_profile(member, profile)
+        if node_info is not None:
+            self.set_node_info(member, node_info)
         return member
 
-    def set_profile(self, member: RosterMember, profile: NodeInfo) -> None:
+    def set_node_info(self, member: RosterMember, node_info: NodeInfo) -> None:
         """Keep what is said of a member now."""
-        if profile != member.profile:
-            member.profile = profile
+        if node_info != member.node_info:
+            member.node_info = node_info
             self._time(member)
 
     def _enter(self, member: RosterMember) -> None:
@@ -276,10 +276,10 @@ class NodeRoster:
             self._paused.add(member.node)
 
     def _time(self, member: RosterMember) -> None:
-        (self.timed.add if member.profile.hours else self.timed.discard)(member.node)
-        (self.drained.add if member.profile.drain_reason else self.drained.discard)(member.node)
-        if member.profile.model is not None:
-            self.forms.add(member.profile.model.digest)
+        (self.timed.add if member.node_info.hours else self.timed.discard)(member.node)
+        (self.drained.add if member.node_info.drain_reason else self.drained.discard)(member.node)
+        if member.node_info.model is not None:
+            self.forms.add(member.node_info.model.digest)
 
     def all_members(self) -> list[RosterMember]:
         if self._all is None:

@@ -117,7 +117,7 @@ class InvariantChecker(Observer):
             else selection.describe_closed(one, now + hub.eligibility.clock_offset_s)
         )
         require(not selection.describe_exclusion(one), "asked: {} is asked: {}", one, selection)
-        reported, form = hub.roster[task.node].profile.model, tree_slot(hub.store.slots, "model").layout.form
+        reported, form = hub.roster[task.node].node_info.model, tree_slot(hub.store.slots, "model").layout.form
         require(reported in (None, form), "asked: {} has another model: {}", task.node, reported)
         require(
             not closed,

@@ -142,8 +142,8 @@ class LeanWorld:
         self._running -= was_up and not node.up
 
     def _receive(self, name: str, message: Message) -> None:
-        if isinstance(message, Join | Poll) and name in self.setup.about:
-            message = replace(message, profile=self.setup.about[name])
+        if isinstance(message, Join | Poll) and name in self.setup.node_info:
+            message = replace(message, node_info=self.setup.node_info[name])
         if isinstance(message, Poll) and self.hub.is_poll_repeated(name):
             self._down(name, self.hub.poll_reply(name))
         elif isinstance(message, Report):

@@ -85,7 +85,7 @@ class SimulationSetup:
     heartbeat_s: float = 5.0
     seed: int = 0
     """Seed of delays and faults; the job has its own."""
-    about: Mapping[str, NodeInfo] = field(default_factory=dict)
+    node_info: Mapping[str, NodeInfo] = field(default_factory=dict)
     """The nodes' reports about themselves."""
 
 
@@ -178,8 +178,8 @@ class CoordinatedWorld(World):
         """Deliver a request to the coordinator. Its immediate response goes to the process that asked."""
         self._asker = name, process
         if isinstance(message, Join | Poll):
-            info = self.setup.about.get(name, NodeInfo())
-            message = replace(message, profile=replace(info, drain_reason=self.operator.held.get(name, "")))
+            info = self.setup.node_info.get(name, NodeInfo())
+            message = replace(message, node_info=replace(info, drain_reason=self.operator.held.get(name, "")))
         self.coordinator.receive(message)
         self._asker = "", 0
 

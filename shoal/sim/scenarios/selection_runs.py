@@ -46,7 +46,7 @@ def draw(seed: int) -> JobScenario:
     setup = scenario.setup
     out = {node for node in sorted(scenario.unreliable) if rng.random() < 0.8}
     by_tag = rng.random() < 0.5
-    about = {
+    node_info = {
         node: NodeInfo(() if node in out and by_tag else ("phone", "eu"), rng.choice(HOURS))
         for node in setup.nodes
         if node in out or rng.random() < 0.9 or by_tag
@@ -59,15 +59,15 @@ def draw(seed: int) -> JobScenario:
     shards = rng.choice((1, 1, 2, 3)) if setup.algorithm == Algorithm() else 1
     schedule = draw_schedule(Random(f"schedule of {seed}"), setup)
     plan = replace(setup.plan, selection=draw_selection(rng, fields, schedule.family == "synchronous"), shards=shards)
-    reported = draw_models(Random(f"models of {seed}"), setup.nodes, scenario.unreliable, about)
-    return replace(scenario, setup=replace(setup, plan=plan, about=reported, schedule=schedule))
+    reported = draw_models(Random(f"models of {seed}"), setup.nodes, scenario.unreliable, node_info)
+    return replace(scenario, setup=replace(setup, plan=plan, node_info=reported, schedule=schedule))
 
 
 def draw_models(
-    rng: Random, nodes: tuple[str, ...], unreliable: AbstractSet[str], about: Mapping[str, NodeInfo]
+    rng: Random, nodes: tuple[str, ...], unreliable: AbstractSet[str], node_info: Mapping[str, NodeInfo]
 ) -> dict[str, NodeInfo]:
     """Return what nodes report: nothing, or another model for some that the job can do without."""
-    reported = {node: about.get(node, NodeInfo()) for node in nodes}
+    reported = {node: node_info.get(node, NodeInfo()) for node in nodes}
     if rng.random() < 0.4:
         return reported
     other_model = {node for node in sorted(unreliable) if rng.random() < 0.7}

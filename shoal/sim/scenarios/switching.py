@@ -157,8 +157,8 @@ def draw(seed: int) -> FailoverScenario:
     """Return the scenario of that seed, with any job that supports gossip."""
     run, job = draw_plain(seed), draw_job(Random(f"job of {seed}"))
     plan = replace(run.setup.plan, filters=job.filters, versions=job.versions)
-    about = draw_hours(Random(f"daily windows of {seed}"), run.setup.nodes)
-    setup = replace(run.setup, plan=plan, algorithm=job.algorithm, schedule=job.schedule, about=about)
+    node_info = draw_hours(Random(f"daily windows of {seed}"), run.setup.nodes)
+    setup = replace(run.setup, plan=plan, algorithm=job.algorithm, schedule=job.schedule, node_info=node_info)
     return replace(run, setup=setup)
 
 

@@ -26,7 +26,7 @@ from shoal_coordinator.node_protocol.handler import NodeProtocolHandler
 from shoal_coordinator.node_protocol.task_polls import TaskPolls, held_tasks
 from shoal_coordinator.nodes.presence import Presence
 from shoal_coordinator.schemas.nodes import HeartbeatRequest, NodeAvailability
-from shoal_coordinator.schemas.values import NodeInfo
+from shoal_coordinator.schemas.values import NodeInfoJson
 
 router = APIRouter(prefix="/internal", include_in_schema=False)
 
@@ -53,7 +53,7 @@ class EvictRequest(BaseModel):
 class InfoRequest(BaseModel):
     """A node's description of itself."""
 
-    info: NodeInfo
+    info: NodeInfoJson
 
 
 class PollState(BaseModel):
