@@ -26,7 +26,7 @@ class HeldModel:
 
     model: Tree
     round: int
-    seen: dict[str, int]
+    rounds_by_peer: dict[str, int]
 
 
 def held_model(folder: Path) -> HeldModel:
@@ -48,8 +48,8 @@ def _read(state: Path) -> HeldModel:
     if found is None:
         hint = "start the peer with `shoal peer run`; it has a model as soon as it has begun to learn"
         raise Refused(f"{state.parent} holds no model yet", code="peer.no-model", hint=hint)
-    ref, round_, seen = found
-    return HeldModel(tree_slot(FileBlobs(state / "bodies").get(ref), "model"), round_, seen)
+    ref, round_, rounds_by_peer = found
+    return HeldModel(tree_slot(FileBlobs(state / "bodies").get(ref), "model"), round_, rounds_by_peer)
 
 
 def _parse(values: Any) -> tuple[BlobRef, int, dict[str, int]]:

@@ -32,7 +32,7 @@ class PeerSummary:
     settled: bool
     final_metrics: Metrics
     end_metrics: Metrics
-    seen: dict[str, int]
+    rounds_by_peer: dict[str, int]
     traffic: dict[str, dict[str, int]]
     is_consistent: bool = False
     """True if the last models that it received equal its own; else it left early, or reached no peer."""
@@ -133,7 +133,7 @@ def peer_status(gossip: GossipPeer, group: PeerGroup, progress: PeerProgress, wa
         "round": gossip.me.round,
         "rounds": gossip.me.counts.rounds,
         "weight": gossip.me.weight,
-        "seen": gossip.me.counts.version_vector,
+        "rounds_by_peer": gossip.me.counts.version_vector,
         "metrics": {name: value for name, value in progress.latest.items() if value - value == 0},
         "peers": {held.node: {"state": held.state, **_link_of(group.router.links.get(held.node))} for held in members},
         "roster": group.documents.roster.version,

@@ -33,7 +33,15 @@ def a_peer(name: str, **changes: Any) -> dict[str, Any]:
         "told_s": 1.0,
         "boot": 1,
     }
-    row |= {"term": 2, "round": 17, "weight": 1200.0, "seen": {}, "coverage": 0.875, "refused": {}, "budget": None}
+    row |= {
+        "term": 2,
+        "round": 17,
+        "weight": 1200.0,
+        "rounds_by_peer": {},
+        "coverage": 0.875,
+        "refused": {},
+        "budget": None,
+    }
     return {**row, "peers": {"other": edge, "third": {**edge, "state": "dead", "exchanges": 3}}, **changes}
 
 

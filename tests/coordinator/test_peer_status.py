@@ -100,13 +100,13 @@ def test_the_greatest_numbers_that_are_taken_can_be_reckoned_with() -> None:
 
 def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
     words = {
-        "a": of([1.0], 1.0, round=10, seen={"b": 5, "gone": 5}, sketch=[], audit=[]),
-        "b": of([1.0], 1.0, round=20, seen={"a": 10}, sketch=[], audit=[]),
+        "a": of([1.0], 1.0, round=10, rounds_by_peer={"b": 5, "gone": 5}, sketch=[], audit=[]),
+        "b": of([1.0], 1.0, round=20, rounds_by_peer={"a": 10}, sketch=[], audit=[]),
     }
     found = consensus_stats.coverage(words)
     assert found == {"a": pytest.approx(20 / 35), "b": pytest.approx(30 / 35)}
     assert consensus_stats.coverage({}) == {}
-    assert consensus_stats.coverage({"a": of([1.0], 1.0, round=0, seen={}, sketch=[], audit=[])}) == {}
+    assert consensus_stats.coverage({"a": of([1.0], 1.0, round=0, rounds_by_peer={}, sketch=[], audit=[])}) == {}
 
 
 # The view
@@ -114,7 +114,7 @@ def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
 
 def test_what_peers_tell_is_shown(stage: Stage) -> None:
     assert [row["state"] for row in view(stage)["peers"]] == [None, None, None]
-    told = status_report(seen={"n0": 17, "n1": 16, "stranger": 9}, round=17, quarantine=["n1", "stranger"])
+    told = status_report(rounds_by_peer={"n0": 17, "n1": 16, "stranger": 9}, round=17, quarantine=["n1", "stranger"])
     told["peers"]["stranger"] = told["peers"]["n1"]
     assert send_status(stage, **told).status_code == 204
     found = view(stage)
@@ -122,7 +122,7 @@ def test_what_peers_tell_is_shown(stage: Stage) -> None:
     assert found["roster"] == documents(stage)[1].version
     assert (first["name"], first["peer_id"], first["is_reachable"]) == ("n0", KEYS["n0"].peer_id, True)
     assert (first["state"], first["term"], first["round"], first["weight"]) == ("away", 2, 17, 1200.0)
-    assert first["seen"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
+    assert first["rounds_by_peer"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
     assert first["peers"] == {"n1": status_report()["peers"]["n1"]}
     assert (first["refused"], first["quarantine"]) == ({"trust.signature": 2}, ["n1"])
     assert first["coverage"] == 1.0
@@ -144,7 +144,7 @@ def test_a_history_is_kept_while_peers_carry_on(stage: Stage, monkeypatch: pytes
     assert (view(stage)["now"], view(stage)["history"]) == (None, [])
     ones, threes = [2.0] * PROJECTIONS, [6.0] * PROJECTIONS
     for name, sketch in (("n0", ones), ("n1", threes)):
-        said = status_report(weight=2.0, sketch=sketch, audit=sketch, seen={}, round=4)
+        said = status_report(weight=2.0, sketch=sketch, audit=sketch, rounds_by_peer={}, round=4)
         assert send_status(stage, name, **said).status_code == 204
     point = until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2 and now)
     assert (point["consensus"], point["residual"], point["coverage"]) == (0.5, 0.0, 0.5)
@@ -205,18 +205,19 @@ def test_pages_are_told_only_what_has_changed(stage: Stage) -> None:
     both, seen = {"n1": edge, "n2": edge}, {"n0": 17, "n1": 16, "n2": 15}
     with listening(stage.running.url, job="main") as events:
         next(events)
-        send_status(stage, **status_report(peers=both, seen=seen))
+        send_status(stage, **status_report(peers=both, rounds_by_peer=seen))
         first = told(events)
-        assert (first["partial"], set(first["peers"]), first["seen"]) == (False, {"n1", "n2"}, seen)
+        assert (first["partial"], set(first["peers"]), first["rounds_by_peer"]) == (False, {"n1", "n2"}, seen)
         send_status(
-            stage, **status_report(peers=both | {"n2": {**edge, "exchanges": 13}}, seen=seen | {"n0": 18}, round=18)
+            stage,
+            **status_report(peers=both | {"n2": {**edge, "exchanges": 13}}, rounds_by_peer=seen | {"n0": 18}, round=18),
         )
         second = told(events)
-        assert (second["partial"], second["round"], second["seen"]) == (True, 18, {"n0": 18, "n2": 15})
+        assert (second["partial"], second["round"], second["rounds_by_peer"]) == (True, 18, {"n0": 18, "n2": 15})
         assert second["peers"] == {"n2": {**edge, "exchanges": 13}}
-        send_status(stage, **status_report(peers=both, seen=seen, boot=2))
+        send_status(stage, **status_report(peers=both, rounds_by_peer=seen, boot=2))
         assert told(events)["partial"] is False, "another process: nothing of what was told goes on"
-        send_status(stage, **status_report(peers={"n1": edge}, seen=seen, boot=2))
+        send_status(stage, **status_report(peers={"n1": edge}, rounds_by_peer=seen, boot=2))
         assert told(events)["partial"] is False, "it speaks of n2 no more"
 
 

@@ -448,7 +448,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "half a sketch": {"sketch": [0.0] * 16},
     "a long sketch": {"sketch": [0.0] * 33},
     "too large a number": {"sketch": [1e200] * 32},
-    "no name": {"seen": {"N 0": 3}},
+    "no name": {"rounds_by_peer": {"N 0": 3}},
     "no code": {"refused": {"<script>": 3}},
     "many codes": {"refused": {f"code.{i}": 1 for i in range(257)}},
     "no such liveness": {"peers": {"n1": {"state": "ill"}}},
@@ -496,5 +496,5 @@ def test_only_peers_may_report_their_status(stage: Stage) -> None:
 def test_an_overlong_status_report_is_not_read(stage: Stage) -> None:
     join_as_peers(stage, "n0")
     documents(stage)
-    long = status_report(seen={f"n{i}": 2**50 for i in range(20_000)})
+    long = status_report(rounds_by_peer={f"n{i}": 2**50 for i in range(20_000)})
     problem(send_status(stage, **long), 413, "body.too-large")

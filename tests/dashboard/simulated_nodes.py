@@ -29,7 +29,7 @@ class Member:
     learned: npt.NDArray[np.float64]
     state: str = "coordinated"
     round: int = 0
-    seen: dict[str, int] = field(default_factory=dict)
+    rounds_by_peer: dict[str, int] = field(default_factory=dict)
     edges: dict[str, dict[str, Any]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class Member:
             "term": 2,
             "round": self.round,
             "weight": self.weight,
-            "seen": {**self.seen, self.name: self.round},
+            "rounds_by_peer": {**self.rounds_by_peer, self.name: self.round},
             "peers": self.edges,
             "refused": self.refused,
             "sketch": list(self.weight * self.model),
@@ -54,10 +54,12 @@ class Member:
     def meet(self, other: Member) -> None:
         """A conserving exchange: both models become their weighted mean, as either tells it."""
         mean = (self.weight * self.model + other.weight * other.model) / (self.weight + other.weight)
-        seen = {**self.seen, self.name: self.round, other.name: other.round}
-        seen |= {name: max(count, seen.get(name, 0)) for name, count in other.seen.items()}
+        rounds_by_peer = {**self.rounds_by_peer, self.name: self.round, other.name: other.round}
+        rounds_by_peer |= {
+            name: max(count, rounds_by_peer.get(name, 0)) for name, count in other.rounds_by_peer.items()
+        }
         for one, its in ((self, other), (other, self)):
-            one.model, one.seen = mean.copy(), dict(seen)
+            one.model, one.rounds_by_peer = mean.copy(), dict(rounds_by_peer)
             edge = one.edges[its.name]
             edge |= {"exchanges": edge["exchanges"] + 1, "sent": edge["sent"] + BYTES, "rtt_ms": 3.5}
             edge["received"] += BYTES

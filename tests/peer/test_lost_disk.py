@@ -49,7 +49,7 @@ def test_a_peer_without_its_state_is_heard_and_learns_anew(tmp_path: Path, lose:
             for one in (*others, c):
                 one.trainer.hold.set()  # type: ignore[attr-defined]
             ends = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in (*others, c))), PATIENCE_S)
-            assert [one.seen for one in ends] == [dict.fromkeys("abc", ROUNDS)] * 3
+            assert [one.rounds_by_peer for one in ends] == [dict.fromkeys("abc", ROUNDS)] * 3
             assert not any("trust.boot-old" in one.group.refusals.counts for one in others)
 
     asyncio.run(scene())

@@ -62,7 +62,7 @@ def test_three_peers_become_one(name: str, check: Callable[[list[StandalonePeer]
             ]
             summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
             assert [one.rounds for one in summaries] == [ROUNDS] * 3
-            assert all(one.settled and one.seen == dict.fromkeys("abc", ROUNDS) for one in summaries)
+            assert all(one.settled and one.rounds_by_peer == dict.fromkeys("abc", ROUNDS) for one in summaries)
             assert all(not one.group.refusals.counts for one in made)
             assert apart(made) < 0.005
             assert made[0].status()["exchanges"] == made[0].gossip.mixer.counters()
@@ -85,7 +85,7 @@ def test_filtered_models_become_one_too_and_cost_less(tmp_path: Path) -> None:
                 for number, (who, port) in enumerate(zip("ab", ports, strict=True), 1)
             ]
             summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
-            assert all(one.settled and one.seen == dict.fromkeys("ab", ROUNDS) for one in summaries)
+            assert all(one.settled and one.rounds_by_peer == dict.fromkeys("ab", ROUNDS) for one in summaries)
             assert all(not one.group.refusals.counts for one in made)
             assert drift(made) < 1e-6
             return made[0].group.expected_model.body_bytes, apart(made)

@@ -150,7 +150,7 @@ def test_honest_peers_learn_despite_a_poisoning_and_a_malicious_peer(cast: Cast,
             one.until(lambda said: said["round"] >= ROUNDS and said["refused"].get("peer.loss", 0) > 0)
             one.until(lambda said: said["quarantine"] == list(cast.poisoned))
         for one in honest:
-            assert cast.loud not in one.status()["seen"], "nothing of it is in anybody's model"
+            assert cast.loud not in one.status()["rounds_by_peer"], "nothing of it is in anybody's model"
         for one in peers.values():
             one.kill()
         reached = accuracy(np.mean([one.model() for one in honest], axis=0))

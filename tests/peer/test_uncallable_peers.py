@@ -42,7 +42,7 @@ def test_they_take_part_like_the_others(silent: str, mixing: str, tmp_path: Path
     async def scene() -> None:
         async with three_peers(tmp_path, silent, more=f'[gossip.mixing]\nname = "{mixing}"') as made:
             summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
-            assert [one.seen for one in summaries] == [dict.fromkeys("abc", ROUNDS)] * 3
+            assert [one.rounds_by_peer for one in summaries] == [dict.fromkeys("abc", ROUNDS)] * 3
             assert all(one.settled for one in summaries)
             assert apart(made) < 0.005
             if mixing == "pairwise":

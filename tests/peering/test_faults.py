@@ -45,7 +45,7 @@ def alive(node: Process) -> set[str]:
 
 def seen(node: Process) -> dict[str, int]:
     """Return the peers whose rounds its model holds."""
-    found: dict[str, int] = node.status().get("seen", {})
+    found: dict[str, int] = node.status().get("rounds_by_peer", {})
     return found
 
 

@@ -89,13 +89,13 @@ def test_a_job_survives_the_death_of_its_coordinator(
     until("all to be away", lambda: all(node.status().get("state") == "away" for node in nodes), every_s=0.1)
     assert all(node.status()["round"] == 0 for node in nodes), "what is in hand goes on"
     hold.unlink()
-    until("rounds", lambda: all(node.status()["seen"].get("c", 0) >= 4 for node in nodes), every_s=0.1)
+    until("rounds", lambda: all(node.status()["rounds_by_peer"].get("c", 0) >= 4 for node in nodes), every_s=0.1)
     nodes[2].kill()
-    made = max(node.status()["seen"]["c"] for node in nodes[:2])
+    made = max(node.status()["rounds_by_peer"]["c"] for node in nodes[:2])
     nodes[2].start()
     until("it to carry on", lambda: nodes[2].status().get("round", 0) > made, every_s=0.1)
     assert nodes[2].status()["state"] == "away"
-    until("its rounds", lambda: all(node.status()["seen"]["c"] > made for node in nodes), every_s=0.1)
+    until("its rounds", lambda: all(node.status()["rounds_by_peer"]["c"] > made for node in nodes), every_s=0.1)
     server.start()
     until("all to be back", lambda: all(node.status().get("state") == "coordinated" for node in nodes), every_s=0.1)
     until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 2)

@@ -54,7 +54,14 @@ def join_as_peers(stage: Stage, *names: str) -> None:
 def status_report(boot: int = 1, **changes: Any) -> dict[str, Any]:
     """Return a peer's status, correct except for the changes."""
     edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1, "carried": 0}
-    told = {"boot": boot, "state": "away", "term": 2, "round": 17, "weight": 1200.0, "seen": {"n0": 17, "n1": 16}}
+    told = {
+        "boot": boot,
+        "state": "away",
+        "term": 2,
+        "round": 17,
+        "weight": 1200.0,
+        "rounds_by_peer": {"n0": 17, "n1": 16},
+    }
     return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "sketch": [0.5] * 32, **changes}
 
 

@@ -57,19 +57,19 @@ def coverage(statuses: Mapping[str, PeerStatusReport]) -> dict[str, float]:
     if not total:
         return {}
     return {
-        node: sum(min(_seen(node, status).get(one, 0), latest[one]) for one in latest) / total
+        node: sum(min(_rounds_by_peer(node, status).get(one, 0), latest[one]) for one in latest) / total
         for node, status in statuses.items()
     }
 
 
 def _latest_rounds(statuses: Mapping[str, PeerStatusReport]) -> dict[str, int]:
     """Return by node the latest of its local rounds that any peer has reported."""
-    seen = [_seen(node, status) for node, status in statuses.items()]
-    return {one: max(row.get(one, 0) for row in seen) for one in sorted({one for row in seen for one in row})}
+    rows = [_rounds_by_peer(node, status) for node, status in statuses.items()]
+    return {one: max(row.get(one, 0) for row in rows) for one in sorted({one for row in rows for one in row})}
 
 
-def _seen(node: str, status: PeerStatusReport) -> dict[str, int]:
-    return {**status.seen, node: max(status.round, status.seen.get(node, 0))}
+def _rounds_by_peer(node: str, status: PeerStatusReport) -> dict[str, int]:
+    return {**status.rounds_by_peer, node: max(status.round, status.rounds_by_peer.get(node, 0))}
 
 
 def mean_metric(statuses: Iterable[PeerStatusReport], what: str) -> float | None:

@@ -162,13 +162,17 @@ class PeerStatuses:
 
 def _is_continuation(old: PeerStatusReport, new: PeerStatusReport) -> bool:
     """Return True if both are of one process, and the second names every peer that the first named."""
-    return old.boot == new.boot and old.seen.keys() <= new.seen.keys() and old.peers.keys() <= new.peers.keys()
+    return (
+        old.boot == new.boot
+        and old.rounds_by_peer.keys() <= new.rounds_by_peer.keys()
+        and old.peers.keys() <= new.peers.keys()
+    )
 
 
 def _differing(old: PeerStatusReport, new: PeerStatusReport) -> set[str]:
     """Return the peers in which two reports differ."""
-    seen = {name for name, count in new.seen.items() if old.seen.get(name) != count}
-    return seen | {name for name, edge in new.peers.items() if old.peers.get(name) != edge}
+    changed = {name for name, count in new.rounds_by_peer.items() if old.rounds_by_peer.get(name) != count}
+    return changed | {name for name, edge in new.peers.items() if old.peers.get(name) != edge}
 
 
 def _row(
@@ -192,7 +196,7 @@ def _row(
             "round": status.round,
             "weight": status.weight,
             "metrics": status.metrics,
-            "seen": {name: count for name, count in status.seen.items() if name in roster},
+            "rounds_by_peer": {name: count for name, count in status.rounds_by_peer.items() if name in roster},
             "coverage": share,
             "peers": {name: edge for name, edge in status.peers.items() if name in roster},
             "refused": status.refused,
@@ -207,7 +211,9 @@ def _row_delta(row: PeerView, known_status: PeerStatus | None) -> PeerUpdateView
     if known_status is not None:
         if known_status.unsent is not None:
             delta.partial = True
-            delta.seen = {name: count for name, count in row.seen.items() if name in known_status.unsent}
+            delta.rounds_by_peer = {
+                name: count for name, count in row.rounds_by_peer.items() if name in known_status.unsent
+            }
             delta.peers = {name: edge for name, edge in row.peers.items() if name in known_status.unsent}
         known_status.unsent = set()
     return delta

@@ -123,7 +123,7 @@ class PeerStatusReport(BaseModel):
     term: Count
     round: Count = Field(description="local rounds since the failover")
     weight: float = Field(ge=0, le=2**53, allow_inf_nan=False)
-    seen: dict[Name, Count] = Field(
+    rounds_by_peer: dict[Name, Count] = Field(
         {}, max_length=PEERS_MAX, description="local rounds of each peer that the model includes"
     )
     peers: dict[Name, PeerLinkView] = Field({}, max_length=PEERS_MAX)
@@ -163,7 +163,7 @@ class PeerView(BaseModel):
     round: int | None = None
     weight: float | None = None
     metrics: Metrics = Field({}, description="of its last local round")
-    seen: dict[str, int] = Field({}, description="local rounds of each peer that the model includes")
+    rounds_by_peer: dict[str, int] = Field({}, description="local rounds of each peer that the model includes")
     coverage: float | None = Field(None, description="share of all local rounds that the model includes")
     peers: dict[str, PeerLinkView] = Field({}, description="the other peers as it sees them")
     refused: dict[str, int] = Field({}, description="refused messages, by code")
@@ -189,7 +189,7 @@ class ConsensusPoint(BaseModel):
 class PeerUpdateView(PeerView):
     """A peer whose status changed."""
 
-    partial: bool = Field(False, description="`seen` and `peers` hold changed entries only")
+    partial: bool = Field(False, description="`rounds_by_peer` and `peers` hold changed entries only")
 
 
 class JobPeersUpdate(BaseModel):

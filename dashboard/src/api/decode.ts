@@ -70,7 +70,7 @@ export function decodePeer(raw: RawPeer, now: number): Peer {
     round,
     weight,
     metrics: decodeMetrics(raw.metrics),
-    rounds_held: new Map(Object.entries(raw.seen ?? {})),
+    rounds_by_peer: new Map(Object.entries(raw.rounds_by_peer ?? {})),
     coverage,
     links: new Map(Object.entries(raw.peers ?? {}).map(([other, edge]) => [other, decodeLink(edge)])),
     refused: new Map(Object.entries(raw.refused ?? {})),

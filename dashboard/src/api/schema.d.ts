@@ -3260,11 +3260,11 @@ export interface components {
              */
             round: number;
             /**
-             * Seen
+             * Rounds By Peer
              * @description local rounds of each peer that the model includes
              * @default {}
              */
-            seen?: {
+            rounds_by_peer?: {
                 [key: string]: number;
             };
             /**
@@ -3317,7 +3317,7 @@ export interface components {
             name: string;
             /**
              * Partial
-             * @description `seen` and `peers` hold changed entries only
+             * @description `rounds_by_peer` and `peers` hold changed entries only
              * @default false
              */
             partial?: boolean;
@@ -3353,11 +3353,11 @@ export interface components {
             /** Round */
             round?: number | null;
             /**
-             * Seen
+             * Rounds By Peer
              * @description local rounds of each peer that the model includes
              * @default {}
              */
-            seen?: {
+            rounds_by_peer?: {
                 [key: string]: number;
             };
             /** State */
@@ -3436,11 +3436,11 @@ export interface components {
             /** Round */
             round?: number | null;
             /**
-             * Seen
+             * Rounds By Peer
              * @description local rounds of each peer that the model includes
              * @default {}
              */
-            seen?: {
+            rounds_by_peer?: {
                 [key: string]: number;
             };
             /** State */

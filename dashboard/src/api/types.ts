@@ -112,7 +112,7 @@ export interface Peer {
   /** Metrics of the last local round. */
   metrics: Metrics;
   /** By peer, the number of its local rounds that the model contains. */
-  rounds_held: ReadonlyMap<string, number>;
+  rounds_by_peer: ReadonlyMap<string, number>;
   /** The share of all local rounds that the model contains. */
   coverage: number | null;
   links: ReadonlyMap<string, PeerLink>;
@@ -123,7 +123,7 @@ export interface Peer {
   budget: Required<Schemas["ByteBudgetView"]> | null;
 }
 
-/** An update of a peer. If it is partial, `rounds_held` and `links` contain only changed entries. */
+/** An update of a peer. If it is partial, `rounds_by_peer` and `links` contain only changed entries. */
 export interface PeerUpdate extends Peer {
   partial: boolean;
 }

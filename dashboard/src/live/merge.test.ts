@@ -160,14 +160,14 @@ test("peers are replaced one by one, and a new point lengthens their history", (
 });
 
 test("of a peer that tells partly, the rest stays as it was", () => {
-  const before = peer("a", { rounds_held: new Map([["a", 9], ["b", 8]]), links: new Map([["b", link()]]) });
+  const before = peer("a", { rounds_by_peer: new Map([["a", 9], ["b", 8]]), links: new Map([["b", link()]]) });
   const known = { roster: 1, peers: [before], now: null, history: [] };
-  const told = peer("a", { round: 10, rounds_held: new Map([["a", 10]]), links: new Map([["c", link({ exchanges: 1 })]]) });
+  const told = peer("a", { round: 10, rounds_by_peer: new Map([["a", 10]]), links: new Map([["c", link({ exchanges: 1 })]]) });
   const merge = (partial: boolean) =>
     mergePeers("digits")(known, event("peers", { roster: 1, peers: [{ ...told, partial }], now: null })).peers[0];
   expect(merge(true)).toEqual({
     ...told,
-    rounds_held: new Map([["a", 10], ["b", 8]]),
+    rounds_by_peer: new Map([["a", 10], ["b", 8]]),
     links: new Map([["b", link()], ["c", link({ exchanges: 1 })]]),
   });
   expect(merge(false)).toEqual(told);

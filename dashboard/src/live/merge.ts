@@ -159,7 +159,7 @@ export const mergePeers =
 /** A partial update names only those other peers of which something changed. */
 const mergePartial = (before: Peer, update: Peer): Peer => ({
   ...update,
-  rounds_held: new Map([...before.rounds_held, ...update.rounds_held]),
+  rounds_by_peer: new Map([...before.rounds_by_peer, ...update.rounds_by_peer]),
   links: new Map([...before.links, ...update.links]),
 });
 

@@ -2,8 +2,8 @@ import { expect, test } from "vitest";
 import { peer } from "../test/factories";
 import { coverage, LEVELS, level, levelPaths, share } from "./coverage";
 
-const a = peer("a", { round: 4, rounds_held: new Map([["a", 3], ["b", 5]]) });
-const b = peer("b", { round: 10, rounds_held: new Map([["a", 2]]) });
+const a = peer("a", { round: 4, rounds_by_peer: new Map([["a", 3], ["b", 5]]) });
+const b = peer("b", { round: 10, rounds_by_peer: new Map([["a", 2]]) });
 
 test("each row tells how many rounds of each peer its model holds, its own included", () => {
   const found = coverage([a, b, peer("c", { round: null })]);

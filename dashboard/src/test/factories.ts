@@ -103,7 +103,7 @@ export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   round: 10,
   weight: 400,
   metrics: {},
-  rounds_held: new Map(),
+  rounds_by_peer: new Map(),
   coverage: null,
   links: new Map(),
   refused: new Map(),

@@ -132,7 +132,7 @@ class FailoverMachine:
             "term": peer.term,
             "round": gossip.me.round if gossip is not None else 0,
             "weight": gossip.me.weight if gossip is not None else 0.0,
-            "seen": dict(gossip.me.counts.version_vector) if gossip is not None else {},
+            "rounds_by_peer": dict(gossip.me.counts.version_vector) if gossip is not None else {},
             "budget": peer.budget.status(exchange_bytes),
             "metrics": plain(self.round_metrics) if gossip is not None else {},
         }

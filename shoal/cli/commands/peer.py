@@ -348,7 +348,7 @@ def report(summary: PeerSummary, model: dict[str, Any] | None = None) -> None:
     sent, received = (sum(summary.traffic[way].values()) for way in ("sent", "received"))
     rows = [
         ("rounds", f"{summary.rounds}{'' if summary.finished else ', not all of them'}"),
-        ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.seen.items()) or "none"),
+        ("holds rounds of", ", ".join(f"{node} {count}" for node, count in summary.rounds_by_peer.items()) or "none"),
     ]
     last = "accuracy, consensus" if summary.is_consistent else "accuracy, before consensus"
     for name, metrics in (("accuracy, local", summary.final_metrics), (last, summary.end_metrics)):
@@ -368,7 +368,7 @@ def report(summary: PeerSummary, model: dict[str, Any] | None = None) -> None:
             "one": summary.is_consistent,
             "own": summary.final_metrics,
             "drawn": summary.end_metrics,
-            "seen": summary.seen,
+            "rounds_by_peer": summary.rounds_by_peer,
             "bytes": summary.traffic,
             "model": model,
         },
