@@ -41,10 +41,10 @@ class DynamicAveraging(Continual):
         """Return True if the local condition is violated, or, without a threshold yet, after a first window of
         checks.
 
-        A schedule without a threshold gets every check, unless it asks by itself: "share" below 1.
+        A schedule without a threshold gets every check, unless it asks by itself: the number "fraction" is below 1.
         """
         if WINDOW in task.numbers:
             return mine.checks_made >= task.numbers[WINDOW]
         if "delta" not in task.numbers:
-            return task.numbers.get("share", 1.0) >= 1
+            return task.numbers.get("fraction", 1.0) >= 1
         return mine.divergence > task.numbers["delta"]

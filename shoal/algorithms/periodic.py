@@ -29,5 +29,5 @@ class PeriodicAveraging(Continual):
     """b: mini-batches between two averagings; 1: continuous averaging."""
 
     def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
-        """Return True, unless the schedule asks by itself: then "share" is sent, and less than 1."""
-        return task.numbers.get("share", 1.0) >= 1
+        """Return True, unless the schedule asks by itself: then the task's number "fraction" is less than 1."""
+        return task.numbers.get("fraction", 1.0) >= 1

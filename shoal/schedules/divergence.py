@@ -223,7 +223,9 @@ def _measured(view: View, close: Close | None) -> Metrics:
     if not close.rebase or not moving:
         return kept
     gaps = [current.norms[node] ** 2 for node in moving]
-    rate = median(gap / max(1.0, current.pieces.get(node, 1.0)) for node, gap in zip(moving, gaps, strict=True))
+    rate = median(
+        gap / max(1.0, current.checks_since_task.get(node, 1.0)) for node, gap in zip(moving, gaps, strict=True)
+    )
     if not kept:
         delta = max(median(gaps), 1e-12)
         return {"delta": delta, "auto.least": delta, "auto.rate": rate, "auto.span": SPAN}
@@ -276,7 +278,7 @@ def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:
     kept = {name: value for name, value in view.numbers.items() if name.startswith("rest.") and value > view.now}
     if len(violators) != 1 or len(view.nodes.members) < 2:
         return kept
-    if current.pieces.get(violators[0], 1.0) > 1 and not _false_alarms(view, violators):
+    if current.checks_since_task.get(violators[0], 1.0) > 1 and not _false_alarms(view, violators):
         return kept
     name = f"streak.{violators[0]}"
     streak = view.numbers.get(name, 0.0) + 1

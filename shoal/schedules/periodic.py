@@ -30,7 +30,7 @@ from shoal.core.scheduling.schedule import (
 
 @dataclass(frozen=True)
 class Periodic(RelativeSchedule):
-    """Average a share of the nodes at every check."""
+    """Average a fraction of the nodes at every check."""
 
     name: ClassVar[str] = "periodic"
     title: ClassVar[str] = "Periodic averaging"
@@ -49,7 +49,7 @@ class Periodic(RelativeSchedule):
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
         """Return the fraction; nodes derive from it whether they are waited for."""
-        return {"share": self.fraction}
+        return {"fraction": self.fraction}
 
     def decide(self, view: View) -> list[Decision]:
         """Greet newcomers, then average, or wait."""

@@ -148,10 +148,10 @@ class Variance(RelativeSchedule):
 def _due(view: View) -> list[str]:
     """Return the nodes that report because it is time. A node that reports before has no reason to, and waits."""
     current, window = view.round, view.numbers.get(WINDOW, float("inf"))
-    due = [node for node in current.reporters if current.pieces.get(node, 1.0) >= window]
+    due = [node for node in current.reporters if current.checks_since_task.get(node, 1.0) >= window]
     return [node for node in due if node not in view.nodes.finished]
 
 
 def _checks(view: View) -> float:
     """Return the checks since the reference was set, as most of the reporting nodes say."""
-    return max(1.0, median(view.round.pieces.values())) if view.round.pieces else 1.0
+    return max(1.0, median(view.round.checks_since_task.values())) if view.round.checks_since_task else 1.0

@@ -80,7 +80,7 @@ def test_silence_then_a_violation() -> None:
     made = hand.run_piece(task())
     assert isinstance(made, LocalResult)
     assert (value(made.slots), made.weight) == (4.0, 20.0)
-    assert made.metrics["train/gap"] == 16.0
+    assert made.metrics["train/divergence"] == 16.0
     assert (made.metrics["train/batches"], made.metrics["train/loss_total"]) == (4.0, 2.0)
     assert made.metrics["eval/accuracy"] == 0.25
     counts = {

@@ -63,7 +63,7 @@ def test_one_that_goes_on_is_left_out() -> None:
 def test_only_one_that_speaks_at_its_first_check_has_to_rest(pieces: float, rests: bool) -> None:
     schedule = Divergence(delta=1.0)
     view = change(spoken(1.5, streak=STREAK_MAX - 1), busy={}, reports=NODES, recalled=frozenset({"b", "c"}))
-    view = change(view, norms=dict.fromkeys(NODES, 1.5), pieces={"a": pieces, "b": 1.0, "c": 1.0})
+    view = change(view, norms=dict.fromkeys(NODES, 1.5), checks_since_task={"a": pieces, "b": 1.0, "c": 1.0})
     close, *said = schedule.decide(view)
     assert isinstance(close, Close)
     assert close.rebase

@@ -150,7 +150,7 @@ def test_a_node_trains_as_its_order_says() -> None:
 
 
 def test_no_order_can_change_what_an_algorithm_does_not_allow() -> None:
-    assert apply_node_settings(LBFGS(), {"share": 1.0}) == LBFGS()
+    assert apply_node_settings(LBFGS(), {"fraction": 1.0}) == LBFGS()
     with pytest.raises(InvalidJob, match="lbfgs does not allow"):
         apply_node_settings(LBFGS(), {"algorithm.lr": 0.5})
 

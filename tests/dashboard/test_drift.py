@@ -98,7 +98,7 @@ def test_each_node_has_its_gap_and_its_losses(find: Find, shown: Page) -> None:
     gaps = shown.get_by_test_id("reference-distances").locator("li")
     expect(gaps).to_have_count(NODES)
     for node in find("/nodes")["nodes"]:
-        share = f"{100 * node['metrics']['train/gap'] / 0.5:.0f}%"
+        share = f"{100 * node['metrics']['train/divergence'] / 0.5:.0f}%"
         expect(gaps.filter(has_text=node["name"])).to_contain_text(share)
         assert node["losses"][-1] == node["metrics"]["train/loss"]
         assert 2 < len(node["losses"]) <= node["reports"]

@@ -105,12 +105,12 @@ def test_an_algorithm_may_go_on_for_several_pieces(bench: Bench) -> None:
             before = task.carry["pieces"] if task.carry else 0.0
             assert isinstance(before, float)
             assert before == task.check
-            return Continue({"pieces": before + 1}, {"train/pieces": before} if task.check else None)
+            return Continue({"pieces": before + 1}, {"train/checks_since_task": before} if task.check else None)
 
     hand = bench.begin(VectorLearner(), Silent())
     task = Task((1, 2), "a", "train", 4, 3)
     assert hand.run_piece(task) is None
-    assert hand.run_piece(task) == TaskStatus("a", (1, 2), 2, {"train/pieces": 1.0})
+    assert hand.run_piece(task) == TaskStatus("a", (1, 2), 2, {"train/checks_since_task": 1.0})
     assert hand.can_continue(task)
     in_step = replace(task, checks_allowed=2)
     assert not hand.can_continue(in_step)

@@ -179,7 +179,7 @@ def check_merge(server: Server, before: int, relative: float = 1e-4) -> float:
     """
     found = {version["number"]: version for version in versions(server)}
     assert sorted(found) == list(range(len(found))), "versions are consecutive"
-    rounds = found[before]["metrics"]["gossip/rounds"]  # reports are measurements of the version they start from
+    rounds = found[before]["metrics"]["gossip/local_rounds"]  # reports are measurements of the version they start from
     assert found[before + 1]["why"].startswith("back at the server")
     moved = model(server, before + 1) - model(server, before)
     assert abs(moved - rounds) < relative * (1 + rounds), (moved, rounds)

@@ -139,37 +139,47 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
     ),
     "as fast as before: a longer span, and what happens in it": (
         {},
-        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO),
+        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, checks_since_task=TWO_EACH, numbers=AUTO),
         Close("", rebase=True),
         AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.rate": 2.0, "auto.span": 1.1 * SPAN},
     ),
     "faster: the shortest span": (
         {},
-        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO | {"auto.rate": 1.2}),
+        view(
+            "abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, checks_since_task=TWO_EACH, numbers=AUTO | {"auto.rate": 1.2}
+        ),
         Close("", rebase=True),
         AUTO | {"delta": 2.0 * SPAN, "auto.rate": 2.0, "auto.span": SPAN},
     ),
     "slow: what the first window has shown": (
         {},
-        view("abc", norms=dict.fromkeys("abc", 0.1), pieces=TWO_EACH, numbers=AUTO),
+        view("abc", norms=dict.fromkeys("abc", 0.1), checks_since_task=TWO_EACH, numbers=AUTO),
         Close("", rebase=True),
         AUTO | {"delta": 4.0, "auto.rate": pytest.approx(0.005), "auto.span": 1.1 * SPAN},
     ),
     "a span has an end": (
         {},
-        view("abc", norms=dict.fromkeys("abc", 0.1), pieces=TWO_EACH, numbers=AUTO | {"auto.span": SPAN_MAX}),
+        view(
+            "abc", norms=dict.fromkeys("abc", 0.1), checks_since_task=TWO_EACH, numbers=AUTO | {"auto.span": SPAN_MAX}
+        ),
         Close("", rebase=True),
         AUTO | {"delta": 4.0, "auto.rate": pytest.approx(0.005), "auto.span": SPAN_MAX},
     ),
     "those who train no more tell nothing": (
         {},
-        view("abc", norms={"a": 0.0, "b": 0.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO, finished=frozenset("ab")),
+        view(
+            "abc",
+            norms={"a": 0.0, "b": 0.0, "c": 2.0},
+            checks_since_task=TWO_EACH,
+            numbers=AUTO,
+            finished=frozenset("ab"),
+        ),
         Close("", rebase=True),
         AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.rate": 2.0, "auto.span": 1.1 * SPAN},
     ),
     "a balancing tells nothing of all": (
         {},
-        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, pieces=TWO_EACH, numbers=AUTO),
+        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, checks_since_task=TWO_EACH, numbers=AUTO),
         Close("", keep=True),
         AUTO | {"violations": 3.0},
     ),

@@ -17,13 +17,17 @@ def view(reports: str = "", recalled: str = "", waiting: str = "", away: str = "
     """Four nodes at work, with a threshold of 1 and at most 20 checks."""
     pieces = dict.fromkeys(reports, 5.0)
     return four(
-        reports, recalled, waiting, away, **{"numbers": {"theta": 1.0, "window": 20.0}, "pieces": pieces, **more}
+        reports,
+        recalled,
+        waiting,
+        away,
+        **{"numbers": {"theta": 1.0, "window": 20.0}, "checks_since_task": pieces, **more},
     )
 
 
 def timely(reports: str, *rest: str, **more: Any) -> View:
     """The same, where those who report have made 20 checks."""
-    return view(reports, *rest, pieces=dict.fromkeys(reports, 20.0), **more)
+    return view(reports, *rest, checks_since_task=dict.fromkeys(reports, 20.0), **more)
 
 
 TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {

@@ -98,7 +98,7 @@ class Truth(Observer):
             if isinstance(effect, Save) and isinstance(effect.what, ModelVersion) and effect.what.reports:
                 self._closed(effect.what)
                 self.closed.append(now)
-        if isinstance(event, Report) and "train/gap" in event.metrics and FINISHED not in event.metrics:
+        if isinstance(event, Report) and "train/divergence" in event.metrics and FINISHED not in event.metrics:
             self.unasked += not self.tasks[event.node].recall
         tasks = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Task | Amendment)]
         onward = [node for node, task in tasks if not task.recall and self.tasks.get(node) != task]

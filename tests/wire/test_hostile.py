@@ -52,7 +52,7 @@ MESSAGES: tuple[message.Message, ...] = (
     message.Task(TASK, "a", "train", 3, 99, REF, REF, {"delta": 0.5}, 2, True, 9),
     message.Amendment(TASK, 2, True, 9),
     message.Report("a", TASK, 3, 359.0, REF, METRICS),
-    message.TaskStatus("a", TASK, 7, {"train/gap": 0.25}, b"sketch"),
+    message.TaskStatus("a", TASK, 7, {"train/divergence": 0.25}, b"sketch"),
     message.TaskFailed("a", TASK, "no data — “none”"),
     message.Leave("a"),
     message.NoTask(TASK),

@@ -62,9 +62,9 @@ test("a jump stands where the rate began to rise", () => {
 
 test("gaps are shares of the newest threshold, the furthest first", () => {
   const nodes = [
-    node("ada", { metrics: { "train/gap": 0.2 } }),
+    node("ada", { metrics: { "train/divergence": 0.2 } }),
     node("bob"),
-    node("cy", { metrics: { "train/gap": 0.6 } }),
+    node("cy", { metrics: { "train/divergence": 0.6 } }),
   ];
   const delta = threshold([closed(0, 0, 0, 0), closed(1, 1, 1, 1, { delta: 0.4, theta: 7 })], "delta");
   expect(referenceDistances(nodes, delta).map(({ node, share }) => [node, share.toFixed(2)])).toEqual([

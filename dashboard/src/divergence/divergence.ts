@@ -106,7 +106,7 @@ export function referenceDistances(nodes: JobNode[], delta: number | undefined):
   if (delta === undefined) return [];
   return nodes
     .flatMap((node) => {
-      const distance = node.metrics["train/gap"];
+      const distance = node.metrics["train/divergence"];
       return distance === undefined ? [] : [{ node: node.name, distance, share: distance / delta }];
     })
     .sort((a, b) => b.share - a.share);

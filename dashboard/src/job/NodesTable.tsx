@@ -96,10 +96,10 @@ function buildColumns(dynamic: boolean, ended: boolean): Column<JobNode>[] {
       ? {
           title: "Divergence",
           term: "divergence",
-          sort: "gap",
+          sort: "divergence",
           numeric,
-          isBad: ({ metrics }) => isDiverged(metrics["train/gap"]),
-          cell: ({ metrics }) => formatNumber(metrics["train/gap"]),
+          isBad: ({ metrics }) => isDiverged(metrics["train/divergence"]),
+          cell: ({ metrics }) => formatNumber(metrics["train/divergence"]),
         }
       : { title: "Duration", sort: "seconds", numeric, cell: ({ seconds }) => formatDuration(seconds) },
     { title: "Up", sort: "up", numeric, cell: ({ up_bytes }) => formatBytes(up_bytes) },

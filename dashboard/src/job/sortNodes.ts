@@ -11,7 +11,7 @@ export const SORTS = [
   "loss",
   "accuracy",
   "seconds",
-  "gap",
+  "divergence",
   "up",
   "down",
   "seen",
@@ -29,8 +29,8 @@ function sortWeight(node: JobNode, sort: Sort): number {
     case "loss":
     case "accuracy":
       return metricWeight(pickMetric(sort, node.metrics));
-    case "gap":
-      return metricWeight(node.metrics["train/gap"]);
+    case "divergence":
+      return metricWeight(node.metrics["train/divergence"]);
     case "seconds":
       return node.seconds ?? -Infinity;
     case "up":

@@ -22,7 +22,7 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt
 from shoal.core.model.tree import Slots, Tree, dot, sub
 from shoal.core.protocol.message import Metrics, ScheduleFamily
-from shoal.core.protocol.metrics import FINISHED, PIECES
+from shoal.core.protocol.metrics import CHECKS_SINCE_TASK, FINISHED
 
 EXACT = 2**53 - 1
 """Whole numbers up to this are exact as a slot's number, which is a float."""
@@ -115,9 +115,9 @@ class Continual(Algorithm):
     def make_report(self, task: LocalTask, mine: ContinualState) -> LocalResult:
         """Return w_i - r, its weight, and this node's position."""
         metrics = mine.report_metrics() | {
-            "train/gap": mine.divergence,
+            "train/divergence": mine.divergence,
             "train/checks": mine.batch_index / self.steps,
-            PIECES: mine.checks_made,
+            CHECKS_SINCE_TASK: mine.checks_made,
         }
         if self.epochs:
             metrics["train/epochs"] = self.epochs * mine.batch_index / mine.whole

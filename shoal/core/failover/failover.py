@@ -89,7 +89,7 @@ class ForcedFailover:
     why: str
 
 
-MIXED_ROUNDS = "gossip/rounds"
+MIXED_ROUNDS = "gossip/local_rounds"
 """Metric of a model that is handed back: the local rounds that its node has made among peers."""
 
 

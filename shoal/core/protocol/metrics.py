@@ -34,7 +34,7 @@ TRAIN_LOSS = "train/loss"
 PROBE = "probe"
 """Among a task's numbers: a node that measures is to tell the loss of its training data, for a choice among nodes."""
 
-PIECES = "train/pieces"
+CHECKS_SINCE_TASK = "train/checks_since_task"
 """Number of checks that a node has made since its task came."""
 
 FINISHED = "train/finished"

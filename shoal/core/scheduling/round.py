@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.core.protocol.message import Report, Task
-from shoal.core.protocol.metrics import PIECES
+from shoal.core.protocol.metrics import CHECKS_SINCE_TASK
 from shoal.core.protocol.snapshot import from_state, to_state
 
 SAVED = ("opened_at", "population", "asked", "failed", "recalled", "recalled_at", "bytes_transferred")
@@ -43,7 +43,7 @@ class Round:
     """Nodes of the reports, in order of arrival."""
     norms: dict[str, float] = field(default_factory=dict)
     """Norm of each node's last report."""
-    pieces: dict[str, float] = field(default_factory=dict)
+    checks_since_task: dict[str, float] = field(default_factory=dict)
     """Number of checks that each reporting node has made of its task."""
     bytes_transferred: int = 0
     """Bytes of the blobs of tasks and reports."""
@@ -53,7 +53,7 @@ class Round:
         self.reports.append(report)
         self.reporters.append(report.node)
         self.norms[report.node] = report.norm
-        self.pieces[report.node] = report.metrics.get(PIECES, 1.0)
+        self.checks_since_task[report.node] = report.metrics.get(CHECKS_SINCE_TASK, 1.0)
         if task.recall and report.node not in self.recalled:  # the version in which it was asked closed without it
             self.late.add(report.node)
         self.bytes_transferred += report.body.nbytes if report.body is not None else 0
@@ -63,7 +63,7 @@ class Round:
         at = self.reports.index(report)
         del self.reports[at], self.reporters[at]
         if report.node not in self.reporters:
-            del self.norms[report.node], self.pieces[report.node]
+            del self.norms[report.node], self.checks_since_task[report.node]
             self.late.discard(report.node)
 
     @property
