@@ -199,7 +199,7 @@ def version_row(number: int, clients: int) -> dict[str, Any]:
     at = ROUND_S * number
     metrics = {"train/loss": loss(3, number), "eval/accuracy": 1 - 0.9 * math.exp(-number / 300)}
     names = {"job": BIG, "number": number, "seq": 10**7 + number, "digest": f"{number:064x}", "nbytes": MODEL_BYTES}
-    times = {"opened": at - ROUND_S, "closed": at, "closed_at": 1.79e9 + at, "why": "all reports"}
+    times = {"opened_s": at - ROUND_S, "closed_s": at, "closed_at": 1.79e9 + at, "why": "all reports"}
     return {**names, **times, "weight": 1.0, "asked": clients, "reports": [], "metrics": metrics, "numbers": {}}
 
 

@@ -107,7 +107,7 @@ def run(row: Row, slow: dict[str, float]) -> shoal.Result:
 
 def reached(result: shoal.Result) -> float | None:
     """Return the virtual seconds to the target; None if it was not reached."""
-    times = [one.closed for one in result.versions if one.metrics.get("held_out/accuracy", 0.0) >= TARGET]
+    times = [one.closed_s for one in result.versions if one.metrics.get("held_out/accuracy", 0.0) >= TARGET]
     return times[0] if times else None
 
 
@@ -121,8 +121,8 @@ def measured(row: Row) -> dict[str, Any]:
         "up_bytes": sum(plain.up_bytes.values()),
         "down_bytes": sum(plain.down_bytes.values()),
         "versions": plain.versions[-1].number,
-        "seconds": plain.versions[-1].closed,
-        "seconds, straggler": slowed.versions[-1].closed,
+        "seconds": plain.versions[-1].closed_s,
+        "seconds, straggler": slowed.versions[-1].closed_s,
         "to target": reached(plain),
         "to target, straggler": reached(slowed),
     }

@@ -66,9 +66,9 @@ class FollowedJob:
     def _measure(self, data: dict[str, Any]) -> None:
         """Keep the metrics of the newest version that has any; metrics of different versions are not mixed."""
         job, number, metrics = self.job, data["number"], data.get("metrics", {})
-        if metrics and number >= (job.get("measured") or 0):
-            known = job["metrics"] if number == job.get("measured") else {}
-            job.update(metrics={**known, **metrics}, measured=number, provisional=data.get("provisional"))
+        if metrics and number >= (job.get("metrics_version") or 0):
+            known = job["metrics"] if number == job.get("metrics_version") else {}
+            job.update(metrics={**known, **metrics}, metrics_version=number, provisional=data.get("provisional"))
 
 
 def time_out(job: str, what: str, after: str) -> ShoalError:

@@ -42,13 +42,13 @@ WARNINGS = ("warning", "refusal")
 class VersionResult:
     """A version. `metrics` were measured on its model; bytes count from the previous version.
 
-    `opened` and `closed` are virtual seconds since the start.
+    `opened_s` and `closed_s` are virtual seconds since the start.
     """
 
     number: int
     why: str
-    opened: float
-    closed: float
+    opened_s: float
+    closed_s: float
     reports: int
     metrics: Metrics
     up_bytes: int
@@ -116,7 +116,7 @@ class Result:
                 str(version.reports),
                 size(version.up_bytes),
                 size(version.down_bytes),
-                seconds(version.closed),
+                seconds(version.closed_s),
             ]
             for version in self.versions[::-step][::-1]
         ]

@@ -85,9 +85,9 @@ class SimulatedVersion(Protocol):
     @property
     def why(self) -> str: ...
     @property
-    def opened(self) -> float: ...
+    def opened_s(self) -> float: ...
     @property
-    def closed(self) -> float: ...
+    def closed_s(self) -> float: ...
     @property
     def reports(self) -> int: ...
     @property
@@ -131,7 +131,7 @@ def record_of_simulation(job: RecordedJob, result: SimulatedResult) -> RunRecord
     ups = accumulate(version.up_bytes for version in result.versions)
     downs = accumulate(version.down_bytes for version in result.versions)
     by_node = accumulate((dict(version.nodes) for version in result.versions), _summed)
-    start = result.versions[0].closed if result.versions else 0.0
+    start = result.versions[0].closed_s if result.versions else 0.0
     return RunRecord(
         name=job.name,
         state=result.state,
@@ -146,8 +146,8 @@ def record_of_simulation(job: RecordedJob, result: SimulatedResult) -> RunRecord
             VersionRecord(
                 number=version.number,
                 why=version.why,
-                opened_s=version.opened - start,
-                closed_s=version.closed - start,
+                opened_s=version.opened_s - start,
+                closed_s=version.closed_s - start,
                 reports=version.reports,
                 metrics=dict(version.metrics),
                 up_bytes=up,

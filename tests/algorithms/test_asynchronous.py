@@ -153,7 +153,7 @@ def test_nobody_waits_for_the_slowest(size: int) -> None:
     ends = []
     for slow in ({}, {"node-9": 10.0}):
         result = shoal.simulate(Job(FedBuff(), Buffer(size=size, min_nodes=10), 100 // size), crowd(), slow=slow)
-        ends.append(result.versions[-1].closed - result.versions[0].closed)
+        ends.append(result.versions[-1].closed_s - result.versions[0].closed_s)
     assert ends[1] <= 1.2 * ends[0]
 
 
@@ -248,4 +248,4 @@ def test_a_straggler_slows_nobody() -> None:
 def after_a_minute(job: Job) -> float:
     learners = {f"node-{i}": one for i, one in enumerate(digit_learners(20, "shards:2", seed=job.seed))}
     result = shoal.simulate(job, learners, held_out=digits.held_out(), slow={"node-0": 20.0})
-    return fmean([one.metrics["held_out/accuracy"] for one in result.versions if one.closed <= 60][-3:])
+    return fmean([one.metrics["held_out/accuracy"] for one in result.versions if one.closed_s <= 60][-3:])

@@ -97,7 +97,7 @@ def alert_answers(fake: FakeCoordinator, place: Path) -> None:
         "node": "a",
         "text": "[red]a[/] has fallen silent",
     }
-    row |= {"raised_at": "2026-01-02T03:04:05.000Z", "cleared_at": None, "seen_at": "2026-01-02T03:05:05.000Z"}
+    row |= {"raised_at": "2026-01-02T03:04:05.000Z", "cleared_at": None, "acknowledged_at": "2026-01-02T03:05:05.000Z"}
     fake.answers = {"GET /alerts": {"alerts": [row], "before": None}, "POST /alerts/3/acknowledge": row}
 
 

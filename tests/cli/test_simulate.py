@@ -152,7 +152,7 @@ def test_faults_change_the_way_but_not_the_end(shoal: Shoal) -> None:
     faults = ("--faults", "loss=0.2", "--faults", "hub_crashes=2", "--faults", "delay_s=0.2")
     runs = [envelope(shoal("simulate", "job.toml", "--json", "--seed", seed, *faults))["data"] for seed in (1, 1, 2)]
     assert [run["state"] for run in runs] == ["done"] * 3
-    first, again, other = ([version["closed"] for version in run["versions"]] for run in runs)
+    first, again, other = ([version["closed_s"] for version in run["versions"]] for run in runs)
     assert first == again != other
 
 

@@ -23,7 +23,7 @@ def keep_run(running: Inside, name: str, accuracies: list[Any], **spec: Any) -> 
     summary["job"] |= {"state": "done", "ended_at": ENDED, "version": max(0, len(accuracies) - 1)}
     rows = [
         {"job": name, "number": number, "seq": number, "digest": f"{number:064x}", "nbytes": 1, "why": ""}
-        | {"opened": float(number), "closed": 2.0 * number, "closed_at": now, "asked": 1, "weight": 1.0}
+        | {"opened_s": float(number), "closed_s": 2.0 * number, "closed_at": now, "asked": 1, "weight": 1.0}
         | {"metrics": {} if value is None else {"eval/accuracy": value, "eval/loss": 1.0}}
         | {"reports": [], "numbers": {}}
         for number, value in enumerate(accuracies)

@@ -158,9 +158,9 @@ def test_an_alert_is_acknowledged_by_operators(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {viewer}"}
         problem(running.request("POST", path, headers=headers), 403, "auth.forbidden")
         first = running.post(f"/alerts/{found['id']}/acknowledge")
-        assert first["seen_at"]
+        assert first["acknowledged_at"]
         assert running.post(f"/alerts/{found['id']}/acknowledge") == first
-        said = next(event for event in events if event.name == "alert" and event.data["seen_at"])
+        said = next(event for event in events if event.name == "alert" and event.data["acknowledged_at"])
         assert said.data == first
         problem(running.request("POST", "/api/v1/alerts/99/acknowledge"), 404, "alert.unknown")
 

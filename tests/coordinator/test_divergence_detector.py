@@ -91,7 +91,8 @@ def history(seconds: list[float], **numbers: float) -> list[AppliedEntry]:
     for number, (opened, closed) in enumerate(pairwise(ends), start=1):
         made.append(ModelVersion(number, BlobRef("0" * 64, 8), "full synchronisation", opened, closed, numbers=numbers))
     return [
-        AppliedEntry(JournalEntry(n, v.closed, v.closed, Timer()), [Save(v)], None) for n, v in enumerate(made, start=1)
+        AppliedEntry(JournalEntry(n, v.closed_s, v.closed_s, Timer()), [Save(v)], None)
+        for n, v in enumerate(made, start=1)
     ]
 
 

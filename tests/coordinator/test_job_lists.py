@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from shoal_coordinator.storage.tables import traffic_quarters
+from shoal_coordinator.storage import tables
 from shoal_coordinator.telemetry import traffic_buckets
 from tests.support.coordinator import Inside
 from tests.support.scenario import Stage, problem, set_up
@@ -67,7 +67,7 @@ def test_bytes_are_counted_since_a_quarter_of_an_hour(stage: Stage) -> None:
     old = {"at": 900, "direction": "up", "bytes": 10**15}
 
     async def put(row: dict[str, Any]) -> None:
-        await coordinator.coordinator.database.write(lambda c: c.execute(insert(traffic_quarters).values(row)))
+        await coordinator.coordinator.database.write(lambda c: c.execute(insert(tables.traffic_buckets).values(row)))
 
     coordinator.call(put(old))
     assert coordinator.get("/traffic", since="1970-01-01T00:00:00Z")["up_bytes"] < 10**15, "too old to be told of"
@@ -85,7 +85,7 @@ def test_quarters_are_added_to_and_forgotten(coordinator: Inside) -> None:
         await coordinator.coordinator.database.write(lambda c: traffic_buckets.add(c, told, at))
 
     def kept() -> list[tuple[Any, ...]]:
-        return coordinator.rows("SELECT at, direction, bytes FROM traffic_quarters WHERE at < 1800000000 ORDER BY 1, 2")
+        return coordinator.rows("SELECT at, direction, bytes FROM traffic_buckets WHERE at < 1800000000 ORDER BY 1, 2")
 
     first = traffic_buckets.start(NOW, NOW)
     assert (first % 900, NOW - first < 900) == (0, True)

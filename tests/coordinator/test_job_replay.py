@@ -262,7 +262,7 @@ def test_no_event_is_set_aside_for_a_fault_of_the_disk(tmp_path: Path, monkeypat
         problem(stage.report(node="n1", weight=13.0), 503, "storage.failed")
         until("the job to be sound", lambda: running.request("GET", "/readyz").status_code == 200)
         assert folds[0] > 3
-        ((event,),) = running.rows("SELECT event FROM journal WHERE aside")
+        ((event,),) = running.rows("SELECT event FROM journal WHERE skipped")
         assert '"n1"' in event
         assert [report.node for report in running.runner("main").hub.state.round.reports] == ["n0"]
         stage.close()

@@ -90,7 +90,7 @@ def planted(folder: Path, event: str) -> int:
     with closing(sqlite3.connect(folder / "shoal.db")) as connection, connection:
         seq, now = connection.execute("SELECT max(seq) + 1, max(now) FROM journal").fetchone()
         row = ("main", seq, now, 0.0, event, False)
-        connection.execute("INSERT INTO journal (job, seq, now, at, event, aside) VALUES (?, ?, ?, ?, ?, ?)", row)
+        connection.execute("INSERT INTO journal (job, seq, now, at, event, skipped) VALUES (?, ?, ?, ?, ?, ?)", row)
     return int(seq)
 
 
@@ -114,7 +114,7 @@ def test_an_event_that_nobody_understands_is_set_aside(tmp_path: Path, event: st
         stage.close()
     seq = planted(folder, event)
     with inside(folder) as running:
-        assert running.rows("SELECT seq FROM journal WHERE aside") == [(seq,)]
+        assert running.rows("SELECT seq FROM journal WHERE skipped") == [(seq,)]
         warnings = until("the warning", lambda: running.notes("main", "warning"))
         assert f"event {seq} " in warnings[-1]["text"]
         assert [report.node for report in running.runner("main").hub.state.round.reports] == ["n0"]
@@ -148,7 +148,7 @@ def test_an_event_that_breaks_the_hub_is_set_aside(
         stage.close()
     with inside(folder) as running:
         assert running.job("main")["version"] == 1
-        assert len(running.rows("SELECT seq FROM journal WHERE aside")) == 1
+        assert len(running.rows("SELECT seq FROM journal WHERE skipped")) == 1
 
 
 def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_a_poll_sees_no_half_fed_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def buggy(self: RoundControl, close: Any, now: float) -> Any:
         effects = step(self, close, now)
-        if len(running_now.rows("SELECT seq FROM journal WHERE aside")) == 0:
+        if len(running_now.rows("SELECT seq FROM journal WHERE skipped")) == 0:
             raise RuntimeError("planted, with the version closed in memory alone")
         return effects
 

@@ -26,7 +26,12 @@ def test_an_accuracy_is_provisional_until_all_have_measured(coordinator: Inside)
     assert stage.report(node="n0", **said(0.9, 50)).status_code == 200
     part = {"reported": 1, "asked": 2}
     job = until("the first measurement", lambda: (found := coordinator.job("main"))["metrics"] and found)
-    assert (job["metrics"]["eval/accuracy"], job["measured"], job["provisional"], job["best"]) == (0.9, 0, part, None)
+    assert (job["metrics"]["eval/accuracy"], job["metrics_version"], job["provisional"], job["best"]) == (
+        0.9,
+        0,
+        part,
+        None,
+    )
     assert coordinator.get("/jobs/main/versions")["versions"][0]["provisional"] == part
     assert compared(coordinator) == (None, None)
     with listening(coordinator.url, 0, "main") as events:

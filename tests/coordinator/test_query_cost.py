@@ -140,7 +140,16 @@ def test_the_best_version_of_each_job_is_its_own(tmp_path: Path) -> None:
     }
     engine = create_engine("sqlite://")
     metadata.create_all(engine)
-    common = {"seq": 1, "nbytes": 1, "why": "", "opened": 0.0, "closed": 0.0, "weight": 1.0, "asked": 1, "reports": []}
+    common = {
+        "seq": 1,
+        "nbytes": 1,
+        "why": "",
+        "opened_s": 0.0,
+        "closed_s": 0.0,
+        "weight": 1.0,
+        "asked": 1,
+        "reports": [],
+    }
     with engine.connect() as connection:
         for job, metrics in told.items():
             connection.execute(jobs.insert().values(name=job, spec={}, created_at=0.0))

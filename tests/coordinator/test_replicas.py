@@ -305,7 +305,7 @@ def test_while_nobody_owns_it_everybody_is_asked_to_come_again(fleet: Callable[.
     first, standby = both.owner(), both.standbys()[0]
     first.kill()
     with psycopg.connect(both.database_url) as connection:
-        connection.execute("UPDATE leases SET speaks = 0")  # it has just been taken
+        connection.execute("UPDATE leases SET announced_term = 0")  # it has just been taken
     found = until(
         "the standby to notice", lambda: (f := standby.request("GET", "/api/v1/jobs")).status_code == 503 and f
     )

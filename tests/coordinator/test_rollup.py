@@ -62,8 +62,8 @@ class Job:
                 "digest": f"{number}",
                 "nbytes": 1,
                 "why": "",
-                "opened": 0.0,
-                "closed": float(number),
+                "opened_s": 0.0,
+                "closed_s": float(number),
             }
             more = {
                 "closed_at": 0.0,

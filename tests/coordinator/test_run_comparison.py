@@ -95,7 +95,7 @@ def test_a_run_that_lacks_what_the_others_have_leaves_them_comparable(running: I
 def test_a_run_that_goes_on_is_read_anew(running: Inside) -> None:
     running.begin("live", nodes=1)
     assert asked(running, "live")["runs"][0]["line"]["numbers"] == []
-    row = {"seq": 1, "digest": "0" * 64, "nbytes": 1, "why": "", "opened": 0.0, "closed": 1.0, "closed_at": 1.0}
+    row = {"seq": 1, "digest": "0" * 64, "nbytes": 1, "why": "", "opened_s": 0.0, "closed_s": 1.0, "closed_at": 1.0}
     row |= {"job": "live", "number": 0, "weight": 1.0, "asked": 1, "reports": [], "numbers": {}, "metrics": {}}
 
     async def write() -> None:

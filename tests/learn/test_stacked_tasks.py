@@ -42,7 +42,7 @@ def assert_alike(one: shoal.Result, two: shoal.Result) -> None:
     assert all(np.allclose(one.model[name], two.model[name], atol=1e-5) for name in two.model)
     assert (one.up_bytes, one.down_bytes) != ({}, {})
     for a, b in zip(one.versions, two.versions, strict=True):
-        assert (a.closed, a.reports) == (b.closed, b.reports)
+        assert (a.closed_s, a.reports) == (b.closed_s, b.reports)
         assert a.metrics == pytest.approx(b.metrics, rel=1e-4, abs=0.01)
 
 

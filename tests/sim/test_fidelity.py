@@ -59,7 +59,7 @@ def test_slow_and_particular_nodes_are_the_same() -> None:
     assert lean.versions == wire.versions
     assert lean.notes == wire.notes
     assert lean.down_bytes == wire.down_bytes
-    assert max(version.closed for version in lean.versions) > 15
+    assert max(version.closed_s for version in lean.versions) > 15
 
 
 class Failing(Softmax):

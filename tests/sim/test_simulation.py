@@ -38,9 +38,9 @@ def test_it_says_what_came_of_it(result: shoal.Result) -> None:
     assert result.versions[-1].metrics == result.metrics
     losses = [version.metrics["eval/loss"] for version in result.versions]
     assert losses == sorted(losses, reverse=True)
-    opened = [version.opened for version in result.versions]
+    opened = [version.opened_s for version in result.versions]
     assert opened == sorted(opened)
-    assert all(version.closed - version.opened == pytest.approx(1.0, abs=0.1) for version in result.versions[1:])
+    assert all(version.closed_s - version.opened_s == pytest.approx(1.0, abs=0.1) for version in result.versions[1:])
     assert result.notes[-1].text == "done: 4 versions, measured by 3 nodes"
 
 
@@ -121,14 +121,14 @@ def test_faults_do_not_change_the_model(result: shoal.Result, seed: int) -> None
     good = shoal.simulate(job(aggregation_precision="fixed", schedule=schedule), unbalanced())
     assert digest(bad.model) == digest(good.model)
     assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
-    assert bad.versions[-1].closed > good.versions[-1].closed
+    assert bad.versions[-1].closed_s > good.versions[-1].closed_s
     for name in good.model:
         assert np.allclose(good.model[name], result.model[name], atol=1e-6)
 
 
 def test_faults_have_no_end_unless_one_is_given(result: shoal.Result) -> None:
     lossy = shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(loss=0.2))
-    assert lossy.versions[-1].closed > 2 * result.versions[-1].closed
+    assert lossy.versions[-1].closed_s > 2 * result.versions[-1].closed_s
     with pytest.raises(InvalidJob, match="does not go on"):
         shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(loss=1.0))
 
@@ -141,7 +141,7 @@ def test_faults_that_make_no_sense(wrong) -> None:
 
 def test_who_is_slow_takes_longer() -> None:
     result = shoal.simulate(SPEC, unbalanced(), slow={"node-1": 10.0})
-    assert all(10 < version.closed - version.opened < 11 for version in result.versions[1:])
+    assert all(10 < version.closed_s - version.opened_s < 11 for version in result.versions[1:])
     with pytest.raises(InvalidJob, match="no such learner") as caught:
         shoal.simulate(SPEC, unbalanced(), slow={"node1": 10.0})
     assert "node-1" in (caught.value.hint or "")
@@ -211,7 +211,7 @@ def test_a_job_whose_models_never_drift_apart_ends(keys, fidelity) -> None:
 def test_nodes_are_waited_for_until_their_hours() -> None:
     node_info = {f"node-{i}": NodeInfo(hours=("20:00-21:00",)) for i in range(3)}
     result = shoal.simulate(job(rounds=1), unbalanced(), node_info=node_info)
-    assert result.versions[-1].closed > 20 * 3600
+    assert result.versions[-1].closed_s > 20 * 3600
     given, apart = job(schedule={"name": "rounds", "min_nodes": 2}), NodeInfo(hours=("22:00-23:00",))
     with pytest.raises(InvalidJob, match="not asked: node-0: only 20:00-21:00 UTC") as caught:
         shoal.simulate(given, unbalanced()[:2], node_info={"node-0": node_info["node-0"], "node-1": apart})

@@ -31,12 +31,15 @@ def settings(tmp_path: Path, url: str, lease_s: float = 30.0) -> dict[str, Any]:
     return {"database_url": url, "leader_lease_s": lease_s, "blobs": str(tmp_path / BODIES)}
 
 
-_SPEAKS = "CASE WHEN speaks = term THEN address ELSE '' END"
+_ANNOUNCED = "CASE WHEN announced_term = term THEN address ELSE '' END"
 
 
 def followers(url: str) -> dict[str, str]:
     """The addresses of the followers that answer, by name."""
-    found = rows(url, f"SELECT name, {_SPEAKS} FROM leases WHERE name <> 'coordinator' AND speaks = term AND until > 0")
+    found = rows(
+        url,
+        f"SELECT name, {_ANNOUNCED} FROM leases WHERE name <> 'coordinator' AND announced_term = term AND until > 0",
+    )
     return {name.removeprefix("follower:"): address for name, address in found}
 
 
@@ -48,7 +51,7 @@ def owners(url: str) -> dict[str, str]:
 
 def lease(url: str) -> tuple[int, str]:
     """The term, and the address of the owner that answers in it, if one does yet."""
-    found = rows(url, f"SELECT term, {_SPEAKS} FROM leases WHERE name = 'coordinator'")
+    found = rows(url, f"SELECT term, {_ANNOUNCED} FROM leases WHERE name = 'coordinator'")
     return found[0] if found else (0, "")
 
 
@@ -186,7 +189,7 @@ class Storm:
 
     def _owning(self) -> dict[str, int]:
         """The epochs of followers that own jobs, by address."""
-        owning = "leases.name = 'follower:' || jobs.owner AND speaks = term"
+        owning = "leases.name = 'follower:' || jobs.owner AND announced_term = term"
         return dict(rows(self._fleet.database_url, f"SELECT address, term FROM leases JOIN jobs ON {owning}"))
 
     def _await(self, gone: Server, term: int) -> None:

@@ -231,11 +231,13 @@ def _store(connection: Connection, raised: list[Condition], cleared: list[Key]) 
 def acknowledge(connection: Connection, number: int) -> dict[str, Any] | None:
     """Store that an operator has seen an alert; return None if there is no such alert."""
     here = alerts.c.id == number
-    connection.execute(update(alerts).where(here, alerts.c.seen_at.is_(None)).values(seen_at=time.time()))
+    connection.execute(
+        update(alerts).where(here, alerts.c.acknowledged_at.is_(None)).values(acknowledged_at=time.time())
+    )
     row = connection.execute(select(alerts).where(here)).mappings().first()
     return alert_row(row) if row is not None else None
 
 
 def alert_row(row: RowMapping) -> dict[str, Any]:
     """Return an alert as the API returns it, with times as text."""
-    return {**row, **{name: iso(row[name]) for name in ("raised_at", "cleared_at", "seen_at")}}
+    return {**row, **{name: iso(row[name]) for name in ("raised_at", "cleared_at", "acknowledged_at")}}

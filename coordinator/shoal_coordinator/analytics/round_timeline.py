@@ -37,14 +37,14 @@ async def timeline(
         await runner.feed.wait_written()
         row = (await connection.execute(version)).first()
     found = (await connection.execute(later)).all()
-    opened = row.opened if row is not None else _opened(runner, number)
+    opened = row.opened_s if row is not None else _opened(runner, number)
     if opened is None:
         raise Refused(f"round {number} of job {job} has not begun", code="round.unknown", hint="see GET …/versions")
     shown, rest = found[:limit], len(found) > limit
     clients = [_counted(one, opened) for one in shown]
     if row is None and not rest and runner is not None:
         clients += _pending(runner, opened, {one.task for one in shown})
-    seconds = row.closed - row.opened if row is not None else _lasted(runner, opened)
+    seconds = row.closed_s - row.opened_s if row is not None else _lasted(runner, opened)
     schedule = record.spec.build_schedule()
     rounds = schedule if isinstance(schedule, Rounds) else None
     asked = _asked(runner) if row is None else row.asked
@@ -128,6 +128,6 @@ async def _quorum_s(connection: AsyncConnection, mine: Sequence[Any], opened: fl
 
 async def _before(connection: AsyncConnection, job: str, number: int) -> list[float]:
     """Return the length of the rounds before that one."""
-    columns = versions.c.closed - versions.c.opened
+    columns = versions.c.closed_s - versions.c.opened_s
     query = select(columns).where(versions.c.job == job, versions.c.number < number, versions.c.number > 0)
     return list((await connection.execute(query.order_by(versions.c.number.desc()).limit(SECONDS_KEPT))).scalars())

@@ -81,7 +81,9 @@ class RunComparer:
         jobs = await self._presenter.named(names)
         known = await self._columns(names, {job.name for job in jobs if job.ended_at is not None})
         runs = [
-            known[name] if job.provisional is None or job.measured is None else known[name].without(job.measured)
+            known[name]
+            if job.provisional is None or job.metrics_version is None
+            else known[name].without(job.metrics_version)
             for name, job in zip(names, jobs, strict=True)
         ]
         metrics = {what: common_metric(what, runs) for what in DRAWN}
@@ -113,7 +115,7 @@ class RunComparer:
 
     async def _read(self, names: Sequence[str]) -> dict[str, VersionColumns]:
         """Read a few runs in one query; the event loop can run between two queries."""
-        query = select(versions.c.job, versions.c.number, versions.c.closed, versions.c.metrics)
+        query = select(versions.c.job, versions.c.number, versions.c.closed_s, versions.c.metrics)
         query = query.where(versions.c.job.in_(names)).order_by(versions.c.job, versions.c.number)
         async with self._database.reader.connect() as connection:
             found = await connection.execute(query)

@@ -80,7 +80,7 @@ class RunExport:
         start, before = None, None
         runner = self._registry.job(job).runner
         async for rows in self._pages(versions, job, versions.c.number):
-            start = rows[0].closed if start is None else start
+            start = rows[0].closed_s if start is None else start
             spent = self._traffic.spent(job, [row.number for row in rows])
             each = zip(rows, [before or spent[0], *spent], spent, strict=False)
             yield [job_presenter.version(runner, row, start, earlier, until) for row, earlier, until in each]

@@ -51,7 +51,7 @@ _LAST_KEPT = _SNAPSHOTS.offset(SNAPSHOTS_KEPT - 1).limit(1).scalar_subquery()
 _TRIM_SNAPSHOTS = delete(snapshots).where(snapshots.c.job == _JOB, snapshots.c.seq < _LAST_KEPT)
 _OLDEST = select(func.min(snapshots.c.seq)).where(snapshots.c.job == _JOB).scalar_subquery()
 _TRIM_UPDATES = delete(updates).where(updates.c.job == _JOB, updates.c.seq <= _SEQ)
-_TRIM_EVENTS = delete(journal).where(journal.c.job == _JOB, journal.c.seq <= _OLDEST, ~journal.c.aside)
+_TRIM_EVENTS = delete(journal).where(journal.c.job == _JOB, journal.c.seq <= _OLDEST, ~journal.c.skipped)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class AppliedEntry:
 def append(connection: Connection, job: str, entries: Sequence[JournalEntry]) -> None:
     """Append events. They count from the commit on."""
     rows = [
-        {"job": job, "seq": e.seq, "now": e.now, "at": e.at, "event": codec.to_json(e.event), "aside": False}
+        {"job": job, "seq": e.seq, "now": e.now, "at": e.at, "event": codec.to_json(e.event), "skipped": False}
         for e in entries
     ]
     _ADD_EVENTS.write(connection, rows)
@@ -130,7 +130,7 @@ def load(connection: Connection, job: str) -> tuple[dict[str, Any] | None, float
         .order_by(journal.c.seq)
     )
     rows = connection.execute(later).all()
-    entries = [entry for row in rows if not row.aside and (entry := _entry(connection, row)) is not None]
+    entries = [entry for row in rows if not row.skipped and (entry := _entry(connection, row)) is not None]
     last = max([seq, *(row.seq for row in rows)])
     return (snapshot.state if snapshot else None), max([now, *(e.now for e in entries)]), entries, last
 
@@ -147,7 +147,7 @@ def _entry(connection: Connection, row: Row[Any]) -> JournalEntry | None:
 
 def skip_event(connection: Connection, job: str, seq: int, why: dict[str, Any]) -> list[Item]:
     """Keep an event that breaks the hub each time, but do not feed it again; a job event has the reason."""
-    connection.execute(update(journal).where(journal.c.job == job, journal.c.seq == seq).values(aside=True))
+    connection.execute(update(journal).where(journal.c.job == job, journal.c.seq == seq).values(skipped=True))
     return add_feed_item(connection, job, "job_event", why)
 
 
@@ -211,8 +211,8 @@ def _store_version(connection: Connection, job: str, entry: JournalEntry, versio
         "digest": version.model.digest,
         "nbytes": version.model.nbytes,
         "why": version.why,
-        "opened": version.opened,
-        "closed": version.closed,
+        "opened_s": version.opened_s,
+        "closed_s": version.closed_s,
         "closed_at": entry.at,
         "weight": version.weight,
         "asked": version.asked,

@@ -31,7 +31,7 @@ _NEWEST_BEFORE = _OF_JOB.where(versions.c.number < _BEFORE).order_by(versions.c.
 _COMPLETE = (
     update(versions)
     .where(versions.c.job == _JOB, versions.c.number == bindparam("of_number"))
-    .values({name: bindparam(f"new_{name}") for name in ("metrics", "score", "measured")})
+    .values({name: bindparam(f"new_{name}") for name in ("metrics", "score", "has_metrics")})
 )
 _DIGESTS = select(versions.c.digest).where(versions.c.job == _JOB)
 _RECENT = _DIGESTS.order_by(versions.c.number.desc()).limit(bindparam("most"))
@@ -46,7 +46,7 @@ class VersionSummary:
     """Time of the first closed version (s since 1970)."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Those of the newest version that has any."""
-    measured: int | None = None
+    metrics_version: int | None = None
     """That version."""
     best: tuple[float, int] | None = None
     """The best accuracy, and the first version that has it."""
@@ -90,7 +90,7 @@ def columns(metrics: dict[str, Any], complete: bool) -> dict[str, Any]:
     A version is a candidate for the best once its accuracy does not rest on the first nodes alone.
     """
     final = _is_number(metrics.get(HELD_OUT)) or (complete and not is_partial(metrics))
-    return {"metrics": metrics, "score": accuracy_of(metrics) if final else None, "measured": bool(metrics)}
+    return {"metrics": metrics, "score": accuracy_of(metrics) if final else None, "has_metrics": bool(metrics)}
 
 
 def mark_complete(connection: Connection, job: str, before: int | None = None) -> None:
@@ -109,7 +109,7 @@ def _first(column: Any) -> Any:
 
 def _newest_measured(column: Any) -> Any:
     """Return a column of the newest version of `jobs.name` that has metrics."""
-    query = select(column).where(versions.c.job == jobs.c.name, versions.c.measured)
+    query = select(column).where(versions.c.job == jobs.c.name, versions.c.has_metrics)
     return query.order_by(versions.c.number.desc()).limit(1).scalar_subquery()
 
 
@@ -128,7 +128,7 @@ _SUMMARIES = select(
     jobs.c.name,
     _first(versions.c.closed_at).label("started_at"),
     _newest_measured(versions.c.metrics).label("metrics"),
-    _newest_measured(versions.c.number).label("measured"),
+    _newest_measured(versions.c.number).label("metrics_version"),
     best_of(jobs.c.name, versions.c.number).scalar_subquery().label("best"),
     best_of(jobs.c.name, versions.c.score).scalar_subquery().label("score"),
     best_of(jobs.c.name, versions.c.metrics).scalar_subquery().label("best_metrics"),
@@ -143,7 +143,7 @@ def summaries(names: Sequence[str]) -> Select[Any]:
 def summary(row: Any) -> VersionSummary:
     """Return the summary that a row of `summaries` holds."""
     best, behind = None if row.best is None else (row.score, row.best), nodes_measured(row.best_metrics or {})
-    return VersionSummary(row.started_at, row.metrics or {}, row.measured, best, behind)
+    return VersionSummary(row.started_at, row.metrics or {}, row.metrics_version, best, behind)
 
 
 def models_to_keep(connection: Connection, job: str, newest: int) -> set[str]:

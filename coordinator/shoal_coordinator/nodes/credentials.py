@@ -286,7 +286,7 @@ def enrol(connection: Connection, token: str, name: str, info: dict[str, Any], k
         "name": name,
         "secret": hash_secret(secret),
         "joined_at": now,
-        "seen_at": now,
+        "last_hello_at": now,
         "info": info,
         "revoked": False,
     }

@@ -94,7 +94,7 @@ class NodeRegistry:
             self._trust_documents.check_key(node, contact)
             shown = contact.row() if contact is not None else null()
             row = update(nodes).where(nodes.c.name == node, ~nodes.c.revoked)
-            row = row.values(info=info, seen_at=time.time(), peer=shown)
+            row = row.values(info=info, last_hello_at=time.time(), peer=shown)
             if not (await self._database.write(lambda c: c.execute(row).rowcount)):
                 raise NotAllowed(f"{node} has been removed by an operator", hint="enrol again with a new token")
             if self._trust_documents.set_contact(node, contact):

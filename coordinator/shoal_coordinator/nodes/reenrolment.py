@@ -41,7 +41,7 @@ def add_roster(connection: Connection, roster: Roster) -> tuple[str, ...]:
 def _row(peer: RosterEntry, now: float) -> dict[str, object]:
     shown = {"public_key": peer.public_key, "urls": list(peer.urls), "is_reachable": peer.is_reachable}
     row: dict[str, object] = {"name": peer.node, "secret": NO_CREDENTIAL + peer.peer_id, "peer": shown, "info": {}}
-    return {**row, "joined_at": now, "seen_at": now, "revoked": False}
+    return {**row, "joined_at": now, "last_hello_at": now, "revoked": False}
 
 
 def reenrol(connection: Connection, node: str, public_key: str, secret_sha256: str) -> None:
@@ -59,4 +59,6 @@ def reenrol(connection: Connection, node: str, public_key: str, secret_sha256: s
     taken = select(nodes.c.name).where(nodes.c.secret == secret_sha256, nodes.c.name != node)
     if connection.execute(taken).first() is not None:
         raise Refused("another node has that credential", code="node.exists", hint="make a random one")
-    connection.execute(update(nodes).where(nodes.c.name == node).values(secret=secret_sha256, seen_at=time.time()))
+    connection.execute(
+        update(nodes).where(nodes.c.name == node).values(secret=secret_sha256, last_hello_at=time.time())
+    )

@@ -168,10 +168,10 @@ def version(runner: JobRunner | None, row: Row[Any], start: float, before: Spent
         digest=row.digest,
         bytes=row.nbytes,
         why=row.why,
-        opened_at=iso(row.closed_at - (row.closed - row.opened)),
+        opened_at=iso(row.closed_at - (row.closed_s - row.opened_s)),
         closed_at=iso(row.closed_at),
-        elapsed_s=row.closed - start,
-        seconds=row.closed - row.opened,
+        elapsed_s=row.closed_s - start,
+        seconds=row.closed_s - row.opened_s,
         reports=len(row.reports),
         asked=row.asked,
         weight=row.weight,
@@ -300,8 +300,10 @@ class JobPresenter:
             ended_at=iso(record.ended_at),
             model=_model(hub),
             metrics=known.metrics,
-            measured=known.measured,
-            provisional=None if known.measured is None else provisional(runner, known.measured, known.metrics),
+            metrics_version=known.metrics_version,
+            provisional=None
+            if known.metrics_version is None
+            else provisional(runner, known.metrics_version, known.metrics),
             best=_best(known),
             restored_from=restored_from(record.start),
             up_bytes=self._traffic.totals[runner.name, "up"],
@@ -324,7 +326,7 @@ class JobPresenter:
             rows = (await connection.execute(query)).all()
         if not rows:
             return []
-        start = rows[0].closed
+        start = rows[0].closed_s
         spent = self._traffic.spent(name, [row.number for row in rows])
         found = [one for one in zip(rows, [spent[0], *spent], spent, strict=False) if one[0].number > after]
         if points and len(found) > points:

@@ -57,7 +57,7 @@ class JobView(BaseModel):
     ended_at: str | None
     model: ModelInfo | None
     metrics: Metrics = Field(description="latest metrics of the newest measured version")
-    measured: int | None = Field(None, description="the newest measured version")
+    metrics_version: int | None = Field(None, description="the version of `metrics`")
     provisional: ProvisionalAccuracy | None = Field(
         None, description="null: all asked nodes have measured that version"
     )

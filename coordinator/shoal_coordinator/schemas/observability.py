@@ -149,7 +149,7 @@ class AlertView(BaseModel):
     text: str
     raised_at: str
     cleared_at: str | None
-    seen_at: str | None = Field(description="time of an operator's acknowledgement")
+    acknowledged_at: str | None = Field(description="time of an operator's acknowledgement")
 
 
 class AlertList(BaseModel):

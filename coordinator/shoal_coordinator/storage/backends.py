@@ -263,7 +263,7 @@ class Postgres:
     def announce(self, connection: Connection, address: str) -> str:
         """Publish this coordinator's address; return the secret that signs forwarded requests."""
         secret = secrets.token_hex(32)
-        announced = update(leases).where(_MINE).values(address=address, secret=secret, speaks=leases.c.term)
+        announced = update(leases).where(_MINE).values(address=address, secret=secret, announced_term=leases.c.term)
         connection.execute(announced, {**self._mine, "of_term": self.term})
         return secret
 

@@ -36,7 +36,7 @@ def absorb(connection: Connection, name: str) -> None:
 
 
 def _retire(connection: Connection, follower: str) -> None:
-    ended = {"term": leases.c.term + 1, "until": 0.0, "speaks": 0, "address": "", "secret": ""}
+    ended = {"term": leases.c.term + 1, "until": 0.0, "announced_term": 0, "address": "", "secret": ""}
     connection.execute(update(leases).where(leases.c.name == FOLLOWER + follower).values(ended))
     connection.execute(update(jobs).where(jobs.c.owner == follower).values(owner=LEADER))
 

@@ -185,7 +185,7 @@ class LeaseStore:
 
 
 def _lease(row: Mapping[Any, Any]) -> LeaseRow:
-    is_announced = row.get("speaks") == row["term"]  # else what is there is an earlier owner's
+    is_announced = row.get("announced_term") == row["term"]  # else what is there is an earlier owner's
     announced = (row["address"], row["secret"]) if is_announced else ("", "")
     return LeaseRow(row["term"], row["holder"], float(row["time_left"]), *announced)
 

@@ -54,7 +54,7 @@ journal = Table(
     Column("now", Float, nullable=False),  # the hub's clock
     Column("at", Float, nullable=False),
     Column("event", JSON, nullable=False),
-    Column("aside", Boolean, nullable=False, default=False),  # skipped: it broke the hub
+    Column("skipped", Boolean, nullable=False, default=False),  # it broke the hub
 )
 
 updates = Table(
@@ -83,8 +83,8 @@ versions = Table(
     Column("digest", String(64), nullable=False),
     Column("nbytes", Number, nullable=False),
     Column("why", String, nullable=False),
-    Column("opened", Float, nullable=False),
-    Column("closed", Float, nullable=False),
+    Column("opened_s", Float, nullable=False),  # on the job's clock, as closed_s
+    Column("closed_s", Float, nullable=False),
     Column("closed_at", Float, nullable=False),
     Column("weight", Float, nullable=False),
     Column("asked", Integer, nullable=False),
@@ -92,9 +92,9 @@ versions = Table(
     Column("metrics", JSON, nullable=False),
     Column("numbers", JSON, nullable=False, server_default="{}"),  # the schedule's state from here on
     Column("score", Float),  # its accuracy, once complete: see models/version_history.py
-    Column("measured", Boolean, nullable=False, server_default=false()),  # true if it has metrics
+    Column("has_metrics", Boolean, nullable=False, server_default=false()),
     Index(None, "job", "score", "number"),
-    Index(None, "job", "measured", "number"),
+    Index(None, "job", "has_metrics", "number"),
     Index(None, "job", "digest"),
 )
 
@@ -149,7 +149,7 @@ nodes = Table(
     Column("name", String(63), primary_key=True),
     Column("secret", String(64), nullable=False, unique=True),  # SHA-256 of the credential
     Column("joined_at", Float, nullable=False),
-    Column("seen_at", Float, nullable=False),
+    Column("last_hello_at", Float, nullable=False),
     Column("info", JSON, nullable=False),
     Column("revoked", Boolean, nullable=False, default=False),
     Column("availability", String(16), nullable=False, server_default="active"),  # or "drained", "blocked"
@@ -226,7 +226,7 @@ alerts = Table(
     Column("text", String, nullable=False),
     Column("raised_at", Float, nullable=False),
     Column("cleared_at", Float),
-    Column("seen_at", Float),  # when an operator acknowledged it
+    Column("acknowledged_at", Float),  # by an operator
     sqlite_autoincrement=True,
 )
 
@@ -269,8 +269,8 @@ traffic = Table(
     Column("body_bytes", Number, nullable=False),
 )
 
-traffic_quarters = Table(
-    "traffic_quarters",
+traffic_buckets = Table(
+    "traffic_buckets",
     metadata,
     Column("at", Number, primary_key=True),  # seconds since 1970: where the quarter of an hour begins
     Column("direction", String(4), primary_key=True),
@@ -296,7 +296,7 @@ leases = Table(
     Column("holder", String(63), nullable=False),
     Column("until", Float, nullable=False),  # on the database's clock
     Column("commits", Number, nullable=False),  # of this term
-    Column("speaks", Number, nullable=False, server_default="0"),  # the term whose owner answers at that address
+    Column("announced_term", Number, nullable=False, server_default="0"),  # the term whose holder gave the address
     Column("address", String, nullable=False, server_default=""),
     Column("secret", String, nullable=False, server_default=""),  # signs requests that others forward to it
 )

@@ -79,12 +79,12 @@ def find(connection: Connection, job: str, version: ModelVersion) -> str | None:
     """Look for a jump at a version that was just written down; marks it, and says it in a sentence."""
     if threshold(version.numbers) is None:
         return None
-    columns = (versions.c.number, versions.c.opened, versions.c.closed, versions.c.numbers, versions.c.metrics)
+    columns = (versions.c.number, versions.c.opened_s, versions.c.closed_s, versions.c.numbers, versions.c.metrics)
     query = select(*columns).where(versions.c.job == job, versions.c.number.between(1, version.number))
     rows = connection.execute(query.order_by(versions.c.number.desc()).limit(LOOKBACK)).all()
     rows = list(takewhile(lambda row: JUMP not in row.numbers, rows))
     pairs = [(row, threshold(row.numbers)) for row in rows[: 2 * WINDOW]]
-    rise = rate_rise([Closed(row.closed - row.opened, limit) for row, limit in pairs if limit is not None][::-1])
+    rise = rate_rise([Closed(row.closed_s - row.opened_s, limit) for row, limit in pairs if limit is not None][::-1])
     by_loss = None if rise is not None else _first_loss_rise(rows[::-1])
     if rise is not None:
         marks = {JUMP: rise, SINCE: version.number - WINDOW}

@@ -126,8 +126,8 @@ class Metrics:
     def closed(self, job: str, versions: list[ModelVersion], began_ns: int) -> list[ModelVersion]:
         """Count the rounds that made these versions, which are written down since then."""
         for version in (version for version in versions if version.number):  # no round has made the initial model
-            self._rounds.labels(job).observe(version.closed - version.opened)
-            tracing.current.close(job, version.number, version.closed - version.opened, began_ns)
+            self._rounds.labels(job).observe(version.closed_s - version.opened_s)
+            tracing.current.close(job, version.number, version.closed_s - version.opened_s, began_ns)
         return versions
 
     def fold(self, job: str, report: Report, work: Callable[[], R]) -> R:

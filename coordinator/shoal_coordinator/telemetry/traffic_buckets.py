@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shoal_coordinator.storage.tables import traffic_quarters as quarters
+from shoal_coordinator.storage.tables import traffic_buckets as buckets
 from shoal_coordinator.telemetry.traffic import crossed
 
 QUARTER_S = 900
@@ -34,15 +34,15 @@ def add(connection: Connection, rows: Iterable[dict[str, Any]], now: float) -> N
             counts[row["direction"]] += row["head_bytes"] + row["body_bytes"]
     at = start(now, now)
     for direction, size in counts.items():
-        here = (quarters.c.at == at) & (quarters.c.direction == direction)
-        grown = connection.execute(update(quarters).where(here).values(bytes=quarters.c.bytes + size))
+        here = (buckets.c.at == at) & (buckets.c.direction == direction)
+        grown = connection.execute(update(buckets).where(here).values(bytes=buckets.c.bytes + size))
         if not grown.rowcount:
-            connection.execute(delete(quarters).where(quarters.c.at < start(0, now)))
-            connection.execute(insert(quarters).values(at=at, direction=direction, bytes=size))
+            connection.execute(delete(buckets).where(buckets.c.at < start(0, now)))
+            connection.execute(insert(buckets).values(at=at, direction=direction, bytes=size))
 
 
 async def since(connection: AsyncConnection, at: float) -> dict[str, int]:
     """Return bytes by direction ("up", "down") in the quarters that began at `at` (s since 1970) or later."""
-    query = select(quarters.c.direction, func.sum(quarters.c.bytes)).where(quarters.c.at >= at)
-    found = {row[0]: int(row[1]) for row in await connection.execute(query.group_by(quarters.c.direction))}
+    query = select(buckets.c.direction, func.sum(buckets.c.bytes)).where(buckets.c.at >= at)
+    found = {row[0]: int(row[1]) for row in await connection.execute(query.group_by(buckets.c.direction))}
     return {direction: found.get(direction, 0) for direction in ("up", "down")}

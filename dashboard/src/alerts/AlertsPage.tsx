@@ -87,14 +87,14 @@ function Entry({ alert, canAcknowledge }: { alert: Alert; canAcknowledge: boolea
             · resolved <Timestamp at={alert.cleared_at} />
           </>
         )}
-        {alert.seen_at !== null && (
+        {alert.acknowledged_at !== null && (
           <>
             {" "}
-            · acknowledged <Timestamp at={alert.seen_at} />
+            · acknowledged <Timestamp at={alert.acknowledged_at} />
           </>
         )}
       </span>
-      {canAcknowledge && alert.seen_at === null && (
+      {canAcknowledge && alert.acknowledged_at === null && (
         <button
           type="button"
           className="quiet-button"

@@ -12,7 +12,7 @@ const alert = (id: number, more: Partial<Alert> = {}): Alert => ({
   text: "ada has fallen silent",
   raised_at: "2026-01-02T03:04:05.000Z",
   cleared_at: null,
-  seen_at: null,
+  acknowledged_at: null,
   ...more,
 });
 const raised = (one: Alert) => event("alert", one, one.job);
@@ -30,7 +30,7 @@ test("alerts stand newest first, and change in their place", () => {
 });
 
 test("what is over or known presses nobody", () => {
-  const all = [alert(4), alert(3, { seen_at: "then" }), alert(2, { cleared_at: "then" }), alert(1, { job: "" })];
+  const all = [alert(4), alert(3, { acknowledged_at: "then" }), alert(2, { cleared_at: "then" }), alert(1, { job: "" })];
   expect(ids(activeAlerts(all))).toEqual([4, 1]);
   expect(summarizeAlerts(activeAlerts(all))).toBe("Node lost: ada has fallen silent (digits) and 1 more");
   expect(summarizeAlerts([alert(1, { kind: "disk-low", job: "", text: "12 MiB are left" })])).toBe("Disk low: 12 MiB are left");

@@ -15,7 +15,7 @@ export const ALERT_KINDS: Record<Alert["kind"], { text: string; icon: IconName }
 
 /** Return the alerts that are neither resolved nor acknowledged. */
 export const activeAlerts = (alerts: readonly Alert[]): Alert[] =>
-  alerts.filter(({ cleared_at, seen_at }) => cleared_at === null && seen_at === null);
+  alerts.filter(({ cleared_at, acknowledged_at }) => cleared_at === null && acknowledged_at === null);
 
 /** Describe the newest alert and the number of others. */
 export function summarizeAlerts(alerts: readonly Alert[]): string {

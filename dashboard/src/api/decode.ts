@@ -38,10 +38,10 @@ export function decodeMetrics(raw: Record<string, unknown> | undefined): Metrics
 }
 
 export function decodeJob({ eta_s, ...raw }: RawJob, now: number): Job {
-  const { mode = "server", mode_since = null, tags = [], labels = {}, measured = null, provisional = null } = raw;
+  const { mode = "server", mode_since = null, tags = [], labels = {}, metrics_version = null, provisional = null } = raw;
   const { headline = "", members = raw.nodes, idle = false } = raw;
   const eta_at = eta_s === null ? null : now + eta_s * 1000;
-  const known = { mode, mode_since, tags, labels, measured, provisional, headline, members, idle, eta_at };
+  const known = { mode, mode_since, tags, labels, metrics_version, provisional, headline, members, idle, eta_at };
   return { ...raw, ...known, metrics: decodeMetrics(raw.metrics) };
 }
 

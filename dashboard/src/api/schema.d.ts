@@ -1420,6 +1420,11 @@ export interface components {
          * @description An alert. It is active until it is cleared.
          */
         AlertView: {
+            /**
+             * Acknowledged At
+             * @description time of an operator's acknowledgement
+             */
+            acknowledged_at: string | null;
             /** Cleared At */
             cleared_at: string | null;
             /** Id */
@@ -1447,11 +1452,6 @@ export interface components {
             node: string;
             /** Raised At */
             raised_at: string;
-            /**
-             * Seen At
-             * @description time of an operator's acknowledgement
-             */
-            seen_at: string | null;
             /** Text */
             text: string;
         };
@@ -2012,11 +2012,6 @@ export interface components {
                 [key: string]: number;
             };
             /**
-             * Measured
-             * @description the newest measured version
-             */
-            measured?: number | null;
-            /**
              * Members
              * @description nodes that have joined and are present
              * @default 0
@@ -2029,6 +2024,11 @@ export interface components {
             metrics: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
+            /**
+             * Metrics Version
+             * @description the version of `metrics`
+             */
+            metrics_version?: number | null;
             /**
              * Mode
              * @description server: the coordinator leads; gossip: the nodes do; returning: they hand the job back
@@ -2506,11 +2506,6 @@ export interface components {
                 [key: string]: number;
             };
             /**
-             * Measured
-             * @description the newest measured version
-             */
-            measured?: number | null;
-            /**
              * Members
              * @description nodes that have joined and are present
              * @default 0
@@ -2523,6 +2518,11 @@ export interface components {
             metrics: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
+            /**
+             * Metrics Version
+             * @description the version of `metrics`
+             */
+            metrics_version?: number | null;
             /**
              * Mode
              * @description server: the coordinator leads; gossip: the nodes do; returning: they hand the job back

@@ -47,7 +47,7 @@ export type Metrics = Readonly<Record<string, number>>;
 export interface Job
   extends Omit<
     RawJob,
-    "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels" | "idle" | "measured" | "provisional" | "headline" | "members"
+    "metrics" | "eta_s" | "mode" | "mode_since" | "tags" | "labels" | "idle" | "metrics_version" | "provisional" | "headline" | "members"
   > {
   mode: Mode;
   /** True if no node works for the job until the event in `state_why`. */
@@ -56,7 +56,7 @@ export interface Job
   mode_since: string | null;
   metrics: Metrics;
   /** The version of the metrics; null: there are none. */
-  measured: number | null;
+  metrics_version: number | null;
   provisional: ProvisionalAccuracy | null;
   /** The job's situation in one sentence. */
   headline: string;

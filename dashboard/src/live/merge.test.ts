@@ -93,10 +93,10 @@ describe("jobs", () => {
   const part = { reported: 1, asked: 4 };
 
   test("the newest measured version's metrics are the job's, and no other's are among them", () => {
-    const before = job({ version: 3, measured: 2, metrics: { "train/loss": 1 } });
+    const before = job({ version: 3, metrics_version: 2, metrics: { "train/loss": 1 } });
     expect(mergeJob(before, said(2, { "eval/accuracy": 0.7 })).metrics).toEqual({ "train/loss": 1, "eval/accuracy": 0.7 });
     const after = mergeJob(before, said(3, { "eval/accuracy": 0.9 }, part));
-    expect(after).toMatchObject({ measured: 3, metrics: { "eval/accuracy": 0.9 }, provisional: part });
+    expect(after).toMatchObject({ metrics_version: 3, metrics: { "eval/accuracy": 0.9 }, provisional: part });
     expect(after.metrics).not.toHaveProperty("train/loss");
     expect(mergeJob(after, said(2, { "eval/accuracy": 0.7 }))).toBe(after);
   });

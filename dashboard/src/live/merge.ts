@@ -45,9 +45,9 @@ export function mergeJob(job: Job, event: LiveEvent): Job {
  * the coordinator, once all nodes that were asked have evaluated the version.
  */
 function mergeMetrics(job: Job, { data: { number, metrics, provisional } }: LiveEvent<"metrics">): Job {
-  if (number < (job.measured ?? 0)) return job;
-  const known = number === job.measured ? job.metrics : {};
-  return { ...job, measured: number, metrics: { ...known, ...metrics }, provisional };
+  if (number < (job.metrics_version ?? 0)) return job;
+  const known = number === job.metrics_version ? job.metrics : {};
+  return { ...job, metrics_version: number, metrics: { ...known, ...metrics }, provisional };
 }
 
 /** Versions are downsampled to this number when there are a third more, so that a long run costs no more than a short one. */

@@ -44,7 +44,7 @@ export const job = (rest: Partial<Job> = {}): Job => ({
   started_at: "2026-11-21T08:00:10Z",
   ended_at: null,
   metrics: {},
-  measured: null,
+  metrics_version: null,
   provisional: null,
   headline: "",
   members: 4,

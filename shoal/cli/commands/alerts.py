@@ -42,7 +42,7 @@ def alert_table(rows: list[dict[str, Any]]) -> Table:
 
     made = table("id", "raised", "kind", "job", "what", "cleared", "acknowledged", right=["id"], prose=["what"])
     for row in rows:
-        times = [(row[name] or "–")[:19].replace("T", " ") for name in ("raised_at", "cleared_at", "seen_at")]
+        times = [(row[name] or "–")[:19].replace("T", " ") for name in ("raised_at", "cleared_at", "acknowledged_at")]
         kind = f"[red]{row['kind']}[/]" if row["cleared_at"] is None else row["kind"]
         made.add_row(
             str(row["id"]), times[0], kind, safe(join_names(row["jobs"] or [row["job"]])), safe(row["text"]), *times[1:]

@@ -134,7 +134,7 @@ def summary(job: dict[str, Any]) -> Table:
     if job.get("tags"):
         rows.append(("tags", safe(", ".join(job["tags"]))))
     if job["metrics"]:
-        of = f"version {job['measured']}" if job.get("measured") is not None else "the newest version"
+        of = f"version {job['metrics_version']}" if job.get("metrics_version") is not None else "the newest version"
         part = job.get("provisional")
         waits = f", {part['reported']} of the {part['asked']} nodes that measure it so far" if part else ""
         rows.append(("measured", f"{of}{waits}"))

@@ -275,7 +275,7 @@ def report(result: Result, took_s: float) -> None:
         "uncounted": result.uncounted,
         "fidelity": result.fidelity,
         "training": result.training,
-        "virtual_s": result.versions[-1].closed if result.versions else 0.0,
+        "virtual_s": result.versions[-1].closed_s if result.versions else 0.0,
         "wall_s": took_s,
     }
     rows: list[tuple[str, Any]] = [

@@ -140,8 +140,8 @@ class ModelVersion:
     number: int
     model: BlobRef
     why: str
-    opened: float
-    closed: float
+    opened_s: float
+    closed_s: float
     weight: float = 0.0
     reports: tuple[tuple[str, TaskId, float, str], ...] = ()
     """(node, task, weight, digest) of each update that was counted, in the order in which they were folded."""

@@ -154,8 +154,8 @@ class SimulationRecorder(Observer):
         self._made[version.number] = VersionResult(
             version.number,
             version.why,
-            version.opened,
-            version.closed,
+            version.opened_s,
+            version.closed_s,
             len(version.reports),
             {},
             sum(traffic.up for traffic in nodes.values()),

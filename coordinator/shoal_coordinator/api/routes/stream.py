@@ -172,7 +172,7 @@ def _provisional(registry: JobRegistry, item: Item) -> ProvisionalAccuracy | Non
 
 async def _version(parts: StreamParts, job: str, number: int) -> VersionClosed | None:
     mine = table.c.job == job
-    first = select(table.c.closed).where(mine).order_by(table.c.number).limit(1)
+    first = select(table.c.closed_s).where(mine).order_by(table.c.number).limit(1)
     two = select(table).where(mine, table.c.number <= number).order_by(table.c.number.desc()).limit(2)
     async with parts.database.reader.connect() as connection:
         start = (await connection.execute(first)).scalar() or 0.0
