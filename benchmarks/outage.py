@@ -64,7 +64,7 @@ class Silent(Network):
     """A network without messages: every node is alone."""
 
     def send(self, source: str, target: str, message: object, deliver: Callable[..., None]) -> None:  # type: ignore[override]
-        """Let through what concerns the hub, so that all go away together; no model."""
+        """Let through what concerns the hub, so that all fail over together; no model."""
         if isinstance(message, CoordinatorProbe | CoordinatorStatus | DeclareFailover):
             super().send(source, target, message, deliver)
 
@@ -92,14 +92,14 @@ class Job:
         setup = SimulationSetup(
             JobPlan(ENDS, seed=seed), algorithm, Rounds(deadline_s=3600.0), names, Faults(), seed=seed
         )
-        away = Failover(min_away_s=30.0) if outage in ("gossip", "alone") else Failover(coordinator_timeout_s=1e9)
+        failover = Failover(min_gossip_s=30.0) if outage in ("gossip", "alone") else Failover(coordinator_timeout_s=1e9)
 
         def perform(node: str, order: Task, memory: BlobRef | None) -> LearnerTask:
             return LearnerTask(algorithm, learners[node], self.bodies, order, memory)
 
         self.world = FailoverWorld(
             setup,
-            FailoverSetup(away, lambda: Pairwise().mixer(), self.weights),
+            FailoverSetup(failover, lambda: Pairwise().mixer(), self.weights),
             perform,
             lambda _node, _order: ROUND_S,
             conditions=PeerNetworkConditions(),
@@ -121,16 +121,16 @@ class Job:
 
     def at(self, turn: int) -> tuple[float, float, float]:
         """Return (mean, least) accuracy of the peers' own models, and of their weighted mean; the hub's if
-        none is away.
+        none gossips.
         """
         self.world.run(turn * ROUND_S)
         peers = {name: self.world.peer(name).peer.gossip for name in self.world.nodes}
-        away = {name: gossip.me.model for name, gossip in peers.items() if gossip is not None}
-        if not away:
+        models = {name: gossip.me.model for name, gossip in peers.items() if gossip is not None}
+        if not models:
             whole = self.accuracy(tree_slot(self.world.coordinator.hub.store.slots, "model"))
             return whole, whole, whole
-        own = [self.accuracy(tree) for tree in away.values()]
-        return mean(own), min(own), self.accuracy(weighted(away, self.weights))
+        own = [self.accuracy(tree) for tree in models.values()]
+        return mean(own), min(own), self.accuracy(weighted(models, self.weights))
 
     def sent(self) -> float:
         """Return the models that a peer has sent to others, on average."""

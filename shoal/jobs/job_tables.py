@@ -81,7 +81,9 @@ class GossipConfig(JobTable):
         Failover.quorum,
         description="nodes that must miss the coordinator: any (two nodes), majority (of the job's nodes), or a number",
     )
-    min_away_s: float = Field(Failover.min_away_s, ge=0, description="minimum seconds in mode gossip after a failover")
+    min_gossip_s: float = Field(
+        Failover.min_gossip_s, ge=0, description="minimum seconds in mode gossip after a failover"
+    )
     drain_timeout_s: float = Field(
         Failover.drain_timeout_s, gt=0, description="seconds to wait for open exchanges before the hand-back"
     )
@@ -161,7 +163,7 @@ class GossipConfig(JobTable):
     def failover(self) -> Failover:
         """Return the rule of failover. Raises `InvalidJob`."""
         return Failover(
-            self.coordinator_timeout_s, self.suspicion_s, self.quorum, self.min_away_s, self.drain_timeout_s
+            self.coordinator_timeout_s, self.suspicion_s, self.quorum, self.min_gossip_s, self.drain_timeout_s
         )
 
     def build_drain(self, rounds: int, linger_s: float) -> TerminationRule:

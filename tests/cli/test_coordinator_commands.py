@@ -195,10 +195,10 @@ def test_a_switch_that_is_refused_says_what_to_do(shoal: Shoal, fake: FakeCoordi
 def test_where_a_job_is_stands_in_the_list(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     job_answers(fake, place)
     fake.answers["GET /jobs"] = {"jobs": [RETURNING]}
-    fake.answers["GET /jobs/digits/nodes"] = {"nodes": [a_node(away=True), a_node("node-2")]}
+    fake.answers["GET /jobs/digits/nodes"] = {"nodes": [a_node(is_gossiping=True), a_node("node-2")]}
     assert "running (returning)" in shoal("jobs", env=at(fake)).stdout
     lines = shoal("jobs", "show", "digits", env=at(fake)).stdout.splitlines()
-    assert ["training (away)" in line for line in lines if line.startswith("node-")] == [True, False]
+    assert ["training (gossip)" in line for line in lines if line.startswith("node-")] == [True, False]
 
 
 def test_the_list_of_nodes(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

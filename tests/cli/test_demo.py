@@ -20,7 +20,7 @@ from shoal.cli.demos import demo as command
 from shoal.cli.demos import gossip
 from shoal.cli.demos.afterwards import NEXT, program, stays
 from shoal.cli.demos.demo import bars, versions_per_part
-from shoal.cli.demos.failover import AWAY_ROUNDS
+from shoal.cli.demos.failover import GOSSIP_ROUNDS
 from shoal.cli.demos.plumbing import HOST, DemoOptions, DemoPlan, check, device_of, free_port, spec, start
 from shoal.cli.terminal.output import Flags, out
 from shoal.core.errors import ShoalError
@@ -291,8 +291,8 @@ def test_a_job_outlives_its_coordinator(tmpdir_of_demo: Path) -> None:
     assert data["killed_at_version"] >= 4
     assert data["back_at_version"] > data["killed_at_version"]
     assert data["versions"] == max(9, data["back_at_version"])
-    assert sorted(data["rounds_away"]) == ["node-1", "node-2", "node-3"]
-    assert min(data["rounds_away"].values()) >= AWAY_ROUNDS
+    assert sorted(data["gossip_rounds"]) == ["node-1", "node-2", "node-3"]
+    assert min(data["gossip_rounds"].values()) >= GOSSIP_ROUNDS
     assert data["gossip_bytes"] > 0
     assert data["after"] > 0.8, "what was learned before and meanwhile is not lost"
     assert not folders(tmpdir_of_demo)

@@ -28,7 +28,7 @@ def a_peer(name: str, **changes: Any) -> dict[str, Any]:
         "name": name,
         "peer_id": "a" * 20,
         "is_reachable": True,
-        "state": "away",
+        "state": "gossip",
         "changes": [],
         "told_s": 1.0,
         "boot": 1,
@@ -58,9 +58,9 @@ def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
     fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": POINT, "history": [POINT]}}
     lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
     first = next(line for line in lines if line.strip().startswith("a "))
-    for part in ("away", "17", "87.5 %", "1 alive, third dead", "15", "4 kB", "trust.replayed 2, zoe in"):
+    for part in ("gossip", "17", "87.5 %", "1 alive, third dead", "15", "4 kB", "trust.replayed 2, zoe in"):
         assert part in first, (part, first)
-    assert "away (40 s ago)" in next(line for line in lines if line.strip().startswith("b "))
+    assert "gossip (40 s ago)" in next(line for line in lines if line.strip().startswith("b "))
     assert "alive" not in next(line for line in lines if line.strip().startswith("c "))
     said = "2 peers in mode gossip, models are 3.4 % from their mean, each holds 87.5 % of all rounds, residual 1.5e-07"
     assert said in lines
@@ -75,7 +75,7 @@ def test_who_is_relayed_and_what_that_costs_the_other(shoal: Shoal, fake: FakeCo
     fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": None, "history": []}}
     lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
     assert "carried" in lines[0] + lines[1]
-    for name, text in (("a", "1.5 MB"), ("b", "⇄ relayed by a"), ("c", "away")):
+    for name, text in (("a", "1.5 MB"), ("b", "⇄ relayed by a"), ("c", "gossip")):
         assert text in next(line for line in lines if line.strip().startswith(f"{name} ")), text
 
 

@@ -121,7 +121,7 @@ def test_what_peers_tell_is_shown(stage: Stage) -> None:
     first, second, third = found["peers"]
     assert found["roster"] == documents(stage)[1].version
     assert (first["name"], first["peer_id"], first["is_reachable"]) == ("n0", KEYS["n0"].peer_id, True)
-    assert (first["state"], first["term"], first["round"], first["weight"]) == ("away", 2, 17, 1200.0)
+    assert (first["state"], first["term"], first["round"], first["weight"]) == ("gossip", 2, 17, 1200.0)
     assert first["rounds_by_peer"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
     assert first["peers"] == {"n1": status_report()["peers"]["n1"]}
     assert (first["refused"], first["quarantine"]) == ({"trust.signature": 2}, ["n1"])
@@ -131,10 +131,10 @@ def test_what_peers_tell_is_shown(stage: Stage) -> None:
 
 
 def test_changes_of_state_are_remembered(stage: Stage) -> None:
-    for state in ("coordinated", "suspect", "suspect", "away", "handover", "coordinated"):
+    for state in ("coordinated", "suspect", "suspect", "gossip", "returning", "coordinated"):
         assert send_status(stage, **status_report(state=state)).status_code == 204
     changes = view(stage)["peers"][0]["changes"]
-    assert [one["state"] for one in changes] == ["coordinated", "suspect", "away", "handover", "coordinated"]
+    assert [one["state"] for one in changes] == ["coordinated", "suspect", "gossip", "returning", "coordinated"]
     assert [one["at"] for one in changes] == sorted(one["at"] for one in changes)
 
 
@@ -190,7 +190,7 @@ def test_pages_follow_live(stage: Stage) -> None:
         news = next(e.data for e in events if e.name == "peers" and any(row["state"] for row in e.data["peers"]))
         assert (news["job"], news["roster"]) == ("main", documents(stage)[1].version)
         (row,) = (row for row in news["peers"] if row["name"] == "n0")
-        assert (row["state"], row["round"]) == ("away", 17)
+        assert (row["state"], row["round"]) == ("gossip", 17)
         stage.send("n1", "POST", "/hello", json={"peer": peer_info("n1", port=9009)})
         newer = next(e.data for e in events if e.name == "peers" and e.data["roster"] > news["roster"])
         assert newer["roster"] == news["roster"] + 1
@@ -278,7 +278,7 @@ def test_nodes_that_refuse_this_coordinator_are_known_until_they_obey(monkeypatc
     assert status(5.0, "coordinated", 3) == ()
     assert status(10.0, "coordinated", 4) == ("n0",)
     assert status(20.0, "suspect", 4) == ("n0",)
-    assert status(40.0, "away", 4) == ("n0",)
+    assert status(40.0, "gossip", 4) == ("n0",)
     now[0] = 40.0 + peer_status.FRESH_S + 1
     assert kept.refusing("main") == (), "it is silent"
     assert status(90.0, "coordinated", 4) == ()
@@ -296,7 +296,7 @@ def test_a_refused_coordinator_says_so(stage: Stage) -> None:
     ]
     headline, gossip = stage.running.job("main")["headline"], stage.running.runner("main").spec.gossip
     assert headline.startswith("Refused by n0: another coordinator had the same term")
-    back_s = gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_away_s
+    back_s = gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_gossip_s
     assert headline.endswith(f"this ends within about {back_s:g} s")
 
 

@@ -46,7 +46,7 @@ from shoal.mixing.pairwise import Pairwise
 from shoal.sim.hosts.toy_models import toy_tree
 from shoal.sim.network.blobs import MemoryBlobs
 
-FAILOVER = Failover(min_away_s=30.0)
+FAILOVER = Failover(min_gossip_s=30.0)
 START = toy_tree((1.0, 2.0, 3.0), 0)
 
 
@@ -111,7 +111,7 @@ class Bench:
         """It has gone away from version 0, in term 2."""
         self.feed(self.task(1), 0.0)
         self.silent_until(40.0)
-        assert self.peer.state == "away"
+        assert self.peer.state == "gossip"
 
 
 def test_a_silent_hub_is_missed_by_two_before_anybody_goes() -> None:
@@ -121,7 +121,7 @@ def test_a_silent_hub_is_missed_by_two_before_anybody_goes() -> None:
         bench.feed(Timer(), float(second))
     assert bench.peer.state == "suspect", "nobody else has said that it misses the hub"
     bench.feed(CoordinatorStatus("b", 1, False, False, 0, bench.model), 60.0)
-    assert bench.peer.state == "away"
+    assert bench.peer.state == "gossip"
     assert bench.peer.term == 2
     assert [
         effect.to for effect in bench.effects if isinstance(effect, Tell) and isinstance(effect.body, DeclareFailover)
@@ -192,7 +192,7 @@ def test_who_misses_the_hub_follows_a_declaration_at_once() -> None:
     bench.feed(bench.task(1), 0.0)
     bench.feed(Timer(), 16.0)
     bench.feed(DeclareFailover("b", 4, 3, bench.model, "gone"), 17.0)
-    assert (bench.peer.state, bench.peer.term, bench.peer.base.version) == ("away", 4, 3)
+    assert (bench.peer.state, bench.peer.term, bench.peer.base.version) == ("gossip", 4, 3)
     bench.feed(CoordinatorProbe("c", 1), 18.0)
     assert bench.said(DeclareFailover) == [DeclareFailover("a", 4, 3, bench.model, "the hub is silent")]
 
@@ -219,7 +219,7 @@ def test_a_spooled_report_is_forgotten_by_who_has_taken_it_along() -> None:
     again = bench.made(worker)
     again.restore(kept)
     assert worker.unacknowledged is None
-    assert (again.state, again.term) == ("away", 2)
+    assert (again.state, again.term) == ("gossip", 2)
 
 
 def test_it_pings_and_returns_when_the_hub_has_answered_for_a_while() -> None:
@@ -235,7 +235,7 @@ def test_it_pings_and_returns_when_the_hub_has_answered_for_a_while() -> None:
     assert joins[0] >= 30.0 + 30.0
     bench.feed(bench.task(1, boot=3, kind="gossip"), 100.0)
     assert bench.peer.task is not None
-    assert bench.peer.state == "away"
+    assert bench.peer.state == "gossip"
 
 
 def test_a_hub_of_an_older_term_is_not_trusted_however_long_it_answers() -> None:
@@ -264,7 +264,7 @@ def test_its_model_is_given_up_only_when_it_counts() -> None:
     assert list(moved["w"]) == [3.0, 2.0, 1.0]  # type: ignore[index, arg-type]
     bench.feed(Ack((3, 1), False, "superseded"), 43.0)
     assert bench.peer.gossip is gossip
-    assert (bench.peer.state, gossip.halted) == ("away", "")
+    assert (bench.peer.state, gossip.halted) == ("gossip", "")
     bench.feed(bench.task(2, boot=3, kind="gossip", recall=True), 44.0)
     if gossip.task is not None:
         bench.feed(TaskDone(gossip.task.id, TaskResult(5.0)), 45.0)
@@ -312,7 +312,7 @@ def test_who_is_at_the_server_keeps_nobody_waiting() -> None:
         {"coordinator_timeout_s": 0.0},
         {"suspicion_s": -1.0},
         {"drain_timeout_s": 0.0},
-        {"min_away_s": -1.0},
+        {"min_gossip_s": -1.0},
         {"quorum": 0},
         {"coordinator_timeout_s": float("nan")},
     ],
@@ -331,9 +331,9 @@ def test_who_was_not_waited_for_brings_what_it_has(recalled: bool, news: str) ->
     bench.feed(bench.task(2, kind="gossip", recall=recalled), 1.0)
     gossip = bench.peer.gossip
     assert gossip is not None
-    assert bench.peer.state == ("handover" if recalled else "away")
+    assert bench.peer.state == ("returning" if recalled else "gossip")
     bench.feed(NoTask((1, 9)) if news == "idle" else bench.task(9, version=1), 2.0)
-    assert (bench.peer.state, bench.peer.task, gossip.halted) == ("away", None, "")
+    assert (bench.peer.state, bench.peer.task, gossip.halted) == ("gossip", None, "")
     assert bench.peer.gossip is gossip, "nobody has what it learned"
     joins: list[Join] = []
     for second in range(3, 60):
@@ -373,7 +373,7 @@ def test_an_operators_failover_needs_no_quorum_but_a_silent_hub() -> None:
     bench.feed(ForcedFailover(1, "an old word"), later)
     assert bench.peer.gossip is None
     bench.feed(ForcedFailover(5, "now"), later)
-    assert (bench.peer.state, bench.peer.term) == ("away", 5)
+    assert (bench.peer.state, bench.peer.term) == ("gossip", 5)
     assert [(one.term, one.version) for one in bench.said(DeclareFailover)] == [(5, 0), (5, 0)], "b and c are told"
     gossip = bench.peer.gossip
     bench.feed(ForcedFailover(6, "again"), later + 1.0)

@@ -12,7 +12,7 @@ from shoal.core.failover.failover import Failover
 from shoal.core.failover.states import Facts
 from shoal.core.protocol.peer_message import CoordinatorStatus
 
-RULES = Failover(coordinator_timeout_s=15.0, suspicion_s=10.0, min_away_s=60.0, drain_timeout_s=20.0)
+RULES = Failover(coordinator_timeout_s=15.0, suspicion_s=10.0, min_gossip_s=60.0, drain_timeout_s=20.0)
 
 
 def reachability(
@@ -87,7 +87,7 @@ def test_a_gossiping_node_joins_a_coordinator_that_has_answered_for_long(
     way = reachability(heard_at=heard[0], answering_since=heard[1])
     if heard == (0.0, 0.0):
         way.forget_answers()
-    decision = states.gossiping(Facts(**{"since": 0.0, "due": 0.0, **facts}), way, RULES, now)
+    decision = states.gossip(Facts(**{"since": 0.0, "due": 0.0, **facts}), way, RULES, now)
     assert (decision.action, decision.due) == (action, due)
 
 
@@ -105,5 +105,5 @@ def test_a_gossiping_node_joins_a_coordinator_that_has_answered_for_long(
 def test_a_handover_waits_for_open_exchanges_and_then_for_the_acknowledgement(
     facts: dict[str, float], now: float, action: str, due: float
 ) -> None:
-    decision = states.handover(Facts(0.0, **facts), reachability(), RULES, now)
+    decision = states.returning(Facts(0.0, **facts), reachability(), RULES, now)
     assert (decision.action, decision.due) == (action, due)

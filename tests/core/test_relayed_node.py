@@ -139,11 +139,11 @@ def test_who_is_away_by_order_hears_through_another_that_it_is_called_back() -> 
     bench.feed(Timer(), 17.0)
     assert asked(bench) == {"b", "c"}
     bench.feed(hears(bench, "c"), 17.5)
-    assert (bench.peer.state, bench.peer.reachability.relay) == ("away", "c")
+    assert (bench.peer.state, bench.peer.reachability.relay) == ("gossip", "c")
     bench.feed(Timer(), 17.5)
     assert carried(bench) == [("c", Poll)]
     bench.feed(RelayResponse("c", bench.task(2, kind="gossip", revision=1, recall=True)), 18.0)
-    assert bench.peer.state == "handover"
+    assert bench.peer.state == "returning"
 
 
 def test_who_went_away_by_itself_comes_back_through_another() -> None:

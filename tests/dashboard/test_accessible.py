@@ -26,11 +26,11 @@ def simulated_nodes(browser: Browser, tmp_path_factory: pytest.TempPathFactory) 
     with inside(tmp_path_factory.mktemp("accessible") / "data", lease_s=86_400.0) as running:
         made = SimulatedNodes(running, 5)
         running.post(f"/jobs/{made.job}/switch", {"to": "gossip"})
-        made.go("away")
+        made.go("gossip")
         made.learn()
         made.mix(6)
         made.members[1].refused = {"trust.signature": 3}
-        for one, state in zip(made.members[2:], ("suspect", "handover", "coordinated"), strict=True):
+        for one, state in zip(made.members[2:], ("suspect", "returning", "coordinated"), strict=True):
             one.state = state
         made.tell()
         yield made

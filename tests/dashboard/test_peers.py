@@ -50,7 +50,7 @@ def fresh(browser: Browser, tmp_path: Path) -> Iterator[SimulatedNodes]:
 def away(simulated_nodes: SimulatedNodes) -> SimulatedNodes:
     """The same, carried on by its nodes, who have learned, mixed and told."""
     simulated_nodes.running.post(f"/jobs/{simulated_nodes.job}/switch", {"to": "gossip"})
-    simulated_nodes.go("away")
+    simulated_nodes.go("gossip")
     simulated_nodes.learn()
     simulated_nodes.mix(5)
     simulated_nodes.tell()
@@ -102,7 +102,7 @@ def test_the_star_of_the_server_becomes_the_peers_graph_without_a_reload(
     expect(page.get_by_test_id("peers-gossiping")).to_have_count(0)  # no status has been reported yet
     page.evaluate("window.unchanged = true")
     fresh.running.post(f"/jobs/{fresh.job}/switch", {"to": "gossip"})
-    fresh.go("away")
+    fresh.go("gossip")
     fresh.members[0].state = "coordinated"
     fresh.learn()
     fresh.members[1].meet(fresh.members[2])
@@ -110,7 +110,7 @@ def test_the_star_of_the_server_becomes_the_peers_graph_without_a_reload(
     fresh.tell()
     expect(node(page, "n0")).to_have_attribute("data-status", re.compile("training|idle"))
     for name in ("n1", "n2", "n6"):
-        expect(node(page, name)).to_have_attribute("data-status", "away")
+        expect(node(page, name)).to_have_attribute("data-status", "gossip")
     expect(lines(page, "server")).to_have_count(1)
     expect(lines(page, "peer")).to_have_count(1)
     expect(page.get_by_test_id("peers-gossiping")).to_have_text(str(NODES - 1))
@@ -191,7 +191,7 @@ def test_a_silent_node_stays_as_a_ghost(away: SimulatedNodes, shown: Page) -> No
         shown.wait_for_timeout(1000)
         waited += 1000
         found = node(shown, "n0").get_attribute("data-status")
-        assert found in ("away", "lost")
+        assert found in ("gossip", "lost")
     assert waited > LATE_MS / 2, "nobody is lost in a moment"
     expect(node(shown, "n0")).to_have_attribute("data-unreachable", "true")
     expect(shown.get_by_test_id("topology").locator("path[data-unreachable]")).not_to_have_count(0)

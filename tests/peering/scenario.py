@@ -29,7 +29,7 @@ JOB = "main"
 SHORT = {
     "coordinator_timeout_s": 3.0,
     "suspicion_s": 1.5,
-    "min_away_s": 2.0,
+    "min_gossip_s": 2.0,
     "drain_timeout_s": 3.0,
     "probe_interval_s": 0.5,
 }

@@ -32,13 +32,13 @@ def test_it_holds_and_the_way_back_does_not_wait_for_it(server: Server, threaded
     nodes = [threaded(name, CountingLearner(10.0, 0.05, FLOATS), peer_bytes_per_hour=HOURLY) for name in "ab"]
     acquainted(server, nodes, version=2)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("all to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     before = server.job(JOB)["version"]
     until("an exchange", lambda: all(len(gossip(node).me.counts.version_vector) == 2 for node in nodes))
     until("rounds", lambda: all(gossip(node).me.round >= 20 for node in nodes))
 
     def rows() -> list[dict]:
-        return [row for row in server.get(f"/jobs/{JOB}/peers")["peers"] if row["budget"] and row["state"] == "away"]
+        return [row for row in server.get(f"/jobs/{JOB}/peers")["peers"] if row["budget"] and row["state"] == "gossip"]
 
     until("word that it is used up", lambda: len(rows()) == 2 and all(row["budget"]["wait_s"] > 30 for row in rows()))
     for node in nodes:

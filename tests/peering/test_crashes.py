@@ -14,22 +14,22 @@ from tests.support.learners import CountingLearner
 from tests.support.sampling import nightly
 from tests.support.waiting import until
 
-AWAY = [
+GOSSIP = [
     *((f"machine.{step}", 4) for step in ("written", "kept")),
     ("body.renamed", 6),
     ("windows.synced", 1),
     ("work.done", 2),
 ]
-HANDOVER = [("machine.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("report.sending", 1)]
-PATIENT = {"coordinator_timeout_s": 3.0, "suspicion_s": 3600.0, "min_away_s": 0.0}
+RETURNING = [("machine.renamed", 1), ("spool.written", 1), ("spool.kept", 1), ("report.sending", 1)]
+PATIENT = {"coordinator_timeout_s": 3.0, "suspicion_s": 3600.0, "min_gossip_s": 0.0}
 """No node fails over by itself, and a returning node reports soon."""
 COUNTED = [("report.answered", 1), ("spool.removed", 1)]
 OFTEN = [
-    ("away", "machine.written", 4),
-    ("away", "body.renamed", 6),
-    ("away", "work.done", 2),
-    ("handover", "spool.written", 1),
-    ("handover", "report.sending", 1),
+    ("gossip", "machine.written", 4),
+    ("gossip", "body.renamed", 6),
+    ("gossip", "work.done", 2),
+    ("returning", "spool.written", 1),
+    ("returning", "report.sending", 1),
     ("counted", "report.answered", 1),
 ]
 
@@ -38,8 +38,8 @@ OFTEN = [
     ("moment", "point", "nth"),
     nightly(
         [
-            *(("away", point, nth) for point, nth in AWAY),
-            *(("handover", point, nth) for point, nth in HANDOVER),
+            *(("gossip", point, nth) for point, nth in GOSSIP),
+            *(("returning", point, nth) for point, nth in RETURNING),
             *(("counted", point, nth) for point, nth in COUNTED),
         ],
         but=OFTEN,
@@ -60,11 +60,11 @@ def test_a_node_killed_at_any_point_counts_its_work_once(
     victim = process("c", weight=30.0, pause_s=0.03).start(point, nth, since)
     acquainted(server, [*others, victim])
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("all to be away", lambda: [node.peer.state for node in others] == ["away", "away"])
+    until("all to gossip", lambda: [node.peer.state for node in others] == ["gossip", "gossip"])
     until("its rounds", lambda: seen(others, "c") >= 2)
     before = server.job(JOB)["version"]
     since.touch()
-    if moment == "away":
+    if moment == "gossip":
         until("its end", lambda: victim.ended is not None)
         made = seen(others, "c")
         victim.start()

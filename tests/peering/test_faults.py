@@ -92,7 +92,7 @@ def test_kills_lost_answers_and_late_letters_cost_nothing(
         wait("its rounds", lambda made=made: victim.status().get("round", 0) >= made + 2)
         victim.kill()
         victim.start()
-        wait("it to be back", lambda: victim.status().get("state") == "away")
+        wait("it to be back", lambda: victim.status().get("state") == "gossip")
     made = seen(victim)["c"]
     wait("its rounds elsewhere", lambda: all(seen(node).get("c", 0) > made for node in nodes.values()))
     (tmp_path / "weather").unlink()

@@ -26,7 +26,7 @@ def test_exchanges_are_filtered_and_nothing_is_lost(server: Server, threaded: Ca
     nodes = [threaded(name, CountingLearner(10.0 * weight, 0.05, FLOATS)) for weight, name in enumerate("ab", 1)]
     acquainted(server, nodes, version=2)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("all to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     before = server.job(JOB)["version"]
     group = nodes[0].pump.group.group  # type: ignore[union-attr]
     until("exchanges", lambda: group.router.exchanges.counts["b"] >= 3)

@@ -53,7 +53,7 @@ def test_all_nodes_follow_a_forced_failover(server: Server, nodes: list[Threaded
     code, answer = shoal(server, nodes[1], server.folder / "coordinator.pem")
     assert code == 0, answer
     term = answer["data"]["sent"]["term"]
-    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("all to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     assert {node.peer.term for node in nodes} == {term}
     server.start()
     until("all to be back", lambda: all(node.peer.state == "coordinated" for node in nodes))

@@ -104,7 +104,7 @@ def test_a_report_with_private_memory_is_acknowledged_first(
         assert submitted.wait(PATIENCE_S), "the task comes while the report is on the way"
         assert nodes[1].peer.state == "coordinated"
         delayed.is_released.set()
-        until("both to carry on", lambda: all(node.peer.state == "away" for node in nodes))
+        until("both to carry on", lambda: all(node.peer.state == "gossip" for node in nodes))
         assert server.notes(JOB, "refusal") == [], "a report that is too late is not a fault of the node"
     finally:
         delayed.is_released.set()
@@ -135,7 +135,7 @@ def test_a_task_whose_model_could_not_be_fetched_is_sent_again(
     try:
         until("the model to be asked for", lambda: download._blobs.has_failed)  # type: ignore[attr-defined]
         delayed.is_released.set()
-        until("both to carry on", lambda: all(node.peer.state == "away" for node in nodes))
+        until("both to carry on", lambda: all(node.peer.state == "gossip" for node in nodes))
     finally:
         delayed.is_released.set()
         finish(nodes)

@@ -29,9 +29,9 @@ def test_a_newcomer_enters_while_the_coordinator_is_dead(server: Server, threade
     assert ready.version >= 2
     rosters = {node.pump.group.version for node in nodes}  # type: ignore[union-attr]
     server.kill()
-    until("both to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("both to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     newcomer = threaded("c", CountingLearner(20.0, 0.05), token="")
-    until("it to carry on", lambda: newcomer.pump is not None and newcomer.peer.state == "away")
+    until("it to carry on", lambda: newcomer.pump is not None and newcomer.peer.state == "gossip")
     until("its work to reach the others", lambda: all(seen(node, "c") >= 3 for node in nodes))
     until("theirs to reach it", lambda: all(seen(newcomer, name) >= 3 for name in "ab"))
     assert {node.pump.group.version for node in nodes} == rosters, "by no roster"  # type: ignore[union-attr]

@@ -50,15 +50,15 @@ def test_an_operator_sends_a_job_to_its_peers_and_back(server: Server, threaded:
     nodes = three_nodes(threaded, kind)
     acquainted(server, nodes, version=3)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("all to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     before = server.job(JOB)["version"]
     until("rounds", lambda: all(rounds(node) >= 8 for node in nodes))
     until("word of it", lambda: server.get(f"/jobs/{JOB}/peers")["now"])
     seen = server.get(f"/jobs/{JOB}/peers")
     assert {row["name"]: (row["state"], row["weight"]) for row in seen["peers"]} == {
-        "a": ("away", 10.0),
-        "b": ("away", 20.0),
-        "c": ("away", 30.0),
+        "a": ("gossip", 10.0),
+        "b": ("gossip", 20.0),
+        "c": ("gossip", 30.0),
     }
     assert seen["now"]["residual"] < 0.5, "what is under way is little"
     assert server.job(JOB)["version"] == before, "the schedule rests"
@@ -86,7 +86,7 @@ def test_a_job_survives_the_death_of_its_coordinator(
     until("all to be at work", lambda: len(list(tmp_path.glob("held-by-*"))) == 3)
     before = server.job(JOB)["version"]
     server.kill()
-    until("all to be away", lambda: all(node.status().get("state") == "away" for node in nodes), every_s=0.1)
+    until("all to gossip", lambda: all(node.status().get("state") == "gossip" for node in nodes), every_s=0.1)
     assert all(node.status()["round"] == 0 for node in nodes), "what is in hand goes on"
     hold.unlink()
     until("rounds", lambda: all(node.status()["rounds_by_peer"].get("c", 0) >= 4 for node in nodes), every_s=0.1)
@@ -94,7 +94,7 @@ def test_a_job_survives_the_death_of_its_coordinator(
     made = max(node.status()["rounds_by_peer"]["c"] for node in nodes[:2])
     nodes[2].start()
     until("it to carry on", lambda: nodes[2].status().get("round", 0) > made, every_s=0.1)
-    assert nodes[2].status()["state"] == "away"
+    assert nodes[2].status()["state"] == "gossip"
     until("its rounds", lambda: all(node.status()["rounds_by_peer"]["c"] > made for node in nodes), every_s=0.1)
     server.start()
     until("all to be back", lambda: all(node.status().get("state") == "coordinated" for node in nodes), every_s=0.1)
@@ -108,7 +108,7 @@ def test_a_coordinator_that_is_started_anew_meanwhile_calls_them_back(server: Se
     nodes = three_nodes(threaded)
     acquainted(server, nodes)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("all to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     before = server.job(JOB)["version"]
     server.kill()
     until("rounds", lambda: all(rounds(node) >= 8 for node in nodes))
@@ -127,7 +127,7 @@ def test_who_cannot_be_called_takes_part(server: Server, threaded: Make) -> None
     nodes.append(threaded("c", CountingLearner(40.0, 0.05), peer_listen="none"))
     acquainted(server, nodes)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("all to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("all to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     before = server.job(JOB)["version"]
     until("its rounds to be known", lambda: all(seen(node, "c") >= 3 for node in nodes))
     until("those of others to be known there", lambda: min(seen(nodes[2], name) for name in "ab") >= 3)
@@ -142,7 +142,7 @@ def test_who_does_not_listen_only_works(server: Server, threaded: Make) -> None:
     plain = threaded("c", CountingLearner(10.0, 0.02), peer_listen="")
     acquainted(server, nodes)
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("both to be away", lambda: all(node.peer.state == "away" for node in nodes))
+    until("both to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     before = server.job(JOB)["version"]
     until("rounds", lambda: all(rounds(node) >= 4 for node in nodes))
     server.post(f"/jobs/{JOB}/switch", {"to": "server"})

@@ -25,7 +25,7 @@ def slots(value: float) -> dict[str, Any]:
 def standing(slots_ref: BlobRef | None = None, model: BlobRef | None = None) -> dict[str, Any]:
     gossip = {"slots": [slots_ref.digest, slots_ref.nbytes]} if slots_ref is not None else None
     return {
-        "state": "away",
+        "state": "gossip",
         "term": 2,
         "version": 3,
         "model": [model.digest, model.nbytes] if model is not None else None,

@@ -146,7 +146,7 @@ def alone(
     for hold in holds:
         hold.touch()
     server.post(f"/jobs/{JOB}/switch", {"to": "gossip"})
-    until("all to be away", lambda: made.status().get("state") == "away")
+    until("all to gossip", lambda: made.status().get("state") == "gossip")
     for node in nodes[1:]:
         node.leave()
     for node, hold in zip(nodes[1:], holds[1:], strict=True):

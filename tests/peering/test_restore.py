@@ -99,7 +99,7 @@ def test_a_lost_coordinator_is_rebuilt_from_one_node(
     until("signed versions", lambda: min(newest(tmp_path / name) for name in nodes) >= 1, every_s=0.1)
     lost = Lost(server, tmp_path)
     lost.lose()
-    until("all to be away", lambda: all(node.status().get("state") == "away" for node in nodes.values()), every_s=0.1)
+    until("all to gossip", lambda: all(node.status().get("state") == "gossip" for node in nodes.values()), every_s=0.1)
     until("rounds", lambda: all(node.status().get("round", 0) >= 3 for node in nodes.values()), every_s=0.1)
     nodes["c"].kill()
     forge(tmp_path / "c", away=5)

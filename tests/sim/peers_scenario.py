@@ -44,7 +44,7 @@ class PeerStage:
 
     count: int = 5
     versions: int = 40
-    failover: Failover = field(default_factory=lambda: Failover(min_away_s=30.0))
+    failover: Failover = field(default_factory=lambda: Failover(min_gossip_s=30.0))
     cuts: Iterable[NetworkCut] = ()
     splits: Iterable[NetworkSplit] = ()
     seed: int = 1
@@ -93,13 +93,13 @@ class PeerStage:
         """The states of all nodes."""
         return {self.world.peer(node).peer.state for node in self.nodes}
 
-    def away_at(self, limit_s: float) -> float:
-        """When the last node went away: looked at every half second."""
+    def gossip_at(self, limit_s: float) -> float:
+        """When the last node began to gossip: looked at every half second."""
         while self.clock.now < limit_s:
             self.until(self.clock.now + 0.5)
-            if self.states() == {"away"}:
+            if self.states() == {"gossip"}:
                 return self.clock.now
-        raise AssertionError(f"not all went away: {self.states()}")
+        raise AssertionError(f"not all gossip: {self.states()}")
 
     def notes(self, text: str) -> list[str]:
         """Return the nodes' lines that contain this."""

@@ -85,7 +85,7 @@ def test_a_dead_coordinator_is_done_without_and_takes_the_job_back() -> None:
     stage.until(11.0)
     before = stage.hub.progress.version
     stage.world.coordinator.kill(120.0)
-    assert stage.away_at(60.0) - 11.0 <= 45.0
+    assert stage.gossip_at(60.0) - 11.0 <= 45.0
     stage.until(130.0)
     learned = [len(stage.world.peer(node).log.learned) for node in stage.nodes]
     assert min(learned) > 20
@@ -143,7 +143,7 @@ def test_nobody_waits_for_a_node_whose_model_was_refused() -> None:
     before = stage.hub.progress.version
     stage.until(65.0)
     assert stage.hub.progress.version >= before + 9, "each round takes two seconds"
-    assert (stage.world.peer("n1").peer.state, stage.hub.roster["n1"].task) == ("away", None)
+    assert (stage.world.peer("n1").peer.state, stage.hub.roster["n1"].task) == ("gossip", None)
     stage.finish()
     merges = [version for version in stage.history.versions if version.why.startswith("back at the server")]
     taken = [{node for node, *_ in version.reports} for version in merges]
@@ -193,7 +193,7 @@ def test_work_in_hand_at_the_death_counts() -> None:
     start = stage.bodies.get(stage.history.versions[base].model)["model"]
     said = {node: stage.world.peer(node).worker.unacknowledged.body for node in stage.nodes}  # type: ignore[union-attr]
     moved = {node: stage.bodies.get(ref)["model"] for node, ref in said.items()}  # type: ignore[arg-type]
-    stage.away_at(60.0)
+    stage.gossip_at(60.0)
     for node in stage.nodes:
         peer = stage.world.peer(node).peer
         assert peer.gossip is not None
@@ -207,7 +207,7 @@ def test_work_that_outlasts_the_switch_is_the_first_local_round() -> None:
     stage.until(90.0)
     begun = {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes}
     stage.world.coordinator.kill(600.0)
-    assert stage.away_at(130.0) < 120.0
+    assert stage.gossip_at(130.0) < 120.0
     stage.until(119.0)
     assert {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes} == begun
     stage.until(122.0)
@@ -223,7 +223,7 @@ def test_an_operator_sends_the_job_away_and_calls_it_back() -> None:
     version = stage.hub.progress.version
     stage.switch("gossip", 0.0)
     stage.until(20.0)
-    assert stage.states() == {"away"}
+    assert stage.states() == {"gossip"}
     assert stage.hub.progress.mode == "gossip"
     stage.until(60.0)
     assert stage.hub.progress.version in (version, version + 1)
@@ -259,7 +259,7 @@ def test_two_sides_go_on_and_meet_again() -> None:
         versions=150,
     )
     stage.until(140.0)
-    assert {stage.world.peer(node).peer.state for node in cut_off} == {"away"}
+    assert {stage.world.peer(node).peer.state for node in cut_off} == {"gossip"}
     assert {stage.world.peer(node).peer.state for node in ("n1", "n2", "n3")} == {"coordinated"}
     advanced = stage.hub.progress.version
     assert advanced > 10
@@ -276,7 +276,7 @@ def test_a_minority_waits_where_the_majority_decides() -> None:
         count=8,
         cuts=[NetworkCut(node, 20.0, 140.0) for node in cut_off],
         splits=[NetworkSplit(cut_off, 20.0, 140.0)],
-        failover=Failover(quorum="majority", min_away_s=30.0),
+        failover=Failover(quorum="majority", min_gossip_s=30.0),
         versions=100,
     )
     stage.until(139.0)
@@ -308,7 +308,7 @@ def test_a_zombies_orders_are_refused() -> None:
     boots = stage.hub.tasks.term
     for node in cut_off:
         peer = stage.world.peer(node).peer
-        assert peer.state == "away"
+        assert peer.state == "gossip"
         assert peer.term > 1
     assert boots > 1, "the hub that was knocked at takes a higher term"
     stage.finish()

@@ -78,7 +78,7 @@ def test_who_is_relayed_goes_away_with_the_others_and_is_called_back() -> None:
     stage.until(10.0 + FOUND_S)
     stage.switch("gossip", 0.0)
     stage.until(60.0)
-    assert stage.states() == {"away"}
+    assert stage.states() == {"gossip"}
     before = stage.hub.progress.version
     stage.switch("server", 0.0)
     stage.until(120.0)
@@ -92,7 +92,7 @@ def test_who_has_lost_its_way_while_the_coordinator_was_dead_comes_back_with_the
     stage = PeerStage(cuts=[NetworkCut(LOST, 20.0, 400.0)])
     stage.until(15.0)
     stage.world.coordinator.kill(120.0)
-    stage.away_at(80.0)
+    stage.gossip_at(80.0)
     stage.until(240.0)
     assert stage.states() == {"coordinated"}
     assert LOST in reporters(stage, stage.hub.progress.version)

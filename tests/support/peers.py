@@ -56,7 +56,7 @@ def status_report(boot: int = 1, **changes: Any) -> dict[str, Any]:
     edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1, "carried": 0}
     told = {
         "boot": boot,
-        "state": "away",
+        "state": "gossip",
         "term": 2,
         "round": 17,
         "weight": 1200.0,

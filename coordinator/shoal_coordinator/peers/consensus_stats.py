@@ -21,7 +21,7 @@ import numpy.typing as npt
 from shoal.core.protocol.metrics import EVAL_WEIGHT
 from shoal_coordinator.schemas.peers import PeerStatusReport
 
-WITHOUT_SERVER = ("away", "handover")
+WITHOUT_SERVER = ("gossip", "returning")
 
 EXAMPLES_MAX = 2.0**53
 """Greatest number of examples that a peer may claim here."""

@@ -111,14 +111,14 @@ class PeerStatuses:
             found.points.append(point)
 
     def _point(self, nodes: Mapping[str, PeerStatus], now: float) -> ConsensusPoint:
-        away = {node: one for node, one in nodes.items() if one.status.state in consensus_stats.WITHOUT_SERVER}
-        fresh = {node: one.status for node, one in away.items() if now - one.received_at <= FRESH_S}
+        gossiping = {node: one for node, one in nodes.items() if one.status.state in consensus_stats.WITHOUT_SERVER}
+        fresh = {node: one.status for node, one in gossiping.items() if now - one.received_at <= FRESH_S}
         return ConsensusPoint(
             at=iso(time.time()),
             peers=len(fresh),
             consensus=consensus_stats.consensus(fresh.values()),
             residual=consensus_stats.residual(
-                one.status for one in away.values()
+                one.status for one in gossiping.values()
             ),  # models of silent peers are not lost
             coverage=consensus_stats.mean(list(consensus_stats.coverage(fresh).values())),
             rounds=max((status.round for status in fresh.values()), default=0),
@@ -136,8 +136,8 @@ class PeerStatuses:
         found = self._jobs.get(job)
         if found is None or time.monotonic() - found.sampled > FRESH_S:
             return None
-        is_away = any(one.status.state in consensus_stats.WITHOUT_SERVER for one in found.nodes.values())
-        return found.points[-1] if is_away else None
+        is_gossiping = any(one.status.state in consensus_stats.WITHOUT_SERVER for one in found.nodes.values())
+        return found.points[-1] if is_gossiping else None
 
     def rows(self, job: str, roster: Mapping[str, RosterEntry]) -> list[PeerView]:
         """Return every peer of the roster, by name. Reports of others are not shown."""

@@ -259,7 +259,7 @@ def job_facts(
         suspended=tuple(one.node for one in hub.roster.suspended_members()),
         waits_for=hub.progress.waiting_for if hub.state.is_idle else "",
         refusing=refusing,
-        refused_s=gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_away_s,
+        refused_s=gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_gossip_s,
         mode=hub.progress.mode,
         since=runner.feed.mode_since,
         rounds=peers.rounds if peers is not None else 0,

@@ -123,8 +123,10 @@ def state_reason(hub: Hub) -> str:
 def _gossip_progress(hub: Hub) -> str:
     """Return a text on the nodes that continue the job."""
     if hub.progress.mode == "gossip":
-        away = sum(1 for member in hub.roster.present_members() if _is_gossiping(member.task))
-        return f"{counted(away, 'node')} carry on from version {hub.progress.version}" if away else "for a node"
+        gossiping = sum(1 for member in hub.roster.present_members() if _is_gossiping(member.task))
+        return (
+            f"{counted(gossiping, 'node')} carry on from version {hub.progress.version}" if gossiping else "for a node"
+        )
     asked = len(hub.state.round.asked)
     return f"{len(hub.state.round.reports)} of {counted(asked, 'node')} have handed back"
 

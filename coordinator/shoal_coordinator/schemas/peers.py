@@ -20,7 +20,7 @@ Part = Annotated[float, Field(ge=-1e100, le=1e100, allow_inf_nan=False)]
 """Its bounds keep squares and sums finite."""
 Projection = Annotated[list[Part], Field(max_length=PROJECTIONS)]
 
-PeerState = Literal["coordinated", "suspect", "away", "handover"]
+PeerState = Literal["coordinated", "suspect", "gossip", "returning"]
 Liveness = Literal["alive", "suspect", "dead", "left"]
 
 

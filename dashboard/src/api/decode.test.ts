@@ -38,9 +38,9 @@ test("a peer that has told nothing has nothing", () => {
 test("a peer's last change is since when it stands so, and its names are those of nodes alone", () => {
   const changes = [
     { at: "2026-11-21T08:00:00Z", state: "suspect" as const },
-    { at: "2026-11-21T08:00:09Z", state: "away" as const },
+    { at: "2026-11-21T08:00:09Z", state: "gossip" as const },
   ];
-  const told = { state: "away" as const, changes, told_s: 2.5, peers: { ben: { state: "alive" as const, sent: 7 } } };
+  const told = { state: "gossip" as const, changes, told_s: 2.5, peers: { ben: { state: "alive" as const, sent: 7 } } };
   const ada = decodePeer({ name: "ada", peer_id: "x", is_reachable: true, ...told } as RawPeer, 10_000);
   expect(ada).toMatchObject({ state_since: changes[1]?.at, reported_at: 7500 });
   expect(ada.links.get("ben")).toEqual({ state: "alive", exchanges: 0, sent: 7, received: 0, rtt_ms: null, carried: 0 });

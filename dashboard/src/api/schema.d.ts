@@ -3208,7 +3208,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "coordinated" | "suspect" | "away" | "handover";
+            state: "coordinated" | "suspect" | "gossip" | "returning";
         };
         /**
          * PeerStatusReport
@@ -3277,7 +3277,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "coordinated" | "suspect" | "away" | "handover";
+            state: "coordinated" | "suspect" | "gossip" | "returning";
             /** Term */
             term: number;
             /** Weight */
@@ -3361,7 +3361,7 @@ export interface components {
                 [key: string]: number;
             };
             /** State */
-            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
+            state?: ("coordinated" | "suspect" | "gossip" | "returning") | null;
             /** Term */
             term?: number | null;
             /**
@@ -3444,7 +3444,7 @@ export interface components {
                 [key: string]: number;
             };
             /** State */
-            state?: ("coordinated" | "suspect" | "away" | "handover") | null;
+            state?: ("coordinated" | "suspect" | "gossip" | "returning") | null;
             /** Term */
             term?: number | null;
             /**

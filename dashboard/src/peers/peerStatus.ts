@@ -2,7 +2,7 @@
 import type { JobNode, NodeState, Peer } from "../api/types";
 import type { IconName } from "../ui/Icon";
 
-export type PeerStatus = NodeState | "suspect" | "away" | "handover" | "apart" | "lost";
+export type PeerStatus = NodeState | "suspect" | "gossip" | "returning" | "apart" | "lost";
 
 /** Peers report every 5 s; an older report is not the current status (ms). */
 export const REPORT_TIMEOUT_MS = 15_000;
@@ -20,8 +20,8 @@ export const STATUS_STYLES: Record<PeerStatus, StatusStyle> = {
   stale: { label: "Stale", icon: "stale", meaning: "no recent contact with the coordinator" },
   gone: { label: "Gone", icon: "gone", meaning: "no contact with the coordinator" },
   suspect: { label: "Suspects coordinator", icon: "warning", meaning: "no answer from the coordinator, asks its peers" },
-  away: { label: "Gossip", icon: "mode", meaning: "gossip mode" },
-  handover: { label: "Returning", icon: "handover", meaning: "returning its model to the coordinator" },
+  gossip: { label: "Gossip", icon: "mode", meaning: "gossip mode" },
+  returning: { label: "Returning", icon: "handover", meaning: "returning its model to the coordinator" },
   apart: { label: "Gossip only", icon: "apart", meaning: "gossip mode, reachable only by its peers" },
   lost: { label: "Unreachable", icon: "gone", meaning: "no contact with the coordinator or any peer" },
 };
@@ -29,7 +29,7 @@ export const STATUS_STYLES: Record<PeerStatus, StatusStyle> = {
 export const isUnreachable = (status: PeerStatus): boolean => status === "lost" || status === "gone" || status === "stale";
 
 /** Return whether the node mixes its model with those of its peers. */
-export const isGossiping = (status: PeerStatus): boolean => status === "away" || status === "handover" || status === "apart";
+export const isGossiping = (status: PeerStatus): boolean => status === "gossip" || status === "returning" || status === "apart";
 
 /** `now` is this browser's clock (ms); null once the job has ended, when reports are no longer expected. */
 export function peerStatus(

@@ -47,7 +47,7 @@ test("away, pairs that have exchanged something have one line, with the larger o
 
 test("who hands back is on both, and what was exchanged is forgotten once all are back", () => {
   const links = new Map([["b", link()]]);
-  const a = peer("a", { ...told, links, state: "handover" });
+  const a = peer("a", { ...told, links, state: "returning" });
   const b = peer("b", { ...told, state: "coordinated" });
   expect(lines([node("a"), node("b")], [a, b])).toEqual(["a-server", "b-server", "a-b"]);
   expect(lines([node("a"), node("b")], [{ ...a, state: "coordinated" }, b])).toEqual(["a-server", "b-server"]);
@@ -70,7 +70,7 @@ test("a silent peer is lost unless one that is heard says that it lives", () => 
   expect(standingOf(witness("alive", NOW))).toBe("apart");
   expect(standingOf(witness("dead", NOW))).toBe("lost");
   expect(standingOf(witness("alive", NOW - REPORT_TIMEOUT_MS - 1))).toBe("lost");
-  expect(standingOf(witness("dead", NOW), null)).toBe("away"); // nobody listens any more: silence says nothing
+  expect(standingOf(witness("dead", NOW), null)).toBe("gossip"); // nobody listens any more: silence says nothing
 });
 
 test("lines of lost nodes stay as ghosts, and so do those that one end says are dead", () => {

@@ -56,7 +56,7 @@ export function topologyGraph(
 /** Nodes in gossip mode have no edge to the server, except while they return. */
 function serverEdges(nodes: GraphNode[]): GraphEdge[] {
   return nodes
-    .filter(({ status }) => status === "handover" || (!isGossiping(status) && status !== "lost"))
+    .filter(({ status }) => status === "returning" || (!isGossiping(status) && status !== "lost"))
     .map(({ name, bytes, status }) => ({
       id: name,
       from: name,

@@ -96,7 +96,7 @@ export const note = (id: number, rest: Partial<JobEvent> = {}): JobEvent => ({
 export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   name,
   is_reachable: true,
-  state: "away",
+  state: "gossip",
   state_since: "2026-11-21T08:00:00Z",
   reported_at: 0,
   term: 2,

@@ -177,7 +177,7 @@ def _apart(node: dict[str, Any]) -> str:
     """Return why a node is not asked, or not reachable for the coordinator."""
     if node.get("excluded_text"):
         return f" [yellow](excluded: {safe(node['excluded_text'])})[/]"
-    return " [yellow](away)[/]" if node.get("is_gossiping") else ""
+    return " [yellow](gossip)[/]" if node.get("is_gossiping") else ""
 
 
 _NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shoal.cli.process.processes import ProcessGroup
     from shoal.client.api import CoordinatorApi
 
-AWAY_ROUNDS = 10
+GOSSIP_ROUNDS = 10
 """Local rounds that every node makes without the coordinator."""
 WAIT_S = 180.0
 """For anything that the nodes should do by themselves."""
@@ -53,9 +53,9 @@ class FailoverResult:
     back_at_version: int = 0
     versions: int = 0
     switch_s: float = 0.0
-    away_s: float = 0.0
+    gossip_s: float = 0.0
     return_s: float = 0.0
-    rounds_away: dict[str, int] = field(default_factory=dict)
+    gossip_rounds: dict[str, int] = field(default_factory=dict)
     gossip_bytes: int = 0
     wall_s: float = 0.0
 
@@ -102,7 +102,7 @@ def _kill_coordinator(processes: ProcessGroup, plan: DemoPlan, result: FailoverR
     processes.kill_one("coordinator")
     out.notice(f"[bold]killed[/]     the coordinator, with version {result.killed_at_version} made: kill -9")
     _wait_for_statuses(
-        processes, plan, "no coordinator", lambda states: all(one.get("state") == "away" for one in states)
+        processes, plan, "no coordinator", lambda states: all(one.get("state") == "gossip" for one in states)
     )
     result.switch_s = time.monotonic() - killed
     out.notice(
@@ -112,10 +112,10 @@ def _kill_coordinator(processes: ProcessGroup, plan: DemoPlan, result: FailoverR
         processes,
         plan,
         "without a coordinator",
-        lambda states: all(one.get("round", 0) >= AWAY_ROUNDS for one in states),
+        lambda states: all(one.get("round", 0) >= GOSSIP_ROUNDS for one in states),
     )
-    result.away_s = time.monotonic() - killed
-    result.rounds_away = {one["node"]: one["round"] for one in states}
+    result.gossip_s = time.monotonic() - killed
+    result.gossip_rounds = {one["node"]: one["round"] for one in states}
     result.gossip_bytes = sum(peer["sent"] for one in states for peer in one["peers"].values())
     known = [one["metrics"]["eval/accuracy"] for one in states if "eval/accuracy" in one["metrics"]]
     result.during = mean(known) if known else None
@@ -169,12 +169,12 @@ def _wait_for_statuses(
 
 
 def _progress_text(status: Status) -> str:
-    made = f" {status['round']}" if status.get("state") == "away" else ""
+    made = f" {status['round']}" if status.get("state") == "gossip" else ""
     return f"{status.get('state', '–')}{made}"
 
 
 def _lines(result: FailoverResult, plan: DemoPlan) -> list[tuple[str, str]]:
-    least, most = min(result.rounds_away.values()), max(result.rounds_away.values())
+    least, most = min(result.gossip_rounds.values()), max(result.gossip_rounds.values())
     made = str(least) if least == most else f"{least} to {most}"
     first, merged = result.killed_at_version - 1, result.back_at_version
     return [

@@ -34,7 +34,7 @@ GOSSIP = {
     "allowed": True,
     "coordinator_timeout_s": 3.0,
     "suspicion_s": 2.0,
-    "min_away_s": 2.0,
+    "min_gossip_s": 2.0,
     "drain_timeout_s": 5.0,
     "probe_interval_s": 0.5,
 }

@@ -3,15 +3,15 @@
     state         behaviour                                     it ends when
     coordinated   does the coordinator's tasks (`Worker`)       the coordinator is silent for
                                                                 `coordinator_timeout_s`: suspect
-                                                                it assigns a task "gossip": away
+                                                                it assigns a task "gossip": gossip
     suspect       continues its task; asks the other peers      the coordinator answers, or a peer can relay:
                   whether they reach the coordinator            coordinated
                                                                 a peer has declared a failover, or a quorum misses
-                                                                the coordinator for `suspicion_s`: away
-    away          trains and mixes (`GossipPeer`); pings the    the coordinator has answered for `min_away_s` and
-                  coordinator                                   assigns the hand-back: handover
-    handover      begins nothing new, completes exchanges,      its model counts in a new version: coordinated
-                  reports its model                             the coordinator is silent again: away
+                                                                the coordinator for `suspicion_s`: gossip
+    gossip        trains and mixes (`GossipPeer`); pings the    the coordinator has answered for `min_gossip_s` and
+                  coordinator                                   assigns the hand-back: returning
+    returning     begins nothing new, completes exchanges,      its model counts in a new version: coordinated
+                  reports its model                             the coordinator is silent again: gossip
 
 Terms keep the past from interfering. A coordinator's tasks carry its term; a node that fails over declares a term above
 all that it knows, and ignores older ones from then on: a coordinator that was only cut off, and declarations that were

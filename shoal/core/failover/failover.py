@@ -23,15 +23,18 @@ class Failover:
     """Duration of the suspicion before nodes fail over."""
     quorum: Literal["any", "majority"] | int = "any"
     """Nodes, this one included, that must miss the coordinator: any two, more than half of all, or a number."""
-    min_away_s: float = 60.0
-    """Shortest time away, and the time for which the coordinator must have answered before it is trusted."""
+    min_gossip_s: float = 60.0
+    """Shortest time in gossip, and the time for which the coordinator must have answered before it is trusted."""
     drain_timeout_s: float = 20.0
-    """Timeout of exchanges that are open at a handover."""
+    """Timeout of exchanges that are open at a hand-back."""
 
     def __post_init__(self) -> None:
-        if not min(self.coordinator_timeout_s, self.suspicion_s, self.drain_timeout_s) > 0 or not self.min_away_s >= 0:
+        if (
+            not min(self.coordinator_timeout_s, self.suspicion_s, self.drain_timeout_s) > 0
+            or not self.min_gossip_s >= 0
+        ):
             raise InvalidJob(
-                "failover: coordinator_timeout_s, suspicion_s, drain_timeout_s must be above 0, min_away_s at least 0"
+                "failover: coordinator_timeout_s, suspicion_s, drain_timeout_s must be above 0, min_gossip_s at least 0"
             )
         if isinstance(self.quorum, int) and self.quorum < 1:
             raise InvalidJob(f"failover: quorum is {self.quorum}, but a node has at least its own")

@@ -113,7 +113,7 @@ class _Timers:
 
 
 class FailoverPeer:
-    """Composition of `worker` and, while the node is away, a gossip peer. `population`: nodes of the job."""
+    """Composition of `worker` and, while the node gossips, a gossip peer. `population`: nodes of the job."""
 
     def __init__(self, worker: Worker, builder: GossipBuilder, *, failover: Failover, population: int) -> None:
         self.worker, self.node, self._builder = worker, worker.node, builder
@@ -135,7 +135,7 @@ class FailoverPeer:
         self.budget.restore(kept.get("budget"))
         self.worker.settings = kept.get("settings", {})
         if kept["gossip"] is not None:  # an interrupted handover is assigned again
-            self.gossip, self.state = self._builder.revive(kept["gossip"]), "away"
+            self.gossip, self.state = self._builder.revive(kept["gossip"]), "gossip"
             self.worker.drop_work((self.term, 0))  # the model contains the spooled report
 
     def snapshot(self) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class FailoverPeer:
         assert self.task is not None
         self.worker.drop_work(self.task.id)
         self.task, self._timers.state = None, now
-        return self._resume(now) if self.state == "handover" else []
+        return self._resume(now) if self.state == "returning" else []
 
     def _from_worker(self, effects: Sequence[Effect], now: float, in_hand: Task | None = None) -> list[PeerEffect]:
         """Return the worker's effects; a task "gossip" is handled here, and keeps the task in progress."""
@@ -276,7 +276,7 @@ class FailoverPeer:
             self.budget.ensure_capacity(exchange_bytes(self.base.model.nbytes))
 
     def _handed_back(self, ack: Ack, now: float) -> list[PeerEffect]:
-        """Become a worker again when a version contains the model; else stay away."""
+        """Become a worker again when a version contains the model; else keep gossiping."""
         effects = self._from_worker(self.worker.on(ack, now), now)
         self.task = None
         if not ack.counted:
@@ -353,14 +353,14 @@ class FailoverPeer:
         self.gossip = gossip
         gossip.me.peers = self.peers
         gossip.memory, gossip.settings = self.worker.memory, self.worker.settings
-        self._enter("away", now)
+        self._enter("gossip", now)
         effects = list(gossip.adopt(in_hand)) if in_hand is not None else []
         return effects + _without_state(gossip.start(now))
 
     def _resume(self, now: float) -> list[PeerEffect]:
         """Continue to gossip after an interrupted handover."""
         assert self.gossip is not None
-        self._enter("away", now)
+        self._enter("gossip", now)
         return _without_state(self.gossip.resume())
 
     # The states
@@ -379,7 +379,7 @@ class FailoverPeer:
         match decision.action:
             case "enter":
                 self._enter(decision.state, now)
-                if decision.state == "handover":
+                if decision.state == "returning":
                     effects += self._gossip(StopGossip("handing back"), now)
                 if decision.state != "coordinated":
                     effects += self._move(now)
@@ -421,10 +421,10 @@ class FailoverPeer:
             case "suspect":
                 quorum = self.failover.votes_needed(self.population)
                 return states.suspect(facts, reachability, self.failover, now, quorum)
-            case "away":
-                return states.gossiping(facts, reachability, self.failover, now)
-            case "handover":
-                return states.handover(facts, reachability, self.failover, now)
+            case "gossip":
+                return states.gossip(facts, reachability, self.failover, now)
+            case "returning":
+                return states.returning(facts, reachability, self.failover, now)
 
     def _follow_search(self, search: RelaySearch, now: float) -> list[PeerEffect]:
         if search.is_found:

@@ -12,10 +12,10 @@ from typing import Literal
 from shoal.core.failover.coordinator_reachability import CoordinatorReachability, RelaySearch
 from shoal.core.failover.failover import Failover
 
-State = Literal["coordinated", "suspect", "away", "handover"]
+State = Literal["coordinated", "suspect", "gossip", "returning"]
 
 Action = Literal["wait", "enter", "fail over", "ping", "join", "report", "give up"]
-"""Ping the coordinator, ask it to join again, report the model, or give the handover up."""
+"""Ping the coordinator, ask it to join again, report the model, or give the hand-back up."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ def suspect(facts: Facts, reachability: CoordinatorReachability, rules: Failover
     return Decision("wait", search.due, search=search)
 
 
-def gossiping(facts: Facts, reachability: CoordinatorReachability, rules: Failover, now: float) -> Decision:
+def gossip(facts: Facts, reachability: CoordinatorReachability, rules: Failover, now: float) -> Decision:
     """Ping the coordinator, unless it knows that this node gossips; join when it has answered for long enough."""
     if facts.is_recalled:
-        return Decision("enter", state="handover")
+        return Decision("enter", state="returning")
     if facts.has_task:
         search = reachability.search_relay(facts.live, now, facts.due)
         return Decision("wait", search.due, search=search)
@@ -84,10 +84,10 @@ def gossiping(facts: Facts, reachability: CoordinatorReachability, rules: Failov
         return Decision("wait", facts.due)
     pause = rules.coordinator_timeout_s / 3
     is_steady = reachability.answering_s(now) >= 2 * pause
-    return Decision("join" if is_steady and now - facts.since >= rules.min_away_s else "ping", now + pause)
+    return Decision("join" if is_steady and now - facts.since >= rules.min_gossip_s else "ping", now + pause)
 
 
-def handover(facts: Facts, reachability: CoordinatorReachability, rules: Failover, now: float) -> Decision:
+def returning(facts: Facts, reachability: CoordinatorReachability, rules: Failover, now: float) -> Decision:
     """Complete open exchanges, report, and wait; give up after a timeout."""
     if not facts.has_reported:
         due = max(facts.since + rules.drain_timeout_s, facts.moving_until)

@@ -3,7 +3,7 @@
     mode         standing task of every member                           next
     server       as the schedule asks                                    gossip: by an operator; returning: when a node
                                                                          comes back that has carried the job on
-    gossip       "gossip", from the version at which the job went away   returning: by an operator or such a node
+    gossip       "gossip", from the version at which gossip began        returning: by an operator or such a node
     returning    the same, recalled: report the model                    server, with a version made of the reports,
                                                                          when all have answered or time is up
 
@@ -83,19 +83,19 @@ class Handover:
         state, progress = self._state, self._state.progress
         if progress.phase not in ("running", "evaluating") or progress.mode == "returning":
             return []
-        if progress.phase == "evaluating":  # peers went away before they heard of the end, and have learned more
+        if progress.phase == "evaluating":  # peers failed over before they heard of the end, and have learned more
             state.tasks.withdraw_all()
             state.clear_round()
             progress.phase = "running"
         closed: list[Effect] = []
-        if progress.mode == "server":  # peers went away by themselves: reports that came in meanwhile count first
+        if progress.mode == "server":  # peers failed over by themselves: reports that came in meanwhile count first
             closed = self._rounds.close_early(why, now)
             progress.phase = "running"  # even after the last version: what the peers learned makes one more
         progress.mode = "returning"
         return [*closed, state.event("mode", f"back to the server: {why}")]
 
     def ask_excluded(self, member: RosterMember, now: float) -> list[Effect]:
-        """Ask a node that is away for its model although it gets no other tasks: drained, blocked or out of hours."""
+        """Ask a gossiping node for its model although it gets no other tasks: drained, blocked or out of hours."""
         progress, current, node = self._state.progress, self._state.round, member.node
         asks = progress.mode == "returning" and progress.paused_at is None and member.task is None
         is_open = asks and node not in current.norms and node not in current.failed

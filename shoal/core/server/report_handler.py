@@ -143,7 +143,7 @@ class ReportHandler:
         return state.store.blobs.get(task.body)
 
     def _take_handed_back(self, report: Report, task: Task, now: float) -> list[Effect]:
-        """Take a peer's model, relative to the version at which the job went away."""
+        """Take a peer's model, relative to the version at which gossip began."""
         if report.body is None or not 0 < report.weight < float("inf"):
             raise InvalidPayload("the task asks for a peer's model and its weight", code="payload.missing")
         self._handover.cancel_merge_check()

@@ -261,7 +261,7 @@ class PeerGroup:
             )
         if not await self._callbacks.on_forced_mode(record):
             raise Refused(
-                f"not followed: this node hears its coordinator, is away already, or knows of term {record.term}",
+                f"not followed: this node hears its coordinator, gossips already, or knows of term {record.term}",
                 code="mode.not-now",
                 hint="look at its state and term: GET /p2p/JOB/status; while the coordinator answers, ask that",
             )

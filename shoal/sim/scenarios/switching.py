@@ -208,7 +208,7 @@ def draw_plain(seed: int) -> FailoverScenario:
         coordinator_timeout_s=rng.choice((12.0, 15.0)),
         suspicion_s=rng.choice((6.0, 15.0)),
         quorum=rng.choice(("any", "any", "majority")),
-        min_away_s=rng.choice((10.0, 30.0)),
+        min_gossip_s=rng.choice((10.0, 30.0)),
         drain_timeout_s=rng.choice((5.0, 20.0)),
     )
     halves = frozenset(nodes[: len(nodes) // 2])
@@ -241,10 +241,10 @@ def draw_actions(rng: Random, until: float) -> tuple[TimedAction, ...]:
         start = rng.random() * until / 2
         return tuple(TimedAction(start + 15.0 * turn, "kill", 10.0) for turn in range(rng.randint(2, 10)))
     if kind < 0.9:
-        away = rng.random() * until / 2
-        back = away + rng.choice((0.0, 5.0, 60.0))
+        start = rng.random() * until / 2
+        back = start + rng.choice((0.0, 5.0, 60.0))
         return (
-            TimedAction(away, "gossip"),
+            TimedAction(start, "gossip"),
             TimedAction(back, "server"),
             TimedAction(rng.random() * until, "kill", rng.choice((2.0, 50.0))),
         )
@@ -298,7 +298,7 @@ def _run_to_end(run: FailoverScenario, world: FailoverWorld) -> None:
 
 
 def _check_end(world: FailoverWorld, observer: FailoverObserver) -> None:
-    """Check that every node that was away has handed its model back."""
+    """Check that every node that gossiped has handed its model back."""
     for name in world.nodes:
         peer = world.peer(name).log
         if peer.terms != sorted(peer.terms):

@@ -187,7 +187,7 @@ def check(hub: Hub, spec: JobSpec, values: Mapping[str, float]) -> None:
     if hub.progress.mode != "server":
         raise Refused(
             f"job {spec.name} runs at its nodes with their present settings",
-            code="job.away",
+            code="job.gossip",
             hint=f"bring it back first: shoal switch {spec.name} server",
         )
     if hub.progress.phase not in ("waiting", "running"):
