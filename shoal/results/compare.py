@@ -59,7 +59,7 @@ class ComparisonRow:
     down_bytes_to_target: int | None
     seconds_to_target: float | None
     nodes: tuple[NodePrice, ...]
-    """By name; empty for a file that an earlier release wrote."""
+    """Bytes by node, in order of their names."""
 
 
 @dataclass(frozen=True)

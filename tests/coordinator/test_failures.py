@@ -70,7 +70,7 @@ def test_what_was_done(stage: Stage) -> None:
     fail(stage, "n2")
     (row, _) = told(stage)
     assert (row["outcome"], row["outcome_why"]) == ("left-out", "the others are waited for")
-    assert row["phase"] == "unknown", "an earlier release does not say"
+    assert row["phase"] == "unknown", "the node does not say"
 
 
 def test_a_failure_with_which_the_round_closes_says_so(coordinator: Inside) -> None:

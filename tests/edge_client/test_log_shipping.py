@@ -100,15 +100,6 @@ def test_a_batch_that_is_refused_is_counted_as_lost(bench: Bench) -> None:
     assert sum(dropped for _, _, dropped in bench.client.batches) == 1
 
 
-def test_an_earlier_release_is_left_alone(bench: Bench) -> None:
-    bench.client.answers = [Refused("no such path", code="path.unknown")]
-    bench.log.info("one")
-    until("the thread to be at its end", lambda: bench.client.used and bench.shipping._given_up)
-    bench.log.info("two")
-    bench.shipping.stop()
-    assert len(bench.client.used) == 1
-
-
 def test_nothing_is_sent_before_the_coordinator_knows_the_node(bench: Bench) -> None:
     bench.credential = ""
     bench.log.info("early")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row
 
-from shoal.core.errors import Refused
 from shoal.core.model.model_form import ModelForm
 from shoal.core.protocol.message import DrainNode, NodeInfo, TaskId
 from shoal.core.protocol.metrics import REPORTED_MAX
@@ -144,10 +143,8 @@ class Presence:
     def load(self, row: Row[Any]) -> None:
         """Load a node from its database row."""
         self.joined_at[row.name] = row.joined_at
-        self.info[row.name] = row.info
         self.set_availability(row.name, row.availability)
-        with suppress(Refused):  # an invalid description of an earlier release
-            self.set_info(row.name, row.info)
+        self.set_info(row.name, row.info)
 
     def should_tell_mismatch(self, node: str, job: str) -> bool:
         """Return whether to tell a node now that its model is not the job's: at once, and once more in case that was

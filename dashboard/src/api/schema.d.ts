@@ -211,8 +211,10 @@ export interface paths {
         head?: never;
         /**
          * Change Job Settings
-         * @description Change settings from the next version on, or at once if no round is open. Raises `Refused` when the hub does
-         *     not.
+         * @description Change settings from the next version on, or at once if no round is open.
+         *
+         *     409: the job is not in mode server, its training is over, or it did not take the change. 422: a key cannot be
+         *     changed, or a value is invalid.
          */
         patch: operations["change_job_settings"];
         trace?: never;

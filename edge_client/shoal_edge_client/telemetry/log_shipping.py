@@ -42,7 +42,6 @@ class LogShipper:
         self._boot = secrets.token_hex(8)
         self._batch: list[LogRecord] = []
         self._dropped = 0
-        self._given_up = False
         self._ending = threading.Event()
         self._client: NodeClient | None = None
         self._thread = threading.Thread(target=self._run, name="shoal-log-shipping", daemon=True)
@@ -64,9 +63,9 @@ class LogShipper:
     def _run(self) -> None:
         with self._open() as client:
             self._client, pause_s = client, EVERY_S
-            while not self._given_up and not self._ending.wait(pause_s):
+            while not self._ending.wait(pause_s):
                 pause_s = self._send_batch(client, pause_s)
-            while not self._given_up and self._send_batch(client, EVERY_S) == 0.0:
+            while self._send_batch(client, EVERY_S) == 0.0:
                 pass
 
     def _send_batch(self, client: NodeClient, pause_s: float) -> float:
@@ -82,9 +81,6 @@ class LogShipper:
             wait_s = client.logs(self._boot, _json_rows(self._batch), self._dropped, READ_S)
         except Refused as error:
             self._log.debug("the coordinator takes no log lines", why=error.message)
-            if error.code == "path.unknown":  # an earlier release
-                self._given_up = True
-                return pause_s
             self.lines.lose(len(self._batch) + self._dropped)
             wait_s = PAUSE_S_MAX
         except ShoalError as error:  # kept, and sent again

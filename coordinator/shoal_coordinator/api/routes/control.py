@@ -163,8 +163,11 @@ class JobSettingsRequest(BaseModel):
 async def change_job_settings(
     job: str, body: JobSettingsRequest, _: Operator, registry: Registry, presenter: Presenter
 ) -> JobView:
-    """Change settings from the next version on, or at once if no round is open. Raises `Refused` when the hub does
-    not."""
+    """Change settings from the next version on, or at once if no round is open.
+
+    409: the job is not in mode server, its training is over, or it did not take the change. 422: a key cannot be
+    changed, or a value is invalid.
+    """
     runner = registry.runner(job)
     await runner.gate.wait_consistent()
     check(runner.hub, runner.spec, body.values)
