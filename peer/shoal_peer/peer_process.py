@@ -138,7 +138,7 @@ class StandalonePeer:
             model, weight = await self._initial_model()
             slots = algorithm.init(model)
         me = self._gossip_state(weight, slots)
-        mixer, rounds = spec.gossip.build_mixing().mixer(), spec.gossip.rounds or spec.rounds
+        mixer, rounds = spec.gossip.build_mixing().mixer(), spec.gossip.local_rounds or spec.rounds
         termination = spec.gossip.build_drain(rounds, self.settings.linger_s) if rounds else None
         if saved is None:
             self.gossip = GossipPeer(spec.plan(), algorithm, me, mixer, termination=termination)

@@ -77,8 +77,8 @@ class GossipConfig(JobTable):
     suspicion_s: float = Field(
         Failover.suspicion_s, gt=0, description="seconds of suspicion before nodes continue as peers"
     )
-    quorum: Literal["any", "majority"] | int = Field(
-        Failover.quorum,
+    failover_quorum: Literal["any", "majority"] | int = Field(
+        Failover.failover_quorum,
         description="nodes that must miss the coordinator: any (two nodes), majority (of the job's nodes), or a number",
     )
     min_gossip_s: float = Field(
@@ -98,11 +98,11 @@ class GossipConfig(JobTable):
         le=1,
         description="accuracy that the hand-back may lose; the job pauses beyond it; 0: not measured",
     )
-    rounds: int = Field(
+    local_rounds: int = Field(
         0,
         ge=0,
         le=1_000_000,
-        description="local rounds of each peer in a job without a coordinator; 0: the job's `rounds`",
+        description="local rounds of each peer in a job without a coordinator; 0: as many as the job's `rounds`",
     )
     convergence_tol: float = Field(
         TerminationRule.convergence_tol,
@@ -163,7 +163,7 @@ class GossipConfig(JobTable):
     def failover(self) -> Failover:
         """Return the rule of failover. Raises `InvalidJob`."""
         return Failover(
-            self.coordinator_timeout_s, self.suspicion_s, self.quorum, self.min_gossip_s, self.drain_timeout_s
+            self.coordinator_timeout_s, self.suspicion_s, self.failover_quorum, self.min_gossip_s, self.drain_timeout_s
         )
 
     def build_drain(self, rounds: int, linger_s: float) -> TerminationRule:

@@ -107,7 +107,12 @@ class _JobFile(JobTable):
     name: str = Field(pattern=NAME, description="identifier in URLs; 1 to 63 of a-z, 0-9, '.', '_', '-'")
     title: str = Field("", max_length=200, description="title for people")
     preset: str = Field("", description="algorithm and schedule by one name, such as fedavg, fedbuff, dynamic or fda")
-    rounds: int = Field(0, ge=0, le=1_000_000, description="model versions to make; 0: the schedule's default")
+    rounds: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="model versions to make (one a round under schedule `rounds`); 0: the schedule's default",
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the job's randomness")
     aggregation_precision: Literal["float64", "fixed"] = Field(
         "float64", description="number format of sums of updates; fixed: the same bits in any order"

@@ -21,7 +21,7 @@ learner = "toy.py:learner"
 [algorithm]
 name = "fedavg"
 [gossip]
-rounds = 2
+local_rounds = 2
 """
 TOY = "from shoal.sim.hosts.toy_models import ToyLearner\ndef learner(number=1):\n    return ToyLearner(number)\n"
 KEY = "ed25519:" + "ab" * 32

@@ -77,7 +77,7 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "a knock of half a term": (post("/jobs/main/ping", {"term": 1.5}, "n0"), 422, "request.invalid"),
     "a return of no rounds": (post("/jobs/main/join", {"gossip_rounds": [1, None]}, "n0"), 422, "request.invalid"),
     "a job that gossips in an unknown way": (job(gossip={"mixing": {"name": "x"}}), 422, "job.mixing"),
-    "a job whose nodes need no vote": (job(gossip={"quorum": 0}), 422, "job.invalid"),
+    "a job whose nodes need no vote": (job(gossip={"failover_quorum": 0}), 422, "job.invalid"),
     "a job with an unknown key of gossip": (job(gossip={"alowed": True}), 422, "job.invalid"),
     "a job that never comes back": (job(gossip={"handback_timeout_s": 0}), 422, "job.invalid"),
     "notes of an unknown kind": (get("/jobs/main/events", kind="gossip"), 422, "request.invalid"),

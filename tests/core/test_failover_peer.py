@@ -129,8 +129,8 @@ def test_a_silent_hub_is_missed_by_two_before_anybody_goes() -> None:
 
 
 def test_a_majority_is_more_than_half_of_all() -> None:
-    assert [Failover(quorum="majority").votes_needed(count) for count in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
-    assert Failover(quorum=3).votes_needed(8) == 3
+    assert [Failover(failover_quorum="majority").votes_needed(count) for count in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
+    assert Failover(failover_quorum=3).votes_needed(8) == 3
 
 
 def test_nothing_of_an_older_term_is_obeyed() -> None:
@@ -313,7 +313,7 @@ def test_who_is_at_the_server_keeps_nobody_waiting() -> None:
         {"suspicion_s": -1.0},
         {"drain_timeout_s": 0.0},
         {"min_gossip_s": -1.0},
-        {"quorum": 0},
+        {"failover_quorum": 0},
         {"coordinator_timeout_s": float("nan")},
     ],
 )

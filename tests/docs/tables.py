@@ -60,7 +60,7 @@ def of_dataclass(kind: type[Any]) -> str:
     return "\n".join(rows) + "\n"
 
 
-GOSSIP_ALONE = {"rounds", "convergence_tol", "final_exchanges_max", "min_peers", "probe_interval_s"}
+GOSSIP_ALONE = {"local_rounds", "convergence_tol", "final_exchanges_max", "min_peers", "probe_interval_s"}
 """Keys of `[gossip]` that apply only to jobs without a coordinator."""
 
 GOSSIP_ALWAYS = {"mixing", "exchange_timeout_s", "loss_ratio_max", "bytes_per_hour"}

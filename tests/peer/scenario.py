@@ -44,7 +44,7 @@ learner = "nowhere.py:learner"
 [algorithm]
 name = "fedavg"
 [gossip]
-rounds = {rounds}
+local_rounds = {rounds}
 final_exchanges_max = {drain}
 min_peers = {min_peers}
 probe_interval_s = 0.5

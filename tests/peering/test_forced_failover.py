@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE_S, until
 @pytest.fixture
 def nodes(server: Server, threaded: Callable[..., Threaded]) -> list[Threaded]:
     """Three that miss their coordinator, and will not go away by themselves."""
-    begin(server, 3, **{**SHORT, "quorum": 9})
+    begin(server, 3, **{**SHORT, "failover_quorum": 9})
     made = [threaded(name, CountingLearner(10.0, 0.02)) for name in "abc"]
     acquainted(server, made)
     server.kill()

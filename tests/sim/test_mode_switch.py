@@ -71,7 +71,7 @@ def test_the_swarm_of_switches_is_varied() -> None:
         [run.setup.faults.loss > 0 for run in runs],
         [bool(run.conditions.cuts) for run in runs],
         [bool(run.setup.plan.filters) for run in runs],
-        [run.failover.failover.quorum == "majority" for run in runs],
+        [run.failover.failover.failover_quorum == "majority" for run in runs],
         [len(run.actions) > 3 for run in runs],
         [bool(run.setup.node_info) for run in runs],
         [any(one.what == "drain" for one in draining(run.seed, run.setup)) for run in runs],
@@ -276,7 +276,7 @@ def test_a_minority_waits_where_the_majority_decides() -> None:
         count=8,
         cuts=[NetworkCut(node, 20.0, 140.0) for node in cut_off],
         splits=[NetworkSplit(cut_off, 20.0, 140.0)],
-        failover=Failover(quorum="majority", min_gossip_s=30.0),
+        failover=Failover(failover_quorum="majority", min_gossip_s=30.0),
         versions=100,
     )
     stage.until(139.0)

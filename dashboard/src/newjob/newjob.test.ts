@@ -185,12 +185,12 @@ describe("mistakes", () => {
   const mistakes = [
     { place: ["algorithm", "lr"], text: "lr", hint: "" },
     { place: ["algorithm", "epoch"], text: "epoch", hint: "" },
-    { place: ["gossip", "quorum", "int"], text: "quorum", hint: "" },
+    { place: ["gossip", "failover_quorum", "int"], text: "quorum", hint: "" },
     { place: [], text: "all", hint: "" },
   ];
 
   it("stand at their field, or at the table that shows no such field", () => {
-    expect(errorsAt(mistakes, ["gossip", "quorum"]).map(({ text }) => text)).toEqual(["quorum"]);
+    expect(errorsAt(mistakes, ["gossip", "failover_quorum"]).map(({ text }) => text)).toEqual(["quorum"]);
     expect(errorsOfTable(mistakes, ["algorithm"], ["name", "lr"]).map(({ text }) => text)).toEqual(["epoch"]);
     expect(errorsOfTable(mistakes, [], ["algorithm", "gossip"]).map(({ text }) => text)).toEqual(["all"]);
   });

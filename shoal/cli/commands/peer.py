@@ -250,7 +250,7 @@ def take_part(
         admission=admission,
     )
     host, port = where(net.listen, documents.me.urls[0] if documents.me.urls else "", everywhere=net.lan)
-    rounds = documents.spec.gossip.rounds or documents.spec.rounds
+    rounds = documents.spec.gossip.local_rounds or documents.spec.rounds
     with out.progress(documents.spec.name, rounds or None) as advance:
         advance(0.0, "loading the learner")
 

@@ -21,7 +21,7 @@ class Failover:
     """Silence after which the hub is suspected."""
     suspicion_s: float = 15.0
     """Duration of the suspicion before nodes fail over."""
-    quorum: Literal["any", "majority"] | int = "any"
+    failover_quorum: Literal["any", "majority"] | int = "any"
     """Nodes, this one included, that must miss the coordinator: any two, more than half of all, or a number."""
     min_gossip_s: float = 60.0
     """Shortest time in gossip, and the time for which the coordinator must have answered before it is trusted."""
@@ -36,14 +36,14 @@ class Failover:
             raise InvalidJob(
                 "failover: coordinator_timeout_s, suspicion_s, drain_timeout_s must be above 0, min_gossip_s at least 0"
             )
-        if isinstance(self.quorum, int) and self.quorum < 1:
-            raise InvalidJob(f"failover: quorum is {self.quorum}, but a node has at least its own")
+        if isinstance(self.failover_quorum, int) and self.failover_quorum < 1:
+            raise InvalidJob(f"failover: failover_quorum is {self.failover_quorum}, but a node has at least its own")
 
     def votes_needed(self, population: int) -> int:
         """Return the quorum among `population` nodes."""
-        if isinstance(self.quorum, int):
-            return self.quorum
-        return 2 if self.quorum == "any" else population // 2 + 1
+        if isinstance(self.failover_quorum, int):
+            return self.failover_quorum
+        return 2 if self.failover_quorum == "any" else population // 2 + 1
 
 
 @dataclass(frozen=True)

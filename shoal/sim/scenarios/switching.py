@@ -207,7 +207,7 @@ def draw_plain(seed: int) -> FailoverScenario:
     failover = Failover(
         coordinator_timeout_s=rng.choice((12.0, 15.0)),
         suspicion_s=rng.choice((6.0, 15.0)),
-        quorum=rng.choice(("any", "any", "majority")),
+        failover_quorum=rng.choice(("any", "any", "majority")),
         min_gossip_s=rng.choice((10.0, 30.0)),
         drain_timeout_s=rng.choice((5.0, 20.0)),
     )
