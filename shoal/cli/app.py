@@ -63,12 +63,6 @@ COMMANDS = (
         "Switch a running job to mode gossip (its nodes continue as peers) or back to mode server.",
     ),
     Entry(
-        "peers",
-        "shoal.cli.commands.peers:peers",
-        THERE,
-        "Show the nodes of a job as peers, while they continue it without the coordinator.",
-    ),
-    Entry(
         "failures",
         "shoal.cli.failures:failures",
         THERE,
@@ -138,7 +132,7 @@ COMMANDS = (
         "jobs",
         "shoal.cli.commands.clone:app",
         THERE,
-        "Jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove.",
+        "Jobs at a coordinator: list, show, peers, pause, resume, stop, set, clone, tag, remove.",
     ),
     Entry(
         "nodes",

@@ -255,7 +255,7 @@ COMMANDS = {
     "peer run": Case(("nowhere",), 2, "peer.folder"),
     "peer start": Case(("job.toml",), 2, "learner.missing", prepare=job_file),
     "peer status": Case(("nowhere",), 2, "peer.folder"),
-    "peers": Case(("digits",), keys=("peers",), prepare=job_answers),
+    "jobs peers": Case(("digits",), keys=("peers",), prepare=job_answers),
     "promote": Case(("digits", "best"), keys=("job",), prepare=model_answers),
     "restore": Case(
         ("--from", "node", "--key", "key.pem", "--yes"), keys=("jobs", "refused"), prepare=lost_coordinator

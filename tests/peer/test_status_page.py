@@ -65,7 +65,11 @@ def test_a_node_shows_whom_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
             assert "<td>b</td>" in answer.text
             assert "s ago" in answer.text
-            for arguments in (("peer", "status", url), ("peers", "toys", "--via", url), ("peer", "status", "peers/a")):
+            for arguments in (
+                ("peer", "status", url),
+                ("jobs", "peers", "toys", "--via", url),
+                ("peer", "status", "peers/a"),
+            ):
                 call = partial(CliRunner().invoke, app, ["--json", *arguments])
                 said = await asyncio.to_thread(call)
                 (found,) = json.loads(said.stdout)["data"]["jobs"]
@@ -78,6 +82,6 @@ def test_a_node_shows_whom_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_coordinator_that_does_not_answer_is_not_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(app, ["peers", "toys", "--url", f"http://127.0.0.1:{free_ports(1)[0]}"])
+    said = CliRunner().invoke(app, ["jobs", "peers", "toys", "--url", f"http://127.0.0.1:{free_ports(1)[0]}"])
     assert said.exit_code == 3
-    assert "shoal peers toys --via URL-OF-A-NODE" in " ".join(said.output.split())
+    assert "shoal jobs peers toys --via URL-OF-A-NODE" in " ".join(said.output.split())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from shoal.cli.commands.job_peers import peers
 from shoal.cli.terminal.options import Job, Token, Url, Why, Yes, hand_down
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
@@ -15,12 +16,12 @@ from shoal.core.errors import ShoalError
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = typer.Typer(help="Jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove.")
+app = typer.Typer(help="Jobs at a coordinator: list, show, peers, pause, resume, stop, set, clone, tag, remove.")
 
 
 @app.callback(invoke_without_command=True)
 def jobs(context: typer.Context, url: Url = None, token: Token = None) -> None:
-    """List and control jobs at a coordinator: list, show, pause, resume, stop, set, clone, tag, remove."""
+    """List and control jobs at a coordinator: list, show, peers, pause, resume, stop, set, clone, tag, remove."""
     hand_down(context, url=url, token=token)
     if context.invoked_subcommand is None:
         list_jobs(url=url, token=token)
@@ -189,6 +190,9 @@ def event_table(events: list[dict[str, Any]]) -> Table:
     for event in events:
         rows.add_row(event["at"][11:19], str(event["version"]), event["kind"], safe(event["text"]))
     return rows
+
+
+app.command()(peers)
 
 
 @app.command("pause")

@@ -1,4 +1,4 @@
-"""`shoal peers`: what people read of nodes as each other's peers."""
+"""`shoal jobs peers`: what people read of nodes as each other's peers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
         a_peer("c", **SILENT, peers={}),
     ]
     fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": POINT, "history": [POINT]}}
-    lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
+    lines = shoal("jobs", "peers", "digits", env=at(fake)).stdout.splitlines()
     first = next(line for line in lines if line.strip().startswith("a "))
     for part in ("gossip", "17", "87.5 %", "1 alive, third dead", "15", "4 kB", "trust.replayed 2, zoe in"):
         assert part in first, (part, first)
@@ -65,7 +65,7 @@ def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
     said = "2 peers in mode gossip, models are 3.4 % from their mean, each holds 87.5 % of all rounds, residual 1.5e-07"
     assert said in lines
     fake.answers["GET /jobs/digits/peers"] = {"roster": 3, "peers": rows[2:], "now": None, "history": []}
-    assert "no peers: the coordinator runs this job" in shoal("peers", "digits", env=at(fake)).stdout
+    assert "no peers: the coordinator runs this job" in shoal("jobs", "peers", "digits", env=at(fake)).stdout
 
 
 def test_who_is_relayed_and_what_that_costs_the_other(shoal: Shoal, fake: FakeCoordinator) -> None:
@@ -73,7 +73,7 @@ def test_who_is_relayed_and_what_that_costs_the_other(shoal: Shoal, fake: FakeCo
     carrier = a_peer("a", state="coordinated", peers={"b": {**edge, "carried": 1_500_000}, "c": {**edge, "carried": 0}})
     rows = [carrier, a_peer("b", **SILENT, peers={}, relayed_by="a"), a_peer("c", relayed_by=None)]
     fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": None, "history": []}}
-    lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
+    lines = shoal("jobs", "peers", "digits", env=at(fake)).stdout.splitlines()
     assert "carried" in lines[0] + lines[1]
     for name, text in (("a", "1.5 MB"), ("b", "⇄ relayed by a"), ("c", "gossip")):
         assert text in next(line for line in lines if line.strip().startswith(f"{name} ")), text
@@ -84,11 +84,11 @@ def test_budgets_are_shown_where_there_are_any(shoal: Shoal, fake: FakeCoordinat
     rows = [a_peer("a", budget=some), a_peer("b", budget={**some, "left": -3.0, "wait_s": 75.0}), a_peer("c")]
     view = {"roster": 3, "peers": rows, "now": POINT, "history": [POINT]}
     fake.answers = {"GET /jobs/digits/peers": view}
-    lines = shoal("peers", "digits", env=at(fake)).stdout.splitlines()
+    lines = shoal("jobs", "peers", "digits", env=at(fake)).stdout.splitlines()
     for name, text in (("a", "12.5 MB left"), ("b", "used up, again in 1 min 15 s")):
         assert text in next(line for line in lines if line.strip().startswith(f"{name} ")), lines
     fake.answers = {"GET /jobs/digits/peers": {**view, "peers": rows[2:]}}
-    assert "budget" not in shoal("peers", "digits", env=at(fake)).stdout
+    assert "budget" not in shoal("jobs", "peers", "digits", env=at(fake)).stdout
 
 
 def test_peers_are_watched_until_the_job_has_ended(shoal: Shoal, fake: FakeCoordinator) -> None:
@@ -103,7 +103,7 @@ def test_peers_are_watched_until_the_job_has_ended(shoal: Shoal, fake: FakeCoord
 
     fake.answers = {"GET /jobs/digits/peers": table(100)}
     fake.events = [script()]
-    result = shoal("peers", "digits", "--watch", env=at(fake))
+    result = shoal("jobs", "peers", "digits", "--watch", env=at(fake))
     assert result.exit_code == 0
     assert result.stdout.count("in mode gossip") == 4, "for three events, and at the end"
     assert "103" in result.stdout

@@ -1,4 +1,4 @@
-"""`shoal peers`: a job's nodes in their role as peers."""
+"""`shoal jobs peers`: a job's nodes in their role as peers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def peers(
 ) -> None:
     """Show the nodes of a job as peers, while they continue it without the coordinator.
 
-    Example: shoal peers digits --watch
+    Example: shoal jobs peers digits --watch
     """
     from shoal.cli.commands import peer_status
     from shoal.cli.connection import connect
@@ -60,7 +60,7 @@ def or_by_a_node(job: str) -> Iterator[None]:
     try:
         yield
     except Unreachable as error:
-        error.hint += f"; or ask one of its nodes: shoal peers {job} --via URL-OF-A-NODE"
+        error.hint += f"; or ask one of its nodes: shoal jobs peers {job} --via URL-OF-A-NODE"
         raise
 
 
