@@ -141,7 +141,12 @@ COMMANDS = (
         "Nodes at a coordinator: list, drain, block, activate, remove.",
     ),
     Entry("token", "shoal.cli.commands.tokens:app", THERE, "Tokens for nodes and people: create, list, revoke."),
-    Entry("peer", "shoal.cli.commands.peer_join:app", ALONE, "Jobs without a coordinator, among peers."),
+    Entry(
+        "peer",
+        "shoal.cli.commands.peer_join:app",
+        ALONE,
+        "Jobs among peers without a coordinator: start, join, invite, run, status, export.",
+    ),
     Entry("data", "shoal.cli.commands.data:app", ALONE, "Data sets: list, get."),
     Entry("config", "shoal.cli.commands.config:app", ALONE, "Settings: show."),
 )

@@ -11,6 +11,30 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
+def without_flag_types(parameters: list[Any]) -> list[Any]:
+    """Return parameters whose flags have no type in the help, because a flag takes no value."""
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with the option for help."""
+        return without_flag_types(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with the option for help."""
+        return without_flag_types(super().get_params(ctx))
+
+
 @dataclass(frozen=True)
 class Entry:
     """A command or group: name, "module:attribute", and its section and text in the help."""
@@ -59,9 +83,11 @@ def made(entry: Entry) -> Any:
     found = getattr(import_module(module), attribute)
     holder = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=entry.name, rich_help_panel=entry.panel)
+        for one in found.registered_commands:
+            one.cls = Command
+        holder.add_typer(found, name=entry.name, rich_help_panel=entry.panel, cls=Group)
     else:
-        holder.command(entry.name, rich_help_panel=entry.panel)(found)
+        holder.command(entry.name, rich_help_panel=entry.panel, cls=Command)(found)
     holder.callback()(_nothing)  # so that one command alone makes a group too
     group: Any = typer.main.get_command(holder)
     return group.commands[entry.name]
@@ -71,7 +97,7 @@ def _nothing() -> None:
     """Do nothing, as the callback of a group with one command."""
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Group):
     """A group with the `entries` of its class as commands."""
 
     entries: Sequence[Entry] = ()

@@ -118,6 +118,7 @@ def test_every_command_has_help(shoal: Shoal, command: str) -> None:
         result = shoal(*command.split(), option)
         assert result.exit_code == 0
         assert "Usage: shoal" in result.stdout
+        assert "bool" not in result.stdout, "a flag takes no value"
         assert not CONTROL.search(result.output)
 
 

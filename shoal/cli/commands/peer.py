@@ -105,7 +105,9 @@ BUILT_IN = frozenset(
 JOINED = "joined.json"
 """File in the folder of a peer that joined by an invitation."""
 
-app = typer.Typer(no_args_is_help=True, help="Jobs without a coordinator, among peers.")
+app = typer.Typer(
+    no_args_is_help=True, help="Jobs among peers without a coordinator: start, join, invite, run, status, export."
+)
 app.command()(export)
 app.command()(status)
 
