@@ -22,7 +22,7 @@ node was sent.
 
 A contribution weighs as much as its node has examples, so that the optimum is that of the mean loss over all examples;
 in the inner product with these weights the steps above are the same. The contribution of a node that leaves, or that is
-suspended after failures, is dropped with the next version; that of a lost node stays. A node that comes back brings its
+set aside after failures, is dropped with the next version; that of a lost node stays. A node that comes back brings its
 own with its next report, for its dual is in its private memory.
 """
 

@@ -15,12 +15,21 @@ if TYPE_CHECKING:
 
 OUTCOMES = {
     "asked-again": "asked again",
-    "replaced": "others asked in its place",
+    "replaced": "replaced by other nodes",
     "left-out": "left out",
-    "suspended": "not asked for a while, or until it restarts",
-    "paused": "the job is paused",
-    "awaited": "still awaited",
+    "set-aside": "set aside",
+    "paused": "job paused",
+    "awaited": "awaited",
 }
+PHASES = {
+    "unknown": "unknown phase",
+    "init": "initialisation",
+    "train": "training",
+    "evaluate": "evaluation",
+    "fold": "aggregation",
+    "contact": "lost contact",
+}
+"""Phases whose name in the API is not the word for people. The dashboard has the same words."""
 
 
 def failures(
@@ -50,11 +59,11 @@ def failures(
 
 def failure_table(rows: list[dict[str, Any]]) -> Table:
     """Format one line for each."""
-    made = table("at", "job", "node", "version", "phase", "error", "outcome", prose=["error", "outcome"])
+    made = table("time", "job", "node", "version", "phase", "error", "outcome", prose=["error", "outcome"])
     for row in rows:
         what = OUTCOMES.get(row["outcome"], row["outcome"])
         why = f" ({safe(row['outcome_why'])})" if row["outcome_why"] else ""
         at = row["at"][:19].replace("T", " ")
-        rest = (safe(row["phase"]), safe(row["error"]), what + why)
+        rest = (PHASES.get(row["phase"], safe(row["phase"])), safe(row["error"]), what + why)
         made.add_row(at, safe(row["job"]), safe(row["node"]), str(row["version"]), *rest)
     return made

@@ -55,7 +55,7 @@ class Rounds(Schedule):
     """Seconds until a round closes with fewer updates; 0: three times the median of the last rounds (10 s to 1 h)."""
     quorum: NonNegativeInt = 0
     """Minimum number of updates, also after the deadline; 0: half of the target, and at least 2 if 2 nodes are
-    present. A node that is suspended after failures is present, a lost one is not."""
+    present. A node that is set aside after failures is present, a lost one is not."""
     min_nodes: PositiveInt = 1
     """Nodes that must have joined before a round starts."""
 

@@ -72,10 +72,10 @@ def test_jobs_with_a_tag(shoal: Shoal, fake: FakeCoordinator) -> None:
 def test_models_are_listed_with_what_they_are_called(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     model_answers(fake, place)
     said = shoal("models", "digits", "--limit", "3", env=at(fake)).stdout
-    assert [line.split()[:3] for line in said.splitlines()[2:5]] == [
-        ["2", "93.0", "%"],
-        ["1", "production", "93.0"],
-        ["0", "not", "kept"],
+    assert [line.split()[:2] for line in said.splitlines()[2:5]] == [
+        ["2", "93.0"],
+        ["1", "production"],
+        ["0", "deleted"],
     ]
     assert "--limit 15" in said
     assert fake.asked[-1].query == "limit=3&kept=true"

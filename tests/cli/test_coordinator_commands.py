@@ -133,7 +133,7 @@ def test_a_job_whose_coordinator_is_dead_is_switched_by_a_node(shoal: Shoal) -> 
     nowhere = {"SHOAL_CLIENT__URL": "http://127.0.0.1:9", "SHOAL_CLIENT__TOKEN": "sho_x"}
     said = envelope(shoal("switch", "digits", "gossip", "--json", env=nowhere))["error"]
     assert said["code"] == "network.unreachable"
-    assert "shoal switch digits gossip --via URL-OF-A-NODE --key DATA/coordinator.pem" in said["hint"]
+    assert "shoal switch digits gossip --via PEER_URL --key DATA/coordinator.pem" in said["hint"]
     assert "--via" not in envelope(shoal("switch", "digits", "server", "--json", env=nowhere))["error"]["hint"]
 
 
@@ -143,7 +143,7 @@ def test_a_job_is_sent_away(shoal: Shoal, fake: FakeCoordinator, place: Path) ->
     assert result.exit_code == 0
     assert fake.asked[-1].path == "/api/v1/jobs/digits/switch"
     assert fake.asked[-1].json() == {"to": "gossip", "why": "maintenance"}
-    assert "gossip: with its nodes (since 2026-01-02 03:04:07 UTC)" in result.stdout
+    assert "gossip: led by its peers (since 2026-01-02 03:04:07 UTC)" in result.stdout
 
 
 def test_the_way_back_is_waited_for(shoal: Shoal, fake: FakeCoordinator) -> None:
@@ -159,7 +159,7 @@ def test_the_way_back_is_waited_for(shoal: Shoal, fake: FakeCoordinator) -> None
     fake.events = [script()]
     result = shoal("switch", "digits", "server", "--wait", env=at(fake))
     assert result.exit_code == 0
-    assert "server: with the coordinator (since 2026-01-02 03:04:12 UTC)" in result.stdout
+    assert "server: led by the coordinator (since 2026-01-02 03:04:12 UTC)" in result.stdout
     assert "3 of 5" in result.stdout
     fake.events = []
     assert envelope(shoal("switch", "digits", "server", "--json", env=at(fake)))["data"]["job"]["mode"] == "returning"

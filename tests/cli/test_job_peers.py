@@ -62,7 +62,7 @@ def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
         assert part in first, (part, first)
     assert "gossip (40 s ago)" in next(line for line in lines if line.strip().startswith("b "))
     assert "alive" not in next(line for line in lines if line.strip().startswith("c "))
-    said = "2 peers in mode gossip, models are 3.4 % from their mean, each holds 87.5 % of all rounds, residual 1.5e-07"
+    said = "2 peers in mode gossip, consensus distance 3.4 %, coverage 87.5 %, conservation residual 1.5e-07"
     assert said in lines
     fake.answers["GET /jobs/digits/peers"] = {"roster": 3, "peers": rows[2:], "now": None, "history": []}
     assert "no peers: the coordinator runs this job" in shoal("jobs", "peers", "digits", env=at(fake)).stdout
@@ -74,7 +74,7 @@ def test_who_is_relayed_and_what_that_costs_the_other(shoal: Shoal, fake: FakeCo
     rows = [carrier, a_peer("b", **SILENT, peers={}, relayed_by="a"), a_peer("c", relayed_by=None)]
     fake.answers = {"GET /jobs/digits/peers": {"roster": 3, "peers": rows, "now": None, "history": []}}
     lines = shoal("jobs", "peers", "digits", env=at(fake)).stdout.splitlines()
-    assert "carried" in lines[0] + lines[1]
+    assert "relayed" in lines[0] + lines[1]
     for name, text in (("a", "1.5 MB"), ("b", "⇄ relayed by a"), ("c", "gossip")):
         assert text in next(line for line in lines if line.strip().startswith(f"{name} ")), text
 
@@ -85,7 +85,7 @@ def test_budgets_are_shown_where_there_are_any(shoal: Shoal, fake: FakeCoordinat
     view = {"roster": 3, "peers": rows, "now": POINT, "history": [POINT]}
     fake.answers = {"GET /jobs/digits/peers": view}
     lines = shoal("jobs", "peers", "digits", env=at(fake)).stdout.splitlines()
-    for name, text in (("a", "12.5 MB left"), ("b", "used up, again in 1 min 15 s")):
+    for name, text in (("a", "12.5 MB left"), ("b", "limit reached, next exchange in 1 min 15 s")):
         assert text in next(line for line in lines if line.strip().startswith(f"{name} ")), lines
     fake.answers = {"GET /jobs/digits/peers": {**view, "peers": rows[2:]}}
     assert "budget" not in shoal("jobs", "peers", "digits", env=at(fake)).stdout

@@ -94,7 +94,7 @@ def test_the_only_node_is_asked_again_and_then_no_more(coordinator: Inside) -> N
         made.tasks["n0"], _ = task_of(made.nodes[0], "main")
         fail(made)
         seen.append(told(made)[0]["outcome"])
-    assert seen == ["asked-again", "asked-again", "suspended"]
+    assert seen == ["asked-again", "asked-again", "set-aside"]
     made.close()
 
 

@@ -44,9 +44,9 @@ def test_a_lost_node_is_told_of_and_its_return_too(browser: Browser, tmp_path: P
         expect(banner).to_have_count(0)
         for _ in range(PATIENCE_MS // 500):
             stage.nodes[0].ask("GET", "/work", params={"wait_s": 0.4})
-            if "resolved" in page.get_by_test_id("alerts").inner_text():
+            if "cleared" in page.get_by_test_id("alerts").inner_text():
                 break
-        expect(page.get_by_test_id("alerts")).to_contain_text("resolved")
+        expect(page.get_by_test_id("alerts")).to_contain_text("cleared")
         stage.close()
 
 

@@ -104,7 +104,7 @@ def test_each_node_has_its_gap_and_its_losses(find: Find, shown: Page) -> None:
         assert 2 < len(node["losses"]) <= node["reports"]
         row = shown.get_by_test_id(f"node-row-{node['name']}")
         expect(row.locator("svg.spark")).to_be_visible()
-        expect(row).not_to_contain_text("Backed off")
+        expect(row).not_to_contain_text("Set aside")
 
 
 def test_nothing_speaks_of_rounds(shown: Page) -> None:
@@ -155,8 +155,8 @@ def test_a_divergence_and_a_waiting_node_are_named(
     expect(verdict).to_contain_text("since version 2 models diverge 3.2 times as fast")
     image = page.get_by_test_id("chart-violations").get_by_role("img")
     expect(image).to_have_attribute("aria-label", re.compile("concept drift detected at"))
-    expect(page.get_by_text("Backed off")).to_have_count(1)
-    expect(page.get_by_test_id("node-row-node-0")).to_contain_text("Backed off")
+    expect(page.get_by_text("Set aside")).to_have_count(1)
+    expect(page.get_by_test_id("node-row-node-0")).to_contain_text("Set aside")
     assert not errors
 
 

@@ -24,7 +24,7 @@ AlertKind = Literal[
 FailedIn = Literal["unknown", "download", "init", "train", "evaluate", "gossip", "upload", "fold", "contact"]
 """The phase in which a task failed. upload: the update was refused; fold: the report could not be folded; contact: the
 node stopped polling."""
-Outcome = Literal["asked-again", "replaced", "left-out", "suspended", "paused", "awaited"]
+Outcome = Literal["asked-again", "replaced", "left-out", "set-aside", "paused", "awaited"]
 """The reaction to a failure: the node has a new task; other nodes were asked instead; the job continues without the
 node; the node is not asked for a while, or until it restarts; the job is paused; a late report still counts."""
 

@@ -18,7 +18,7 @@ import "../styles/alerts.css";
 
 const SHOW = ["all", "active"] as const;
 
-/** Page of active and resolved alerts. */
+/** Page of active and cleared alerts. */
 export function AlertsPage() {
   useFollow(null);
   useEffect(() => void (document.title = "Alerts · shoal"), []);
@@ -84,7 +84,7 @@ function Entry({ alert, canAcknowledge }: { alert: Alert; canAcknowledge: boolea
         ) : (
           <>
             {" "}
-            · resolved <Timestamp at={alert.cleared_at} />
+            · cleared <Timestamp at={alert.cleared_at} />
           </>
         )}
         {alert.acknowledged_at !== null && (

@@ -9,11 +9,11 @@ export const ALERT_KINDS: Record<Alert["kind"], { text: string; icon: IconName }
   "no-progress": { text: "No progress", icon: "stale" },
   "node-limited": { text: "Node limited", icon: "failed" },
   "nodes-set-aside": { text: "Nodes set aside", icon: "failed" },
-  "model-differs": { text: "Model mismatch", icon: "apart" },
+  "model-differs": { text: "Model differs", icon: "apart" },
   "disk-low": { text: "Disk low", icon: "server" },
 };
 
-/** Return the alerts that are neither resolved nor acknowledged. */
+/** Return the alerts that are neither cleared nor acknowledged. */
 export const activeAlerts = (alerts: readonly Alert[]): Alert[] =>
   alerts.filter(({ cleared_at, acknowledged_at }) => cleared_at === null && acknowledged_at === null);
 

@@ -1728,7 +1728,7 @@ export interface components {
              * @description immediate reaction
              * @enum {string}
              */
-            outcome: "asked-again" | "replaced" | "left-out" | "suspended" | "paused" | "awaited";
+            outcome: "asked-again" | "replaced" | "left-out" | "set-aside" | "paused" | "awaited";
             /** Outcome Why */
             outcome_why: string;
             /**

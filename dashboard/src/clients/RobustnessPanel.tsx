@@ -41,7 +41,7 @@ const COLUMNS: Column<NodeInfluence>[] = [
     numeric: true,
     cell: ({ norm_ratio }) => (norm_ratio === null ? UNKNOWN : `${norm_ratio.toFixed(2)} ×`),
   },
-  { title: "Rejected", numeric: true, isBad: ({ refused }) => refused > 0, cell: ({ refused }) => formatCount(refused) },
+  { title: "Refused", numeric: true, isBad: ({ refused }) => refused > 0, cell: ({ refused }) => formatCount(refused) },
 ];
 
 interface Props {
@@ -50,7 +50,7 @@ interface Props {
   trigger: string;
 }
 
-/** Each node's weight in the model, and the updates that the job's limits rejected. */
+/** Each node's weight in the model, and the updates that the job's limits refused. */
 export function RobustnessPanel({ job, trigger }: Props) {
   const query = useQuery(influenceQuery(job));
   const { data, refetch } = query;
@@ -65,7 +65,7 @@ export function RobustnessPanel({ job, trigger }: Props) {
           <p className="faint">
             {data.norm_factor === 0
               ? "No limit on the norm of updates"
-              : `Updates are rejected above ${formatCount(data.norm_factor)} times the median norm`}
+              : `Updates are refused above ${formatCount(data.norm_factor)} times the median norm`}
             {data.share_max < 1 && `; a node has at most ${formatPercent(data.share_max, 0)} of a version's weight`}.
           </p>
         )}
@@ -77,7 +77,7 @@ export function RobustnessPanel({ job, trigger }: Props) {
           rows={isExpanded ? nodes : nodes.slice(0, ROWS)}
           rowKey={({ node }) => node}
           query={query}
-          empty="No update has been accepted or rejected yet."
+          empty="No update has been accepted or refused yet."
           caption={data && <span className="visually-hidden">Weight of each node over the newest {formatCount(data.versions)} versions</span>}
           scroll={{}}
         />

@@ -29,9 +29,9 @@ test("failures stand newest first, each once, wherever they come from", () => {
   expect(ids(merge(known, failed(failure(7))))).toEqual([7, 5, 2]);
   expect(ids(merge(known, failed(failure(3))))).toEqual([5, 3, 2]);
   expect(ids(merge(known, failed(failure(1))))).toEqual([5, 2, 1]);
-  const again = merge(known, failed(failure(2, { outcome: "suspended" })));
+  const again = merge(known, failed(failure(2, { outcome: "set-aside" })));
   expect(ids(again)).toEqual([5, 2]);
-  expect(again[1]?.outcome).toBe("suspended");
+  expect(again[1]?.outcome).toBe("set-aside");
   expect(merge(known, failed(failure(9, { job: "other" })))).toBe(known);
   expect(merge(known, event("traffic", { up_bytes: 1, down_bytes: 1 }))).toBe(known);
 });

@@ -18,12 +18,12 @@ export const PHASES: Record<Phase, string> = {
 };
 
 export const OUTCOMES: Record<Outcome, { text: string; icon: IconName; tone: "good" | "warn" | "bad" | "plain" }> = {
-  "asked-again": { text: "Retried", icon: "running", tone: "good" },
+  "asked-again": { text: "Asked again", icon: "running", tone: "good" },
   replaced: { text: "Replaced by other nodes", icon: "handover", tone: "good" },
-  "left-out": { text: "Excluded", icon: "apart", tone: "warn" },
-  suspended: { text: "Suspended", icon: "gone", tone: "bad" },
+  "left-out": { text: "Left out", icon: "apart", tone: "warn" },
+  "set-aside": { text: "Set aside", icon: "gone", tone: "bad" },
   paused: { text: "Job paused", icon: "paused", tone: "warn" },
-  awaited: { text: "Pending", icon: "waiting", tone: "plain" },
+  awaited: { text: "Awaited", icon: "waiting", tone: "plain" },
 };
 
 type Trait = "node" | "job" | "phase";

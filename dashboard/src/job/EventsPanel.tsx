@@ -12,7 +12,7 @@ const FILTER_LABELS: Record<EventFilter, string> = {
   all: "All",
   decision: "Decisions",
   node: "Nodes",
-  refusal: "Rejections",
+  refusal: "Refusals",
   warning: "Warnings",
   state: "State",
   mode: "Mode",
@@ -54,7 +54,7 @@ export function EventsPanel({ events, query }: { events: JobEvent[]; query: Quer
       ) : (
         <div className="events-scroll" tabIndex={0} role="region" aria-label="Events, newest first">
           {urgent.length > 0 && (
-            <ol className="events-urgent" data-testid="events-urgent" aria-label="Latest warnings and rejections">
+            <ol className="events-urgent" data-testid="events-urgent" aria-label="Latest warnings and refusals">
               {urgent.map((event) => (
                 <EventRow key={event.id} event={event} />
               ))}

@@ -130,8 +130,8 @@ function StateCell({ node }: { node: JobNode }) {
         </span>
       )}
       {node.resting && (
-        <span className="badge" title="It caused several synchronisations in a row, so it is excluded for a while">
-          Backed off
+        <span className="badge" title="It caused several synchronisations in a row, so it is not asked for a while">
+          Set aside
         </span>
       )}
     </>

@@ -7,7 +7,7 @@ export type EventFilter = (typeof EVENT_FILTERS)[number];
 /** One event, or a run of decisions, newest first. */
 export type EventGroup = [JobEvent, ...JobEvent[]];
 
-/** Number of warnings and rejections above the list. */
+/** Number of warnings and refusals above the list. */
 const URGENT_MAX = 3;
 /** Shorter runs of decisions are not grouped. */
 const RUN_MIN = 3;

@@ -95,7 +95,7 @@ function buildColumns(selected: string[]): Column<Job>[] {
       cell: (job) => <HistoryCell job={job} />,
     },
     {
-      title: "Bytes up",
+      title: "Up",
       sort: "up",
       numeric: true,
       className: "job-cell-up",
@@ -108,7 +108,7 @@ function buildColumns(selected: string[]): Column<Job>[] {
       ),
     },
     {
-      title: "Bytes down",
+      title: "Down",
       sort: "down",
       numeric: true,
       className: "job-cell-down",

@@ -15,7 +15,7 @@ import { modelHref, modelsQuery } from "./queries";
 import "../styles/models.css";
 
 const FILTERS = ["kept", "all"] as const;
-const FILTER_LABELS = { kept: "Available", all: "All versions" };
+const FILTER_LABELS = { kept: "Kept", all: "All versions" };
 
 /** The open dialog. */
 type Dialog = { version: number } | { label: string } | null;

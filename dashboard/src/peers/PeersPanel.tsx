@@ -14,7 +14,7 @@ import { PEER_METRICS, PeerMetricChart, SYNC } from "./PeerMetricChart";
 import { PeersTable } from "./PeersTable";
 import { exchangeTotals, serverBytes } from "./peerStats";
 import { isGossiping, silentPeers } from "./peerStatus";
-import { RejectedMessages } from "./RejectedMessages";
+import { RefusedMessages } from "./RefusedMessages";
 import { Topology } from "./Topology";
 import { topologyGraph, type TopologyGraph } from "./topologyGraph";
 import { Term } from "../ui/Term";
@@ -30,7 +30,7 @@ interface Props {
   nodes: JobNode[];
 }
 
-/** Panel of a job that may gossip: topology, peer metrics, rejected messages, peers. */
+/** Panel of a job that may gossip: topology, peer metrics, refused messages, peers. */
 export function PeersPanel({ job, nodes }: Props) {
   const query = useQuery(peersQuery(job.name));
   const clock = useNow();
@@ -85,7 +85,7 @@ function PeersView({ job, nodes, view, now }: Props & { view: JobPeers; now: num
           </div>
         </div>
       )}
-      {hasReports && <RejectedMessages peers={view.peers} />}
+      {hasReports && <RefusedMessages peers={view.peers} />}
       {hasReports && <PeersTable nodes={graph.nodes} now={now} />}
     </section>
   );

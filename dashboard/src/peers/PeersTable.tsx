@@ -17,7 +17,7 @@ interface Props {
   now: number | null;
 }
 
-/** Table of the nodes as peers: mode, exchanges, traffic, rejections. */
+/** Table of the nodes as peers: mode, exchanges, traffic, refusals. */
 export function PeersTable({ nodes, now }: Props) {
   const columns = useMemo(() => buildColumns(nodes, now), [nodes, now]);
   return (
@@ -56,7 +56,7 @@ function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>
     };
   };
   const lossOf = (peer: Peer) => pickMetric("loss", peer.metrics);
-  const rejectedBy = (peer: Peer) => [...peer.refused.values()].reduce((sum, count) => sum + count, 0);
+  const refusedBy = (peer: Peer) => [...peer.refused.values()].reduce((sum, count) => sum + count, 0);
   return [
     {
       title: "Peer",
@@ -85,7 +85,7 @@ function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>
     { ...figure("Exchanges", (peer) => formatCount(exchangeTotals(peer).exchanges)), term: "exchange" },
     figure("Sent", (peer) => <BytesBar value={exchangeTotals(peer).sent} max={max} direction="up" />),
     figure("Received", (peer) => <BytesBar value={exchangeTotals(peer).received} max={max} direction="down" />),
-    figure("Rejected", (peer) => formatCount(rejectedBy(peer)), (peer) => rejectedBy(peer) > 0),
+    figure("Refused", (peer) => formatCount(refusedBy(peer)), (peer) => refusedBy(peer) > 0),
     figure("Last report", ({ reported_at }) =>
       now === null || reported_at === null ? UNKNOWN : formatAgo(Math.max(0, Math.round((now - reported_at) / 1000))),
     ),
@@ -94,7 +94,7 @@ function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>
 
 function connectivity(peer: Peer | undefined): string {
   if (peer === undefined) return "no gossip";
-  return peer.is_reachable ? "" : "outbound only";
+  return peer.is_reachable ? "" : "calls only";
 }
 
 function StatusCell({ status, peer }: { status: PeerStatus; peer: Peer | undefined }) {

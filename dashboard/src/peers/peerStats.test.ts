@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { link, peer } from "../test/factories";
 import type { TrafficRow } from "../api/types";
-import { describeBudget, quarantined, rejections, countAlive, exchangeTotals, serverBytes } from "./peerStats";
+import { describeBudget, quarantined, refusals, countAlive, exchangeTotals, serverBytes } from "./peerStats";
 
 test("who is in quarantine is named with those at whom", () => {
   const peers = [peer("a", { quarantine: ["mallory", "eve"] }), peer("b", { quarantine: ["mallory"] }), peer("c")];
@@ -16,7 +16,7 @@ test("refusals are counted by code, the most first, with those who refused", () 
     peer("a", { refused: new Map([["trust.signature", 2], ["trust.replayed", 1]]) }),
     peer("b", { refused: new Map([["trust.signature", 5], ["trust.norm", 0]]) }),
   ];
-  expect(rejections(peers)).toEqual([
+  expect(refusals(peers)).toEqual([
     { code: "trust.signature", count: 7, by: [["b", 5], ["a", 2]] },
     { code: "trust.replayed", count: 1, by: [["a", 1]] },
   ]);

@@ -3,15 +3,15 @@ import type { Peer, TrafficRow } from "../api/types";
 import { formatBytes } from "../format/number";
 import { formatDuration } from "../format/time";
 
-export interface Rejection {
+export interface Refusal {
   code: string;
   count: number;
-  /** Peers that rejected messages, and how many, in descending order. */
+  /** Peers that refused messages, and how many, in descending order. */
   by: [peer: string, count: number][];
 }
 
-/** Sum up rejected messages by code, the most frequent first. */
-export function rejections(peers: readonly Peer[]): Rejection[] {
+/** Sum up refused messages by code, the most frequent first. */
+export function refusals(peers: readonly Peer[]): Refusal[] {
   const found = new Map<string, [string, number][]>();
   for (const { name, refused } of peers) {
     for (const [code, count] of refused) {

@@ -40,7 +40,7 @@ def alert_table(rows: list[dict[str, Any]]) -> Table:
     """Return a table with one row per alert."""
     from shoal.core.scheduling.selection import join_names
 
-    made = table("id", "raised", "kind", "job", "what", "cleared", "acknowledged", right=["id"], prose=["what"])
+    made = table("id", "raised", "kind", "job", "text", "cleared", "acknowledged", right=["id"], prose=["text"])
     for row in rows:
         times = [(row[name] or "–")[:19].replace("T", " ") for name in ("raised_at", "cleared_at", "acknowledged_at")]
         kind = f"[red]{row['kind']}[/]" if row["cleared_at"] is None else row["kind"]

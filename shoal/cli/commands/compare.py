@@ -120,8 +120,8 @@ def comparison_table(comparison: Comparison) -> Table:
     """Return a table with one row per run."""
     shown = _shown(comparison)
     goal = shown(comparison.target)
-    columns = ("final", "best", "syncs", "up", "down", f"bytes to {goal}", f"time to {goal}", "of baseline")
-    rows = table("run", "protocol", *columns, right=columns, turns=True)
+    columns = ("final", "best", "synchronisations", "up", "down", f"bytes to {goal}", f"time to {goal}", "of baseline")
+    rows = table("run", "algorithm", *columns, right=columns, turns=True)
     for row in comparison.rows:
         rows.add_row(
             row.run,

@@ -90,11 +90,12 @@ def shown(found: dict[str, Any]) -> RenderableType:
 def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
     """Return a table with one row per peer."""
     budgeted = any(row["budget"] is not None for row in rows)
-    columns = ["peer", "state", "term", "round", "weight", "holds", "sees", "exchanges", "sent", "received", "refused"]
+    columns = ["peer", "mode", "term", "round", "weight", "coverage", "alive peers"]
+    columns += ["exchanges", "sent", "received", "refused"]
     columns += ["budget"] if budgeted else []
     carries = any(_carried(row) for row in rows)
-    columns += ["carried"] if carries else []
-    made = table(*columns, right=columns[2:], prose=["sees", "refused"], spare=("weight", "term", "received"))
+    columns += ["relayed"] if carries else []
+    made = table(*columns, right=columns[2:], prose=["alive peers", "refused"], spare=("weight", "term", "received"))
     for row in rows:
         edges = row["peers"].values()
         known = row["state"] is not None
@@ -121,7 +122,7 @@ def budget(found: dict[str, Any] | None) -> str:
     if found is None:
         return "–"
     if found["wait_s"] > 0:
-        return f"[yellow]used up[/], again in {seconds(found['wait_s'])}"
+        return f"[yellow]limit reached[/], next exchange in {seconds(found['wait_s'])}"
     return f"{size(max(0, round(found['left'])))} left"
 
 
@@ -142,12 +143,16 @@ def _refused(row: dict[str, Any]) -> str:
 
 
 def _state(row: dict[str, Any]) -> str:
+    from shoal.peering.http.node_overview import MODES
+
     if row.get("relayed_by"):
         return f"[yellow]⇄ relayed by {safe(row['relayed_by'])}[/]"
     if row["state"] is None:
         return "–"
     late = row["told_s"] is not None and row["told_s"] > LATE_S
-    return state(row["state"]) + (f" [yellow]({seconds(row['told_s'])} ago)[/]" if late else "")
+    return state(MODES.get(row["state"], row["state"])) + (
+        f" [yellow]({seconds(row['told_s'])} ago)[/]" if late else ""
+    )
 
 
 def _liveness(edges: dict[str, dict[str, Any]]) -> str:
@@ -161,9 +166,9 @@ def _sentence(now: dict[str, Any] | None) -> str:
         return "[dim]no peers: the coordinator runs this job[/]"
     parts = [f"{counted(now['peers'], 'peer')} in mode gossip"]
     if now["consensus"] is not None:
-        parts.append(f"models are {percent(now['consensus'])} from their mean")
+        parts.append(f"consensus distance {percent(now['consensus'])}")
     if now["coverage"] is not None:
-        parts.append(f"each holds {percent(now['coverage'])} of all rounds")
+        parts.append(f"coverage {percent(now['coverage'])}")
     if now["residual"] is not None:
-        parts.append(f"residual {number(now['residual'], 2)}")
+        parts.append(f"conservation residual {number(now['residual'], 2)}")
     return ", ".join(parts)

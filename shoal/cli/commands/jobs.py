@@ -109,13 +109,13 @@ def made(job: dict[str, Any]) -> str:
     return f"{job['version']} of {job['versions']}" if job["versions"] else str(job["version"])
 
 
-MODES = {"server": "with the coordinator", "gossip": "with its nodes", "returning": "on its way to the coordinator"}
+MODES = {"server": "led by the coordinator", "gossip": "led by its peers", "returning": "from gossip to the server"}
 
 
 def summary(job: dict[str, Any]) -> Table:
     """Return a job in a few lines."""
     rows = [("job", job["name"] + (f": {safe(job['title'])}" if job["title"] not in ("", job["name"]) else ""))]
-    style, waits = ("yellow", "waits: ") if job.get("idle") else ("dim", "")
+    style, waits = ("yellow", "waiting: ") if job.get("idle") else ("dim", "")
     why = f" [{style}]({waits}{safe(job['state_why'])})[/]" if job["state_why"] else ""
     rows += [("state", state(job["state"]) + why)]
     if job.get("headline"):
@@ -125,7 +125,7 @@ def summary(job: dict[str, Any]) -> Table:
         rows += [("mode", f"{job['mode']}: {MODES[job['mode']]} [dim](since {since} UTC)[/]")]
     if job.get("restored_from"):
         where = "from {node} at version {version}, term {term}".format(**job["restored_from"])
-        rows += [("restored_from", f"{safe(where)} [dim](what was before is not known here)[/]")]
+        rows += [("restored", f"{safe(where)} [dim](what was before is not known here)[/]")]
     left = f", about {seconds(job['eta_s'])} left" if job.get("eta_s") else ""
     rows += [("version", made(job) + left)]
     rows += [("algorithm", f"{job['algorithm']} / {job['schedule']}"), ("nodes", _taking_part(job))]
@@ -146,20 +146,20 @@ def summary(job: dict[str, Any]) -> Table:
         rows.append(("best", f"{percent(job['best']['accuracy'])} at version {job['best']['version']}{alone}"))
     if job.get("model"):
         rows.append(("model", f"{job['model']['parameters']:,} parameters, {size(job['model']['bytes'])}"))
-    rows.append(("bytes", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))
+    rows.append(("traffic", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))
     return pairs(rows)
 
 
 def _taking_part(job: dict[str, Any]) -> str:
     """Return the number of nodes that take part, and of those that the job's selection excludes."""
     others = job.get("members", 0) - job["nodes"]
-    return str(job["nodes"]) + (f" [dim]({others} more have joined and are left out)[/]" if others > 0 else "")
+    return str(job["nodes"]) + (f" [dim]({others} more are excluded)[/]" if others > 0 else "")
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
     """Return a table of a job's nodes."""
-    columns = ("node", "state", "reports", "weight", "seconds", "accuracy", "up", "down")
-    rows = table(*columns, right=_NODE_NUMERIC, spare=("weight", "seconds"))
+    columns = ("node", "state", "reports", "weight", "duration", "accuracy", "up", "down")
+    rows = table(*columns, right=_NODE_NUMERIC, spare=("weight", "duration"))
     for node in nodes:
         rows.add_row(
             node["name"],
@@ -181,12 +181,12 @@ def _apart(node: dict[str, Any]) -> str:
     return " [yellow](gossip)[/]" if node.get("is_gossiping") else ""
 
 
-_NODE_NUMERIC = ("reports", "weight", "seconds", "accuracy", "up", "down")
+_NODE_NUMERIC = ("reports", "weight", "duration", "accuracy", "up", "down")
 
 
 def event_table(events: list[dict[str, Any]]) -> Table:
     """Return a table of job events, oldest first."""
-    rows = table("at", "version", "kind", "what", right=["version"], prose=["what"])
+    rows = table("time", "version", "kind", "text", right=["version"], prose=["text"])
     for event in events:
         rows.add_row(event["at"][11:19], str(event["version"]), event["kind"], safe(event["text"]))
     return rows

@@ -47,7 +47,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         labels = ", ".join(f"[bold]{safe(one['label'])}[/]" for one in row["labels"])
         shown.add_row(
             str(row["version"]),
-            labels if row["kept"] else f"{labels} [dim]not kept[/]".strip(),
+            labels if row["kept"] else f"{labels} [dim]deleted[/]".strip(),
             percent(_of(row, "accuracy")),
             number(_of(row, "loss")),
             size(row["bytes"]),

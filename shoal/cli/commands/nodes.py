@@ -31,13 +31,13 @@ def list_nodes(url: Url = None, token: Token = None) -> None:
     with connect(url, token) as api:
         found = api.every("/nodes", "nodes")
     about = ("device", "shoal", "torch", "python", "platform")
-    rows = table("node", "state", "jobs", "heard of", *about, prose=["jobs"], spare=about)
+    rows = table("node", "state", "jobs", "last seen", *about, prose=["jobs"], spare=about)
     for node in found:
         info = node.get("info") or {}
-        heard = "–" if node["last_seen_s"] is None else seconds(node["last_seen_s"]) + " ago"
+        seen = "–" if node["last_seen_s"] is None else seconds(node["last_seen_s"]) + " ago"
         values = [safe(info.get(name, "")) for name in about]
         held = "" if node["availability"] == "active" else f", {node['availability']}"
-        rows.add_row(node["name"], state(node["state"]) + held, ", ".join(node["jobs"]), heard, *values)
+        rows.add_row(node["name"], state(node["state"]) + held, ", ".join(node["jobs"]), seen, *values)
     hint = "no nodes yet: [bold]shoal token create[/] makes a token, [bold]shoal join[/] uses it on another machine"
     out.answer({"nodes": found}, rows if found else hint)
 

@@ -38,7 +38,7 @@ def restore(
         typer.Option(help="the coordinator's key (default: coordinator.pem in its data folder here)"),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="list what was found and what was rejected; change nothing")
+        bool, typer.Option("--dry-run", help="list what was found and what was refused; change nothing")
     ] = False,
     yes: Yes = False,
     url: Url = None,

@@ -6,6 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+MODES = {
+    "coordinated": "server",
+    "suspect": "suspects coordinator",
+    "away": "gossip",
+    "handover": "returning",
+}
+"""A peer's state in the words for a job's modes. The dashboard has the same words."""
+
 
 @dataclass(frozen=True)
 class PeerOverview:
@@ -43,6 +51,7 @@ def overview(status: Mapping[str, Any]) -> NodeOverview:
     """Return the view of a status, as `GET /p2p/JOB/status` answers it."""
     counts, ages = status.get("exchanged", {}), status.get("last_exchange_s", {})
     quarantine = status.get("quarantine", [])
+    state = str(status.get("state", ""))
     rows = []
     for name, edge in sorted(status.get("peers", {}).items()):
         problem = "in quarantine" if name in quarantine else ""
@@ -63,7 +72,7 @@ def overview(status: Mapping[str, Any]) -> NodeOverview:
     return NodeOverview(
         str(status.get("job", "")),
         str(status.get("node", "")),
-        str(status.get("phase", status.get("state", ""))),
+        str(status.get("phase", MODES.get(state, state))),
         int(status.get("round", 0) or 0),
         int(status.get("rounds", 0) or 0),
         {name: value for name, value in status.get("metrics", {}).items() if isinstance(value, int | float)},

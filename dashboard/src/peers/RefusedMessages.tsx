@@ -2,21 +2,21 @@ import { useMemo } from "react";
 import type { Peer } from "../api/types";
 import { formatCount } from "../format/number";
 import { escapeHidden } from "../format/text";
-import { quarantined, rejections } from "./peerStats";
+import { quarantined, refusals } from "./peerStats";
 import { Term } from "../ui/Term";
 
-/** Messages that peers have rejected, by error code, and the peers in quarantine. */
-export function RejectedMessages({ peers }: { peers: Peer[] }) {
-  const rows = useMemo(() => rejections(peers), [peers]);
+/** Messages that peers have refused, by error code, and the peers in quarantine. */
+export function RefusedMessages({ peers }: { peers: Peer[] }) {
+  const rows = useMemo(() => refusals(peers), [peers]);
   const inQuarantine = useMemo(() => quarantined(peers), [peers]);
   const max = rows[0]?.count ?? 1;
   return (
-    <section className="panel refusals" data-testid="refusals" aria-label="Rejected messages">
-      <h3>Rejected messages</h3>
+    <section className="panel refusals" data-testid="refusals" aria-label="Refused messages">
+      <h3>Refused messages</h3>
       {rows.length === 0 ? (
         <p className="hint">None: every message was signed by a member, new, and of this job.</p>
       ) : (
-        <ul tabIndex={0} aria-label="Rejected messages by code">
+        <ul tabIndex={0} aria-label="Refused messages by code">
           {rows.map(({ code, count, by }) => (
             <li key={code}>
               <code>{escapeHidden(code)}</code>
@@ -36,7 +36,7 @@ export function RejectedMessages({ peers }: { peers: Peer[] }) {
           <b>
             <bdi>{escapeHidden(name)}</bdi> is in <Term of="quarantine">quarantine</Term>
           </b>{" "}
-          at <bdi>{by.map(escapeHidden).join(", ")}</bdi>: three messages were rejected for the same reason, so no exchange is
+          at <bdi>{by.map(escapeHidden).join(", ")}</bdi>: three messages were refused for the same reason, so no exchange is
           started with it.
         </p>
       ))}
