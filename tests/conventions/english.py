@@ -1,8 +1,8 @@
 """Sentences are plain English: no free relative clause as subject, no inverted order, no pronoun for a machine's user.
 
 Checked are docstrings and comments of all Python files, strings of several words in the packages and tools (errors,
-hints, help, log lines), paragraphs of Markdown, and comments of shell scripts, TOML and YAML. `dashboard/src` has a
-test of its own, `dashboard/src/test/prose.test.ts`. Text in quotation marks or backticks counts as a quotation.
+hints, help, log lines), paragraphs of Markdown, comments of shell scripts, TOML and YAML, comments and texts of the
+dashboard, and comments and notes of the Helm chart. Text in quotation marks or backticks counts as a quotation.
 
 Not found are: a relative clause that is the subject after a colon, a comma or "and"; an object before its verb ("The
 body it drops"); a metaphor that `words.toml` does not list; a comment that restates its code.
@@ -119,7 +119,16 @@ _QUOTED = re.compile(r"``.+?``|`[^`]*`|(?<!\w)\"[^\"]*\"|“[^”]*”")
 _PYTHON = re.compile(
     r"\"\"\"(?P<block>.*?)\"\"\"|\"(?P<text>(?:[^\"\\\n]|\\.)*)\"|'(?:[^'\\\n]|\\.)*'|#(?P<note>[^\n]*)", re.DOTALL
 )
+_PAGE = re.compile(
+    r"/\*\*?(?P<block>.*?)\*/|(?:^|(?<=\s))//(?P<note>[^\n]*)|\"(?P<text>(?:[^\"\\\n]|\\.)*)\"|`(?P<template>[^`]*)`"
+    r"|>(?P<shown>[^<>{}()=;]+)<(?=[/{\w])",
+    re.DOTALL | re.MULTILINE,
+)
+"""Comments, strings, templates and texts between tags of TypeScript and CSS."""
+_CHART = re.compile(r"\{\{-? ?/\*(?P<block>.*?)\*/", re.DOTALL)
 _SCRIPT = re.compile(r"(?:^|(?<=\s))#(?P<note>[^\n]*)")
+_STAR = re.compile(r"\n[ ]*\* ")
+"""The beginning of a further line of a comment of TypeScript."""
 _RULER = re.compile(r"^[-=# ]+|[-=# ]+$")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d+\.|#+|>|\|)\s+")
 
@@ -160,10 +169,16 @@ def passages(path: str, text: str) -> Iterator[Passage]:
         yield from markdown_passages(text)
     elif path.endswith(SCRIPTS):
         yield from joined(text, _SCRIPT)
+    elif path.startswith("dashboard/src/") and path.endswith((".ts", ".tsx", ".css")) and ".test." not in path:
+        yield from joined(_STAR.sub("\n", text), _PAGE)
+    elif path.endswith(".tpl"):
+        yield from joined(text, _CHART)
+    elif path.endswith("NOTES.txt"):
+        yield from markdown_passages(text)
 
 
 def joined(text: str, expression: re.Pattern[str]) -> Iterator[Passage]:
-    """Yield the docstrings (`block`), strings (`text`) and comments (`note`) that an expression finds.
+    """Yield the docstrings (`block`), strings (`text`), comments (`note`) and other texts that an expression finds.
 
     Strings with only spaces between them are one, and so are comments on lines of their own.
     """

@@ -36,6 +36,15 @@ def test_each_pattern_finds_its_counter_example_and_no_plain_sentence(pattern: P
         ("docs/one.md", f"```sh\nmake\n```\n{BAD}\n", [4]),
         ("deploy/try.sh", f"make  # {BAD}\n", [1]),
         ("pyproject.toml", f"x = 1\n# {BAD}\n", [2]),
+        ("dashboard/src/one.ts", f"/** {BAD} */\nlet x = 1; // {BAD}\n", [1, 2]),
+        ("dashboard/src/one.ts", "\n/**\n * It waits\n * for nobody.\n */\n", [2]),
+        ("dashboard/src/one.ts", f'throw new Error("{BAD}");\n', [1]),
+        ("dashboard/src/one.ts", f"throw new Error(`${{name}}: x. {BAD}`);\n", [1]),
+        ("dashboard/src/One.tsx", f"<p>\n  {BAD}\n</p>\n", [1]),
+        ("dashboard/src/One.tsx", f"<p>\n  {BAD} <b>{{name}}</b>\n</p>\n", [1]),
+        ("dashboard/src/one.css", f"/* {BAD} */\n", [1]),
+        ("deploy/helm/shoal/templates/_one.tpl", f"{{{{- /* {BAD} */ -}}}}\n", [1]),
+        ("deploy/helm/shoal/templates/NOTES.txt", f"Ready.\n\n{BAD}\n", [3]),
     ],
 )
 def test_a_sentence_is_found(tmp_path: Path, path: str, text: str, lines: list[int]) -> None:
@@ -51,6 +60,8 @@ def test_a_sentence_is_found(tmp_path: Path, path: str, text: str, lines: list[i
         ("shoal/one.py", '"""Refuse the name "nobody", and `whoever`."""\n'),
         ("docs/one.md", "Do not write `nobody`.\n\n    nobody waits\n\n```sh\nid nobody root\n```\n"),
         ("deploy/one.yaml", "user: nobody at all\n"),
+        ("dashboard/src/one.test.ts", f'test("{BAD}", () => {{}});\n'),
+        ("dashboard/src/One.tsx", "const nobody = somebody > 0 && (anybody.has(x) as Map<string, nobody>);\n"),
     ],
 )
 def test_quotations_code_and_texts_of_tests_are_left_out(tmp_path: Path, path: str, text: str) -> None:

@@ -21,7 +21,7 @@ interface Spec {
   /** Charts with the same key share the pointer. */
   sync: string;
   zoom: Pick<ChartZoom, "zoom" | "setRange">;
-  /** Called again when the theme or one of `deps` changes; what it reads later must be in refs (`useLatest`). */
+  /** Called again when the theme or one of `deps` changes. Values that it reads later must be in refs (`useLatest`). */
   options: (tokens: Tokens) => PlotOptions;
 }
 

@@ -86,7 +86,7 @@ function buildColumns(comparison: Comparison, highlighted: string, onHighlight: 
       cell: ({ reached }) => (reached ? formatBytes(reached.total_bytes) : UNKNOWN),
     },
     { title: `Time to ${target}`, numeric, cell: ({ reached }) => formatDuration(reached?.elapsed_s) },
-    { title: "Of baseline", sort: "bytes", numeric, cell: ({ ratio }) => formatPercent(ratio) },
+    { title: "Relative to baseline", sort: "bytes", numeric, cell: ({ ratio }) => formatPercent(ratio) },
   ];
 }
 

@@ -26,7 +26,7 @@ export function alignRuns(runs: RunPoint[][], metric: string, axis: Axis): Align
     own[run]!.forEach((value, index) => {
       const place = places.get(value) as number;
       const point = lines.y[0]?.[index];
-      // Of several points at one x the last counts, unless one diverged.
+      // The last of several points at one x counts, unless one diverged.
       if (point !== undefined && y[run]![place] !== null) y[run]![place] = point;
       at[run]![place] = runs[run]![index];
     });

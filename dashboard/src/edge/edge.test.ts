@@ -37,7 +37,7 @@ describe("frames", () => {
   });
 
   it.each([[[]], [[0, 0, 0, 9, 1]], [[255, 255, 255, 255]]])("refuses %j", (bytes) => {
-    expect(() => decodeFrame(Uint8Array.from(bytes))).toThrow("no frame");
+    expect(() => decodeFrame(Uint8Array.from(bytes))).toThrow("not a frame");
   });
 });
 
@@ -74,8 +74,8 @@ describe("payloads", () => {
     const bytes = encodePayload({ model: new Map([["@step", float32([1], [1])]]), baseModel: "" });
     expect(() => decodePayload(bytes)).toThrow("slot @step");
     const good = encodePayload({ model: new Map([["w", float32([1, 2], [2])]]), baseModel: "" });
-    expect(() => decodePayload(good.subarray(0, -1))).toThrow("w is no tensor");
-    expect(() => decodePayload(Uint8Array.of(1))).toThrow("no safetensors file");
+    expect(() => decodePayload(good.subarray(0, -1))).toThrow("w is not a tensor");
+    expect(() => decodePayload(Uint8Array.of(1))).toThrow("not a safetensors file");
   });
 });
 

@@ -56,10 +56,10 @@ export function encodeFrame({ head, payload }: Frame): Uint8Array {
   return made;
 }
 
-/** Return the frame in these bytes. Throws for bytes that are none. */
+/** Return the frame in these bytes. Throws for other bytes. */
 export function decodeFrame(bytes: Uint8Array): Frame {
   const length = bytes.length < 4 ? 0 : new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0);
-  if (length < 2 || length > HEAD_BYTES_MAX || 4 + length > bytes.length) throw new Error("the answer is no frame");
+  if (length < 2 || length > HEAD_BYTES_MAX || 4 + length > bytes.length) throw new Error("the answer is not a frame");
   const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(4, 4 + length));
   // A quotation mark inside a text has a backslash before it, so this is the field.
   const head = JSON.parse(text.replace(/(?<!\\)"seed":(\d+)/, '"seed":"$1"')) as Record<string, unknown>;

@@ -65,11 +65,11 @@ export function encodePayload({ model, baseModel, statistics = NONE }: Payload):
   return made;
 }
 
-/** Return the model of a payload. Throws for other slots than the model's, and for bytes that are no payload. */
+/** Return the model of a payload. Throws for other slots than the model's, and for bytes that are not a payload. */
 export function decodePayload(bytes: Uint8Array): Payload {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const length = bytes.length < 8 ? -1 : Number(view.getBigUint64(0, true));
-  if (length < 2 || length > HEADER_BYTES_MAX || 8 + length > bytes.length) throw new Error("the body is no safetensors file");
+  if (length < 2 || length > HEADER_BYTES_MAX || 8 + length > bytes.length) throw new Error("the body is not a safetensors file");
   const header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(8, 8 + length)));
   const model = new Map<string, Tensor>();
   const body = bytes.subarray(8 + length);
@@ -92,7 +92,7 @@ interface Entry {
 function tensorOf(name: string, { dtype, shape, data_offsets: [start, stop] }: Entry, body: Uint8Array): Tensor {
   const size = DTYPES[dtype];
   if (size === undefined || stop - start !== size * elementsOf(shape) || start < 0 || stop > body.length) {
-    throw new Error(`${name} is no tensor of this body`);
+    throw new Error(`${name} is not a tensor of this body`);
   }
   return { dtype, shape, data: body.slice(start, stop) };
 }

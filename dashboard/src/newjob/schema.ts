@@ -20,7 +20,7 @@ export interface Schema {
   exclusiveMinimum?: number;
   exclusiveMaximum?: number;
   maxLength?: number;
-  /** Of an algorithm: the schedule of a job that names none. */
+  /** For an algorithm: the schedule of a job without one in its file. */
   "x-schedule"?: string;
 }
 

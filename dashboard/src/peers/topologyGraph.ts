@@ -19,7 +19,7 @@ export interface GraphEdge {
   /** Two nodes in the order of their names, or a node and the server. */
   from: string;
   to: string;
-  /** In both directions; of the two ends' counts the greater. */
+  /** In both directions: the greater count of the two ends. */
   bytes: number;
   /** Number of completed exchanges; null for an edge to the server. */
   exchanges: number | null;

@@ -120,7 +120,8 @@ def comparison_table(comparison: Comparison) -> Table:
     """Return a table with one row per run."""
     shown = _shown(comparison)
     goal = shown(comparison.target)
-    columns = ("final", "best", "synchronisations", "up", "down", f"bytes to {goal}", f"time to {goal}", "of baseline")
+    cost = (f"bytes to {goal}", f"time to {goal}", "relative to baseline")
+    columns = ("final", "best", "synchronisations", "up", "down", *cost)
     rows = table("run", "algorithm", *columns, right=columns, turns=True)
     for row in comparison.rows:
         rows.add_row(

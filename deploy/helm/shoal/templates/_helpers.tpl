@@ -5,7 +5,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{- /* What a pod of one part has beside its containers: `root` is the chart's, `part` its values, `component` its label. */ -}}
+{{- /* The fields of a part's pod other than its containers: `root` is the chart's, `part` its values, `component` its label. */ -}}
 {{- define "shoal.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -50,7 +50,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{- /* How many pods of a part may be taken away at once, by those who drain machines. */ -}}
+{{- /* The number of a part's pods that may be evicted at once while machines are drained. */ -}}
 {{- define "shoal.disruption" -}}
 {{- $context := . }}
 {{- with .part.maxUnavailable }}
@@ -74,13 +74,13 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* A resource of ours is called so, and a word: 52 characters at most, for a StatefulSet adds eleven to its name. */ -}}
+{{- /* The prefix of all names of resources: 52 characters at most with the rest, because a StatefulSet adds eleven. */ -}}
 {{- define "shoal.name" -}}
 {{ .Release.Name | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* A map of settings as variables: leaseS or lease_s becomes PREFIX__LEASE_S. Whatever is no text is written as JSON:
-       that is how shoal reads lists and maps, and a number of a values file would else come as 8.6e+09. */ -}}
+{{- /* A map of settings as variables: leaseS or lease_s becomes PREFIX__LEASE_S. Values other than texts are
+       written as JSON, because shoal reads lists and maps so, and large numbers would become 8.6e+09. */ -}}
 {{- define "shoal.variables" -}}
 {{- $prefix := .prefix -}}
 {{- range $name, $value := omit .settings "hosts" }}
@@ -100,7 +100,7 @@ securityContext:
 {{- concat $hosts (.Values.coordinator.settings.hosts | default list) | toJson -}}
 {{- end }}
 
-{{- /* Where a coordinator finds its secrets. */ -}}
+{{- /* The files with a coordinator's secrets. */ -}}
 {{- define "shoal.secrets" -}}
 {{- if .database.secret }}
 - {name: SHOAL_COORDINATOR__DATABASE_URL_FILE, value: /run/secrets/database/url}
