@@ -65,6 +65,33 @@ def test_a_heading_that_sorts_is_explained_too(job_page: Page) -> None:
     expect(job_page).to_have_url(f"{job_page.url.partition('?')[0]}?sort=reports")
 
 
+UNDERLINE = """button => {
+  const light = css => {
+    const [r, g, b] = css.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
+      .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const { textDecorationStyle, textDecorationColor } = getComputedStyle(button);
+  const paper = light(getComputedStyle(button.closest(".panel")).backgroundColor), line = light(textDecorationColor);
+  return [textDecorationStyle, Math.max(line, paper) / Math.min(line, paper)];
+}"""
+"""The style of a term's underline, and its contrast to the panel."""
+
+
+@each_screen
+def test_the_underline_of_a_term_is_visible(stage: Stage, browser: Browser, scheme: Any, width: int) -> None:
+    opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    opened.goto(f"{stage.running.url}/jobs/{stage.job}")
+    expect(opened.get_by_test_id("nodes-table")).to_be_attached()
+    terms = opened.locator(".panel .term").all()
+    assert len(terms) >= 4
+    for term in terms:
+        style, contrast = term.evaluate(UNDERLINE)
+        assert style == "dotted"
+        assert contrast >= 3, term.inner_text()
+    opened.close()
+
+
 @each_screen
 def test_an_explanation_is_whole(stage: Stage, browser: Browser, scheme: Any, width: int) -> None:
     """The term stands in a box that cuts off its contents, and next to the edge of the screen."""
