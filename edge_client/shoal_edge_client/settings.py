@@ -66,21 +66,21 @@ class EdgeSettings(BaseModel):
     coordinator_timeout_s: float = Field(
         0.0, ge=0, description="seconds without the coordinator after which to end; 0: never"
     )
-    shutdown_train_s: float = Field(5.0, ge=0, le=3600, description="seconds that SIGTERM leaves to the work in hand")
+    shutdown_train_s: float = Field(5.0, ge=0, le=3600, description="seconds that SIGTERM leaves to the current task")
     shutdown_upload_s: float = Field(3.0, ge=0, le=3600, description="seconds to deliver a finished report when ending")
     peer_listen: str = Field(
-        "", description="host:port where other nodes call; port 0: any; none: take part uncalled; empty: take no part"
+        "", description="host:port for other nodes; port 0: any; none: accept no connections; empty: take no part"
     )
-    peer_url: UrlOrNone = Field("", description="address by which they call; empty: from peer_listen")
+    peer_url: UrlOrNone = Field("", description="address by which other nodes reach this one; empty: from peer_listen")
     peer_bytes_per_hour: float = Field(
-        0.0, ge=0, le=1e18, description="bytes that may cross among peers in an hour, each job by itself; 0: any number"
+        0.0, ge=0, le=1e18, description="bytes per hour to and from peers, for each job; 0: no limit"
     )
     peer_relay_mib_per_min: float = Field(
-        256.0, ge=0, le=1e9, description="MiB a minute passed on for nodes that have lost their own way; 0: none"
+        256.0, ge=0, le=1e9, description="MiB per minute relayed for nodes that do not reach the coordinator; 0: none"
     )
     send_tracebacks: bool = Field(True, description="send the coordinator the traceback of a failed task")
     send_logs: Literal["off", "debug", "info", "warning", "error"] = Field(
-        "info", description="least level of log lines sent to the coordinator, if log_level allows them; off: none"
+        "info", description="lowest level of log lines sent to the coordinator, if log_level allows them; off: none"
     )
     system_metrics_s: float = Field(
         60.0,
@@ -89,7 +89,7 @@ class EdgeSettings(BaseModel):
         description="seconds between two measurements of this machine (CPU, memory, GPU, network, battery) that the "
         "coordinator is shown; 0: none",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level of log lines")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level of log lines")
     log_form: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else JSON")
 
     @field_validator("name")

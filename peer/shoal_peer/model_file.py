@@ -44,7 +44,7 @@ def held_model(folder: Path) -> HeldModel:
 
 def _read(state: Path) -> HeldModel:
     path = state / "machine.json"
-    found = read_json(path, _parse, "see docs/peers.md, on the disk")
+    found = read_json(path, _parse, "see docs/how-to/peers.md, on the disk")
     if found is None:
         hint = "start the peer with `shoal peer run`; it has a model as soon as it has begun to learn"
         raise Refused(f"{state.parent} holds no model yet", code="peer.no-model", hint=hint)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RemoteJob:
     """A job at a coordinator. Each property asks the coordinator again; all raise `ShoalError`.
 
-    Dictionaries are those of the HTTP API: `docs/http.md` and the coordinator's `/docs` describe their keys.
+    Dictionaries are those of the HTTP API: `docs/reference/http.md` and the coordinator's `/docs` describe their keys.
     """
 
     def __init__(self, api: CoordinatorApi, name: str) -> None:

@@ -1,6 +1,6 @@
 """The learner of the conformance jobs: arithmetic that gives the same bits in every language.
 
-docs/protocol.md, "Conformance", defines it; this is its reference, and `shoal join URL --learner
+docs/reference/protocol.md, "Conformance", defines it; this is its reference, and `shoal join URL --learner
 shoal.conformance.reference_learner:learner` is an edge client that passes.
 """
 

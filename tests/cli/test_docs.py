@@ -1,4 +1,4 @@
-"""docs/cli.md names every command, option, exit code and setting, and none that isn't there."""
+"""docs/reference/cli.md names every command, option, exit code and setting, and none that isn't there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.configuration import ClientSettings, DataSettings
 from tests.cli.command_cases import leaves
 from tests.conventions.sources import ROOT
 
-TEXT = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 OPTION = re.compile(r"`(--?[a-z][a-z-]*)\b[^`]*`")
 HELP = {"--help", "-h"}
 

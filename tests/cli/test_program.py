@@ -355,4 +355,4 @@ def test_the_codes_are_told() -> None:
     said = (program.__doc__ or "") + (app.info.epilog or "")
     for code in ("0", "1", "2", "3", "4", "130"):
         assert re.search(rf"\b{code}\b", said)
-    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").count("| 130 |") == 1
+    assert (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8").count("| 130 |") == 1

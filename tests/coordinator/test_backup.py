@@ -14,7 +14,7 @@ from tests.support.coordinator import inside
 from tests.support.scenario import set_up
 from tests.support.waiting import until
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "operation.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "operation.md"
 
 
 def commands() -> str:

@@ -418,7 +418,7 @@ def test_the_profile_s3_has_what_the_coordinator_is_told(compose: dict[str, Any]
     assert services["coordinator"]["depends_on"]["bucket"]["required"] is False, "without the profile there is none"
     key_id = services["coordinator"]["environment"]["SHOAL_COORDINATOR__BLOBS_KEY_ID"]
     assert f'BLOBS_KEY_ID = "{key_id}"' in (DEPLOY / "provision.py").read_text()
-    for text in ((ROOT / "docker-compose.yml").read_text(), (ROOT / "docs" / "deploy.md").read_text()):
+    for text in ((ROOT / "docker-compose.yml").read_text(), (ROOT / "docs" / "how-to" / "deploy.md").read_text()):
         assert set(re.findall(r"s3://shoal\?endpoint=http://s3\S*'", text)) == {
             "s3://shoal?endpoint=http://s3:8333&presign=no'"
         }, "nodes cannot reach the store"
@@ -479,7 +479,7 @@ def test_the_board_draws_what_there_is(exported: set[str]) -> None:
 
 
 def test_every_metric_is_documented(exported: set[str]) -> None:
-    text = (ROOT / "docs" / "operation.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `shoal_")]
     written = {name for row in rows for name in METRIC.findall(row) if not name.startswith("shoal_replica")}
     own = {re.sub("_(bucket|count|sum)$", "", name) for name in exported if name.startswith("shoal_")}

@@ -1,5 +1,6 @@
-"""docs/frames.json: recorded frames and a payload, for clients in other languages. `python -m tests.docs.frames_file`
-writes it again after a change of the protocol."""
+"""docs/reference/frames.json: recorded frames and a payload, for clients in other languages.
+
+`python -m tests.docs.frames_file` writes it again after a change of the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from shoal.wire import codec
 from shoal.wire.payload import payload_pieces
 from tests.conventions.sources import ROOT
 
-PATH = ROOT / "docs/frames.json"
+PATH = ROOT / "docs/reference/frames.json"
 SMALL = Tree.of({"w": np.array([0.5, -1.0], np.float32), "seen": np.array(2, np.int64)})
 INLINE = b"".join(payload_pieces({"model": SMALL}))
 HERE = m.BlobRef(hashlib.sha256(INLINE).hexdigest(), len(INLINE))

@@ -26,6 +26,7 @@ from shoal.trust.codes import REASONS
 from shoal.trust.documents import KINDS, SIGNED_BY, RosterEntry
 from shoal_coordinator.api.openapi import document
 from shoal_coordinator.settings import Settings
+from shoal_edge_client.settings import EdgeSettings
 
 ROOT = Path(__file__).parents[2]
 MARKED = re.compile(r"(<!-- table ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -137,6 +138,7 @@ def tables() -> dict[str, Callable[[], str]]:
         name = kind.name if kind.name not in found else f"{kind.name}-schedule"  # an algorithm may be called the same
         found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": UpdateLimits, "held-out": HeldOutEvaluation, "coordinator-settings": Settings}
+    models["edge-settings"] = EdgeSettings
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
     return {
         **found,

@@ -6,9 +6,11 @@ import json
 import re
 
 import pytest
+from pydantic import BaseModel
 
 from shoal_coordinator.api.openapi import document
 from shoal_coordinator.settings import Settings
+from shoal_edge_client.settings import EdgeSettings
 from tests.conventions.prose import VERBS
 from tests.docs.tables import ROOT
 
@@ -45,7 +47,8 @@ def badly_named(operations: list[str]) -> list[str]:
     return [name for name in operations if not VERB_AND_OBJECT.fullmatch(name)]
 
 
-def test_every_setting_says_what_it_is() -> None:
-    assert not [name for name, field in Settings.model_fields.items() if not field.description]
-    text = (ROOT / "docs/operation.md").read_text()
-    assert not [name for name in Settings.model_fields if f"`{name}`" not in text]
+@pytest.mark.parametrize(("settings", "page"), [(Settings, "coordinator"), (EdgeSettings, "edge")])
+def test_every_setting_says_what_it_is(settings: type[BaseModel], page: str) -> None:
+    assert not [name for name, field in settings.model_fields.items() if not field.description]
+    text = (ROOT / f"docs/reference/{page}-settings.md").read_text()
+    assert not [name for name in settings.model_fields if f"`{name}`" not in text]

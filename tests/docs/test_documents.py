@@ -18,6 +18,8 @@ from shoal.plugins import KINDS, PEER_KINDS, algorithms, filters, mixings, sched
 from tests.docs.tables import ROOT, documents, of_dataclass, renewed
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\((?!https?://|mailto:)([^)#]*)#([^)]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -29,6 +31,20 @@ def blocks(path: Path, language: str) -> list[str]:
 def test_links_lead_somewhere(path: Path) -> None:
     broken = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
     assert not broken
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_anchors_are_headings(path: Path) -> None:
+    found = [(path.parent / link if link else path, anchor) for link, anchor in ANCHOR.findall(path.read_text())]
+    broken = [f"{target.name}#{anchor}" for target, anchor in found if anchor not in anchors(target)]
+    assert not broken
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a document, as GitHub makes them of headings, and those set by hand."""
+    text = FENCED.sub("", path.read_text()) if path.suffix == ".md" else ""
+    headings = {re.sub(r"[^\w\- ]", "", line.lower()) for line in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    return {heading.replace(" ", "-") for heading in headings} | {*re.findall(r'<a id="([^"]+)">', text)}
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -44,17 +60,29 @@ def test_decisions_are_numbered_one_after_the_other() -> None:
 
 
 def test_every_algorithm_schedule_filter_and_selection_has_its_table() -> None:
-    text = (ROOT / "docs/algorithms.md").read_text()
+    pages = ("algorithms", "schedules", "selection-and-filters")
+    text = "".join((ROOT / f"docs/reference/{page}.md").read_text() for page in pages)
     kinds = (*algorithms().values(), *schedules().values(), *filters().values(), *selections().values())
     missing = [kind.name for kind in kinds if of_dataclass(kind) not in text]
     assert not missing
 
 
 def test_every_way_of_mixing_has_its_section_and_table() -> None:
-    text = (ROOT / "docs/gossip.md").read_text()
+    text = (ROOT / "docs/reference/gossip.md").read_text()
     for kind in mixings().values():
         assert f"## {kind.name}" in text
         assert of_dataclass(kind) in text
+
+
+def test_every_term_of_the_glossary_is_used() -> None:
+    """In another document, or on a page of the dashboard."""
+    glossary = ROOT / "docs/reference/glossary.md"
+    pages = [path for path in ROOT.glob("dashboard/src/**/*.tsx") if ".test." not in path.name]
+    text = "\n".join(path.read_text().lower() for path in [*documents(), *pages] if path != glossary)
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", glossary.read_text(), re.MULTILINE)
+    terms = [term.strip("`") for row in rows for term in row.split(", ") if row != "term"]
+    assert len(terms) > 60
+    assert not [term for term in terms if not re.search(rf"\b{re.escape(term.lower())}(s|es)?\b", text)]
 
 
 def test_the_schema_knows_every_field_that_the_tables_name() -> None:
@@ -71,7 +99,7 @@ def test_the_schema_knows_every_field_that_the_tables_name() -> None:
 
 def test_the_extras_that_a_user_may_want_are_listed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    section = (ROOT / "docs/deploy.md").read_text().partition("## Install\n")[2].partition("\n## ")[0]
+    section = (ROOT / "docs/how-to/deploy.md").read_text().partition("## Install\n")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert sorted(listed) == sorted(project["optional-dependencies"].keys() - {"test", "dev"})
     assert f"shoal-{__version__}-py3-none-any.whl" in section

@@ -20,7 +20,7 @@ NEED_MORE = {"codistillation", "flexlora", "boosted_trees", "bagged_trees"}
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """The names of the document's example, once it has run."""
-    (text,) = [text for text in blocks(ROOT / "docs/learner.md", "python") if "class Line" in text]
+    (text,) = [text for text in blocks(ROOT / "docs/how-to/custom-learner.md", "python") if "class Line" in text]
     found: dict[str, Any] = {}
     exec(text, found)
     return found

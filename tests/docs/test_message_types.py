@@ -27,13 +27,13 @@ def found(pattern: re.Pattern[str], document: str) -> str:
 
 
 def test_the_protocol_lists_the_types_of_frames_and_of_the_journal() -> None:
-    rows = [line.split("|")[1].strip() for line in found(FRAMES, "protocol.md").splitlines()]
-    listed = rows + TYPE.findall(found(OTHER, "protocol.md"))
+    rows = [line.split("|")[1].strip() for line in found(FRAMES, "reference/protocol.md").splitlines()]
+    listed = rows + TYPE.findall(found(OTHER, "reference/protocol.md"))
     assert sorted(listed) == sorted(kind.type_name for kind in get_args(HubEvent))
 
 
 def test_the_page_on_peers_lists_the_types_of_letters() -> None:
-    listed = TYPE.findall(found(LETTERS, "peers.md"))
+    listed = TYPE.findall(found(LETTERS, "reference/peer-protocol.md"))
     assert sorted(listed) == sorted(kind.type_name for kind in get_args(PeerMessage))
 
 

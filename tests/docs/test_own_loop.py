@@ -1,4 +1,4 @@
-"""The diffs of docs/own-loop.md: what was there runs, what is there afterwards too, and few lines have changed."""
+"""The diffs of docs/how-to/own-loop.md: the script before and after runs, and few lines differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.conventions.sources import ROOT
 
-DIFFS = re.findall(r"```diff\n(.*?)```", (ROOT / "docs/own-loop.md").read_text(encoding="utf-8"), re.DOTALL)
+DIFFS = re.findall(r"```diff\n(.*?)```", (ROOT / "docs/how-to/own-loop.md").read_text(encoding="utf-8"), re.DOTALL)
 CHANGED_MAX = 6
 SIMULATED = """
 import warnings

@@ -29,7 +29,7 @@ from tests.conventions.sources import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-TEXT = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "tutorials" / "two-machines.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- (run|file|python): ([^>]*?) -->\n```\w+\n(.*?)```", re.DOTALL)
 PATIENCE_S = 120.0
 LOOK_S = 0.5

@@ -189,6 +189,6 @@ def test_the_benchmark_runs(
 
 
 def test_every_parameter_is_documented() -> None:
-    text = (ROOT / "docs" / "learner.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "learner.md").read_text()
     names = [*inspect.signature(TorchLearner.__init__).parameters, *(field.name for field in fields(TorchConfig))]
     assert [name for name in names if f"| `{name}` |" not in text] == ["self"]

@@ -1,4 +1,7 @@
-"""The examples without torch and docs/without-torch.md do what they say. (tests/cli/test_new.py runs all examples.)"""
+"""The examples without torch and docs/how-to/without-torch.md do what they say.
+
+tests/cli/test_new.py runs all examples.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from shoal.learn import ArrayLearner, load_learner
 from tests.conventions.sources import ROOT
 
 EXAMPLES = {"sklearn_csv": 0.93, "numpy_model": 0.94}
-TEXT = (ROOT / "docs" / "without-torch.md").read_text()
+TEXT = (ROOT / "docs" / "how-to" / "without-torch.md").read_text()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -31,8 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_learner_of_the_document_trains(folder: Path) -> None:
-    text = (ROOT / "docs" / "hugging-face.md").read_text()
-    (folder / "mine.py").write_text(blocks(ROOT / "docs/hugging-face.md", "python")[0])
+    text = (ROOT / "docs" / "how-to" / "hugging-face.md").read_text()
+    (folder / "mine.py").write_text(blocks(ROOT / "docs/how-to/hugging-face.md", "python")[0])
     assert len(text.partition("def model")[2].partition("```")[0].strip().splitlines()) <= 15
     job = parse_job({"name": "mine", "rounds": 1, "algorithm": BRIEF})
     made = shoal.simulate(job, [load_learner("mine.py", {"part": str(part)}) for part in range(2)])

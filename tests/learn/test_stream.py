@@ -354,7 +354,7 @@ def test_under_a_virtual_clock_nobody_waits() -> None:
 
 
 def test_the_documents_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "docs" / "learner.md").read_text().split("## Streams and drift")[1]
+    text = (ROOT / "docs" / "how-to" / "streams.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
     said = capsys.readouterr().out
     # 200 examples in batches of 16 make 12 and one of 8, which is number 38.

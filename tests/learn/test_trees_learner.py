@@ -101,7 +101,7 @@ def test_a_model_in_progress_is_a_booster_too() -> None:
 
 
 def test_the_documented_lines_run(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "docs/trees.md").read_text()
+    text = (ROOT / "docs/how-to/trees.md").read_text()
     found: dict[str, Any] = {}
     exec(text.partition("```python\n")[2].partition("```")[0], found)
     assert found["result"].metrics["eval/auc"] > 0.9

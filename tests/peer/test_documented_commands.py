@@ -1,4 +1,4 @@
-"""The three commands of docs/peers.md, run as they are written there, by three processes in three folders."""
+"""The three commands of docs/how-to/peers.md, run as they are written there, by three processes in three folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tests.conventions.sources import ROOT
 from tests.support.waiting import until
 
-TEXT = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8").partition("## Prepared folders")[0]
+TEXT = (ROOT / "docs" / "how-to" / "peers.md").read_text(encoding="utf-8").partition("## Prepared folders")[0]
 PATIENCE_S = 300.0
 STRING = re.compile(r"shoal-join-[A-Za-z0-9_-]+")
 

@@ -1,4 +1,4 @@
-"""A peer that has lost its disk is repaired as docs/peers.md says, starts again, and takes part."""
+"""A peer that has lost its disk is repaired as docs/how-to/peers.md says, starts again, and takes part."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ ROUTES = (
 )
 """Tried in this order: what nodes ask comes first."""
 
-DESCRIPTION = """Federated learning, coordinated. People and the command line use the JSON routes; nodes use the routes
-tagged *node*, whose bodies are frames (docs/protocol.md). Errors are RFC 9457 problems with a `code` and a `hint`."""
+DESCRIPTION = """Federated learning. People and the command line use the JSON routes; nodes use the routes tagged
+*node*, whose bodies are frames (docs/reference/protocol.md). Errors are RFC 9457 problems with `code` and `hint`."""
 NO_DASHBOARD = f"""<!doctype html><title>shoal</title><h1>shoal</h1>
 <p>The coordinator runs, but the dashboard was not built into this installation:
 {shoal_dashboard.TO_BUILD}. The API is at <a href="/docs">/docs</a>.

@@ -39,7 +39,7 @@ class ContactRequest(BaseModel):
 
 
 class TrustDocumentsView(BaseModel):
-    """The signed documents by which nodes of a job trust each other; see docs/security.md."""
+    """The signed documents by which nodes of a job trust each other; see docs/explanation/security.md."""
 
     version: int = Field(description="of the roster; grows with each change")
     charter: str
@@ -53,7 +53,7 @@ class SignedVersion(BaseModel):
     """The newest version and its signed manifest."""
 
     version: int
-    manifest: str = Field(description="contains the SHA-256 of the model; see docs/security.md")
+    manifest: str = Field(description="contains the SHA-256 of the model; see docs/explanation/security.md")
 
 
 class RestoreRequest(BaseModel):

@@ -3944,7 +3944,7 @@ export interface components {
         SignedVersion: {
             /**
              * Manifest
-             * @description contains the SHA-256 of the model; see docs/security.md
+             * @description contains the SHA-256 of the model; see docs/explanation/security.md
              */
             manifest: string;
             /** Version */
@@ -4290,7 +4290,7 @@ export interface components {
         };
         /**
          * TrustDocumentsView
-         * @description The signed documents by which nodes of a job trust each other; see docs/security.md.
+         * @description The signed documents by which nodes of a job trust each other; see docs/explanation/security.md.
          */
         TrustDocumentsView: {
             /**

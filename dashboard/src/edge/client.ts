@@ -1,5 +1,5 @@
 /**
- * An edge client for browsers, in the coordinator's protocol (docs/protocol.md):
+ * An edge client for browsers, in the coordinator's protocol (docs/reference/protocol.md):
  *
  *     const client = new EdgeClient("", learner);
  *     await client.enrol(token, "tablet-3");

@@ -1,4 +1,4 @@
-/** The learner of the conformance jobs (docs/protocol.md, "Conformance"). */
+/** The learner of the conformance jobs (docs/reference/protocol.md, "Conformance"). */
 
 import type { Metrics } from "./frames";
 import type { Learner, TrainConfig, Trained } from "./learner";

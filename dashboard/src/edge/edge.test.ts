@@ -11,7 +11,7 @@ interface Recorded {
   payloads: { tensors: Record<string, { dtype: string; shape: number[] }>; payload: string }[];
 }
 
-const recorded = JSON.parse(readFileSync("../docs/frames.json", "utf8")) as Recorded;
+const recorded = JSON.parse(readFileSync("../docs/reference/frames.json", "utf8")) as Recorded;
 const bytesOf = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, "base64"));
 
 describe("frames", () => {

@@ -1,4 +1,4 @@
-/** Frames: a message as JSON after its length, then its payload (docs/protocol.md, "Frames"). */
+/** Frames: a message as JSON after its length, then its payload (docs/reference/protocol.md, "Frames"). */
 
 export type TaskId = readonly [number, number];
 

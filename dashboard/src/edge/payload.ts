@@ -1,4 +1,4 @@
-/** Payloads: a model as a safetensors file in canonical form (docs/protocol.md, "Payloads"). */
+/** Payloads: a model as a safetensors file in canonical form (docs/reference/protocol.md, "Payloads"). */
 
 import { DTYPES, type DType, elementsOf, type Model, type Tensor } from "./tensors";
 

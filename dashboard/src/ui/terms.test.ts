@@ -4,9 +4,9 @@ import { expect, test } from "vitest";
 import { readSources } from "../test/sources";
 import { TERMS } from "./terms";
 
-/** Read the meanings of docs/glossary.md by term, without the marks of code. */
+/** Read the meanings of docs/reference/glossary.md by term, without the marks of code. */
 function readGlossary(): Map<string, string> {
-  const text = readFileSync(join(import.meta.dirname, "../../../docs/glossary.md"), "utf8");
+  const text = readFileSync(join(import.meta.dirname, "../../../docs/reference/glossary.md"), "utf8");
   const rows = [...text.matchAll(/^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$/gm)];
   return new Map(rows.map(([, term = "", meaning = ""]) => [term, meaning.replaceAll("`", "")]));
 }

@@ -1,4 +1,4 @@
-/** Explanations of terms, in the words of docs/glossary.md: a test compares them. */
+/** Explanations of terms, in the words of docs/reference/glossary.md: a test compares them. */
 export const TERMS = {
   "concept drift": "The data change over time, so that a model fits them less than before.",
   "conservation residual":
@@ -18,8 +18,8 @@ export const TERMS = {
   "node state":
     "training, evaluating, online (idle in a job), stale (silent for half of lease_s), gone (silent for lease_s).",
   peer: "A node in its dealings with other nodes; also the program without a coordinator.",
-  quarantine: "Models of a peer are not mixed for a while.",
-  quorum: "The number of reports after which a round may close.",
+  quarantine: "After repeated bad input of a peer, its models are not mixed until the process ends.",
+  quorum: "The least number of reports that close a round, or of nodes that begin a failover.",
   report: "A node's answer to a task.",
   staleness: "Versions that closed between a task and its report.",
   synchronisation: "Nodes send their models or updates, and a model version is made of them.",

@@ -39,7 +39,8 @@ def conformance(
 
     Example: shoal conformance http://127.0.0.1:8080 --nodes 2
 
-    The nodes that are online must run the conformance learner (docs/protocol.md). Exit code 1 if a case failed.
+    The nodes that are online must run the conformance learner (docs/reference/protocol.md).
+    Exit code 1 if a case failed.
     """
     from shoal.cli.connection import client_settings
     from shoal.client.client import CoordinatorClient

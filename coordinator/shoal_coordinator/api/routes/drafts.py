@@ -52,7 +52,7 @@ def _read(text: str) -> dict[str, Any]:
     except RecursionError:
         raise InvalidJob("nested too deep") from None
     except ValueError as error:  # tomllib's own, and that of a number with thousands of digits
-        raise InvalidJob(str(error), hint="see docs/job.md") from None
+        raise InvalidJob(str(error), hint="see docs/reference/job.md") from None
 
 
 def _taken(registry: JobRegistry, values: dict[str, Any]) -> list[ConfigError]:
