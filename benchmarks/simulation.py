@@ -3,7 +3,7 @@ autograd.
 
 python benchmarks/simulation.py --clients 100 1000 --beside pfl flower
 
-Each client holds 32 examples and trains the user's own module (`peers/simulated_work.py`: an MLP, a CNN, a transformer)
+Each client holds 32 examples and trains the user's own module (`simulations/simulated_work.py`: an MLP, a CNN, a transformer)
 by `TorchLearner` for one pass in batches of 8, by federated averaging. Beside it, in the same run:
 
     one by one          a module that cannot be stacked (its `forward` branches on the data), so that shoal trains its
@@ -49,7 +49,8 @@ from torch.func import functional_call, grad, vmap
 import shoal
 from shoal.learn import TorchLearner
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "peers"), str(HERE / "simulations")]
 
 from environments import CACHE, FAILURES, error_line, output_of
 from simulated_work import BATCH, EXAMPLES, LR, NETWORKS, examples
@@ -207,8 +208,8 @@ def measure(model: str, clients: int, sizes: str, options: argparse.Namespace) -
     rates: dict[str, float | str] = {name: clients * options.rounds / seconds for name, seconds in best.items()}
     for name in options.beside if sizes == "equal" else ():
         try:
-            words = [model, str(clients)]
-            rates[name] = output_of(BESIDE[name], words, options.environments, LIMIT_S)["per_cpu_s"]
+            program, words = HERE / "simulations" / f"with_{name}.py", [model, str(clients)]
+            rates[name] = output_of(BESIDE[name], program, words, options.environments, LIMIT_S)["per_cpu_s"]
         except FAILURES as error:
             rates[name] = error_line(error)
     rates[LEARNERS] = clients / made_s

@@ -15,7 +15,6 @@ from typing import Any
 
 from cell import TAG, end
 
-HERE = Path(__file__).resolve().parent
 CACHE = Path.home() / ".cache" / "shoal" / "benchmarks"
 """The usual folder of the environments."""
 FAILURES = (RuntimeError, OSError, ValueError, subprocess.SubprocessError)
@@ -50,9 +49,11 @@ def python_of(name: str, folder: Path) -> str:
     return str(python)
 
 
-def output_of(framework: str, arguments: Sequence[str], environments: Path, limit_s: float) -> dict[str, Any]:
-    """Run `with_FRAMEWORK.py` in its environment, and return what it printed last. Raises one of `FAILURES`."""
-    command = [python_of(framework, environments), str(HERE / f"with_{framework}.py"), *arguments]
+def output_of(
+    framework: str, program: Path, arguments: Sequence[str], environments: Path, limit_s: float
+) -> dict[str, Any]:
+    """Run a program in a framework's environment, and return what it printed last. Raises one of `FAILURES`."""
+    command = [python_of(framework, environments), str(program), *arguments]
     tag = f"{os.getpid()}-{framework}"
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or framework not in PACKAGES}
     process = subprocess.Popen(

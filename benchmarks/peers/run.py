@@ -61,7 +61,10 @@ def rounds_of(framework: str, nodes: int, megabytes: float, options: argparse.Na
         words = [f"--{name}={value}" for name, value in {**given, "folder": folder}.items()]
         try:
             limit_s = 2 * options.seconds + START_S
-            return {**named, **output_of(framework, words, options.environments, limit_s)}
+            return {
+                **named,
+                **output_of(framework, HERE / f"with_{framework}.py", words, options.environments, limit_s),
+            }
         except FAILURES as error:
             return {**named, "error": error_line(error)}
 
