@@ -6,7 +6,7 @@ from shoal.core.algorithm.learner import CountsExamples, Learner, TrainConfig, f
 from shoal.learn.user_errors import user_code
 
 
-def weigh(learner: Learner, seed: int) -> float:
+def count_examples(learner: Learner, seed: int) -> float:
     """Return the number of examples that the learner states, or that a discarded training step reports."""
     with user_code("the learner's examples"):
         known = learner.examples if isinstance(learner, CountsExamples) else None

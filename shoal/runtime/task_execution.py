@@ -16,7 +16,7 @@ from shoal.core.protocol.machine import TaskDone, TaskProgress, TaskResult, Work
 from shoal.core.protocol.message import BlobRef, Phase, Task, TaskStatus
 from shoal.runtime.http.retry import call_with_retries
 from shoal.runtime.observability import tracing
-from shoal.runtime.observability.tracebacks import whence
+from shoal.runtime.observability.tracebacks import traceback_text_of
 from shoal.runtime.threads import in_thread
 from shoal.runtime.worker_ports import CancelToken, Spawn, TaskRun, WorkerPorts, task_label, trace_parent
 
@@ -116,7 +116,7 @@ class TaskExecution:
         except NotAllowed:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the hub must hear of it
-            traceback = whence(error) if self._ports.tracebacks else ""
+            traceback = traceback_text_of(error) if self._ports.tracebacks else ""
             done = TaskDone(task.id, error=one_line(error), phase=phase, traceback=traceback)
             self.log.warning("task failed", task=task_label(task.id), why=done.error)
         finally:

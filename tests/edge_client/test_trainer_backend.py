@@ -26,7 +26,7 @@ from shoal.learn.digits import learner as digits
 from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.http.coordinator_url import parse
-from shoal.runtime.observability.tracebacks import whence
+from shoal.runtime.observability.tracebacks import traceback_text_of
 from shoal.runtime.training import remote, training_process
 from shoal.runtime.training.learner_output import LearnerOutput
 from shoal.runtime.worker_ports import CancelToken
@@ -274,7 +274,7 @@ def test_what_goes_wrong_is_told_as_in_a_thread(tmp_path: Path, apart: Callable[
             with pytest.raises(ShoalError) as failed:
                 bench.do(TASK, MODEL)
             error = failed.value
-            told.append((type(error), error.code, error.message, error.hint, whence(error)))
+            told.append((type(error), error.code, error.message, error.hint, traceback_text_of(error)))
         assert told[0][:4] == told[1][:4]
         assert told[0][4].splitlines()[-1:] == told[1][4].splitlines()[-1:]
         assert ("_misbehave" in told[1][4]) == (fault in ("raise", "exit", "text"))

@@ -13,7 +13,7 @@ from shoal.core.algorithm.algorithm import LocalResult, LocalTask, run_task
 from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Tree
-from shoal.learn.example_count import weigh
+from shoal.learn.example_count import count_examples
 from shoal.learn.model_form import describe_layout, layout_of
 from shoal.plugins import algorithms
 from tests.algorithms.softmax import Softmax, digits, tree_of, unbalanced
@@ -76,7 +76,7 @@ def test_nodes_know_the_model_of_such_a_learner() -> None:
     found = layout_of(one)
     assert found is not None
     assert found.leaves == other.model().layout.leaves
-    assert weigh(one, 3) == weigh(other, 3)
+    assert count_examples(one, 3) == count_examples(other, 3)
 
 
 class Late(Named):

@@ -19,7 +19,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.tree import Tree, digest
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchConfig, TorchLearner
-from shoal.learn.example_count import weigh
+from shoal.learn.example_count import count_examples
 from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.node import LoopNode
 from shoal.loop.rendezvous import Rendezvous
@@ -408,6 +408,6 @@ def test_a_loop_is_not_asked_how_many_examples_there_are() -> None:
     """Peers ask a learner by a step that is discarded; a loop would make a whole training of it."""
     calls, start = Rendezvous(), LoopStart(Tree.of({"w": np.zeros(2, np.float32)}))
     with pytest.raises(LearnerFailed, match="no number of examples") as caught:
-        weigh(LoopLearner(calls, start), 1)
+        count_examples(LoopLearner(calls, start), 1)
     assert "examples=len(data)" in caught.value.hint
-    assert weigh(LoopLearner(calls, replace(start, examples=12)), 1) == 12.0
+    assert count_examples(LoopLearner(calls, replace(start, examples=12)), 1) == 12.0

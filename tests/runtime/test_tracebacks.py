@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.errors import LearnerFailed, Refused
 from shoal.core.protocol.message import Ack, TaskFailed
-from shoal.runtime.observability.tracebacks import whence
+from shoal.runtime.observability.tracebacks import traceback_text_of
 from shoal.runtime.training.ipc import error_fields, error_from
 from shoal.runtime.worker_pump import WorkerPump
 from shoal.validation.message_checks import TRACEBACK_MAX
@@ -26,7 +26,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
 
 
 def test_the_users_own_frames_are_told() -> None:
-    text = whence(raised(LearnerFailed("training failed"), raised(ValueError("no data"))))
+    text = traceback_text_of(raised(LearnerFailed("training failed"), raised(ValueError("no data"))))
     assert text.endswith("ValueError: no data")
     assert f'{Path(__file__).name}", line ' in text
     assert "LearnerFailed" not in text, "its message is told as the error"
@@ -34,18 +34,18 @@ def test_the_users_own_frames_are_told() -> None:
 
 @pytest.mark.parametrize("cause", [None, Refused("also ours")])
 def test_errors_of_our_own_say_everything_themselves(cause: BaseException | None) -> None:
-    assert whence(raised(Refused("gone"), cause)) == ""
+    assert traceback_text_of(raised(Refused("gone"), cause)) == ""
 
 
 @pytest.mark.parametrize("cause", [None, KeyError("x")])
 def test_an_error_of_another_process_brings_its_own(cause: BaseException | None) -> None:
     """Also one that says everything itself: the log of the process is not told in place of nothing."""
     error = raised(LearnerFailed("training failed"), cause)
-    assert whence(error_from(error_fields(error, "the log of the process"))) == whence(error)
+    assert traceback_text_of(error_from(error_fields(error, "the log of the process"))) == traceback_text_of(error)
 
 
 def test_nothing_secret_goes_out() -> None:
-    text = whence(raised(RuntimeError(f"with sht_abcdefgh in {Path.home()}/data\x1b[31m\u202e")))
+    text = traceback_text_of(raised(RuntimeError(f"with sht_abcdefgh in {Path.home()}/data\x1b[31m\u202e")))
     assert "sht_abcdefgh" not in text
     assert str(Path.home()) not in text
     assert "~/data" in text
@@ -54,7 +54,7 @@ def test_nothing_secret_goes_out() -> None:
 
 @pytest.mark.parametrize("letter", ["x", "\n", "\N{GRINNING FACE}", '"', "é"])
 def test_the_longest_fits_into_a_head(letter: str) -> None:
-    text = whence(raised(RuntimeError(f"begin{letter * 30_000}the end")))
+    text = traceback_text_of(raised(RuntimeError(f"begin{letter * 30_000}the end")))
     assert len(text) <= TRACEBACK_MAX
     assert text.startswith("Traceback")
     assert text.endswith("the end")

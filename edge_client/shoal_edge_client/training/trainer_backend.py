@@ -21,7 +21,7 @@ from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import Metrics, Task, TaskStatus
 from shoal.jobs.spec import JobSpec
 from shoal.learn.compute_threads import compute_threads, set_threads
-from shoal.learn.example_count import weigh
+from shoal.learn.example_count import count_examples
 from shoal.learn.model_form import describe_layout, layout_of
 from shoal.learn.user_errors import user_code
 from shoal.loop.learner import LoopLearner
@@ -150,7 +150,7 @@ class ThreadTrainer:
 
     def count_examples(self, seed: int) -> float:
         assert self._learner is not None
-        return weigh(self._learner, seed)
+        return count_examples(self._learner, seed)
 
     def evaluator(self, spec: JobSpec, executor: SerialExecutor) -> Evaluator:
         """Return an evaluator that runs between two pieces of work: there is one learner."""
@@ -192,8 +192,8 @@ class ProcessTrainer:
 
     def __init__(self, settings: EdgeSettings, folder: Path) -> None:
         self.training = TrainingProcess(self._setup(settings, folder))
-        self._evaluation = TrainingProcess(self._setup(settings, folder.with_name("judging")))
-        self._evaluator_thread = SerialExecutor("shoal-judging")
+        self._evaluation = TrainingProcess(self._setup(settings, folder.with_name("evaluation")))
+        self._evaluator_thread = SerialExecutor("shoal-evaluation")
 
     @staticmethod
     def _setup(settings: EdgeSettings, folder: Path) -> TrainingSetup:
@@ -226,7 +226,7 @@ class ProcessTrainer:
         return partial(RemoteTaskRun, self.training, spec.model_dump(mode="json"))
 
     def count_examples(self, seed: int) -> float:
-        return float(self.training.ask({"do": "weigh", "seed": seed})["examples"])
+        return float(self.training.ask({"do": "count_examples", "seed": seed})["examples"])
 
     def evaluator(self, spec: JobSpec, executor: SerialExecutor) -> Evaluator:
         job = spec.model_dump(mode="json")

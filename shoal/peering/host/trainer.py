@@ -44,7 +44,7 @@ class PeerTrainer:
 
     async def check(self) -> None:
         """Raise `InvalidJob` where the learner lacks what the job's algorithm needs."""
-        await self._run(lambda tick: self._training.ask({"do": "fit", "job": dict(self._job)}, tick))
+        await self._run(lambda tick: self._training.ask({"do": "check_job", "job": dict(self._job)}, tick))
 
     async def perform(self, work: Work) -> TaskResult:
         """Run a task. Raises the learner's error, also when the process dies repeatedly."""

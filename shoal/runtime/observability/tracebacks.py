@@ -13,7 +13,7 @@ from shoal.validation.message_checks import TRACEBACK_MAX
 _CUT = "\n    […]\n"
 
 
-def whence(error: BaseException) -> str:
+def traceback_text_of(error: BaseException) -> str:
     """Return the traceback of the error or of its cause; empty for `ShoalError`s, whose message is sufficient.
 
     An error from another process may carry its own as `traceback_text`.

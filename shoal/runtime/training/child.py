@@ -26,7 +26,7 @@ from shoal.core.model.tree import Slots
 from shoal.core.protocol.message import Task
 from shoal.jobs.spec import parse_job
 from shoal.learn.compute_threads import compute_threads, set_threads
-from shoal.learn.example_count import weigh
+from shoal.learn.example_count import count_examples
 from shoal.learn.model_form import describe_layout, layout_of
 from shoal.learn.user_errors import user_code
 from shoal.runtime.blob_files import FileBlobs
@@ -82,13 +82,13 @@ class TrainingChild:
         self._plans: dict[str, tuple[Algorithm, tuple[Filter, ...]]] = {}
         self._tasks: dict[int, TaskRunner] = {}
 
-    def about(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the description of the loaded learner."""
         return {
             "ready": True,
             "device": str(getattr(self._learner, "device", "")),
             "card": card_of(self._learner),
-            "looks": describe_layout(self._layout),
+            "model_form": describe_layout(self._layout),
         }
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,33 +96,35 @@ class TrainingChild:
         match asked["do"]:
             case "init":
                 return self._init(int(asked["seed"]))
-            case "weigh":
-                return {"examples": weigh(self._learner, int(asked["seed"]))}
-            case "fit":
+            case "count_examples":
+                return {"examples": count_examples(self._learner, int(asked["seed"]))}
+            case "check_job":
                 check_learner(self._plan(asked["job"])[0], self._learner)
                 return {"fits": True}
-            case "begin":
+            case "start_task":
                 self._begin(asked)
                 return {"begun": True}
-            case "piece":
-                return self._piece(int(asked["hand"]), codec.from_json(asked["task"]))
+            case "run_step":
+                return self._piece(int(asked["task_number"]), codec.from_json(asked["task"]))
         raise AssertionError(asked["do"])
 
-    def drop(self, hands: list[int]) -> None:
+    def drop(self, task_numbers: list[int]) -> None:
         """Discard these tasks."""
-        for hand in hands:
-            self._tasks.pop(hand, None)
+        for number in task_numbers:
+            self._tasks.pop(number, None)
 
     def _init(self, seed: int) -> dict[str, Any]:
         """Return the initial model and the number of examples."""
         with user_code("the learner's init"):
             model = fresh_weights(self._learner, seed)
-        return {"model": ref_fields(self._made.put({"model": model})), "examples": weigh(self._learner, seed)}
+        return {"model": ref_fields(self._made.put({"model": model})), "examples": count_examples(self._learner, seed)}
 
     def _begin(self, asked: Mapping[str, Any]) -> None:
         algorithm, filters = self._plan(asked["job"])
         slots, base, memory = (_opened(asked[name]) for name in ("slots", "base", "memory"))
-        self._tasks[asked["hand"]] = TaskRunner(algorithm, self._learner, slots, base, memory, filters, self._tick)
+        self._tasks[asked["task_number"]] = TaskRunner(
+            algorithm, self._learner, slots, base, memory, filters, self._tick
+        )
 
     def _plan(self, job: dict[str, Any]) -> tuple[Algorithm, tuple[Filter, ...]]:
         key = json.dumps(job, sort_keys=True)
@@ -168,7 +170,7 @@ def serve(lines: SimpleQueue[dict[str, Any]], writer: MessageWriter) -> None:
         try:
             if child is None:
                 child = TrainingChild(asked, writer)
-                reply = child.about()
+                reply = child.describe()
             else:
                 writer.asked = int(asked["n"])
                 reply = child.answer(asked)

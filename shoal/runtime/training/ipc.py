@@ -1,12 +1,13 @@
 """Messages between the node's process and its training process: one JSON object per line.
 
     {"learner", "options", "device", "precision", "threads", "folder", "level"}     first of all
-                                                    {"ready": true, "device": "cpu", "card": "" or null, "looks": {…}}
+                                                    {"ready": true, "device", "card", "model_form": {…}}
     {"n": 1, "do": "init", "seed": 1}               {"model": [sha256, bytes], "examples": 359.0}
-    {"n": 2, "do": "weigh", "seed": 1}              {"examples": 359.0}
-    {"n": 2, "do": "fit", "job": {…}}               {"fits": true}, or an error
-    {"n": 3, "do": "begin", "hand": 1, "job": {…}, "slots": "…", "base": "…", "memory": "…"}    {"begun": true}
-    {"n": 4, "do": "piece", "hand": 1, "task": {…}}
+    {"n": 2, "do": "count_examples", "seed": 1}     {"examples": 359.0}
+    {"n": 2, "do": "check_job", "job": {…}}         {"fits": true}, or an error
+    {"n": 3, "do": "start_task", "task_number": 1, "job": {…}, "slots": "…", "base": "…", "memory": "…"}
+                                                    {"begun": true}
+    {"n": 4, "do": "run_step", "task_number": 1, "task": {…}}
                                                     {"check": 0, "base": null, "local": {…}}
                                                     {"check": 7, "base": null, "status": {…} or null}
     {"cancel": 4}                                   an answer to question 4 all the same, maybe an error
@@ -26,7 +27,7 @@ from typing import Any, Protocol, cast
 from shoal.core import errors
 from shoal.core.errors import LearnerFailed, ShoalError
 from shoal.core.protocol.message import BlobRef
-from shoal.runtime.observability.tracebacks import whence
+from shoal.runtime.observability.tracebacks import traceback_text_of
 
 LINE_BYTES_MAX = 16 << 20
 """A status names every metric and every number of a job; no message is nearly that long."""
@@ -62,7 +63,7 @@ def error_fields(error: BaseException, traceback: str) -> dict[str, Any]:
     """Return an error as JSON values. `traceback`: empty if it adds nothing."""
     known = error if isinstance(error, ShoalError) else LearnerFailed(f"{type(error).__name__}: {error}"[:400])
     fields = {"code": known.code, "message": known.message, "hint": known.hint}
-    return {"kind": type(known).__name__, **fields, "traceback": traceback, "whence": whence(error)}
+    return {"kind": type(known).__name__, **fields, "traceback": traceback, "traceback_text": traceback_text_of(error)}
 
 
 def error_from(fields: Mapping[str, Any]) -> ShoalError:
@@ -71,5 +72,5 @@ def error_from(fields: Mapping[str, Any]) -> ShoalError:
     error = kind(str(fields["message"]), code=str(fields["code"]), hint=str(fields["hint"]))
     if fields["traceback"]:
         error.__cause__ = RemoteTraceback(fields["traceback"])
-        cast("HasTraceback", error).traceback_text = str(fields["whence"])
+        cast("HasTraceback", error).traceback_text = str(fields["traceback_text"])
     return error

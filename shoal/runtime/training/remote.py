@@ -69,11 +69,11 @@ class RemoteTaskRun:
         self.reference: Slots | FileBlob = given.reference
         """After the first piece: what the node holds from now on, if the job has a base at all."""
         self.check = 0
-        self._hand = next(_numbers)
+        self._task_number = next(_numbers)
         self._of = 0  # the process that has begun it, by its number; 0: none has
         self._deaths = 0
         self.log: Any = structlog.get_logger("shoal.training")
-        weakref.finalize(self, training.dropped.append, self._hand)
+        weakref.finalize(self, training.dropped.append, self._task_number)
 
     @property
     def started(self) -> bool:
@@ -109,7 +109,9 @@ class RemoteTaskRun:
         training.open()
         if self._of != training.starts:
             self._begin()
-        reply = training.ask({"do": "piece", "hand": self._hand, "task": codec.to_json(task)}, self._given.tick)
+        reply = training.ask(
+            {"do": "run_step", "task_number": self._task_number, "task": codec.to_json(task)}, self._given.tick
+        )
         self.check = int(reply["check"])
         self.reference = self._file(reply["base"]) or self.reference
         if "local" not in reply:
@@ -132,8 +134,8 @@ class RemoteTaskRun:
         try:
             training.ask(
                 {
-                    "do": "begin",
-                    "hand": self._hand,
+                    "do": "start_task",
+                    "task_number": self._task_number,
                     "job": self._job,
                     **{name: str(paths[name].absolute()) if name in paths else "" for name in wanted},
                 },

@@ -111,7 +111,7 @@ class TrainingProcess:
         self._start()
         try:
             reply = self._answer(no_tick, 0)
-            self.device, self.card, self.model_form = str(reply["device"]), reply["card"], reply["looks"]
+            self.device, self.card, self.model_form = str(reply["device"]), reply["card"], reply["model_form"]
         except ShoalError:
             self._kill()  # without a learner it is of no use
             raise
