@@ -37,7 +37,14 @@ from shoal.core.model.tree import Tree, norm, sub
 from shoal.core.model.tree_steps import towards
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef, ref_state
-from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeId, ExchangeQuery, MixingMessage, Push, Received
+from shoal.core.protocol.peer_message import (
+    ExchangeAbort,
+    ExchangeId,
+    ExchangeQuery,
+    MixingMessage,
+    PushShare,
+    Received,
+)
 
 PENDING_MAX = 16
 """Maximum number of unacknowledged pushes; at the limit, nothing more is pushed."""
@@ -157,7 +164,7 @@ class PushSumMixer:
 
     def _push_message(self, xid: ExchangeId) -> Tell:
         one = self.pending[xid]
-        return Tell(one.partner, Push(xid[0], xid, one.mass, one.shown, one.version_vector))
+        return Tell(one.partner, PushShare(xid[0], xid, one.mass, one.shown, one.version_vector))
 
     def on_transfer(self, transfer: Transfer, me: GossipState, now: float) -> Sequence[Effect]:
         """Note the progress of a push: it is not sent again."""
@@ -207,7 +214,7 @@ class PushSumMixer:
         """Handle a push or its answer, from its two sides only."""
         self._begin(me)
         effects: list[Effect] = []
-        if isinstance(message, Push) and message.id[0] == message.node:
+        if isinstance(message, PushShare) and message.id[0] == message.node:
             effects = self._receive_push(message, me)
         elif isinstance(message, ExchangeQuery) and message.id[0] == message.node:
             effects = self._receive_query(message, me)
@@ -222,12 +229,12 @@ class PushSumMixer:
 
     def reject(self, message: MixingMessage, why: str, me: GossipState, now: float) -> Sequence[Effect]:
         """Return the mass to its sender."""
-        if isinstance(message, Push) and message.id[0] == message.node:
+        if isinstance(message, PushShare) and message.id[0] == message.node:
             self._begin(me)
             return [*self._receive_push(message, me, why), *self.on_timer(me, now)]
         return self.on(message, me, now)
 
-    def _receive_push(self, push: Push, me: GossipState, why: str = "") -> list[Effect]:
+    def _receive_push(self, push: PushShare, me: GossipState, why: str = "") -> list[Effect]:
         """Add the mass once, or refuse it for ever."""
         _, boot, number = push.id
         last = self.last.get(push.node, LastPush(-1, -1, True))

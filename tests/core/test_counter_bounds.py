@@ -29,7 +29,7 @@ from shoal.core.protocol.peer_message import (
     MemberUpdate,
     ModelOffer,
     Ping,
-    Push,
+    PushShare,
     RingChunk,
     StateSync,
 )
@@ -121,7 +121,7 @@ class Mixing:
         return self.gossip.me.counts.version_vector
 
     def push(self, number: int, seen: dict[str, int]) -> list[PeerEffect]:
-        return self.gossip.on(Push("b", ("b", 1, number), 1.0, self.body, seen), 1.0)
+        return self.gossip.on(PushShare("b", ("b", 1, number), 1.0, self.body, seen), 1.0)
 
 
 @pytest.mark.parametrize("count", [2**63 - 1, 10 + ROUNDS_SPARE + 1])
@@ -150,7 +150,7 @@ def test_a_newer_roster_lets_names_in() -> None:
 
 def test_what_is_declined_is_looked_at_as_well() -> None:
     bench = Mixing(PushSum().mixer())
-    push = Push("b", ("b", 1, 1), 1.0, bench.body, {"a": 2**63 - 1})
+    push = PushShare("b", ("b", 1, 1), 1.0, bench.body, {"a": 2**63 - 1})
     assert blamed(bench.gossip.on(ModelRejected(push, "quarantine"), 1.0)) == {"b"}
 
 

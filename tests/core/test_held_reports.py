@@ -15,7 +15,7 @@ from shoal.core.job.update_bounds import UpdateBounds
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import Effect, ModelVersion, Save
-from shoal.core.protocol.message import Report, Switch, Task, TaskFailed
+from shoal.core.protocol.message import Report, SwitchMode, Task, TaskFailed
 from shoal.core.server.hub import Hub
 from shoal.filters.half import Half
 from shoal.schedules.buffer import Buffer
@@ -260,7 +260,7 @@ def test_two_updates_may_be_as_long_as_the_model() -> None:
 def test_a_first_update_that_waits_is_dropped_when_the_job_goes_to_its_peers() -> None:
     job = four(schedule=Buffer(size=1, min_nodes=4))
     job.report("liar", LIE)
-    effects = job.on(Switch("gossip"))
+    effects = job.on(SwitchMode("gossip"))
     assert texts(effects, "refusal") == [
         "liar: no other node has reported, so it is unknown whether an update of norm 1e+15 is plausible"
     ]

@@ -11,7 +11,7 @@ from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.filter import Filter
 from shoal.core.protocol.machine import Effect, JobEvent, ModelVersion, Save, Timer
-from shoal.core.protocol.message import Join, Leave, Metrics, Report, Resume, Switch, Task, TaskFailed
+from shoal.core.protocol.message import Join, Leave, Metrics, Report, Resume, SwitchMode, Task, TaskFailed
 from shoal.core.server.hub import Hub
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
@@ -27,8 +27,8 @@ MERGED = [2.0, 1.0]
 def gated(gate: float = 0.02, **how: Any) -> Hub:
     """A hub whose job is on its way back; no node has handed anything back."""
     hub = hub_of(MemoryBlobs(), accuracy_drop_max=gate, **how)
-    hub.on(Switch("gossip"), 1.0)
-    hub.on(Switch("server"), 2.0)
+    hub.on(SwitchMode("gossip"), 1.0)
+    hub.on(SwitchMode("server"), 2.0)
     return hub
 
 

@@ -18,7 +18,7 @@ from shoal.core.protocol.message import (
     Report,
     Resume,
     Stop,
-    Switch,
+    SwitchMode,
     Task,
 )
 from shoal.core.scheduling.selection import Selection
@@ -31,7 +31,7 @@ from tests.core.test_hub import NODES, hub_of, model, report
 def test_calling_a_job_back_that_is_there_changes_nothing() -> None:
     hub = hub_of(MemoryBlobs())
     before = hub.snapshot()
-    assert not any(isinstance(effect, JobEvent | Send) for effect in hub.on(Switch("server"), 1.0))
+    assert not any(isinstance(effect, JobEvent | Send) for effect in hub.on(SwitchMode("server"), 1.0))
     assert hub.snapshot() == before
     assert {hub.poll_reply(node).kind for node in NODES} == {"train"}  # type: ignore[union-attr]
 
@@ -40,7 +40,7 @@ def test_there_and_back_twice_said_is_once() -> None:
     hub = hub_of(MemoryBlobs())
     moves = []
     for to in ("gossip", "gossip", "server", "server"):
-        effects = hub.on(Switch(to), 1.0)  # type: ignore[arg-type]
+        effects = hub.on(SwitchMode(to), 1.0)  # type: ignore[arg-type]
         moves += [effect.text for effect in effects if isinstance(effect, JobEvent) and effect.kind == "mode"]
     assert moves == ["the peers carry on: by an operator", "back to the server: by an operator"]
     for node in NODES:
@@ -56,15 +56,15 @@ def test_reports_that_are_in_count_before_the_peers_carry_on() -> None:
     hub = hub_of(MemoryBlobs())
     for node, step in zip(NODES[:2], (1.0, 3.0), strict=True):
         hub.on(report(hub, node, {"model": model(step, -step)}, 2.0), 1.0)
-    hub.on(Switch("gossip"), 2.0)
+    hub.on(SwitchMode("gossip"), 2.0)
     assert (hub.progress.mode, hub.progress.version) == ("gossip", 1)
     assert list(tree_slot(hub.store.slots, "model")["w"]) == [3.0, 0.0]
 
 
 def test_a_model_that_is_handed_back_counts_by_its_weight() -> None:
     hub = hub_of(MemoryBlobs())
-    hub.on(Switch("gossip"), 1.0)
-    hub.on(Switch("server"), 1.0)
+    hub.on(SwitchMode("gossip"), 1.0)
+    hub.on(SwitchMode("server"), 1.0)
     for node, step, weight in zip(NODES, (1.0, 2.0, 3.0, 4.0, 5.0), (4.0, 1.0, 1.0, 1.0, 1.0), strict=True):
         hub.on(report(hub, node, {"model": model(step, -step)}, weight), 2.0)
     assert hub.progress.mode == "server"
@@ -75,8 +75,8 @@ def test_a_model_that_is_handed_back_counts_by_its_weight() -> None:
 def test_orders_to_carry_on_are_given_anew_in_a_new_term(event: Restarted | CoordinatorPing) -> None:
     """Peers obey nothing of an older term than the hub's, and would not hand back what they are asked for in one."""
     hub = hub_of(MemoryBlobs())
-    hub.on(Switch("gossip"), 1.0)
-    hub.on(Switch("server"), 1.0)
+    hub.on(SwitchMode("gossip"), 1.0)
+    hub.on(SwitchMode("server"), 1.0)
     before = {node: hub.poll_reply(node) for node in NODES}
     late = {node: report(hub, node, {"model": model(9.0, 9.0)}, 2.0) for node in NODES}
     effects = hub.on(event, 2.0)
@@ -95,7 +95,7 @@ def test_orders_to_carry_on_are_given_anew_in_a_new_term(event: Restarted | Coor
 
 def test_a_stop_after_the_round_brings_the_job_back_first() -> None:
     hub = hub_of(MemoryBlobs())
-    hub.on(Switch("gossip"), 1.0)
+    hub.on(SwitchMode("gossip"), 1.0)
     hub.on(Stop("enough", "round"), 2.0)
     assert (hub.progress.mode, hub.progress.phase) == ("returning", "running")
     for node in NODES:
@@ -109,7 +109,7 @@ def test_a_job_whose_training_is_over_cannot_go() -> None:
     for node in NODES:
         hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 1.0)
     assert hub.progress.phase == "evaluating"
-    (note,) = hub.on(Switch("gossip"), 2.0)[:1]
+    (note,) = hub.on(SwitchMode("gossip"), 2.0)[:1]
     assert isinstance(note, JobEvent)
     assert "cannot be switched" in note.text
     assert hub.progress.mode == "server"

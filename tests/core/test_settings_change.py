@@ -17,7 +17,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.settings_change import apply_changes, apply_node_settings
 from shoal.core.protocol.machine import Effect, JobEvent, Restarted
-from shoal.core.protocol.message import ChangeSettings, Switch, Task
+from shoal.core.protocol.message import ChangeSettings, SwitchMode, Task
 from shoal.core.server.hub import Hub
 from shoal.schedules.rounds import Rounds
 from shoal.sim.network.blobs import MemoryBlobs
@@ -122,7 +122,7 @@ def test_nodes_that_carry_on_keep_what_they_were_told() -> None:
     """Among themselves nothing can be changed; the task to carry on names what was changed before, open or not."""
     hub = hub_of(MemoryBlobs())
     hub.on(HALF, 0.5)
-    hub.on(Switch("gossip"), 1.0)
+    hub.on(SwitchMode("gossip"), 1.0)
     assert tasks(hub) == [HALF.values] * len(NODES)
     assert "is with its nodes" in notes(hub.on(ChangeSettings({"algorithm.lr": 1.0}), 2.0))[0]
     assert hub.settings.changed == HALF.values

@@ -22,7 +22,7 @@ from shoal.core.job.update_bounds import (
 )
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import ModelVersion, Save
-from shoal.core.protocol.message import Switch, Task
+from shoal.core.protocol.message import SwitchMode, Task
 from shoal.core.server.hub import Hub
 from shoal.schedules.buffer import Buffer
 from shoal.schedules.divergence import Divergence
@@ -249,8 +249,8 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_a_liar_among_peers_that_hand_back() -> None:
     job = BoundedJob("a", "b", "c", "liar")
     job.round(a=1.0, b=1.0, c=1.0, liar=1.0)
-    job.on(Switch("gossip"))
-    job.on(Switch("server"))
+    job.on(SwitchMode("gossip"))
+    job.on(SwitchMode("server"))
     for node in ("a", "liar", "b"):
         job.report(node, LIE if node == "liar" else 1.0)
     effects = job.report("c", 1.0)
@@ -262,8 +262,8 @@ def test_a_liar_among_peers_that_hand_back() -> None:
 def test_a_heavy_one_among_peers_that_hand_back() -> None:
     job = BoundedJob("a", "b", "c", "liar")
     job.round(a=1.0, b=1.0, c=1.0, liar=1.0)
-    job.on(Switch("gossip"))
-    job.on(Switch("server"))
+    job.on(SwitchMode("gossip"))
+    job.on(SwitchMode("server"))
     for node in ("a", "b", "c"):
         job.report(node, 1.0)
     effects = job.report("liar", -1.0, 999_999_999.0)
@@ -290,8 +290,8 @@ def test_nor_does_a_liar_among_peers_that_hand_back_statistics() -> None:
     job = BoundedJob("a", "b", "c", "liar", start=measured(0.0, 5e3))
     for node in ("a", "b", "c", "liar"):
         job.report_update(node, measured(1.0, 5001.0))
-    job.on(Switch("gossip"))
-    job.on(Switch("server"))
+    job.on(SwitchMode("gossip"))
+    job.on(SwitchMode("server"))
     for node in ("a", "liar", "b"):
         job.report_update(node, measured(1.0, 1e9 if node == "liar" else 5002.0))
     effects = job.report_update("c", measured(1.0, 5002.0))

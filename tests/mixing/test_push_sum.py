@@ -11,7 +11,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.gossip.gossip_state import LivePeers
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
-from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeQuery, Push, Received
+from shoal.core.protocol.peer_message import ExchangeAbort, ExchangeQuery, PushShare, Received
 from shoal.mixing.push_sum import PENDING_MAX, PushSum
 from shoal.sim.network.faults import PeerNetworkConditions
 from tests.mixing.quiet_network import One, names, still, vector
@@ -68,8 +68,8 @@ def alone(weight: float = 8.0, live: set[str] | None = None, **settings) -> One:
     return One(PushSum(**settings), live or {"b"}, vector(1.0), weight)
 
 
-def push(one: One, number: int, mass: float = 2.0, value: float = 6.0) -> Push:
-    return Push("b", ("b", 1, number), mass, one.body(vector(value)), {"b": number})
+def push(one: One, number: int, mass: float = 2.0, value: float = 6.0) -> PushShare:
+    return PushShare("b", ("b", 1, number), mass, one.body(vector(value)), {"b": number})
 
 
 def test_a_push_is_half_of_the_mass() -> None:
@@ -180,7 +180,7 @@ def test_what_was_heard_is_not_taken_for_learned() -> None:
 def test_after_the_halt_mass_is_taken_but_not_given() -> None:
     one = alone()
     one.mixer.halt()
-    assert not [message for _, message in one.turn(0.0) if isinstance(message, Push)]
+    assert not [message for _, message in one.turn(0.0) if isinstance(message, PushShare)]
     one.hear(push(one, 1))
     assert one.mixer.mass == 10.0
 
@@ -217,7 +217,7 @@ def test_to_one_that_goes_nothing_more_is_pushed() -> None:
     one.hear(push(one, 6))  # sent before it asked, and late
     assert one.turn(2.0) == []
     one.hear(push(one, 8))  # it has stayed
-    assert [type(message) for _, message in one.turn(3.0)] == [Push]
+    assert [type(message) for _, message in one.turn(3.0)] == [PushShare]
 
 
 def test_what_is_under_way_to_one_that_goes_is_answered_first() -> None:
@@ -244,7 +244,7 @@ def test_who_stays_after_all_mixes_with_all() -> None:
         lambda one: push(one, 1, mass=nan),
         lambda one: push(one, 1, mass=-1.0),
         lambda one: push(one, 1, mass=inf),
-        lambda one: Push("b", ("b", 1, 1), 1.0, one.body(Tree.of({"v": np.zeros(1)}))),
+        lambda one: PushShare("b", ("b", 1, 1), 1.0, one.body(Tree.of({"v": np.zeros(1)}))),
     ],
     ids=["NaN", "mass NaN", "mass -1", "mass infinite", "another layout"],
 )
@@ -262,7 +262,7 @@ def test_what_must_not_be_mixed_is_refused_for_ever(bad) -> None:
 def test_a_push_in_another_name_is_not_heard() -> None:
     one = alone()
     body = one.body(vector(6.0))
-    assert one.hear(Push("c", ("b", 1, 1), 2.0, body)) == []
+    assert one.hear(PushShare("c", ("b", 1, 1), 2.0, body)) == []
     assert one.mixer.mass == 8.0
 
 

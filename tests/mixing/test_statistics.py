@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.model.tree import Tree
-from shoal.core.protocol.peer_message import ModelOffer, Push
+from shoal.core.protocol.peer_message import ModelOffer, PushShare
 from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
 from shoal.mixing.neighbours import Neighbours
@@ -69,7 +69,7 @@ def test_a_peer_refuses_what_cannot_be(kind: str, var: float) -> None:
     one = One(mixing, ["b"], model(1.0, 2.0))
     one.turn(0.0)
     body = one.body(model(3.0, var))
-    one.hear(Push("b", ("b", 1, 1), 1.0, body, {}) if kind == "push" else ModelOffer("b", 1, body, {}, 1.0))
+    one.hear(PushShare("b", ("b", 1, 1), 1.0, body, {}) if kind == "push" else ModelOffer("b", 1, body, {}, 1.0))
     one.ring(1e6)
     assert one.me.model["w"].tolist() == [1.0] * 4
     assert one.mixer.refused == 1

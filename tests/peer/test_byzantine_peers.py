@@ -21,7 +21,7 @@ from shoal.core.protocol.peer_message import (
     ModelOffer,
     PeerMessage,
     Ping,
-    Push,
+    PushShare,
     RingChunk,
 )
 from shoal.peering.host.quarantine import IMPLAUSIBLE, SAME_MAX, refusal_code, without_hearsay
@@ -77,7 +77,7 @@ def members(*examples: int) -> list[RosterEntry]:
     [
         (lambda claim: ExchangeAccept("b", ("a", 1, 1), claim, 0.5, BODY), 20),
         (lambda claim: ModelOffer("b", 1, BODY, weight=claim), 20),
-        (lambda claim: Push("b", ("b", 1, 1), claim, BODY), 60),
+        (lambda claim: PushShare("b", ("b", 1, 1), claim, BODY), 60),
         (lambda claim: RingChunk("b", 1, 0, 0, claim, BODY), 60),
     ],
     ids=["swapped", "offer", "push", "part"],
@@ -90,4 +90,4 @@ def test_no_weight_is_above_what_the_roster_allows(message, most: int) -> None:
 
 
 def test_a_share_is_not_bounded_where_somebody_is_not() -> None:
-    check_claims(Letter("toys", (Push("b", ("b", 1, 1), 1e9, BODY),)), "b", members(10, 20, 0))
+    check_claims(Letter("toys", (PushShare("b", ("b", 1, 1), 1e9, BODY),)), "b", members(10, 20, 0))

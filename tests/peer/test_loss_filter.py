@@ -17,7 +17,7 @@ from shoal.core.protocol.peer_message import (
     ExchangeOffer,
     ExchangeRequest,
     ModelOffer,
-    Push,
+    PushShare,
     Received,
 )
 from shoal.peering.host.quarantine import Refusals
@@ -80,10 +80,10 @@ def test_a_share_of_greater_loss_goes_back_to_its_sender(tmp_path: Path) -> None
         peers = folders(tmp_path, more='loss_ratio_max = 1.5\n[gossip.mixing]\nname = "push_sum"')
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
-            push = Push("b", ("b", 1, 1), 1.0, ref_of(FAR), {"b": 1})
+            push = PushShare("b", ("b", 1, 1), 1.0, ref_of(FAR), {"b": 1})
             assert isinstance((await client.send(push, bodies=FAR))[1][0], ExchangeAbort)
             assert values(made) == before
-            good = Push("b", ("b", 1, 2), 1.0, ref_of(NEAR), {"b": 1})
+            good = PushShare("b", ("b", 1, 2), 1.0, ref_of(NEAR), {"b": 1})
             assert isinstance((await client.send(good, bodies=NEAR))[1][0], Received)
             assert values(made) != before
 

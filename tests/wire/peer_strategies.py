@@ -30,7 +30,7 @@ PEER_MESSAGES: dict[type, st.SearchStrategy] = {
     said.ExchangeOffer: st.builds(said.ExchangeOffer, NODES, IDS, WEIGHTS, LENGTHS, REFS, SEEN),
     said.ExchangeAccept: st.builds(said.ExchangeAccept, NODES, IDS, WEIGHTS, SHARES, REFS, SEEN),
     said.ModelOffer: st.builds(said.ModelOffer, NODES, NUMBERS, REFS, SEEN, WEIGHTS),
-    said.Push: st.builds(said.Push, NODES, IDS, WEIGHTS, REFS, SEEN),
+    said.PushShare: st.builds(said.PushShare, NODES, IDS, WEIGHTS, REFS, SEEN),
     said.RingChunk: st.builds(said.RingChunk, NODES, NUMBERS, NUMBERS, NUMBERS, WEIGHTS, REFS, SEEN, TEXTS),
     said.CoordinatorProbe: st.builds(said.CoordinatorProbe, NODES, NUMBERS),
     said.CoordinatorStatus: st.builds(

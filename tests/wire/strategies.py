@@ -63,7 +63,7 @@ MESSAGES: dict[type, st.SearchStrategy] = {
     message.Resume: st.builds(message.Resume, TEXTS),
     message.Stop: st.builds(message.Stop, TEXTS, st.sampled_from(["now", "round"])),
     message.DrainNode: st.builds(message.DrainNode, NODES, TEXTS, st.booleans()),
-    message.Switch: st.builds(message.Switch, st.sampled_from(["gossip", "server"]), TEXTS),
+    message.SwitchMode: st.builds(message.SwitchMode, st.sampled_from(["gossip", "server"]), TEXTS),
 }
 MEASURED = st.builds(
     message.Report, NODES, TASKS, NUMBERS, WEIGHTS, BODIES, METRICS, st.floats(0, allow_infinity=False)

@@ -36,7 +36,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "pause": {"why": ""},
     "resume": {"why": ""},
     "stop": {"why": "", "when": "now", "model_differs": True},
-    "switch": {"to": "gossip", "why": ""},
+    "switch_mode": {"to": "gossip", "why": ""},
     "change_settings": {"values": {"algorithm.lr": 0.5}, "why": ""},
     "drain_node": {"node": "a", "why": "", "withdraw": True},
 }

@@ -62,7 +62,7 @@ MESSAGES: tuple[message.Message, ...] = (
     message.ChangeSettings({"algorithm.lr": 0.05}),
     message.Resume(),
     message.Stop(),
-    message.Switch("gossip"),
+    message.SwitchMode("gossip"),
     message.DrainNode("a", "drained", True),
 )
 

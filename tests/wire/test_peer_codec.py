@@ -37,7 +37,7 @@ SAMPLES: tuple[said.PeerMessage, ...] = (
     said.ExchangeQuery("a", ID),
     said.ExchangeCommit("a", ID),
     said.ModelOffer("a", 4, REF, SEEN),
-    said.Push("a", ID, 0.5, REF, SEEN),
+    said.PushShare("a", ID, 0.5, REF, SEEN),
     said.Received("b", ID),
     said.RingChunk("a", 4, 2, 1, 359.0, REF, SEEN),
     said.CoordinatorProbe("a", 3),
@@ -106,7 +106,7 @@ def test_a_letter_comes_back(found: tuple[str, tuple[said.PeerMessage, ...]]) ->
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda one: type(one).__name__)
 def test_a_letter_names_its_bodies(message: said.PeerMessage) -> None:
     carries = isinstance(
-        message, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer | said.Push | said.RingChunk
+        message, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer | said.PushShare | said.RingChunk
     )
     assert Letter("digits", (message,)).bodies == ([REF] if carries else [])
 

@@ -13,7 +13,7 @@
                      Ack              the report or failure is durable, and whether it counted
                      Stop             the job has ended
                      CoordinatorAlive the hub answers, in this term
-    operator -> hub  Pause, Resume, Stop, Switch, DrainNode, ChangeSettings
+    operator -> hub  Pause, Resume, Stop, SwitchMode, DrainNode, ChangeSettings
 
 All are level-triggered: each may be lost, duplicated, delayed or sent again. Models and updates are not part of a
 message: a `BlobRef` names one by the SHA-256 of its bytes. `type_name` is a message's `type` in a head and in the
@@ -272,10 +272,10 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Switch:
+class SwitchMode:
     """Change the job's mode: its nodes continue as peers, or hand it back to the server."""
 
-    type_name: ClassVar[str] = "switch"
+    type_name: ClassVar[str] = "switch_mode"
     to: Literal["gossip", "server"]
     why: str = "by an operator"
 
@@ -304,7 +304,7 @@ class DrainNode:
 
 NodeMessage = Join | Poll | CoordinatorPing | TaskStatus | Report | TaskFailed | Leave
 HubMessage = Task | Amendment | NoTask | Ack | CoordinatorAlive | Stop
-OperatorMessage = Pause | Resume | Stop | Switch | DrainNode | ChangeSettings
+OperatorMessage = Pause | Resume | Stop | SwitchMode | DrainNode | ChangeSettings
 Message = NodeMessage | HubMessage | OperatorMessage
 """The messages by sender. Codec, checks and hosts derive from these unions the messages that they accept."""
 

@@ -6,7 +6,7 @@
                  ExchangeQuery      asks for the outcome of an exchange       answer: the same
                  ExchangeCommit     the exchange is over at the sender too    no answer
     rounds of    ModelOffer         the sender's model after a local round    answer: Received
-    neighbours   Push               a share of the sender's mass              answer: Received or ExchangeAbort
+    neighbours   PushShare               a share of the sender's mass              answer: Received or ExchangeAbort
                  ExchangeQuery      asks a leaving peer's neighbour for a     answer: ExchangeAbort, if there is none
                                     share in transit
                  RingChunk          a piece of a ring all-reduce              answer: Received or ExchangeAbort
@@ -155,10 +155,10 @@ class ModelOffer:
 
 
 @dataclass(frozen=True)
-class Push:
+class PushShare:
     """A share of the sender's mass: `mass` times the model of `body`. By `id`, the receiver adds it only once."""
 
-    type_name: ClassVar[str] = "push"
+    type_name: ClassVar[str] = "push_share"
     node: str
     id: ExchangeId
     mass: float
@@ -339,7 +339,7 @@ MixingMessage = (
     | ExchangeQuery
     | ExchangeCommit
     | ModelOffer
-    | Push
+    | PushShare
     | Received
     | RingChunk
 )

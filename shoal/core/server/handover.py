@@ -17,7 +17,7 @@ from __future__ import annotations
 from shoal.core.errors.phrases import counted
 from shoal.core.job.job_plan import Mode
 from shoal.core.protocol.machine import Effect
-from shoal.core.protocol.message import Switch
+from shoal.core.protocol.message import SwitchMode
 from shoal.core.scheduling.schedule import Ask, Close, Decision, Recall, View, Wait
 from shoal.core.server.hub_state import HubState
 from shoal.core.server.merge_check import MergeCheck
@@ -60,7 +60,7 @@ class Handover:
             return check.decide(view, timeout_s)
         return decide(self._state.progress.mode, view, timeout_s)
 
-    def switch(self, event: Switch, now: float) -> list[Effect]:
+    def switch(self, event: SwitchMode, now: float) -> list[Effect]:
         """Hand the job to its peers, or ask for it back."""
         state, progress = self._state, self._state.progress
         if progress.phase != "running":

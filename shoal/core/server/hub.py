@@ -46,7 +46,7 @@ from shoal.core.protocol.message import (
     Report,
     Resume,
     Stop,
-    Switch,
+    SwitchMode,
     TaskFailed,
     TaskStatus,
 )
@@ -124,7 +124,7 @@ class Hub:
             Pause: self._pause,
             Resume: self._resume,
             Stop: self._stop,
-            Switch: self.handover.switch,
+            SwitchMode: self.handover.switch,
             DrainNode: self._drain,
             ChangeSettings: self._change_settings,
             Restarted: self._restart,

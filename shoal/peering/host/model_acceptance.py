@@ -27,7 +27,7 @@ from shoal.core.protocol.peer_message import (
     MixingMessage,
     ModelOffer,
     PeerMessage,
-    Push,
+    PushShare,
 )
 from shoal.peering.host.peer_group import PeerGroup
 from shoal.peering.host.quarantine import QUARANTINE
@@ -79,7 +79,7 @@ class LossFilter:
 
         `when`: this peer's round; its own model is measured once in each.
         """
-        if not isinstance(message, ExchangeOffer | ExchangeAccept | Push | ModelOffer):
+        if not isinstance(message, ExchangeOffer | ExchangeAccept | PushShare | ModelOffer):
             return ""
         async with self._turn:
             try:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.protocol.peer_message import ExchangeAccept, ExchangeOffer, ModelOffer, PeerMessage, Push, RingChunk
+from shoal.core.protocol.peer_message import (
+    ExchangeAccept,
+    ExchangeOffer,
+    ModelOffer,
+    PeerMessage,
+    PushShare,
+    RingChunk,
+)
 from shoal.trust.documents import RosterEntry
 from shoal.wire.peer_codec import Letter
 
@@ -21,7 +28,7 @@ def check_claims(letter: Letter, sender: str, members: Sequence[RosterEntry]) ->
     known = all(allowed.values())
     for message in letter.messages:
         claimed, most = _claim(message), allowed.get(sender, 0)
-        if isinstance(message, Push | RingChunk):
+        if isinstance(message, PushShare | RingChunk):
             most = sum(allowed.values()) if known else 0
         elif isinstance(message, ExchangeOffer | ExchangeAccept) and message.step:
             most = 2 * max(allowed.values()) if known else 0
@@ -38,6 +45,6 @@ def _claim(message: PeerMessage) -> float:
     match message:
         case ExchangeOffer() | ExchangeAccept() | ModelOffer() | RingChunk():
             return message.weight
-        case Push():
+        case PushShare():
             return message.mass
     return 0.0

@@ -24,7 +24,7 @@ from shoal.core.protocol.message import (
     Poll,
     Resume,
     Stop,
-    Switch,
+    SwitchMode,
     Task,
 )
 from shoal.core.scheduling.schedule import Schedule
@@ -269,7 +269,7 @@ class Operator:
             case "resume":
                 self.ask(Resume())
             case "server" | "gossip":
-                self.ask(Switch(action.what))
+                self.ask(SwitchMode(action.what))
             case _:
                 self.ask(Stop(when="now" if action.what == "stop now" else "round"))
 

@@ -12,7 +12,7 @@ from shoal.core.errors import InvalidJob, Refused
 from shoal.core.errors.phrases import counted
 from shoal.core.job.settings_change import ROUNDS, changeable
 from shoal.core.protocol.machine import JobEvent
-from shoal.core.protocol.message import ChangeSettings, Pause, Resume, Stop, Switch
+from shoal.core.protocol.message import ChangeSettings, Pause, Resume, Stop, SwitchMode
 from shoal.core.server.hub import Hub
 from shoal.jobs.spec import JobSpec, parse_job
 from shoal_coordinator.api.authentication import DashboardReader, Operator
@@ -77,7 +77,7 @@ async def switch_mode(job: str, body: SwitchRequest, _: Operator, registry: Regi
     runner = registry.runner(job)
     await runner.gate.wait_consistent()
     if _would_move(runner, body.to):
-        await runner.submit(Switch(body.to, body.why or Switch.why))
+        await runner.submit(SwitchMode(body.to, body.why or SwitchMode.why))
     return await described(registry, presenter, job)
 
 
