@@ -2,8 +2,8 @@
 
 FOLDER/COORDINATOR/lock               held by the one process that works with this folder
 FOLDER/COORDINATOR/credential.json    for the owner's eyes alone (0600)
-FOLDER/COORDINATOR/enrolling.json     the key of an enrolment whose answer has not come yet
-FOLDER/COORDINATOR/rejoining.json     a credential that this node has made, and that may not be known yet
+FOLDER/COORDINATOR/enrolment_key.json     the key of an enrolment whose answer has not come yet
+FOLDER/COORDINATOR/pending_credential.json     a credential that this node has made, and that may not be known yet
 FOLDER/COORDINATOR/jobs/JOB/          see `spool`
 FOLDER/COORDINATOR/errors/            tracebacks of the learner's failures, the newest few
 """
@@ -93,13 +93,13 @@ class StateFolder:
         """Store the identity durably."""
         write_file(self.folder / "credential.json", json.dumps(asdict(identity)).encode(), "credential", self._at)
         with storing(self.folder):
-            for name in ("enrolling.json", "rejoining.json"):
+            for name in ("enrolment_key.json", "pending_credential.json"):
                 (self.folder / name).unlink(missing_ok=True)
 
     def enrolment_key(self, token: str) -> str:
         """Return the idempotency key for enrolling with this token; the same until enrolment succeeds, also after a
         crash."""
-        path = self.folder / "enrolling.json"
+        path = self.folder / "enrolment_key.json"
         with storing(path):
             known = json.loads(path.read_bytes()) if path.exists() else {}
         used_for = hashlib.sha256(token.encode()).hexdigest()
@@ -110,7 +110,7 @@ class StateFolder:
 
     def pending_credential(self) -> str:
         """Return a new credential; the same until the coordinator accepts it, also after a crash."""
-        path = self.folder / "rejoining.json"
+        path = self.folder / "pending_credential.json"
         with storing(path), suppress(ValueError, KeyError, TypeError):
             if path.exists():
                 return str(json.loads(path.read_bytes())["credential"])

@@ -36,7 +36,7 @@ class CoordinatorSession:
 
     def __init__(self, settings: EdgeSettings, state: StateFolder) -> None:
         self.settings, self.state = settings, state
-        self.backoff = Backoff(most_s=settings.backoff_s, give_up_s=settings.coordinator_timeout_s)
+        self.backoff = Backoff(most_s=settings.retry_pause_max_s, give_up_s=settings.coordinator_timeout_s)
         self.client, self.polls = self.open_client(), self.open_client()
         self.log: Any = structlog.get_logger("edge_client")
 

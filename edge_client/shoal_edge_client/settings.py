@@ -59,7 +59,7 @@ class EdgeSettings(BaseModel):
     )
     client_key: Path | None = Field(None, description="its private key (PEM)")
     wait_s: float = Field(25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees")
-    backoff_s: float = Field(30.0, gt=0, le=3600, description="longest pause before the coordinator is tried again")
+    retry_pause_max_s: float = Field(30.0, gt=0, le=3600, description="longest pause between two tries")
     enrol_timeout_s: float = Field(
         120.0, ge=0, description="seconds to try to enrol, the first time, before ending with exit code 3; 0: no end"
     )
@@ -75,7 +75,7 @@ class EdgeSettings(BaseModel):
     peer_bytes_per_hour: float = Field(
         0.0, ge=0, le=1e18, description="bytes per hour to and from peers, for each job; 0: no limit"
     )
-    peer_relay_mib_per_min: float = Field(
+    peer_relay_mib_per_min_max: float = Field(
         256.0, ge=0, le=1e9, description="MiB per minute relayed for nodes that do not reach the coordinator; 0: none"
     )
     send_tracebacks: bool = Field(True, description="send the coordinator the traceback of a failed task")

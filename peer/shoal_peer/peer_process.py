@@ -101,7 +101,7 @@ class StandalonePeer:
         group = PeerGroup(documents, state.folder, state.boot, expected, callbacks, addresses=addresses, at=self._at)
         group.roster_sync = RosterSync(group, self._save_roster, self._on_removed, self.settings.admission)
         self.group, self.start_gate = group, StartGate(group, self.settings.min_peers, self.observer.on_waiting)
-        self.trainer, self.evaluator = self._trainer("training"), self._trainer("judging")
+        self.trainer, self.evaluator = self._trainer("training"), self._trainer("evaluation")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -138,7 +138,7 @@ def peer_status(gossip: GossipPeer, group: PeerGroup, progress: PeerProgress, wa
         "peers": {held.node: {"state": held.state, **_link_of(group.router.links.get(held.node))} for held in members},
         "roster": group.documents.roster.version,
         "exchanges": gossip.mixer.counters(),
-        "exchanged": dict(group.router.exchanges.counts),
+        "exchanges_by_peer": dict(group.router.exchanges.counts),
         "last_exchange_s": group.router.exchanges.ages_s(),
         **group.refusals.status(),
         "mailbox": group.router.status(),

@@ -206,6 +206,6 @@ class _OfferCheck:
 def _claimed(sealed: bytes) -> str:
     """Return the version that an invalid manifest claims."""
     try:
-        return f" of version {int(strict_json.loads(sealed)['paper']['version'])}"
+        return f" of version {int(strict_json.loads(sealed)['document']['version'])}"
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""

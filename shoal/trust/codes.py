@@ -21,7 +21,7 @@ _FORK = "two coordinators use this job's key: an operator stops one and gives th
 
 REASONS: dict[str, Reason] = {
     "trust.head": Reason(Refused, "a field of the head is missing, repeated or malformed", _SAME_RELEASE),
-    "trust.paper": Reason(Refused, "the document is not in canonical form", _SAME_RELEASE),
+    "trust.document": Reason(Refused, "the document is not in canonical form", _SAME_RELEASE),
     "trust.too-large": Reason(Refused, "the document is larger than its type allows", "shorten it"),
     "trust.signature": Reason(
         NotAllowed,

@@ -11,11 +11,12 @@
 
 A document travels as canonical JSON (sorted keys, no spaces, ASCII, no floats):
 
-    {"paper":{…},"signature":"…","type":"roster"}
+    {"document":{…},"signature":"…","type":"roster"}
 
-The signature covers four lines: `shoal-paper-1`, the type, the SHA-256 of the charter's canonical JSON (for the charter
-itself: `root`) and the document's canonical JSON. A document is therefore invalid as another type or for an earlier job
-of the same name. The charter is the root of trust: it must arrive over a trusted channel, and never changes.
+The signature covers four lines: `shoal-document-1`, the type, the SHA-256 of the charter's canonical JSON (for the
+charter itself: `root`) and the document's canonical JSON. A document is therefore invalid as another type or for an
+earlier job of the same name. The charter is the root of trust: it must arrive over a trusted channel, and
+never changes.
 
 `not_after`, of a `JoinCert` and an `Invitation`, is the only wall-clock time, compared with the verifier's own clock.
 """
@@ -236,7 +237,7 @@ def sign_document(document: Document, key: SigningKey, charter: Charter) -> byte
     if key.public_key != _signer(document, charter):
         raise refusal("trust.signer", f"{key.public_key} may not sign a {document.TYPE} of {charter.job}")
     signature = key.sign(_signed(document, charter, body))
-    data = canonical({"paper": asdict(document), "signature": signature, "type": document.TYPE})
+    data = canonical({"document": asdict(document), "signature": signature, "type": document.TYPE})
     verify_document(data, type(document), charter)
     return data
 
@@ -244,7 +245,7 @@ def sign_document(document: Document, key: SigningKey, charter: Charter) -> byte
 def verify_document(data: bytes, kind: type[P], charter: Charter) -> P:
     """Return the document in these bytes, of this kind and job, with a valid signature of its issuer.
 
-    Raises `Refused` (`trust.too-large`, `trust.paper`, `trust.job`) or `NotAllowed` (`trust.signature`).
+    Raises `Refused` (`trust.too-large`, `trust.document`, `trust.job`) or `NotAllowed` (`trust.signature`).
     """
     document, signature, body = _read(data, kind)
     if document.job != charter.job:
@@ -265,7 +266,7 @@ def charter_of(values: Any) -> Charter:
     try:
         found = validator_of(Charter).validate_json(canonical(values), strict=True, extra="forbid")
     except (ValidationError, ValueError, TypeError) as error:
-        raise refusal("trust.paper", f"no charter: {str(error).splitlines()[0][:200]}") from None
+        raise refusal("trust.document", f"no charter: {str(error).splitlines()[0][:200]}") from None
     return found
 
 
@@ -279,7 +280,7 @@ def _signer(document: Document, charter: Charter) -> str:
 
 def _signed(document: Document, charter: Charter, body: bytes) -> bytes:
     root = "root" if isinstance(document, Charter) else charter.digest
-    return f"shoal-paper-1\n{document.TYPE}\n{root}\n".encode() + body
+    return f"shoal-document-1\n{document.TYPE}\n{root}\n".encode() + body
 
 
 def _read(data: bytes, kind: type[P]) -> tuple[P, str, bytes]:
@@ -288,25 +289,25 @@ def _read(data: bytes, kind: type[P]) -> tuple[P, str, bytes]:
         raise refusal("trust.too-large", f"a {kind.TYPE} of {len(data)} bytes; at most {kind.BYTES_MAX}")
     try:
         values = strict_json.loads(data)
-        body = canonical(values["paper"]) if isinstance(values, dict) and "paper" in values else b""
+        body = canonical(values["document"]) if isinstance(values, dict) and "document" in values else b""
     except (ValueError, RecursionError) as error:
-        raise refusal("trust.paper", f"a {kind.TYPE} that is not strict JSON: {str(error)[:200]}") from None
-    if not body or values.keys() != {"paper", "signature", "type"}:
-        raise refusal("trust.paper", f"a {kind.TYPE} has the fields paper, signature and type")
+        raise refusal("trust.document", f"a {kind.TYPE} that is not strict JSON: {str(error)[:200]}") from None
+    if not body or values.keys() != {"document", "signature", "type"}:
+        raise refusal("trust.document", f"a {kind.TYPE} has the fields document, signature and type")
     named, signature = values["type"], values["signature"]
     if named != kind.TYPE:
-        other = named if isinstance(named, str) and named in KINDS else "paper of no known type"
-        raise refusal("trust.paper", f"a {kind.TYPE} was expected, not a {other}")
+        other = named if isinstance(named, str) and named in KINDS else "document of no known type"
+        raise refusal("trust.document", f"a {kind.TYPE} was expected, not a {other}")
     if not isinstance(signature, str) or not re.fullmatch(SIGNATURE, signature):
-        raise refusal("trust.paper", f"{kind.TYPE}: the signature is not 128 hexadecimal digits")
+        raise refusal("trust.document", f"{kind.TYPE}: the signature is not 128 hexadecimal digits")
     try:
         document = validator_of(kind).validate_json(body, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "paper"
-        raise refusal("trust.paper", f"{kind.TYPE}: {where[:100]}: {first['msg'][:200]}") from None
-    if canonical({"paper": asdict(document), "signature": signature, "type": kind.TYPE}) != data:
-        raise refusal("trust.paper", f"a {kind.TYPE} that is not in canonical form")
+        where = ".".join(str(part) for part in first["loc"]) or "document"
+        raise refusal("trust.document", f"{kind.TYPE}: {where[:100]}: {first['msg'][:200]}") from None
+    if canonical({"document": asdict(document), "signature": signature, "type": kind.TYPE}) != data:
+        raise refusal("trust.document", f"a {kind.TYPE} that is not in canonical form")
     _check(document)
     return document, signature, body
 
@@ -321,16 +322,16 @@ def _check(document: Document) -> None:
         _check_identity(peer)
     ids = [peer.peer_id for peer in document.peers]
     if not _rises([peer.node for peer in document.peers]) or len(set(ids)) != len(ids):
-        raise refusal("trust.paper", "roster: peers stand in the order of their names, each name and key once")
+        raise refusal("trust.document", "roster: peers stand in the order of their names, each name and key once")
     if not _rises(document.revoked_peer_ids) or set(ids) & set(document.revoked_peer_ids):
-        raise refusal("trust.paper", "roster: the revoked stand in order, each once, and none is a peer")
+        raise refusal("trust.document", "roster: the revoked stand in order, each once, and none is a peer")
 
 
 def _check_identity(bearer: JoinCert | RosterEntry) -> None:
     if peer_id_of(bearer.public_key) != bearer.peer_id:
-        raise refusal("trust.paper", f"{bearer.node}: {bearer.peer_id} is not the peer id of that key")
+        raise refusal("trust.document", f"{bearer.node}: {bearer.peer_id} is not the peer id of that key")
     if bearer.node == HUB:
-        raise refusal("trust.paper", f"no node may be called {HUB!r}")
+        raise refusal("trust.document", f"no node may be called {HUB!r}")
 
 
 def _rises(names: Any) -> bool:

@@ -47,8 +47,10 @@ def view(stage: Stage) -> dict[str, Any]:
 
 def of(model: Any, weight: float, **changes: Any) -> PeerStatusReport:
     """The word of a peer with that model; its books agree."""
-    values: dict[str, Any] = {"sketch": [float(part) * weight for part in model], "weight": weight}
-    return PeerStatusReport.model_validate({**status_report(), "audit": values["sketch"], **values, **changes})
+    values: dict[str, Any] = {"model_projection": [float(part) * weight for part in model], "weight": weight}
+    return PeerStatusReport.model_validate(
+        {**status_report(), "expected_projection": values["model_projection"], **values, **changes}
+    )
 
 
 def test_what_peers_measure_is_weighted_by_their_examples() -> None:
@@ -75,7 +77,7 @@ def test_consensus_is_the_distance_from_the_weighted_mean() -> None:
 def test_consensus_is_unknown_where_nothing_can_be_compared() -> None:
     ones, nothing = np.ones(PROJECTIONS), np.zeros(PROJECTIONS)
     assert consensus_stats.consensus([of(ones, 1.0)]) is None
-    assert consensus_stats.consensus([of(ones, 1.0), of(ones, 1.0, sketch=[])]) is None
+    assert consensus_stats.consensus([of(ones, 1.0), of(ones, 1.0, model_projection=[])]) is None
     assert consensus_stats.consensus([of(ones, 1.0), of(ones, 0.0)]) is None
     assert consensus_stats.consensus([of(nothing, 1.0), of(nothing, 1.0)]) is None
 
@@ -83,30 +85,38 @@ def test_consensus_is_unknown_where_nothing_can_be_compared() -> None:
 def test_what_exchanges_move_is_no_residual_and_what_they_lose_is() -> None:
     ones = np.ones(PROJECTIONS)
     apart = [of(ones, 2.0), of(3 * ones, 2.0)]
-    mixed = [of(2 * ones, 2.0, audit=report.audit) for report in apart]
+    mixed = [of(2 * ones, 2.0, expected_projection=report.expected_projection) for report in apart]
     assert consensus_stats.residual(mixed) == pytest.approx(0, abs=1e-12)
-    lost = [mixed[0], of(1.9 * ones, 2.0, audit=apart[1].audit)]
+    lost = [mixed[0], of(1.9 * ones, 2.0, expected_projection=apart[1].expected_projection)]
     assert consensus_stats.residual(lost) == pytest.approx(0.2 / 8)
     assert consensus_stats.residual([]) is None
-    assert consensus_stats.residual([of(ones, 1.0, audit=[])]) is None
+    assert consensus_stats.residual([of(ones, 1.0, expected_projection=[])]) is None
 
 
 def test_the_greatest_numbers_that_are_taken_can_be_reckoned_with() -> None:
     huge = [1e100] * PROJECTIONS
-    words = [of([0.0], 1.0, sketch=huge, audit=huge), of([0.0], 1.0, sketch=[-1e100] * PROJECTIONS, audit=huge)]
+    words = [
+        of([0.0], 1.0, model_projection=huge, expected_projection=huge),
+        of([0.0], 1.0, model_projection=[-1e100] * PROJECTIONS, expected_projection=huge),
+    ]
     assert consensus_stats.consensus(words) is None
     assert consensus_stats.residual(words) == pytest.approx(1.0)
 
 
 def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
     words = {
-        "a": of([1.0], 1.0, round=10, rounds_by_peer={"b": 5, "gone": 5}, sketch=[], audit=[]),
-        "b": of([1.0], 1.0, round=20, rounds_by_peer={"a": 10}, sketch=[], audit=[]),
+        "a": of([1.0], 1.0, round=10, rounds_by_peer={"b": 5, "gone": 5}, model_projection=[], expected_projection=[]),
+        "b": of([1.0], 1.0, round=20, rounds_by_peer={"a": 10}, model_projection=[], expected_projection=[]),
     }
     found = consensus_stats.coverage(words)
     assert found == {"a": pytest.approx(20 / 35), "b": pytest.approx(30 / 35)}
     assert consensus_stats.coverage({}) == {}
-    assert consensus_stats.coverage({"a": of([1.0], 1.0, round=0, rounds_by_peer={}, sketch=[], audit=[])}) == {}
+    assert (
+        consensus_stats.coverage(
+            {"a": of([1.0], 1.0, round=0, rounds_by_peer={}, model_projection=[], expected_projection=[])}
+        )
+        == {}
+    )
 
 
 # The view
@@ -143,8 +153,14 @@ def test_a_history_is_kept_while_peers_carry_on(stage: Stage, monkeypatch: pytes
     assert send_status(stage, **status_report(state="coordinated")).status_code == 204
     assert (view(stage)["now"], view(stage)["history"]) == (None, [])
     ones, threes = [2.0] * PROJECTIONS, [6.0] * PROJECTIONS
-    for name, sketch in (("n0", ones), ("n1", threes)):
-        said = status_report(weight=2.0, sketch=sketch, audit=sketch, rounds_by_peer={}, round=4)
+    for name, model_projection in (("n0", ones), ("n1", threes)):
+        said = status_report(
+            weight=2.0,
+            model_projection=model_projection,
+            expected_projection=model_projection,
+            rounds_by_peer={},
+            round=4,
+        )
         assert send_status(stage, name, **said).status_code == 204
     point = until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2 and now)
     assert (point["consensus"], point["residual"], point["coverage"]) == (0.5, 0.0, 0.5)
@@ -171,7 +187,12 @@ def test_the_silent_are_not_compared_but_their_sum_is_counted(stage: Stage, monk
     monkeypatch.setattr(peer_status, "SAMPLE_S", 0.0)
     ones, threes, twos = ([float(n)] * PROJECTIONS for n in (1, 3, 2))
     for name, books in (("n0", ones), ("n1", threes)):
-        assert send_status(stage, name, **status_report(weight=1.0, sketch=twos, audit=books)).status_code == 204
+        assert (
+            send_status(
+                stage, name, **status_report(weight=1.0, model_projection=twos, expected_projection=books)
+            ).status_code
+            == 204
+        )
     until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2)
     told = stage.running.coordinator.peers.statuses.statuses("main")
     told["n1"].received_at -= 3600

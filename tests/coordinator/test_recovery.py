@@ -174,8 +174,8 @@ REFUSED: dict[str, tuple[Change, int, str]] = {
     "another coordinator's job": (_another_charter, 409, "restore.key"),
     "a charter of one's own": (_own_charter_with_the_true_key, 409, "trust.signature"),
     "another form of the job": (lambda kept: {"spec": {"seed": 99}}, 409, "restore.job"),
-    "no paper": (lambda kept: {"manifest": "{}"}, 409, "trust.paper"),
-    "a roster as a manifest": (lambda kept: {"manifest": kept.roster}, 409, "trust.paper"),
+    "no paper": (lambda kept: {"manifest": "{}"}, 409, "trust.document"),
+    "a roster as a manifest": (lambda kept: {"manifest": kept.roster}, 409, "trust.document"),
 }
 
 

@@ -230,10 +230,10 @@ def test_a_relayed_request_is_accepted_once(lost: Lost) -> None:
 
 def test_what_is_meant_for_another_life_of_the_same_term_is_refused(lost: Lost) -> None:
     """Else a copy of the coordinator could take what nodes say to the first one."""
-    life = lost.stage.running.runner("main").gate.incarnation
+    incarnation = lost.stage.running.runner("main").gate.incarnation
     before = lost.stage.picture()
-    for said, status in ((life, 200), (0, 200), (life + 1, 409)):
-        carried = seal(lost.signer, "n1", lost.term, Poll("n1"), query=f"life={said}")
+    for said, status in ((incarnation, 200), (0, 200), (incarnation + 1, 409)):
+        carried = seal(lost.signer, "n1", lost.term, Poll("n1"), query=f"incarnation={said}")
         found = lost.carry(carried)
         assert found.status_code == status
         assert "shoal-signature" in found.headers, "it is the coordinator's own word"

@@ -21,7 +21,7 @@ GOSSIP: dict[str, Any] = {"allowed": True, "coordinator_timeout_s": 7.5, "handba
 
 @dataclass
 class Member:
-    """A node with a model of `PARTS` numbers, which it tells as its sketch."""
+    """A node with a model of `PARTS` numbers, which it tells as its model_projection."""
 
     node: Node
     weight: float
@@ -47,8 +47,8 @@ class Member:
             "rounds_by_peer": {**self.rounds_by_peer, self.name: self.round},
             "peers": self.edges,
             "refused": self.refused,
-            "sketch": list(self.weight * self.model),
-            "audit": list(self.weight * self.learned),
+            "model_projection": list(self.weight * self.model),
+            "expected_projection": list(self.weight * self.learned),
         }
 
     def meet(self, other: Member) -> None:

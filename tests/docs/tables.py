@@ -111,9 +111,9 @@ def of_routes() -> str:
     return "\n".join(rows) + "\n"
 
 
-def of_papers() -> str:
-    """Every paper that peers check, who signs it, what it says and what it holds."""
-    rows = ["| paper | signed by | content | fields |", "|---|---|---|---|"]
+def of_documents() -> str:
+    """Every document that peers check, who signs it, what it says and what it holds."""
+    rows = ["| document | signed by | content | fields |", "|---|---|---|---|"]
     for kind in (*KINDS.values(), RosterEntry):
         names = ", ".join(f"`{field.name}`" for field in fields(kind))
         signed = "" if kind is RosterEntry else SIGNED_BY[kind.TYPE]
@@ -145,7 +145,7 @@ def tables() -> dict[str, Callable[[], str]]:
         **of_gossip(),
         "presets": of_presets,
         "routes": of_routes,
-        "papers": of_papers,
+        "trust-documents": of_documents,
         "reasons": of_reasons,
     }
 

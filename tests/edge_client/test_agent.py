@@ -357,7 +357,7 @@ def test_join_from_python(place: Place) -> None:
         name="a",
         jobs=["j"],
         state_dir=place.folder / "s",
-        backoff_s=0.1,
+        retry_pause_max_s=0.1,
     )
     assert code == 0
     assert place.coordinator.hubs["j"].progress.phase == "done"

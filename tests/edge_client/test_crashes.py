@@ -52,7 +52,7 @@ def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8, kin
         "SHOAL_EDGE__NAME": "a",
         "SHOAL_EDGE__JOBS": '["j"]',
         "SHOAL_EDGE__STATE_DIR": str(place.folder / "state"),
-        "SHOAL_EDGE__BACKOFF_S": "0.1",
+        "SHOAL_EDGE__RETRY_PAUSE_MAX_S": "0.1",
         "SHOAL_EDGE__LEARNER": str(ROOT / "tests/support/learners.py:learner"),
         "SHOAL_EDGE__OPTIONS": f'{{"size": {size}}}',
     }

@@ -82,8 +82,8 @@ def test_an_enrolment_keeps_its_key_until_it_has_succeeded(state: StateFolder) -
         again = state.enrolment_key("sht_two")
         state.save_identity(ME)
         assert state.enrolment_key("sht_two") != again
-    assert "sht_two" not in (state.folder / "enrolling.json").read_text()
-    assert set(json.loads((state.folder / "enrolling.json").read_text())) == {"key", "token_sha256"}
+    assert "sht_two" not in (state.folder / "enrolment_key.json").read_text()
+    assert set(json.loads((state.folder / "enrolment_key.json").read_text())) == {"key", "token_sha256"}
 
 
 def test_jobs_are_found_again(state: StateFolder) -> None:

@@ -343,7 +343,7 @@ def test_the_coordinator_is_started_anew_meanwhile(tmp_path: Path) -> None:
     seen: list[LoopTask] = []
 
     def work() -> int:
-        settings = {"url": server.url, "token": server.token(), "name": "a", "jobs": ["j"], "backoff_s": 0.1}
+        settings = {"url": server.url, "token": server.token(), "name": "a", "jobs": ["j"], "retry_pause_max_s": 0.1}
         with JoinedNode(EdgeSettings.model_validate({**settings, "state_dir": tmp_path / "state"})) as node:
             for task in node.tasks(arrays()):
                 seen.append(task)

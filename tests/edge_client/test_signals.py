@@ -33,7 +33,7 @@ def process(place: Place, **settings: str) -> Iterator[subprocess.Popen[str]]:
         "TOKEN": "sht_one",
         "NAME": "a",
         "STATE_DIR": str(place.folder / "state"),
-        "BACKOFF_S": "0.1",
+        "RETRY_PAUSE_MAX_S": "0.1",
         "LEARNER": f"{ROOT / 'tests/support/learners.py'}:learner",
         "OPTIONS": f'{{"hold": "{hold}"}}',
         **settings,

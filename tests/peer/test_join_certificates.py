@@ -37,7 +37,7 @@ async def shown(
     documents: PeerDocuments, to: PeerDocuments, port: int, text: bytes, job: str = "toys"
 ) -> tuple[int, str]:
     """Return the result of showing this: the status, and a refusal's code."""
-    path = f"/p2p/{job}/enter"
+    path = f"/p2p/{job}/join-by-certificate"
     request = Signer(documents.key, documents.charter, 1).request(to.me.peer_id, "POST", path, "", sha256(text))
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"http://127.0.0.1:{port}{path}", content=text, headers=request.headers())
@@ -83,7 +83,9 @@ def test_the_next_process_calls_who_was_let_in(tmp_path: Path) -> None:
                 again.update_documents(with_roster(again.documents, peers, [known.me, moved]))
                 assert again.router.links["d"].url == "http://127.0.0.1:9"
                 again.save()
-        assert json.loads((tmp_path / "x" / "entered.json").read_text()) == {}, "the roster knows better by now"
+        assert json.loads((tmp_path / "x" / "admitted_by_certificate.json").read_text()) == {}, (
+            "the roster knows better by now"
+        )
 
     asyncio.run(scene())
 
@@ -92,8 +94,8 @@ def test_addresses_that_are_damaged_are_named(tmp_path: Path) -> None:
     peers = folders(tmp_path, "a")
     known = read_documents(peers / "a")
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "entered.json").write_text('{"a": ["ftp://x"]}')
-    with pytest.raises(StorageFailed, match=r"entered\.json"):
+    (tmp_path / "x" / "admitted_by_certificate.json").write_text('{"a": ["ftp://x"]}')
+    with pytest.raises(StorageFailed, match=r"admitted_by_certificate\.json"):
         made_in(tmp_path / "x", known)
 
 
@@ -108,7 +110,7 @@ def test_who_may_not_come_in_is_told_why_and_counted(tmp_path: Path) -> None:
         async with running_group(known, tmp_path / "x", port) as (a, _):
             for documents, text, refusal in (
                 (good, b"{}", (422, "peer.entry")),
-                (good, CertificateEntry(b"{}", ()).text(), (409, "trust.paper")),
+                (good, CertificateEntry(b"{}", ()).text(), (409, "trust.document")),
                 (good, b"x" * (ENTRY_BYTES_MAX + 1), (413, "body.too-large")),
                 (late, CertificateEntry(late.certificate, ()).text(), (403, "trust.expired")),
                 (posing, CertificateEntry(posing.certificate, ()).text(), (403, "trust.name-taken")),

@@ -69,7 +69,7 @@ async def running_group(documents: PeerDocuments, folder: Path, port: int) -> As
     made, machine = made_in(folder, documents)
     with listen("127.0.0.1", port) as sock:
         async with serve_jobs(
-            HostedJobs({"toys": made}.get, ByteCounts(folder / "strangers.json"), made.record_refusal), sock
+            HostedJobs({"toys": made}.get, ByteCounts(folder / "unidentified_bytes.json"), made.record_refusal), sock
         ):
             made.start()
             try:

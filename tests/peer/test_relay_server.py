@@ -86,7 +86,7 @@ class Scene:
     async def asks(self, carried: RelayedRequest, content: Any = None, **headers: str) -> httpx.Response:
         """Return the relay's answer."""
         signed = carried.request
-        url = f"http://127.0.0.1:{self.port}/p2p/toys/hub{signed.path}{'?' if signed.query else ''}{signed.query}"
+        url = f"http://127.0.0.1:{self.port}/p2p/toys/relay{signed.path}{'?' if signed.query else ''}{signed.query}"
         body = carried.content if content is None else content
         async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
             return await client.request(signed.method, url, headers={**signed.headers(), **headers}, content=body)
@@ -100,7 +100,7 @@ async def scene(
     peers = folders(tmp_path, "abc", ports=ports)
     async with running_group(read_documents(peers / "a"), tmp_path / "x", ports[0]) as (made, _):
         with Link(hub.url, credential="shn_of_a") as link:
-            counts = ByteCounts(tmp_path / "carried.json")
+            counts = ByteCounts(tmp_path / "relayed_bytes.json")
             made.enable_relay(RelayUplink(link, RelayAllowance(mib * 2**20)), has_way, counts)
             yield Scene(made, peers, ports[0])
             link.abort()
@@ -147,7 +147,7 @@ def test_long_bodies_go_both_ways_in_pieces(tmp_path: Path, hub: Hub) -> None:
             down = await stage.asks(seal_body(signer, "GET", DIGEST), Range="bytes=5-")
             assert (down.content, hub.came[2][2]["range"]) == (hub.answer, "bytes=5-")
             long = MODELS_MAX * stage.carrier.expected_model.body_bytes + 2**21
-            line = f"PUT /p2p/toys/hub/api/v1/jobs/toys/blobs/{DIGEST} HTTP/1.1"
+            line = f"PUT /p2p/toys/relay/api/v1/jobs/toys/blobs/{DIGEST} HTTP/1.1"
             head = f"{line}\r\nHost: a\r\nContent-Length: {long}\r\n\r\n"
             assert b"413 " in await raw_exchange(stage.port, head.encode()), "before a byte of it was sent"
 

@@ -39,7 +39,7 @@ MIXING = {"name": "pairwise", "exchange_timeout_s": 2.0, "slot_timeout_s": 4.0}
 
 
 def settings(server: Server, folder: Path, name: str, **more: Any) -> dict[str, Any]:
-    given = {"peer_listen": "127.0.0.1:0", "jobs": [JOB], "backoff_s": 0.5, **more}
+    given = {"peer_listen": "127.0.0.1:0", "jobs": [JOB], "retry_pause_max_s": 0.5, **more}
     given["token"] = more["token"] if "token" in more else server.token()
     return {"url": server.url, "state_dir": folder / name, "name": name, **given}
 

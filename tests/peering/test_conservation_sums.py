@@ -32,9 +32,11 @@ def test_exchanges_leave_the_sums_equal_and_learning_moves_both() -> None:
     mean = (weights[0] * models[0]["w"] + weights[1] * models[1]["w"]) / (weights[0] + weights[1])
     models[0] = models[1] = model(*mean)
     shown = [book.report(weight, one) for book, weight, one in zip(books, weights, models, strict=True)]
-    assert total(shown, "sketch") == pytest.approx(total(shown, "audit"), rel=1e-5, abs=1e-4)
+    assert total(shown, "model_projection") == pytest.approx(total(shown, "expected_projection"), rel=1e-5, abs=1e-4)
     wrong = [*shown[:2], books[2].report(weights[2], model(*(models[2]["w"] + np.float32(0.01))))]
-    assert total(wrong, "sketch") != pytest.approx(total(wrong, "audit"), rel=1e-5, abs=1e-4), "nobody learned that"
+    assert total(wrong, "model_projection") != pytest.approx(total(wrong, "expected_projection"), rel=1e-5, abs=1e-4), (
+        "nobody learned that"
+    )
 
 
 def test_a_sketch_tells_lengths() -> None:
@@ -44,9 +46,9 @@ def test_a_sketch_tells_lengths() -> None:
     for draw in range(300):
         books = ConservationSums(draw)
         books.start(1.0, one)
-        sketch = books.report(1.0, one)["sketch"]
-        assert len(sketch) == PROJECTIONS
-        found.append(float(np.dot(sketch, sketch)))
+        model_projection = books.report(1.0, one)["model_projection"]
+        assert len(model_projection) == PROJECTIONS
+        found.append(float(np.dot(model_projection, model_projection)))
     length = float(np.dot(one["w"].astype(np.float64), one["w"].astype(np.float64)))
     assert np.mean(found) == pytest.approx(length, rel=0.05)
 
@@ -54,7 +56,7 @@ def test_a_sketch_tells_lengths() -> None:
 def test_they_outlive_the_process_and_are_closed_at_the_end() -> None:
     books = ConservationSums(5)
     assert books.state() is None
-    assert books.report(2.0, model(1.0)) == {"sketch": [], "audit": []}
+    assert books.report(2.0, model(1.0)) == {"model_projection": [], "expected_projection": []}
     books.start(2.0, model(1.0, 2.0))
     kept = json.loads(json.dumps(books.state()))
     again = ConservationSums(5, kept)
@@ -62,4 +64,4 @@ def test_they_outlive_the_process_and_are_closed_at_the_end() -> None:
     books.add_update(2.0, model(1.0, 2.0), model(1.5, 2.0))
     assert again.state() == books.state() != kept
     books.close()
-    assert books.report(2.0, model(1.0, 2.0)) == {"sketch": [], "audit": []}
+    assert books.report(2.0, model(1.0, 2.0)) == {"model_projection": [], "expected_projection": []}

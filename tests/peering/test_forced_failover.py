@@ -80,7 +80,7 @@ def test_an_invalid_forced_failover_is_ignored(server: Server, nodes: list[Threa
         (forged(charter), 403, "trust.signature"),
         (sign_document(record(term), key, charter), 409, "mode.not-now"),  # a word of the term that holds already
         (sign_document(record(term + 1, "server"), key, charter), 409, "mode.server"),
-        (b"{}", 409, "trust.paper"),
+        (b"{}", 409, "trust.document"),
         (b"x" * 5000, 413, "body.too-large"),
     ]
     for content, status, code in refused:

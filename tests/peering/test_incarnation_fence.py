@@ -84,7 +84,9 @@ def test_of_a_coordinator_and_its_copy_the_first_is_heard(
 
         until("both to refuse the copy", lambda: all(refused(node) > 1 for node in nodes))
         assert [node.agent.jobs[JOB].last_task for node in nodes] == tasks, "nothing that it ordered is done"
-        assert [(one.term, one.life) for one in map(fence_of, nodes)] == [(2, fence_of(nodes[0]).life)] * 2
+        assert [(one.term, one.incarnation) for one in map(fence_of, nodes)] == [
+            (2, fence_of(nodes[0]).incarnation)
+        ] * 2
         assert {node.peer.state for node in nodes} == {"coordinated"}
         until("the copy to say so", lambda: copy.job(JOB)["headline"].startswith("Refused by a, b: another"))
     finally:

@@ -123,7 +123,7 @@ def test_it_is_taken_in_again(tmp_path: Path) -> None:
         assert identity is not None
         assert (identity.name, identity.credential) == ("a", node.client.link.credential)
         assert identity.credential != "shn_old"
-        assert not (node.state.folder / "rejoining.json").exists()
+        assert not (node.state.folder / "pending_credential.json").exists()
         late = node.reenrolment.on_unknown_credential("shn_old", REFUSED)
         assert (late.code, coordinator.times()) == ("auth.renewed", 2), "another request was still under way"
 

@@ -70,7 +70,7 @@ def newest(folder: Path) -> int:
     """The newest version that a node has kept; -1: none."""
     found = list(folder.glob(f"*/jobs/{JOB}/peer/checkpoints.json"))
     rows = json.loads(found[0].read_bytes())["checkpoints"] if found else []
-    return max((int(json.loads(row["manifest"])["paper"]["version"]) for row in rows), default=-1)
+    return max((int(json.loads(row["manifest"])["document"]["version"]) for row in rows), default=-1)
 
 
 def forge(folder: Path, away: int) -> None:
@@ -143,7 +143,7 @@ def test_nodes_that_have_not_gone_away_come_back_as_well(
 ) -> None:
     """They have not missed it for long enough. One was removed before, and stays out."""
     begin(server, 2, **LONG)
-    nodes = {name: threaded(name, CountingLearner(10.0, 0.1), backoff_s=0.5) for name in "abc"}
+    nodes = {name: threaded(name, CountingLearner(10.0, 0.1), retry_pause_max_s=0.5) for name in "abc"}
     acquainted(server, list(nodes.values()))
     server.request("DELETE", "/api/v1/nodes/c")
     until("c to end", lambda: nodes["c"].outcome)

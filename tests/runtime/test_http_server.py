@@ -37,7 +37,7 @@ def a_coordinator(folder: Path) -> Iterator[str]:
 def a_peer(folder: Path) -> Iterator[str]:
     """The listener of a node without jobs, in a thread."""
     folder.mkdir()
-    ready, loop, bytes_of = threading.Event(), asyncio.new_event_loop(), ByteCounts(folder / "strangers.json")
+    ready, loop, bytes_of = threading.Event(), asyncio.new_event_loop(), ByteCounts(folder / "unidentified_bytes.json")
     home, end = HostedJobs(lambda _: None, bytes_of, lambda code, *_: CODES.append(code)), asyncio.Event()
 
     async def main() -> None:

@@ -35,7 +35,7 @@ OLD, NEW, LATE = "abc", "de", "f"
 """Members of the roster, holders of a certificate, and holders of an expired one."""
 
 KEEP_S = 5.0
-PATH, ENTER = "/p2p/digits", "/p2p/digits/enter"
+PATH, ENTER = "/p2p/digits", "/p2p/digits/join-by-certificate"
 
 
 @dataclass

@@ -17,7 +17,7 @@ class EdgeNode:
 
     def __init__(self, learner: Any, /, *, at: CrashPoint = no_crash, **settings: Any) -> None:
         self.learner = learner
-        self.agent = Agent(EdgeSettings.model_validate({"backoff_s": 0.1, **settings}), learner, at=at)
+        self.agent = Agent(EdgeSettings.model_validate({"retry_pause_max_s": 0.1, **settings}), learner, at=at)
         self.outcome: list[Any] = []
         self._thread = threading.Thread(target=self._work, daemon=True)
 

@@ -62,7 +62,7 @@ def status_report(boot: int = 1, **changes: Any) -> dict[str, Any]:
         "weight": 1200.0,
         "rounds_by_peer": {"n0": 17, "n1": 16},
     }
-    return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "sketch": [0.5] * 32, **changes}
+    return {**told, "peers": {"n1": edge}, "refused": {"trust.signature": 2}, "model_projection": [0.5] * 32, **changes}
 
 
 def send_status(stage: Stage, name: str = "n0", **told: Any) -> httpx.Response:

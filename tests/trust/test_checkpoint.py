@@ -79,10 +79,10 @@ WRONG: dict[str, tuple[Callable[[], CheckpointOffer], tuple[str, str, str]]] = {
     "a job that nobody can run": (lambda: offer("b", spec={"name": "digits", "x": 1}), ("b", "charter", "restore.job")),
     "a damaged charter": (
         lambda: replace(offer("b"), charter=b"{}"),
-        ("b", "charter", "trust.paper"),
+        ("b", "charter", "trust.document"),
     ),
-    "a damaged roster": (lambda: replace(offer("b"), roster=b"{}"), ("b", "roster", "trust.paper")),
-    "a damaged manifest": (lambda: offer("b", b"{}"), ("b", "manifest", "trust.paper")),
+    "a damaged roster": (lambda: replace(offer("b"), roster=b"{}"), ("b", "roster", "trust.document")),
+    "a damaged manifest": (lambda: offer("b", b"{}"), ("b", "manifest", "trust.document")),
     "a term that cannot be": (lambda: offer("b", term=7 + TERMS_MAX), ("b", "term", "restore.term")),
     "a fork": (lambda: offer("b", manifest(7, sha="0" * 64)), ("b", "version 7", "restore.fork")),
 }

@@ -100,8 +100,8 @@ def forged(document: Document, spoil: Callable[[dict[str, Any]], object]) -> byt
     """Sign, with the coordinator's own key, a document that its code would never make."""
     values = json.loads(canonical(dataclasses.asdict(document)))
     spoil(values)
-    text = f"shoal-paper-1\n{document.TYPE}\n{CHARTER.digest}\n".encode() + canonical(values)
-    return canonical({"paper": values, "signature": key("coordinator").sign(text), "type": document.TYPE})
+    text = f"shoal-document-1\n{document.TYPE}\n{CHARTER.digest}\n".encode() + canonical(values)
+    return canonical({"document": values, "signature": key("coordinator").sign(text), "type": document.TYPE})
 
 
 @given(PAPERS)
@@ -122,7 +122,7 @@ def test_a_charter_is_read_as_it_was_signed(charter: Charter) -> None:
 def test_the_signed_text_is_what_the_documentation_says() -> None:
     data = json.loads(sealed(lease()))
     text = (
-        f"shoal-paper-1\nlease\n{CHARTER.digest}\n"
+        f"shoal-document-1\nlease\n{CHARTER.digest}\n"
         '{"boot":5,"job":"digits","mode":"server","round":12,"seq":1,"term":3,"ttl_s":15}'
     )
     assert data["signature"] == key("coordinator").sign(text.encode())
@@ -135,7 +135,7 @@ def test_every_flipped_bit_is_refused(document: Document) -> None:
         for bit in range(8):
             spoilt = bytearray(data)
             spoilt[place] ^= 1 << bit
-            assert reads(bytes(spoilt), type(document)) in {"trust.paper", "trust.signature", "trust.job"}
+            assert reads(bytes(spoilt), type(document)) in {"trust.document", "trust.signature", "trust.job"}
 
 
 @given(PAPERS, st.data())
@@ -144,35 +144,35 @@ def test_every_changed_field_is_refused(document: Document, data: st.DataObject)
     name = data.draw(st.sampled_from([field.name for field in dataclasses.fields(document)]))
     values = json.loads(sealed(document))
     changed = json.loads(canonical(dataclasses.asdict(other)))[name]
-    if values["paper"][name] != changed:
-        values["paper"][name] = changed
-        assert reads(canonical(values), type(document)) in {"trust.paper", "trust.signature"}
+    if values["document"][name] != changed:
+        values["document"][name] = changed
+        assert reads(canonical(values), type(document)) in {"trust.document", "trust.signature"}
 
 
 @pytest.mark.parametrize("document", documents(), ids=label)
 def test_the_same_in_another_spelling_is_refused(document: Document) -> None:
     data = sealed(document)
     values = json.loads(data)
-    turned = {**values, "paper": dict(reversed(values["paper"].items()))}
+    turned = {**values, "document": dict(reversed(values["document"].items()))}
     spellings = [
         json.dumps(values).encode(),  # with space
         json.dumps(turned, separators=(",", ":")).encode(),
         data + b"\n",
         b"\xef\xbb\xbf" + data,
-        data.replace(b'"paper":', b'"paper":{},"paper":', 1),
+        data.replace(b'"document":', b'"document":{},"document":', 1),
         data.replace(b"digits", b"d\\u0069gits", 1),
         data.replace(b'"type":', b'"more":1,"type":', 1),
         data.decode().encode("utf-16"),
     ]
-    assert {reads(one, type(document)) for one in spellings} == {"trust.paper"}
+    assert {reads(one, type(document)) for one in spellings} == {"trust.document"}
 
 
 def test_no_document_passes_for_another_type() -> None:
     for document in documents():
         for kind in {type(one) for one in documents()} - {type(document)}:
-            assert reads(sealed(document), kind) == "trust.paper"
+            assert reads(sealed(document), kind) == "trust.document"
     values = json.loads(sealed(mode()))
-    text = f"shoal-paper-1\nlease\n{CHARTER.digest}\n".encode() + canonical(values["paper"])
+    text = f"shoal-document-1\nlease\n{CHARTER.digest}\n".encode() + canonical(values["document"])
     values["signature"] = key("coordinator").sign(text)
     assert reads(canonical(values), ModeRecord) == "trust.signature"
 
@@ -194,7 +194,7 @@ def test_a_document_counts_if_its_signer_may_sign_it(document: Document, name: s
     values = json.loads(sealed(document))
     root = "root" if isinstance(document, Charter) else CHARTER.digest
     values["signature"] = key(name).sign(
-        f"shoal-paper-1\n{document.TYPE}\n{root}\n".encode() + canonical(values["paper"])
+        f"shoal-document-1\n{document.TYPE}\n{root}\n".encode() + canonical(values["document"])
     )
     assert reads(canonical(values), type(document)) == ("taken" if right else "trust.signature")
 
@@ -202,7 +202,7 @@ def test_a_document_counts_if_its_signer_may_sign_it(document: Document, name: s
 @pytest.mark.parametrize("field", ["job", "version", "peers", "revoked_peer_ids"])
 @pytest.mark.parametrize("value", [None, True, 1.0, -1, 2**53 + 1, 10**19, 10**25, "", "A", [1], [[]], {}, [{}]])
 def test_a_field_out_of_range_is_refused_even_if_signed(field: str, value: object) -> None:
-    assert reads(forged(roster(), lambda values: values.update({field: value})), Roster) == "trust.paper"
+    assert reads(forged(roster(), lambda values: values.update({field: value})), Roster) == "trust.document"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_field_out_of_range_is_refused_even_if_signed(field: str, value: objec
     ],
 )
 def test_a_roster_that_contradicts_itself_is_refused_even_if_signed(spoil: Callable[[dict[str, Any]], object]) -> None:
-    assert reads(forged(roster(), spoil), Roster) == "trust.paper"
+    assert reads(forged(roster(), spoil), Roster) == "trust.document"
 
 
 def test_a_refusal_says_what_is_wrong() -> None:
@@ -249,14 +249,14 @@ def test_what_no_reader_would_take_is_not_signed() -> None:
         replace(lease(), ttl_s=1.5),  # type: ignore[arg-type]
         replace(mode(), why="x" * 201),
     ]
-    assert {code_of(lambda document=document: sealed(document)) for document in wrong} == {"trust.paper"}
+    assert {code_of(lambda document=document: sealed(document)) for document in wrong} == {"trust.document"}
 
 
 def test_long_documents_are_refused_before_they_are_parsed() -> None:
     for document in documents():
         assert reads(b"[" * (document.BYTES_MAX + 1), type(document)) == "trust.too-large"
-        assert reads(b"[" * document.BYTES_MAX, type(document)) == "trust.paper"
-    assert reads(b'{"a":' * 100_000, Roster) == "trust.paper"
+        assert reads(b"[" * document.BYTES_MAX, type(document)) == "trust.document"
+    assert reads(b'{"a":' * 100_000, Roster) == "trust.document"
 
 
 def test_the_largest_documents_fit() -> None:
@@ -270,7 +270,7 @@ def test_the_largest_documents_fit() -> None:
         Roster("j" * 63, 2**53, inside, tuple(ids)),
         Manifest("j" * 63, 2**53, 2**53, 2**53, SHA, (SHA,) * PEERS_MAX, 2**53),
     ]
-    around = len(canonical({"paper": "", "signature": "0" * 128, "type": "moderecord"}))
+    around = len(canonical({"document": "", "signature": "0" * 128, "type": "moderecord"}))
     assert [p.TYPE for p in largest if len(canonical(dataclasses.asdict(p))) + around > p.BYTES_MAX] == []
 
 

@@ -187,7 +187,7 @@ def test_every_changed_field_of_an_answer_is_refused(
 
 def test_a_signed_request_is_neither_an_answer_nor_a_document() -> None:
     said = ask(signer())
-    for text in (b"shoal-answer-1", b"shoal-paper-1"):
+    for text in (b"shoal-answer-1", b"shoal-document-1"):
         assert not said.lines(CHARTER).startswith(text)
     other = replace(CHARTER, config_sha=SHA[::-1])  # the same job made again
     assert code_of(lambda: check_request(said, key("b").public_key, other)) == "trust.signature"

@@ -46,7 +46,7 @@ def test_mutated_documents_are_refused() -> None:
         except (NotAllowed, Refused) as error:
             note(counts, error)
     log.info("%d papers: %s", CASES, dict(counts))
-    assert counts["trust.paper"] > CASES / 2
+    assert counts["trust.document"] > CASES / 2
     assert counts["trust.signature"] > 0
 
 
@@ -56,18 +56,18 @@ def test_mutated_documents_with_a_valid_signature_are_refused() -> None:
     corpus = [json.loads(sealed(document)) for document in documents() if not isinstance(document, Charter)]
     for _ in range(CASES):
         values = random.choice(corpus)
-        head, kind = f"shoal-paper-1\n{values['type']}\n{CHARTER.digest}\n".encode(), KINDS[values["type"]]
-        body = spoilt_json(canonical(values["paper"]), random)
+        head, kind = f"shoal-document-1\n{values['type']}\n{CHARTER.digest}\n".encode(), KINDS[values["type"]]
+        body = spoilt_json(canonical(values["document"]), random)
         signature = key("operator" if b'"operator"' in body else "coordinator").sign(head + body)
         rest = b'"signature":"' + signature.encode() + b'","type":"' + values["type"].encode() + b'"}'
         try:
-            document = verify_document(b'{"paper":' + body + b"," + rest, kind, CHARTER)
-            assert sealed(document) == b'{"paper":' + body + b"," + rest  # accepted bytes are canonical
+            document = verify_document(b'{"document":' + body + b"," + rest, kind, CHARTER)
+            assert sealed(document) == b'{"document":' + body + b"," + rest  # accepted bytes are canonical
             counts["taken"] += 1
         except (NotAllowed, Refused) as error:
             note(counts, error)
     log.info("%d signed papers: %s", CASES, dict(counts))
-    assert counts["trust.paper"] > CASES / 2
+    assert counts["trust.document"] > CASES / 2
     assert 0 < counts["taken"] < CASES / 4
 
 

@@ -177,7 +177,7 @@ def test_a_revoked_certificate_lets_nobody_in() -> None:
 def test_a_forged_certificate_lets_nobody_in() -> None:
     keeper = gate()
     values = json.loads(sealed(cert()))
-    values["paper"]["not_after"] += 1
+    values["document"]["not_after"] += 1
     text = json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
     assert refused(keeper, lambda: keeper.introduce(text, NOW)) == "trust.signature"
 

@@ -195,7 +195,7 @@ class Replica:
         return follower if isinstance(follower, RemoteLeader) else None
 
     def _owner_updates(self) -> OwnerUpdates | None:
-        leads = self.leading is not None and self.lease.phase == "owner"
+        leads = self.leading is not None and self.lease.phase == "leader"
         return self.leading.coordinator.cluster.follower_jobs if leads and self.leading is not None else None
 
     async def start(self, port: int) -> None:
@@ -357,7 +357,7 @@ class Replica:
         self.lease.took(active.term)
         self._notify_change()
         self._decided.set()
-        log.info("owner", term=active.term, address=self._starter.address)
+        log.info("leader", term=active.term, address=self._starter.address)
 
     def _delete_copies(self) -> None:
         """Delete local copies of blobs: they would imply that the store still has the blobs."""
@@ -374,7 +374,7 @@ class Replica:
     def status(self) -> ReplicaStatus:
         """Return the state of this process."""
         seen, now = self.lease.seen, clock()
-        leads = self.leading is not None and self.lease.phase == "owner"
+        leads = self.leading is not None and self.lease.phase == "leader"
         here, active = self.leading or self.following, list(self.owner_reader.owners.jobs.values())
         return ReplicaStatus(
             role="leader" if leads else "follower" if self.following is not None else "standby",

@@ -1,6 +1,6 @@
 """Consensus statistics: the distance of peers' models, and whether anything was lost, estimated from their reports.
 
-w_i and x_i are a peer's weight and model, S and B its `sketch` and `audit` (`schemas.peers`).
+w_i and x_i are a peer's weight and model, S and B its `model_projection` and `expected_projection` (`schemas.peers`).
 
 consensus   sqrt(sum w_i |x_i - m|^2 / sum w_i) / |m|,   m = sum w_i x_i / sum w_i     distance of models
 residual    |sum S_i - sum B_i| / |sum B_i|                                            change by gossip itself
@@ -31,11 +31,11 @@ Floats = npt.NDArray[np.float64]
 
 def consensus(statuses: Iterable[PeerStatusReport]) -> float | None:
     """Return the relative distance of models from their mean; None if fewer than two are known, or the mean is zero."""
-    known = [status for status in statuses if status.sketch and status.weight > 0]
+    known = [status for status in statuses if status.model_projection and status.weight > 0]
     if len(known) < 2:
         return None
     weights = np.array([status.weight for status in known])
-    models: Floats = np.array([status.sketch for status in known]) / weights[:, None]
+    models: Floats = np.array([status.model_projection for status in known]) / weights[:, None]
     mean = weights @ models / weights.sum()
     spread = float(weights @ ((models - mean) ** 2).sum(axis=1) / weights.sum())
     return _ratio(spread**0.5, float(np.linalg.norm(mean)))
@@ -43,11 +43,14 @@ def consensus(statuses: Iterable[PeerStatusReport]) -> float | None:
 
 def residual(statuses: Iterable[PeerStatusReport]) -> float | None:
     """Return the distance of the sum of weighted models from base and learning; None if nothing is known."""
-    known = [status for status in statuses if status.sketch and status.audit]
+    known = [status for status in statuses if status.model_projection and status.expected_projection]
     if not known:
         return None
-    sketches, audit = (np.array(rows).sum(axis=0) for rows in zip(*((w.sketch, w.audit) for w in known), strict=True))
-    return _ratio(float(np.linalg.norm(sketches - audit)), float(np.linalg.norm(audit)))
+    actual, expected = (
+        np.array(rows).sum(axis=0)
+        for rows in zip(*((w.model_projection, w.expected_projection) for w in known), strict=True)
+    )
+    return _ratio(float(np.linalg.norm(actual - expected)), float(np.linalg.norm(expected)))
 
 
 def coverage(statuses: Mapping[str, PeerStatusReport]) -> dict[str, float]:

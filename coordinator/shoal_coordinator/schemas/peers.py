@@ -131,13 +131,13 @@ class PeerStatusReport(BaseModel):
     quarantine: list[Name] = Field([], max_length=PEERS_MAX, description="peers whose models it does not mix")
     budget: ByteBudgetView | None = Field(None, description="null: unlimited")
     metrics: ReportedMetrics = Field({}, max_length=64, description="of its last local round")
-    sketch: Projection = Field([], description=f"{PROJECTIONS} projections of weight · model; empty: unknown")
-    audit: Projection = Field([], description="projections of weight · (model at the failover + updates since)")
+    model_projection: Projection = Field([], description=f"{PROJECTIONS} projections of weight · model; empty: unknown")
+    expected_projection: Projection = Field([], description="of weight · (model at the failover + updates since)")
 
     @model_validator(mode="after")
     def _check_projections(self) -> Self:
-        if any(len(one) not in (0, PROJECTIONS) for one in (self.sketch, self.audit)):
-            raise ValueError(f"sketch and audit have {PROJECTIONS} numbers each, or none")
+        if any(len(one) not in (0, PROJECTIONS) for one in (self.model_projection, self.expected_projection)):
+            raise ValueError(f"model_projection and expected_projection have {PROJECTIONS} numbers each, or none")
         return self
 
 

@@ -3217,16 +3217,16 @@ export interface components {
          * @description The status of a node as a peer. Sums count from the start of process number `boot`.
          */
         PeerStatusReport: {
-            /**
-             * Audit
-             * @description projections of weight · (model at the failover + updates since)
-             * @default []
-             */
-            audit?: number[];
             /** Boot */
             boot: number;
             /** @description null: unlimited */
             budget?: components["schemas"]["ByteBudgetView"] | null;
+            /**
+             * Expected Projection
+             * @description of weight · (model at the failover + updates since)
+             * @default []
+             */
+            expected_projection?: number[];
             /**
              * Metrics
              * @description of its last local round
@@ -3235,6 +3235,12 @@ export interface components {
             metrics?: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
             };
+            /**
+             * Model Projection
+             * @description 32 projections of weight · model; empty: unknown
+             * @default []
+             */
+            model_projection?: number[];
             /**
              * Peers
              * @default {}
@@ -3269,12 +3275,6 @@ export interface components {
             rounds_by_peer?: {
                 [key: string]: number;
             };
-            /**
-             * Sketch
-             * @description 32 projections of weight · model; empty: unknown
-             * @default []
-             */
-            sketch?: number[];
             /**
              * State
              * @enum {string}
@@ -5961,7 +5961,7 @@ export interface operations {
                 /** @description the coordinator's, as the node knows it */
                 term: number;
                 /** @description which has that term, as the node knows it; 0: any */
-                life?: number;
+                incarnation?: number;
                 /** @description seconds that a Poll waits for something new */
                 wait_s?: number;
                 /** @description the task in hand, which is not new: BOOT.N.REVISION */

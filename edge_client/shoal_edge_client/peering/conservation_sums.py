@@ -1,12 +1,12 @@
 """Two sums of each peer that show whether peers lose updates or count them twice.
 
-    sketch   weight times the model, projected
-    audit    weight times (the model at the failover plus the updates since), projected
+    model_projection       weight times the model, projected
+    expected_projection    weight times (the model at the failover plus the updates since), projected
 
-Exchanges move models towards each other and keep the sum of weight times model over all peers. So the sums of `sketch`
-and of `audit` over all peers are equal, except for exchanges in progress and rounding in single precision. The spread
-of sketches, each divided by its weight, estimates how far models are apart. All peers draw the projections with the
-job's seed. Statistics and tensors that are not floats are left out.
+Exchanges move models towards each other and keep the sum of weight times model over all peers. So the sums of both over
+all peers are equal, except for exchanges in progress and rounding in single precision. The spread of the projected
+models, each divided by its weight, estimates how far models are apart. All peers draw the projections with the job's
+seed. Statistics and tensors that are not floats are left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class ConservationSums:
         return [float(one) for one in self._sum] if self._sum is not None else None
 
     def report(self, weight: float, model: Tree | None) -> dict[str, Any]:
-        """Return `sketch` and `audit` for the coordinator; empty unless the peer is in mode gossip."""
+        """Return both projections for the coordinator; empty unless the peer is in mode gossip."""
         if model is None or self._sum is None:
-            return {"sketch": [], "audit": []}
-        return {"sketch": [float(one) for one in weight * self._of(model)], "audit": self.state()}
+            return {"model_projection": [], "expected_projection": []}
+        return {
+            "model_projection": [float(one) for one in weight * self._of(model)],
+            "expected_projection": self.state(),
+        }

@@ -2,7 +2,7 @@
 
 FOLDER/peer-key.pem       its private key, made at the first start
 FOLDER/peer-boot          the number of its last session: see `next_boot`
-FOLDER/peer-strangers.json   bytes of senders that were not authenticated
+FOLDER/unidentified_bytes.json   bytes of senders that were not authenticated
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EdgeListener:
 
     def __enter__(self) -> Self:
         self.key = load_or_create(self._folder / "peer-key.pem")
-        self._strangers = ByteCounts(self._folder / "peer-strangers.json")
+        self._strangers = ByteCounts(self._folder / "unidentified_bytes.json")
         if self._listens != NO_CALLS:
             host, port = parse_listen_address(self._listens)
             self._sock = listen(host, port)

@@ -185,7 +185,7 @@ class EdgePeerGroup:
         folder = self._state.files.folder
         self.group = PeerGroup(self.documents, folder, self.boot, expected, self._callbacks, at=self.at)
         if self._listener.uplink is not None:
-            self.group.enable_relay(self._listener.uplink, has_way, ByteCounts(folder / "carried.json"))
+            self.group.enable_relay(self._listener.uplink, has_way, ByteCounts(folder / "relayed_bytes.json"))
         self._listener.groups[self.spec.name] = self.group
         self.group.start()
         self.log.info("peer group opened", peers=len(self.documents.others), roster=self.version)

@@ -54,7 +54,7 @@ class EdgePeering:
         for client in clients:
             client.link.on_unknown_credential = self.reenrolment.on_unknown_credential
             client.link.on_term = self._check_term
-        allowance = RelayAllowance(settings.peer_relay_mib_per_min * 2**20)
+        allowance = RelayAllowance(settings.peer_relay_mib_per_min_max * 2**20)
         if not allowance.is_none:
             self.listener.uplink = RelayUplink(clients[0].link, allowance)
 
@@ -114,7 +114,7 @@ class EdgePeering:
         self._fences[spec.name] = pump.fence
         return pump
 
-    def _check_term(self, job: str, term: int, life: int) -> None:
+    def _check_term(self, job: str, term: int, incarnation: int) -> None:
         """Check an answer of the coordinator. Raises `Unreachable` for a fenced one. Any thread may call."""
         if (fence := self._fences.get(job)) is not None:
-            fence.check(term, life)
+            fence.check(term, incarnation)

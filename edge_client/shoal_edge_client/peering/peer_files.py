@@ -4,7 +4,7 @@ FOLDER/machine.json       the machine's state and audit sums, saved before a mes
 FOLDER/job.json           the job as the coordinator described it, for a start while the coordinator is away
 FOLDER/documents.json     the charter, the newest roster and this node's certificate
 FOLDER/checkpoints.json   the newest versions signed by the coordinator, and their models' hashes
-FOLDER/grant.json         the incarnation of the coordinator that has the term
+FOLDER/incarnation.json         the incarnation of the coordinator that has the term
 """
 
 from __future__ import annotations

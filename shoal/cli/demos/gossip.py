@@ -132,8 +132,8 @@ def answer(peers: list[dict[str, Any]], took_s: float) -> None:
         rows.append({
             "name": one["node"],
             "rounds": one["rounds"],
-            "own_accuracy": one["own"].get("eval/accuracy"),
-            "accuracy": one["drawn"].get("eval/accuracy"),
+            "own_accuracy": one["final_metrics"].get("eval/accuracy"),
+            "accuracy": one["end_metrics"].get("eval/accuracy"),
             "sent_bytes": sent,
             "received_bytes": received,
         })  # fmt: skip

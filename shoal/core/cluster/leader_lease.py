@@ -23,7 +23,7 @@ from typing import Literal
 
 from shoal.core.errors import InvalidJob
 
-Phase = Literal["standby", "taking", "owner", "dropping"]
+Phase = Literal["standby", "taking", "leader", "dropping"]
 
 SLOWER = 0.95
 """Lower bound on this clock's speed relative to the database's: a leader counts on this part of its lease."""
@@ -157,7 +157,7 @@ class LeaderLease:
     def took(self, term: int) -> None:
         """Record that the lease is taken and all state is restored. `renewed` was called with its start."""
         if self.phase == "taking":
-            self.phase, self.term, self.takeovers = "owner", term, self.takeovers + 1
+            self.phase, self.term, self.takeovers = "leader", term, self.takeovers + 1
 
     def refused(self, now: float) -> None:
         """Record that another was faster, or that the state could not be restored."""
@@ -170,7 +170,7 @@ class LeaderLease:
 
     def fenced(self) -> None:
         """Record that the database has rejected a write: the lease has another term."""
-        if self.phase in ("taking", "owner"):
+        if self.phase in ("taking", "leader"):
             self.phase = "dropping"
         self._hold.fenced()
 
@@ -191,7 +191,7 @@ class LeaderLease:
 
     def way(self, now: float) -> LocalLeader | RemoteLeader | NoLeader:
         """Return the leader."""
-        if self.phase == "owner":
+        if self.phase == "leader":
             return LocalLeader(self.term) if self.holds(now) else NoLeader(self.look_s)
         seen = self._seen
         known = self.phase == "standby" and seen is not None and now < self._seen_until

@@ -59,18 +59,18 @@ class IncarnationGrant:
     """A term, and the incarnation of the coordinator (a random number of its process) that holds it; 0: none."""
 
     term: int = 0
-    life: int = 0
+    incarnation: int = 0
 
-    def after(self, term: int, life: int) -> IncarnationGrant | None:
+    def after(self, term: int, incarnation: int) -> IncarnationGrant | None:
         """Return the grant after a message of that term and incarnation; None: another coordinator holds the term.
 
         A message of an older term, which is ignored anyway, or without an incarnation (0) leaves it as it is.
         """
-        if not life or term < self.term:
+        if not incarnation or term < self.term:
             return self
         if term > self.term:
-            return IncarnationGrant(term, life)
-        return self if life == self.life else None
+            return IncarnationGrant(term, incarnation)
+        return self if incarnation == self.incarnation else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The peers of one job that certificates have admitted, here or in an earlier process.
 
 FOLDER/windows.json       the windows of each sender's requests
-FOLDER/entered.json    the admitted peers, by peer id, with the addresses that they gave
+FOLDER/admitted_by_certificate.json    the admitted peers, by peer id, with the addresses that they gave
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AdmittedPeers:
         self._peers = self._load(documents)
 
     def _load(self, documents: PeerDocuments) -> dict[str, RosterEntry]:
-        shown = read_json(self._folder / "entered.json", _addresses) or {}
+        shown = read_json(self._folder / "admitted_by_certificate.json", _addresses) or {}
         return {
             peer.node: replace(peer, urls=shown[peer.peer_id], is_reachable=bool(shown[peer.peer_id]))
             for peer in self._verifier.members()
@@ -67,7 +67,7 @@ class AdmittedPeers:
         """Save windows and admitted peers; blocks. Raises `StorageFailed`."""
         with self._lock:
             snapshot = self._verifier.snapshot()
-        path = self._folder / "entered.json"
+        path = self._folder / "admitted_by_certificate.json"
         shown = {peer.peer_id: list(peer.urls) for peer in list(self._peers.values())}
         if shown or path.exists():
             write_file(path, json.dumps(shown).encode(), "entered", self._at)

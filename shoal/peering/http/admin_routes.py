@@ -2,7 +2,7 @@
 
     GET  /p2p                              the peer id and the names of the jobs; public
     GET  /p2p/{job}/charter                the charter of a job; public
-    POST /p2p/{job}/enter                  admit a newcomer by its certificate; the answer is the roster
+    POST /p2p/{job}/join-by-certificate                  admit a newcomer by its certificate; the answer is the roster
     POST /p2p/{job}/join                   admit a newcomer by an invitation; the answer is all trust documents
     GET  /p2p/{job}/roster?newer=N         the roster, for members; nothing if its version is not above N
     POST /p2p/{job}/mode                   apply a mode record signed by the operator
@@ -63,7 +63,7 @@ def admin_routes(hosted: HostedJobs) -> list[Route]:
         Route("/p2p", about),
         Route("/p2p/{job}/charter", charter),
         guarded("/p2p/{job}/mode", _force_mode, "POST"),
-        guarded("/p2p/{job}/enter", _enter, "POST"),
+        guarded("/p2p/{job}/join-by-certificate", _enter, "POST"),
         guarded("/p2p/{job}/join", _join, "POST"),
         guarded("/p2p/{job}/roster", _roster),
         guarded("/p2p/{job}/checkpoint", _offer),

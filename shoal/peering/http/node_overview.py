@@ -49,7 +49,7 @@ class NodeOverview:
 
 def overview(status: Mapping[str, Any]) -> NodeOverview:
     """Return the view of a status, as `GET /p2p/JOB/status` answers it."""
-    counts, ages = status.get("exchanged", {}), status.get("last_exchange_s", {})
+    counts, ages = status.get("exchanges_by_peer", {}), status.get("last_exchange_s", {})
     quarantine = status.get("quarantine", [])
     state = str(status.get("state", ""))
     rows = []

@@ -5,7 +5,7 @@ FastAPI is left to the coordinator: each letter would pass through layers of it 
     POST /p2p/{job}              a letter of another peer; the answer is a letter, or empty
     GET  /p2p/{job}/status       how it goes, for people and programs
     GET  /                       the same as a page (`status_page`)
-    any  /p2p/{job}/hub/{path}   what another says to the coordinator, whose own way there is broken (`relay_server`)
+    any  /p2p/{job}/relay/{path}   what another says to the coordinator, whose own way there is broken (`relay_server`)
     and those of `admin_routes`, for holders of the operator's key
 
 A letter passes these checks in order: the socket's deadlines (`MeteredProtocol`); length and form of the request
@@ -166,7 +166,7 @@ def create_app(hosted: HostedJobs) -> Starlette:
         Route("/p2p/{job}", letter, methods=["POST"]),
         Route("/p2p/{job}/status", status),
         Route("/", page),
-        Route("/p2p/{job}/hub/{path:path}", hub, methods=["GET", "HEAD", "POST", "PUT"]),
+        Route("/p2p/{job}/relay/{path:path}", hub, methods=["GET", "HEAD", "POST", "PUT"]),
     ]
     return Starlette(routes=[*routes, *admin_routes(hosted)])
 
@@ -177,7 +177,7 @@ async def _relay(request: Request, peer: HostedPeer) -> Response:
         hint = "ask another peer of the job"
         raise Refused("this peer does not relay to a coordinator", code="relay.none", hint=hint)
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-    path = scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(f"/p2p/{peer.expected_model.job}/hub")
+    path = scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(f"/p2p/{peer.expected_model.job}/relay")
     call = relay.examine(request.method, path, scope["query_string"].decode("latin-1"), headers)
     exchange = scope[SCOPE_KEY]
     exchange.peer, exchange.byte_counts = call.node, relay.byte_counts

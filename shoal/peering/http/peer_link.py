@@ -200,7 +200,11 @@ class PeerLink:
     def _post_certificate(self) -> None:
         """Send the certificate; runs in a thread."""
         self.request(
-            "POST", f"/p2p/{self._context.expected_model.job}/enter", "", self._context.entry, Roster.BYTES_MAX
+            "POST",
+            f"/p2p/{self._context.expected_model.job}/join-by-certificate",
+            "",
+            self._context.entry,
+            Roster.BYTES_MAX,
         )
 
     def request(self, method: str, path: str, query: str, content: bytes, bytes_max: int) -> bytes:

@@ -1,6 +1,6 @@
 """Relay of requests to the coordinator for nodes of the same job that have lost their own connection.
 
-    any  /p2p/JOB/hub/PATH    PATH at the coordinator: the job's relay, or a blob of it
+    any  /p2p/JOB/relay/PATH    PATH at the coordinator: the job's relay, or a blob of it
     (`shoal.runtime.http.relay`)
 
 The sender has signed the request, and the coordinator signs its answer, or the answer is known by its SHA-256. So the

@@ -2,7 +2,7 @@
 
     {"certificate": "…", "urls": ["http://10.0.0.9:9001"]}
 
-is sent by a signed `POST /p2p/JOB/enter`; the answer is the other peer's roster.
+is sent by a signed `POST /p2p/JOB/join-by-certificate`; the answer is the other peer's roster.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ boot                   the number of its last start, beside the key whose reques
 state/lock             held by that process
 state/machine.json     the machine's state; replaced as a whole before a message is sent
 state/bodies/          models, by the SHA-256 of their bytes
-state/made/            results of the training process, until the peer adopts them
-state/training/  state/judging/    blobs on their way to and from training processes
+state/trained/            results of the training process, until the peer adopts them
+state/training/  state/evaluation/    blobs on their way to and from training processes
 state/windows.json     request numbers of each sender
 state/bytes.json       see `byte_counts`
 state/address          where the process answers, for commands on the same machine
@@ -152,7 +152,7 @@ class PeerState:
                 text, hint = f"another process works with {self.folder}", "end it; each peer has a folder of its own"
                 raise Refused(text, code="state.locked", hint=hint) from None
         self.bodies = PeerBlobs(self.folder / "bodies", self._at)
-        self.results = FileBlobs(self.folder / "made")
+        self.results = FileBlobs(self.folder / "trained")
         self.bodies.sweep()
         self.bodies.partials.drop(0.0)
         self.results.sweep()

@@ -46,18 +46,20 @@ class RelayParams(NamedTuple):
     """The parameters of a relayed request."""
 
     term: int
-    life: int
+    incarnation: int
     wait_s: float
     held: str
 
 
 async def _relay_params(
     term: Annotated[int, Query(ge=0, lt=2**63, description="the coordinator's, as the node knows it")],
-    life: Annotated[int, Query(ge=0, lt=2**53, description="which has that term, as the node knows it; 0: any")] = 0,
+    incarnation: Annotated[
+        int, Query(ge=0, lt=2**53, description="which has that term, as the node knows it; 0: any")
+    ] = 0,
     wait_s: Annotated[float, Query(ge=0, le=300, description="seconds that a Poll waits for something new")] = 0.0,
     held: Annotated[str, Query(max_length=64, description="the task in hand, which is not new: BOOT.N.REVISION")] = "",
 ) -> RelayParams:
-    return RelayParams(term, life, wait_s, held)
+    return RelayParams(term, incarnation, wait_s, held)
 
 
 @router.post(
@@ -75,7 +77,7 @@ async def relay_message(
     asked: Annotated[RelayParams, Depends(_relay_params)],
 ) -> Response:
     """Relay a signed letter of another node. The coordinator signs the answer."""
-    term, life, wait_s, held = asked
+    term, incarnation, wait_s, held = asked
     runner = services.jobs.job(job).runner or services.jobs.runner(job)  # that it has ended is an answer like any other
     runner.check_gossip()
     label(request, job, runner.hub.progress.version, carrier, "relay")  # until its sender is known
@@ -92,9 +94,10 @@ async def relay_message(
         )  # the whole answer to a message for another term
         if term != runner.gate.term:
             answer = present
-        elif life not in (0, runner.gate.incarnation):
+        elif incarnation not in (0, runner.gate.incarnation):
             raise refusal(
-                "trust.lease-forked", f"for boot {life:x} of term {term}; this is boot {runner.gate.incarnation:x}"
+                "trust.lease-forked",
+                f"for boot {incarnation:x} of term {term}; this is boot {runner.gate.incarnation:x}",
             )
         elif isinstance(message, Poll) and wait_s:
             answer = await handler.wait_for_task(held_task(held) if held else None, wait_s)

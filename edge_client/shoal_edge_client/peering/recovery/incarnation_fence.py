@@ -22,21 +22,22 @@ class IncarnationFence:
 
     def __init__(self, files: PeerFiles, refused: Callable[[str, str], None]) -> None:
         self._files, self._refused = files, refused
-        self._grant, self._lock = files.load("grant", _grant) or IncarnationGrant(), threading.Lock()
+        self._grant, self._lock = files.load("incarnation", _grant) or IncarnationGrant(), threading.Lock()
 
-    def check(self, term: int, life: int) -> None:
+    def check(self, term: int, incarnation: int) -> None:
         """Check the term and incarnation of an answer of the coordinator.
 
         Raises `Unreachable` where another one has the term, and `StorageFailed`.
         """
         with self._lock:
-            found = self._grant.after(term, life)
+            found = self._grant.after(term, incarnation)
             if found is not None and found != self._grant:
-                self._files.save("grant", {"term": found.term, "life": found.life})
+                self._files.save("incarnation", {"term": found.term, "incarnation": found.incarnation})
                 self._grant = found
             held = self._grant
         if found is None:
-            text = f"term {term} was used by another coordinator process, {held.life:x}; {life:x} may be a copy of it"
+            used = f"term {term} was used by another coordinator process, {held.incarnation:x}"
+            text = f"{used}; {incarnation:x} may be a copy of it"
             error = refusal("trust.lease-forked", text)
             self._refused(error.code, error.message)
             raise Unreachable(error.message, code=error.code, hint=error.hint)
@@ -44,8 +45,8 @@ class IncarnationFence:
     def incarnation(self, term: int) -> int:
         """Return the incarnation that holds the term; 0 if unknown."""
         held = self._grant
-        return held.life if held.term == term else 0
+        return held.incarnation if held.term == term else 0
 
 
 def _grant(values: dict[str, Any]) -> IncarnationGrant:
-    return IncarnationGrant(int(values["term"]), int(values["life"]))
+    return IncarnationGrant(int(values["term"]), int(values["incarnation"]))

@@ -5,7 +5,7 @@ restored it knows the job's peers by their keys. The first request that gets 401
 other requests wait for it. Until it succeeds the coordinator counts as unreachable. Only a refusal signed by the
 coordinator is final.
 
-    FOLDER/rejoining.json     the credential that this node has made, until the coordinator has accepted it
+    FOLDER/pending_credential.json     the credential that this node has made, until the coordinator has accepted it
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ class RelayClient:
             self._route.use(None)
             self.log.info("the coordinator is reached directly again, or by no peer")
             return True
-        term, life = self._peer.term, self.fence.incarnation(self._peer.term)
-        self._route.use(RelayedClient(wanted, link.url, self._peer.node, group.signer, term, life))
+        term, incarnation = self._peer.term, self.fence.incarnation(self._peer.term)
+        self._route.use(RelayedClient(wanted, link.url, self._peer.node, group.signer, term, incarnation))
         self.log.warning("the coordinator is not reached directly: a peer relays", relay=wanted)
         return True
 

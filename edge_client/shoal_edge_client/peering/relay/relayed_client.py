@@ -74,7 +74,7 @@ class RelayedClient:
     """
 
     def __init__(self, relay_name: str, url: str, node: str, signer: Signer, term: int, incarnation: int = 0) -> None:
-        self.link = _SignedLink(relay_name, f"{url.rstrip('/')}/p2p/{signer.charter.job}/hub", signer)
+        self.link = _SignedLink(relay_name, f"{url.rstrip('/')}/p2p/{signer.charter.job}/relay", signer)
         self.blobs = BlobTransfers(self.link)
         self.relay_name, self._node, self._signer, self.term = relay_name, node, signer, term
         self._known_incarnation = term, incarnation
@@ -133,7 +133,7 @@ class RelayedClient:
         term, (known_term, incarnation) = self.term, self._known_incarnation
         asked = query
         if incarnation and known_term == term:
-            asked = f"life={incarnation}{'&' if query else ''}{query}"
+            asked = f"incarnation={incarnation}{'&' if query else ''}{query}"
         carried = seal(self._signer, self._node, term, message, payload, asked)
         answer = send(self.link, carried, read_s=read_s)
         try:
