@@ -37,6 +37,9 @@ PREFIX = "SHOAL_"
 SECTIONS = ("client", "coordinator", "data", "edge")
 """All sections; the owner of each defines its keys."""
 
+LISTED_MAX = 8
+"""Number of keys up to which a hint lists them all."""
+
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 _URL = re.compile(r"https?://[^/\s]+(/.*)?")
@@ -178,7 +181,8 @@ def _known(found: Iterable[str], known: Iterable[str], where: str, shown: str = 
     for key in found:
         if key not in names:
             close = get_close_matches(key, names, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+            every = f"known: {', '.join(names)}" if len(names) <= LISTED_MAX else "shoal config show lists all settings"
+            hint = f"did you mean {close[0]!r}?" if close else every
             raise ShoalError(f"{where}: unknown key {shown or key!r}", code="config.unknown", hint=hint)
 
 

@@ -28,6 +28,8 @@ from shoal.core.scheduling.selection import Selection
 
 T = TypeVar("T")
 
+PART_CHARS_MIN, PARTS_MAX = 4, 3
+
 _ALGORITHMS = {
     "admm": "shoal.algorithms.admm:ADMM",
     "asgd": "shoal.algorithms.asgd:AsyncSGD",
@@ -133,11 +135,14 @@ def _load(builtin: dict[str, str], group: str, base: type[T]) -> dict[str, type[
     return found
 
 
-def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name."""
+def suggestion(wrong: str, known: Iterable[str], common: str = "") -> str:
+    """Return a hint for an unknown name: the nearest name, else the names that contain it, else `common`, else all."""
     names = sorted(known)
     close = get_close_matches(wrong, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+    close = close or [name for name in names if len(wrong) >= PART_CHARS_MIN and wrong in name][:PARTS_MAX]
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return common or f"known: {', '.join(names)}"
 
 
 def field_notes(kind: type[Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -28,6 +28,8 @@ class JobTable(BaseModel):
     """A table of a job file: frozen, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    common: ClassVar[str] = ""
+    """A hint for an unknown key, where the table has too many keys to list them."""
 
 
 class HeldOutEvaluation(JobTable):
@@ -65,6 +67,10 @@ class UpdateLimits(JobTable):
 class GossipConfig(JobTable):
     """Settings of a job among peers: after a failover, and in jobs without a coordinator."""
 
+    common: ClassVar[str] = (
+        "common keys: allowed = true (nodes may continue the job as peers), mixing, rounds, min_peers, "
+        "coordinator_timeout_s; the mode of a running job is changed by: shoal switch JOB gossip"
+    )
     allowed: bool = Field(False, description="let nodes continue the job as peers, by failover or by command")
     mixing: dict[str, Any] = Field(
         default_factory=lambda: {"name": "pairwise"}, description="how peers average their models"

@@ -38,10 +38,9 @@ from dataclasses import MISSING, fields
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
-    BaseModel,
     Field,
     ModelWrapValidatorHandler,
     TypeAdapter,
@@ -104,6 +103,9 @@ MISTAKES_MAX = 50
 class _JobFile(JobTable):
     """The keys of a job file, each validated by itself."""
 
+    common: ClassVar[str] = (
+        "common keys: name, preset, rounds, seed, learner; tables: algorithm, schedule, gossip, limits"
+    )
     name: str = Field(pattern=NAME, description="identifier in URLs; 1 to 63 of a-z, 0-9, '.', '_', '-'")
     title: str = Field("", max_length=200, description="title for people")
     preset: str = Field("", description="algorithm and schedule by one name, such as fedavg, fedbuff, dynamic or fda")
@@ -224,10 +226,10 @@ class JobSpec(_JobFile):
 
 def _file_key_errors(error: ValidationError) -> Iterator[ConfigError]:
     """Yield mistakes in the keys of the file."""
-    tables: dict[str, type[BaseModel]] = {"limits": UpdateLimits, "held_out": HeldOutEvaluation, "gossip": GossipConfig}
+    tables: dict[str, type[JobTable]] = {"limits": UpdateLimits, "held_out": HeldOutEvaluation, "gossip": GossipConfig}
     for place, text, unknown in validation_errors(error):
         table = tables.get(str(place[0]), _JobFile) if len(place) > 1 else _JobFile
-        yield ConfigError(place, text, suggestion(str(place[-1]), table.model_fields) if unknown else "")
+        yield ConfigError(place, text, suggestion(str(place[-1]), table.model_fields, table.common) if unknown else "")
 
 
 def parse_job(values: dict[str, Any]) -> JobSpec:

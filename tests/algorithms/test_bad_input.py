@@ -13,7 +13,8 @@ from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.algorithm.filter import Filter
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
-from shoal.jobs.spec import check_job, parse_job
+from shoal.jobs.job_tables import GossipConfig, JobTable
+from shoal.jobs.spec import JobSpec, check_job, parse_job
 from shoal.plugins import algorithms, filters
 from shoal.validation.config_checks import server_state_setting
 from tests.algorithms.softmax import unbalanced
@@ -81,6 +82,36 @@ class Needy(Algorithm):
     name: ClassVar[str] = "needy"
     temper: float
     """How hot it may get."""
+
+
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        ({"gossip": {"allow": True}}, "did you mean 'allowed'?"),
+        ({"gossip": {"loss": 3}}, "did you mean 'loss_ratio_max'?"),
+        ({"gossip": {"mode": "on"}}, GossipConfig.common),
+        ({"limits": {"zzz": 1}}, "known: norm_factor, update_norm_max, weight_fraction_max, weight_max"),
+        ({"zzz": 1}, "common keys: name, preset, rounds, seed, learner; tables: algorithm, schedule, gossip, limits"),
+    ],
+)
+def test_an_unknown_key_is_told_with_few_suggestions(values: dict[str, Any], hint: str) -> None:
+    (mistake,) = check_job({"name": "a", "rounds": 1, **values})
+    assert mistake.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [
+        (GossipConfig, "allowed mixing rounds min_peers coordinator_timeout_s"),
+        (JobSpec, "name preset rounds seed learner algorithm schedule gossip limits"),
+    ],
+)
+def test_the_hint_of_a_large_table_names_keys_that_exist(table: type[JobTable], keys: str) -> None:
+    assert [key for key in keys.split() if key not in table.common or key not in table.model_fields] == []
+
+
+def test_the_hint_for_gossip_says_how_a_running_job_is_switched() -> None:
+    assert "shoal switch JOB gossip" in GossipConfig.common
 
 
 def test_a_missing_hyper_parameter_is_told_with_what_it_means(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,11 @@ def test_an_unknown_key_has_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ShoalError) as unknown:
         load(EdgeSettings, "edge")
     assert "device" in unknown.value.hint
+    monkeypatch.delenv("SHOAL_EDGE__DEVISE")
+    monkeypatch.setenv("SHOAL_EDGE__ZZZ", "cpu")
+    with pytest.raises(ShoalError) as foreign:
+        load(EdgeSettings, "edge")
+    assert foreign.value.hint == "shoal config show lists all settings"
 
 
 def test_every_setting_is_described() -> None:

@@ -108,7 +108,8 @@ def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
     if unknown:
         from shoal.plugins import suggestion
 
-        raise ShoalError(f"--set {unknown[0]}: no such setting", code="usage.name", hint=suggestion(unknown[0], known))
+        hint = suggestion(unknown[0], known, "shoal config show lists all settings")
+        raise ShoalError(f"--set {unknown[0]}: no such setting", code="usage.name", hint=hint)
 
 
 def address_of(settings: Settings) -> str:
