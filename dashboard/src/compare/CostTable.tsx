@@ -22,7 +22,7 @@ export function CostTable({ comparison, highlighted, onHighlight }: Props) {
   const [sort, setSort] = useChoiceParam<Sort>("sort", SORTS);
   const { rankedBy, metrics, target, baseline, rows } = comparison;
   const columns = useMemo(() => buildColumns(comparison, highlighted, onHighlight), [comparison, highlighted, onHighlight]);
-  if (rankedBy === undefined) return <p className="sub">The runs cannot be ranked: they have no metric in common yet.</p>;
+  if (rankedBy === undefined) return <p className="panel nothing">The runs cannot be ranked: they have no metric in common yet.</p>;
   return (
     <>
       <div className="toolbar">

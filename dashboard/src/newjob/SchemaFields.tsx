@@ -5,7 +5,7 @@ import { Icon } from "../ui/Icon";
 import { FieldInput } from "./FieldInput";
 import { errorsOfTable, errorsAt } from "./fieldErrors";
 import { chooseClass, nameOf, usualName } from "./initialValues";
-import { kindOf, describeRange, resolve, tableOf, variantsOf, type Schema } from "./schema";
+import { kindOf, describeField, resolve, tableOf, variantsOf, type Schema } from "./schema";
 import { getValue, isTable, setValue, type FieldPath, type Values } from "./values";
 
 export interface FormProps {
@@ -49,8 +49,7 @@ function Field({ name, schema, required, ...form }: FieldProps) {
   const place = [...form.place, name];
   const id = idOf(place);
   const wrong = errorsAt(form.mistakes, place);
-  const range = describeRange(schema);
-  const about = [schema.description, range].filter(Boolean).join("; ");
+  const about = describeField(schema);
   return (
     <div className="field" data-wrong={wrong.length > 0 || undefined}>
       <label htmlFor={id}>

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { runCommand } from "./runCommand";
 import { errorsOfTable, errorsAt } from "./fieldErrors";
-import { kindOf, describeRange, variantsOf, withoutDefaults, type Schema } from "./schema";
+import { kindOf, describeField, describeRange, variantsOf, withoutDefaults, type Schema } from "./schema";
 import { chooseClass, cloneValues, parseDraft, nameOf, nextName, initialValues, serializeDraft, usualName } from "./initialValues";
 import { writeToml } from "./toml";
 import { getValue, parsePairs, formatPairs, setValue, parseInput, parseWords } from "./values";
@@ -56,6 +56,12 @@ describe("the schema", () => {
     expect(describeRange({ minimum: 0, exclusiveMaximum: 1 })).toBe("from 0 below 1");
     expect(describeRange({})).toBe("");
     expect(describeRange({ minimum: 0, exclusiveMaximum: 2 ** 63 })).toBe("from 0");
+  });
+
+  it("describes a field in one sentence", () => {
+    expect(describeField({ description: "Local learning rate.", minimum: 0 })).toBe("Local learning rate; from 0");
+    expect(describeField({ description: "Nodes to ask." })).toBe("Nodes to ask.");
+    expect(describeField({ minimum: 1 })).toBe("from 1");
   });
 
   it("leaves out of a job what stands for itself", () => {

@@ -72,6 +72,13 @@ export function describeRange({ minimum, maximum, exclusiveMinimum, exclusiveMax
   return [low, high].filter(Boolean).join(" ");
 }
 
+/** Describe a field: its description, and the range of its numbers. */
+export function describeField(schema: Schema): string {
+  const range = describeRange(schema);
+  const about = schema.description ?? "";
+  return range === "" ? about : [about.replace(/\.$/, ""), range].filter(Boolean).join("; ");
+}
+
 /** Return the values without those that are equal to the defaults. */
 export function withoutDefaults(root: Schema, given: Schema, values: Record<string, unknown>): Record<string, unknown> {
   const found: Record<string, unknown> = {};
