@@ -47,6 +47,13 @@ def anchors(path: Path) -> set[str]:
     return {heading.replace(" ", "-") for heading in headings} | {*re.findall(r'<a id="([^"]+)">', text)}
 
 
+def test_the_index_lists_every_page() -> None:
+    listed = set(LINK.findall((ROOT / "docs/README.md").read_text()))
+    pages = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md") if path.parent.name != "adr"]
+    assert len(pages) > 20
+    assert not [page for page in pages if page not in {*listed, "README.md"}]
+
+
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_tables_are_in_step(path: Path) -> None:
     text = path.read_text()
