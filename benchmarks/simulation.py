@@ -3,8 +3,8 @@ autograd.
 
 python benchmarks/simulation.py --clients 100 1000 --beside pfl flower
 
-Each client holds 32 examples and trains the user's own module (`simulations/simulated_work.py`: an MLP, a CNN, a transformer)
-by `TorchLearner` for one pass in batches of 8, by federated averaging. Beside it, in the same run:
+Each client holds 32 examples and trains the user's own module (`simulations/simulated_work.py`: an MLP, a CNN,
+a transformer) by `TorchLearner` for one pass in batches of 8, by federated averaging. Beside it, in the same run:
 
     one by one          a module that cannot be stacked (its `forward` branches on the data), so that shoal trains its
                         clients alone, to be compared with the plain loop
@@ -49,12 +49,13 @@ from torch.func import functional_call, grad, vmap
 import shoal
 from shoal.learn import TorchLearner
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE / "peers"), str(HERE / "simulations")]
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "simulations"))
 
 from environments import CACHE, FAILURES, error_line, output_of
 from simulated_work import BATCH, EXAMPLES, LR, NETWORKS, examples
 
+HERE = Path(__file__).resolve().parent
 CHUNK = 100
 """Clients whose weights are stacked at once."""
 LIMIT_S = 900.0
