@@ -111,7 +111,7 @@ def test_a_compiled_module_has_the_same_tensors_and_the_same_bits() -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [TorchConfig(clip_norm=1), TorchConfig(deterministic=True), TorchConfig(tf32=False), TorchConfig(compile="eager")],
+    [TorchConfig(deterministic=True), TorchConfig(tf32=False), TorchConfig(compile="eager")],
 )
 def test_learners_set_so_are_not_trained_at_once(config: TorchConfig) -> None:
     """`vmap` would compute without the settings."""

@@ -1,8 +1,5 @@
 """Training several learners at once gives what each would give alone."""
 
-from dataclasses import replace
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -14,14 +11,7 @@ from shoal.core.model.tree import digest
 from shoal.learn import TorchLearner, digits, models
 from shoal.learn.stacked.stacked_training import train_stacked, why_not
 from shoal.learn.training.torch_learner import TorchConfig
-
-
-def equal_parts(count: int = 3, model=models.mlp, **more) -> list[TorchLearner]:
-    x, y = digits.digits()
-    return [
-        TorchLearner(model, (x[k * 50 : k * 50 + 50], y[k * 50 : k * 50 + 50]), device="cpu", **more)
-        for k in range(count)
-    ]
+from tests.learn.stacked_learners import LENGTHS, assert_alone, equal_parts, ragged
 
 
 @pytest.mark.parametrize("model", [models.mlp, models.cnn])
@@ -39,31 +29,6 @@ def test_together_is_alone(model, epochs: float, steps: int, batch_size: int) ->
         assert done.metrics == {"train/loss": pytest.approx(alone.metrics["train/loss"], rel=1e-5)}
         assert all(np.allclose(tree[name], learner.model()[name], atol=1e-6) for name in tree)
     assert len({digest(tree) for _, tree, _ in together}) == 3
-
-
-def ragged(lengths: list[int], model=models.mlp, **more) -> list[TorchLearner]:
-    x, y = digits.digits()
-    places = pairwise(np.cumsum([0, *lengths]))
-    return [TorchLearner(model, (x[a:b], y[a:b]), device="cpu", **more) for a, b in places]
-
-
-def assert_alone(learners: list[TorchLearner], budget: TrainConfig) -> list[float]:
-    """Assert that training at once gives what each gives alone; return the fractions of steps that were made alone."""
-    base, fractions = learners[0].init(0), [0.0]
-    budgets = [replace(budget, seed=seed) for seed in range(len(learners))]
-    together = train_stacked(learners, base, budgets, fractions.append)
-    assert fractions == sorted(set(fractions))
-    assert fractions[-1] == (1.0 if budget.epochs else 0.0)
-    for learner, one, (done, tree, _) in zip(learners, budgets, together, strict=True):
-        learner.load(base)
-        alone = learner.train(one)
-        assert done.weight == alone.weight
-        assert done.metrics == pytest.approx(alone.metrics, rel=1e-5)
-        assert all(np.allclose(tree[name], learner.model()[name], rtol=1e-5, atol=1e-5) for name in tree)
-    return [result.alone for result in together]
-
-
-LENGTHS = [17, 1, 8, 40, 3, 12, 16, 8, 9, 5, 7, 33, 24, 2, 3]
 
 
 def other_cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -202,7 +167,7 @@ def test_who_cannot_be_trained_together() -> None:
         "models differ": TorchLearner(models.cnn, (x[:50], y[:50])),
         "differ in shape": TorchLearner(models.mlp, (x[:50].reshape(50, 1, 64), y[:50])),
         "not tensors": TorchLearner(models.mlp, pairs),
-        "optimizer": TorchLearner(models.mlp, (x[:50], y[:50]), optimizer=torch.optim.Adam),
+        "optimizers or settings differ": TorchLearner(models.mlp, (x[:50], y[:50]), optimizer=torch.optim.Adam),
     }
     for reason, other in others.items():
         assert reason in why_not([first, other])

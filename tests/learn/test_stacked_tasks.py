@@ -67,6 +67,13 @@ def test_training_at_once_is_training_alone(given: shoal.JobSpec, training: str)
     assert wire.training == ""
 
 
+@pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, momentum=0.9, nesterov=True), torch.optim.Adam])
+def test_an_optimizer_with_momentum(optimizer: Any) -> None:
+    lean, wire = both(lambda: divided(0.5, 30, optimizer=optimizer), job(rounds=2))
+    assert_alike(lean, wire)
+    assert lean.training == "60 tasks at once"
+
+
 def test_it_is_the_same_to_the_bit_again() -> None:
     first, again = (shoal.simulate(job(), learners([20] * 20)) for _ in range(2))
     assert digest(first.model) == digest(again.model)
@@ -120,7 +127,11 @@ def wide() -> nn.Module:
         (partial(learners, [20] * 9, models.bn), job(), "the model has buffers"),
         (partial(learners, [20] * 9, dropout), job(), "random"),
         (partial(learners, [20] * 9, wide), job(), "more than 100,000 numbers"),
-        (partial(learners, [20] * 9, optimizer=torch.optim.Adam), job(), "an optimizer other than SGD"),
+        (
+            partial(learners, [20] * 9, optimizer=torch.optim.Adafactor),
+            job(),
+            "their optimizer, Adafactor, may not move",
+        ),
         (partial(learners, [20] * 9), job("fedprox"), "fedprox trains in a way of its own"),
         (partial(learners, [20] * 3), job(), "fewer than 8 learners are alike"),
     ],

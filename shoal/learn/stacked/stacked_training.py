@@ -7,7 +7,7 @@ model and device; on a CPU only small models gain, so measure (`benchmarks/fedav
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple, cast
@@ -22,7 +22,8 @@ from shoal.core.model.stack import Stack
 from shoal.core.model.tree import Layout, Tree
 from shoal.learn.data.batches import TensorSource, split
 from shoal.learn.seeds import seeded
-from shoal.learn.stacked.stacked_batches import StackedBatch, StackedBatches
+from shoal.learn.stacked.stacked_batches import Rows, StackedBatch, StackedBatches
+from shoal.learn.stacked.stacked_optimizer import StackedOptimizer, clip, made_optimizer, why_not_stepped
 from shoal.learn.training.descent import descend, gradients_of
 from shoal.learn.training.measures import Loss
 from shoal.learn.training.torch_learner import TorchLearner
@@ -39,9 +40,9 @@ def why_not(learners: Sequence[TorchLearner]) -> str:
         return "their data are not tensors"
     if len({cast("TensorSource", learner.train_data).form for learner in learners}) > 1:
         return "their examples differ in shape, type or place"
-    if any(not learner.is_plain for learner in learners):
-        return "they use an optimizer other than SGD, or mixed precision"
-    return _why_not_stacked(first)
+    if len({steps_key(learner) for learner in learners}) > 1:
+        return "their optimizers or settings differ"
+    return why_not_stepped(first) or _why_not_stacked(first)
 
 
 def is_of_classes(loss: Loss) -> bool:
@@ -68,8 +69,16 @@ def _has_hooks(parameter: Tensor) -> bool:
 def stack_key(learner: TorchLearner) -> Hashable:
     """Return a value that is equal for learners which can be trained at once, if each of them can be stacked."""
     learner.place()
-    made_by = recipe(learner.factory), recipe(learner.loss)
+    made_by = recipe(learner.factory), recipe(learner.loss), steps_key(learner)
     return learner.weights.layout, made_by, cast("TensorSource", learner.train_data).form, learner.device
+
+
+def steps_key(learner: TorchLearner) -> Hashable:
+    """Return a value that is equal for learners whose steps are alike."""
+    config = learner.config
+    arithmetic = config.precision, config.tf32, config.deterministic, bool(config.compile)
+    steps = config.clip_norm, config.accumulate, config.keep_optimizer
+    return recipe(learner.optimizer), steps, arithmetic
 
 
 def recipe(function: Any) -> Hashable:
@@ -79,6 +88,9 @@ def recipe(function: Any) -> Hashable:
     """
     if isinstance(function, nn.Module) and not function.state_dict() and not list(function.children()):
         return type(function), tuple((name, Same(value)) for name, value in vars(function).items() if name[0] != "_")
+    if isinstance(function, partial):
+        named = tuple(sorted((name, Same(value)) for name, value in function.keywords.items()))
+        return recipe(function.func), tuple(map(Same, function.args)), named
     if not isinstance(function, FunctionType):
         return Same(function)
     cells = tuple(Same(cell.cell_contents) for cell in function.__closure__ or ())
@@ -150,17 +162,21 @@ def train_stacked(
 
 
 class _StackedTraining:
-    """SGD on the parameters of several learners, `[row, …]`, and the sums of their losses over examples."""
+    """The training of the parameters of several learners, `[row, …]`, and the sums of their losses over examples."""
 
     def __init__(self, learner: TorchLearner, parameters: dict[str, Tensor], lr: float, *, is_simple: bool) -> None:
         self._module, self._loss = unwrapped(learner.module), learner.loss
-        self._parameters, self._lr = parameters, lr
-        loss = partial(_loss, self._module, cross_entropy if is_simple else self._loss)
-        self._gradients = vmap(grad_and_value(loss), randomness="error")
+        self._parameters, self._lr, self._clip_norm = parameters, lr, learner.config.clip_norm
+        self._objective = partial(_loss, self._module, cross_entropy if is_simple else self._loss)
+        self._gradients = vmap(grad_and_value(self._objective), randomness="error")
         self._own, self._is_checked = learner.weights.trainable(), False
         self._kept = {name: p.data for name, p in self._own.items()}
         first = next(iter(parameters.values()))
         self.losses = torch.zeros(len(first), dtype=torch.float32, device=first.device)
+        self._optimizer: StackedOptimizer | None = None
+        if learner.optimizer is not torch.optim.SGD:
+            self._optimizer = StackedOptimizer(made_optimizer(learner, lr), self._own, len(first))
+        self._unused: frozenset[str] | None = None if self._optimizer is not None else frozenset()
 
     def step(self, batch: StackedBatch) -> None:
         """Make a step of the learners that have a batch. Raises an error for random models, before any step alone."""
@@ -177,7 +193,9 @@ class _StackedTraining:
         weights = batch.weights
         chosen = {name: tensor[rows] for name, tensor in self._parameters.items()}
         gradients, losses = self._gradients(chosen, batch.tensors, *([] if weights is None else [weights]))
-        torch._foreach_add_(list(chosen.values()), [gradients[name] for name in chosen], alpha=-self._lr)
+        if self._unused is None:
+            self._unused = _unused(self._objective, chosen, batch.tensors)
+        self._move(rows, chosen, {name: gradients[name] for name in chosen if name not in self._unused})
         self.losses[rows] += losses * torch.from_numpy(batch.sizes).to(losses.device)
         if not isinstance(rows, slice):  # which are not views
             for name, tensor in self._parameters.items():
@@ -189,8 +207,24 @@ class _StackedTraining:
             p.data = self._parameters[name][row]
         parameters, (inputs, target) = list(self._own.values()), split(batch)
         loss = self._loss(self._module(*inputs), target)
-        descend(parameters, gradients_of(loss, parameters), self._lr)
+        gradients = gradients_of(loss, parameters)
+        if self._optimizer is None and self._clip_norm is None:
+            descend(parameters, gradients, self._lr)
+        else:
+            rows = slice(row, row + 1)
+            named = zip(self._own, gradients, strict=True)
+            found = {name: gradient.unsqueeze(0) for name, gradient in named if gradient is not None}
+            self._move(rows, {name: tensor[rows] for name, tensor in self._parameters.items()}, found)
         self.losses[row].add_(loss.detach(), alpha=len(batch[0]))
+
+    def _move(self, rows: Rows, values: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
+        """Move the values of some rows, `[n, …]`, against their gradients."""
+        if self._clip_norm is not None:
+            clip(gradients.values(), self._clip_norm)
+        if self._optimizer is not None:
+            self._optimizer.step(rows, values, gradients)
+        else:
+            descend([values[name] for name in gradients], list(gradients.values()), self._lr)
 
     def restore(self) -> None:
         """Give the module its own parameters back."""
@@ -203,6 +237,17 @@ def _loss(
 ) -> Tensor:
     inputs, target = split(batch)
     return loss(functional_call(module, parameters, inputs), target, *weights)
+
+
+def _unused(
+    objective: Callable[..., Tensor], values: Mapping[str, Tensor], batch: tuple[Tensor, ...]
+) -> frozenset[str]:
+    """Return the names of parameters on which the loss does not depend. Alone they have no gradient, and an optimizer
+    leaves them; stacked they have a gradient of 0, at which weight decay would move them."""
+    first = {name: tensor[0].clone().requires_grad_() for name, tensor in values.items()}
+    loss = objective(first, tuple(part[0] for part in batch))
+    found: Sequence[Tensor | None] = torch.autograd.grad(loss, list(first.values()), allow_unused=True)
+    return frozenset(name for name, gradient in zip(first, found, strict=True) if gradient is None)
 
 
 def cross_entropy(output: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:

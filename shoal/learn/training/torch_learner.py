@@ -135,7 +135,7 @@ class TorchLearner(ModuleLearner):
         config: TorchConfig = TorchConfig(),
     ) -> None:
         super().__init__(model, device, config.travels, local_norms=config.batch_norm == "local")
-        self.loss, self.config, self._optimizer = loss, config, optimizer
+        self.loss, self.config, self.optimizer = loss, config, optimizer
         self._kept.lasts = config.keep_optimizer
         if config.compile:
             self.module.compile(backend="inductor" if config.compile is True else config.compile)
@@ -154,21 +154,13 @@ class TorchLearner(ModuleLearner):
         self.place()
         return self.train_data.examples
 
-    @property
-    def is_plain(self) -> bool:
-        """True if training is plain SGD in float32, without other settings of the arithmetic."""
-        config = self.config
-        usual = config.precision == "float32" and config.tf32 is None and not config.deterministic
-        steps = config.clip_norm is None and config.accumulate == 1
-        return self._optimizer is torch.optim.SGD and usual and not config.compile and steps
-
     @cached_property
     def other_optimizer(self) -> str:
         """The optimizer in words, if it is another than plain SGD (see `shoal.core.algorithm.capability`)."""
         if self.config.clip_norm is not None:
             return f"SGD with gradients clipped to {self.config.clip_norm:g}"
         with user_code("making the optimizer"):
-            return other_than_plain(self._optimizer(list(self.weights.trainable().values()), TrainConfig.lr))
+            return other_than_plain(self.optimizer(list(self.weights.trainable().values()), TrainConfig.lr))
 
     def use(self, *, device: str | None = None, precision: Precision | None = None, paced: bool | None = None) -> None:
         """Set device and precision, which overrides the constructor: the operator of a node decides.
@@ -249,8 +241,8 @@ class TorchLearner(ModuleLearner):
     def _descent(self, lr: float, corrector: Corrector | None) -> Descent:
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
         optimizer, config = None, self.config
-        if self._optimizer is not torch.optim.SGD or scaler is not None:
-            optimizer = self._kept.take(self._optimizer, list(self.weights.trainable().values()), lr)
+        if self.optimizer is not torch.optim.SGD or scaler is not None:
+            optimizer = self._kept.take(self.optimizer, list(self.weights.trainable().values()), lr)
         return Descent(
             self.weights,
             lr,
