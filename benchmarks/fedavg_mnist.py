@@ -170,7 +170,7 @@ def together(algorithm: FedAvg, slots: Slots, clients: Sequence[Client]) -> list
     base = tree_slot(slots, "model")
     budgets = [algorithm.train_config(task(client, slots)) for client in clients]
     results = train_stacked([client.learner for client in clients], base, budgets)
-    return [update(client, done, sub(model, base)) for client, (done, model, _) in zip(clients, results, strict=True)]
+    return [update(client, done, sub(model, base)) for client, (done, model, *_) in zip(clients, results, strict=True)]
 
 
 def task(client: Client, slots: Slots) -> LocalTask:

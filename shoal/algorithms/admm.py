@@ -55,6 +55,7 @@ class ADMM(Algorithm):
     needs_sent_model: ClassVar[bool] = True
     supports_gossip: ClassVar[bool] = False
     shardable: ClassVar[ShardScope] = "weights"
+    trains_by_config: ClassVar[bool] = True
 
     epochs: NonNegativeFloat = 5.0
     """E: passes over the local data per round. More passes solve the local problem more exactly."""
@@ -72,11 +73,15 @@ class ADMM(Algorithm):
         """The penalty and the dual correct each gradient."""
         return frozenset({"corrections"})
 
+    def correction(self, task: LocalTask, memory: Slots) -> Correction:
+        """Return the gradient of the penalty, rho (weights - z + dual)."""
+        z = tree_slot(task.slots, "model")
+        return Correction(pull=self.rho, anchor=sub(z, _dual(z, memory)))
+
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Solve near the consensus at this node's price; report where that leads."""
         z = tree_slot(task.slots, "model")
-        dual = sub(tree_slot(memory, "wanted"), z) if "wanted" in memory else zeros(z.layout)
-        near = Correction(pull=self.rho, anchor=sub(z, dual))  # gradient + rho (weights - z + dual)
+        dual, near = _dual(z, memory), self.correction(task, memory)
         learner.load(z)
         metrics = learner.evaluate()
         trained = train_corrected(learner, self.train_config(task), near, task.tick)
@@ -117,6 +122,11 @@ class ADMM(Algorithm):
         z = total.mean_onto(rate=self.rho / (self.weight_decay + self.rho))
         trees: Slots = {LAST + name: tree for name, (tree, _) in kept.items()}
         return {"model": z, **trees, **{WEIGHT + name: weight for name, (_, weight) in kept.items()}}
+
+
+def _dual(z: Tree, memory: Slots) -> Tree:
+    """Return a node's dual variable, which begins at zero."""
+    return sub(tree_slot(memory, "wanted"), z) if "wanted" in memory else zeros(z.layout)
 
 
 def _contributions(slots: Slots) -> dict[str, tuple[Tree, float]]:

@@ -107,18 +107,14 @@ class FunctionalDynamicAveraging(Continual):
         """Return the model and the optimizer's moments."""
         if self.server == "average":
             return {"model": model}
-        return optimizer_slots(self._optimizer, model)
+        return optimizer_slots(Adam(self.server_lr), model)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Return the mean, or the model after a step of the optimizer."""
         averaged = totals.mean_onto("model", tree_slot(slots, "model"))
         if self.server == "average":
             return {**slots, "model": averaged}
-        return take_step(self._optimizer, slots, averaged)
-
-    @property
-    def _optimizer(self) -> Adam:
-        return Adam(self.server_lr)
+        return take_step(Adam(self.server_lr), slots, averaged)
 
 
 def _mean_norm_bound(monitor: str, statuses: Sequence[TaskStatus]) -> float:

@@ -37,7 +37,7 @@ class FedAsync(Algorithm):
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
     supports_gossip: ClassVar[bool] = False
-    trains_plainly: ClassVar[bool] = True
+    trains_by_config: ClassVar[bool] = True
 
     alpha: PositiveFraction = 0.6
     """Mixing weight of a model without delay."""

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
-from shoal.core.algorithm.capability import Capability, train_corrected
+from shoal.core.algorithm.algorithm import Algorithm, LocalTask, tree_slot
+from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.correction import Correction
-from shoal.core.algorithm.learner import Learner, TrainConfig, present_weights
+from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
 from shoal.core.errors.ranges import Fraction, NonNegativeFloat
-from shoal.core.model.tree import Slots, sub
+from shoal.core.model.tree import Slots
 from shoal.core.model.vector_parts import ShardScope
 
 
@@ -66,17 +66,9 @@ class FedProx(Algorithm):
             else whole
         )
 
-    def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
-        """Evaluate the global model, train with the proximal term, report the difference."""
-        base = tree_slot(task.slots, "model")
-        learner.load(base)
-        metrics = learner.evaluate()
-        if self.mu:
-            near = Correction(pull=self.mu, anchor=base)  # gradient + mu (weights - base)
-            trained = train_corrected(learner, self.train_config(task), near, task.tick)
-        else:
-            trained = learner.train(self.train_config(task), tick=task.tick)
-        return LocalResult(trained.weight, {"model": sub(present_weights(learner), base)}, metrics | trained.metrics)
+    def correction(self, task: LocalTask, memory: Slots) -> Correction | None:
+        """Return the gradient of the proximal term, mu (weights - base); None if mu is 0."""
+        return Correction(pull=self.mu, anchor=tree_slot(task.slots, "model")) if self.mu else None
 
     @property
     def uses_weights(self) -> bool:

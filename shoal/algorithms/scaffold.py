@@ -36,6 +36,7 @@ class Scaffold(Algorithm):
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
     supports_gossip: ClassVar[bool] = False
+    trains_by_config: ClassVar[bool] = True
 
     nodes: NonNegativeInt = 0
     """N: total number of nodes; 0: all nodes that have joined and not left."""
@@ -58,11 +59,15 @@ class Scaffold(Algorithm):
         layout = tree_slot(slots, "model").layout
         return {"model": layout, "control": layout}
 
+    def correction(self, task: LocalTask, memory: Slots) -> Correction:
+        """Return what takes c_k from each gradient and adds c."""
+        common = tree_slot(task.slots, "control")
+        return Correction(offset=sub(common, _own_control(common, memory)), averages=True)
+
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Train with corrected gradients; report how far the model and the own control variate have moved."""
         base, common = tree_slot(task.slots, "model"), tree_slot(task.slots, "control")
-        own = tree_slot(memory, "control") if "control" in memory else zeros(base.layout)
-        aligned = Correction(offset=sub(common, own), averages=True)  # gradient - own + common
+        own, aligned = _own_control(common, memory), self.correction(task, memory)
         learner.load(base)
         metrics = learner.evaluate()
         trained = train_corrected(learner, self.train_config(task), aligned, task.tick)
@@ -78,3 +83,8 @@ class Scaffold(Algorithm):
         model = totals.mean_onto("model", tree_slot(slots, "model"))
         control = totals.mean_onto("control", tree_slot(slots, "control"), min(1.0, share))
         return {**slots, "model": model, "control": control}
+
+
+def _own_control(common: Tree, memory: Slots) -> Tree:
+    """Return c_k: a node's own control variate, which begins at zero."""
+    return tree_slot(memory, "control") if "control" in memory else zeros(common.layout)

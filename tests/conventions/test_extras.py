@@ -16,7 +16,7 @@ TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
     *("shoal.lightning", "shoal.loop.module_model"),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
-    *(f"stacked.{name}" for name in ("stacked_batches", "stacked_optimizer", "stacked_tasks", "stacked_training")),
+    *(f"stacked.stacked_{name}" for name in ("batches", "corrections", "optimizer", "tasks", "training", "trees")),
     *(
         f"training.{name}"
         for name in (

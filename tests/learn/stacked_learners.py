@@ -1,12 +1,15 @@
 """Learners to be trained at once, and the comparison of that with training each alone."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import TrainConfig
+from shoal.core.model.tree import Tree
 from shoal.learn import TorchLearner, digits, models
 from shoal.learn.stacked.stacked_training import train_stacked
 
@@ -27,17 +30,39 @@ def ragged(lengths: list[int], model=models.mlp, **more) -> list[TorchLearner]:
     return [TorchLearner(model, (x[a:b], y[a:b]), device="cpu", **more) for a, b in places]
 
 
-def assert_alone(learners: list[TorchLearner], budget: TrainConfig) -> list[float]:
-    """Assert that training at once gives what each gives alone; return the fractions of steps that were made alone."""
+def no_correction(base: Tree, number: int) -> Correction | None:
+    return None
+
+
+def assert_alone(
+    learners: list[TorchLearner],
+    budget: TrainConfig,
+    correction: Callable[[Tree, int], Correction | None] = no_correction,
+) -> list[float]:
+    """Assert that training at once gives what each gives alone; return the fractions of steps that were made alone.
+
+    `correction` makes the correction of the learner with a number, if there is one.
+    """
     base, fractions = learners[0].init(0), [0.0]
     budgets = [replace(budget, seed=seed) for seed in range(len(learners))]
-    together = train_stacked(learners, base, budgets, fractions.append)
+    given = [one for number in range(len(learners)) if (one := correction(base, number)) is not None]
+    together = train_stacked(learners, base, budgets, fractions.append, given)
     assert fractions == sorted(set(fractions))
     assert fractions[-1] == (1.0 if budget.epochs else 0.0)
-    for learner, one, (done, tree, _) in zip(learners, budgets, together, strict=True):
+    for number, (learner, one, made) in enumerate(zip(learners, budgets, together, strict=True)):
         learner.load(base)
-        alone = learner.train(one)
-        assert done.weight == alone.weight
-        assert done.metrics == pytest.approx(alone.metrics, rel=1e-5)
-        assert all(np.allclose(tree[name], learner.model()[name], rtol=1e-5, atol=1e-5) for name in tree)
+        own = correction(base, number)
+        alone = learner.train(one, correct=own)
+        assert made.trained.weight == alone.weight
+        assert made.trained.metrics == pytest.approx(alone.metrics, rel=1e-5)
+        assert_close(made.model, learner.model())
+        if own is not None:
+            assert made.steps == own.steps
+            assert_close(made.mean, own.take_mean())
     return [result.alone for result in together]
+
+
+def assert_close(one: Tree | None, two: Tree | None) -> None:
+    assert (one is None) == (two is None)
+    for name in one or ():
+        np.testing.assert_allclose(one[name], two[name], rtol=1e-5, atol=1e-5)

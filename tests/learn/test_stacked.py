@@ -22,13 +22,13 @@ def test_together_is_alone(model, epochs: float, steps: int, batch_size: int) ->
     learners[0].init(9)
     budgets = [TrainConfig(epochs, steps, batch_size, 0.05, seed=seed) for seed in (5, 6, 2**60)]
     together = train_stacked(learners, base, budgets)
-    for learner, budget, (done, tree, _) in zip(learners, budgets, together, strict=True):
+    for learner, budget, (done, tree, *_) in zip(learners, budgets, together, strict=True):
         learner.load(base)
         alone = learner.train(budget)
         assert done.weight == alone.weight
         assert done.metrics == {"train/loss": pytest.approx(alone.metrics["train/loss"], rel=1e-5)}
         assert all(np.allclose(tree[name], learner.model()[name], atol=1e-6) for name in tree)
-    assert len({digest(tree) for _, tree, _ in together}) == 3
+    assert len({digest(tree) for _, tree, *_ in together}) == 3
 
 
 def other_cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -104,12 +104,12 @@ def test_frozen_parameters_stay() -> None:
 
     learners = equal_parts(model=half_frozen, config=TorchConfig(travels="all"))
     base = learners[1].init(0)
-    for _, tree, _ in train_stacked(learners, base, [TrainConfig(seed=seed) for seed in range(3)]):
+    for _, tree, *_ in train_stacked(learners, base, [TrainConfig(seed=seed) for seed in range(3)]):
         assert np.array_equal(tree["0.weight"], base["0.weight"])
         assert not np.array_equal(tree["2.weight"], base["2.weight"])
     exchanging = equal_parts(model=half_frozen)
     start, budgets = exchanging[0].init(0), [TrainConfig(seed=seed) for seed in range(3)]
-    for learner, budget, (_, tree, _) in zip(
+    for learner, budget, (_, tree, *_) in zip(
         exchanging, budgets, train_stacked(exchanging, start, budgets), strict=True
     ):
         learner.load(start)
@@ -139,7 +139,9 @@ def test_unusual_weights_and_targets(make, ignored: int) -> None:
     parts = [slice(k * 50, k * 50 + 50) for k in range(3)]
     learners = [TorchLearner(make, (x[part], targets[part]), device="cpu") for part in parts]
     base, budgets = learners[0].init(0), [TrainConfig(batch_size=10, seed=seed) for seed in range(3)]
-    for learner, budget, (done, tree, _) in zip(learners, budgets, train_stacked(learners, base, budgets), strict=True):
+    for learner, budget, (done, tree, *_) in zip(
+        learners, budgets, train_stacked(learners, base, budgets), strict=True
+    ):
         learner.load(base)
         assert done.metrics == pytest.approx(learner.train(budget).metrics, rel=1e-4)
         assert all(np.allclose(tree[name], learner.model()[name], atol=1e-5) for name in tree)

@@ -51,7 +51,7 @@ def test_gradients_are_clipped_by_the_norm_of_each_learner(optimizer: Any) -> No
         config = TorchConfig(clip_norm=norm_max)
         learners = equal_parts(4, optimizer=optimizer, config=config)
         assert_alone(ragged(LENGTHS, optimizer=optimizer, config=config), TWO_PASSES)
-        (done, _, _), *_ = train_stacked(learners, learners[0].init(0), [TWO_PASSES] * 4)
+        (done, *_), *_ = train_stacked(learners, learners[0].init(0), [TWO_PASSES] * 4)
         return float(done.metrics["train/loss"])
 
     assert trained(0.1) != trained(None)

@@ -11,6 +11,7 @@ from torch import nn
 
 import shoal
 from shoal.algorithms.fedavg import FedAvg
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import TrainConfig, Trained
 from shoal.core.model.tree import digest
 from shoal.core.protocol.machine import Work
@@ -19,7 +20,7 @@ from shoal.jobs.spec import parse_job
 from shoal.learn import TorchLearner, digits, models
 from shoal.learn.data.partition import dirichlet
 from shoal.learn.stacked.stacked_tasks import StackedTasks, TrainedLearner
-from shoal.learn.stacked.stacked_training import recipe
+from shoal.learn.stacked.stacked_training import StackedResult, recipe
 from shoal.learn.stacked.task_chunks import TaskChunk
 
 
@@ -46,6 +47,9 @@ def assert_alike(one: shoal.Result, two: shoal.Result) -> None:
         assert a.metrics == pytest.approx(b.metrics, rel=1e-4, abs=0.01)
 
 
+PARTIAL_WORK = {"name": "fedprox", "batch_size": 8, "epochs": 2, "partial_work_fraction": 0.5}
+
+
 @pytest.mark.parametrize(
     ("given", "training"),
     [
@@ -57,8 +61,15 @@ def assert_alike(one: shoal.Result, two: shoal.Result) -> None:
             "20 tasks at once; 4 one by one: fewer than 8 learners are alike",
         ),
         (job("fedasync", schedule={"name": "buffer", "size": 10, "min_nodes": 20}), "30 tasks at once"),
+        (job("fedprox"), "60 tasks at once"),
+        (job("scaffold", schedule={"name": "rounds", "cohort": 15}), "45 tasks at once"),
+        (job("admm"), "60 tasks at once"),
+        (
+            parse_job({"name": "j", "rounds": 3, "algorithm": PARTIAL_WORK}),
+            "47 tasks at once; 13 one by one: fewer than 8 learners are alike",
+        ),
     ],
-    ids=["fedavg", "fedadam", "cohorts", "buffer", "fedasync"],
+    ids=["fedavg", "fedadam", "cohorts", "buffer", "fedasync", "fedprox", "scaffold", "admm", "partial work"],
 )
 def test_training_at_once_is_training_alone(given: shoal.JobSpec, training: str) -> None:
     lean, wire = both(lambda: learners([20] * 20), given)
@@ -132,7 +143,7 @@ def wide() -> nn.Module:
             job(),
             "their optimizer, Adafactor, may not move",
         ),
-        (partial(learners, [20] * 9), job("fedprox"), "fedprox trains in a way of its own"),
+        (partial(learners, [20] * 9), job("fedsgd"), "fedsgd trains in a way of its own"),
         (partial(learners, [20] * 3), job(), "fewer than 8 learners are alike"),
     ],
     ids=["buffers", "random", "large", "optimizer", "algorithm", "few"],
@@ -149,12 +160,12 @@ def test_any_other_call_goes_to_the_learner_itself() -> None:
     """An algorithm that does more than load, train and take the model gets that from the learner."""
     (own, alone) = learners([20, 20])
     base, budget = own.init(1), TrainConfig(batch_size=8, seed=4)
-    made = Trained(7.0), own.init(2)
+    made = StackedResult(Trained(7.0), own.init(2))
     used: list[bool] = []
-    ahead = TrainedLearner(own, base, budget, made, used.append)
+    ahead = TrainedLearner(own, base, budget, None, made, used.append)
     ahead.load(base)
-    assert ahead.train(budget) is made[0]
-    assert ahead.model() is made[1]
+    assert ahead.train(budget) is made.trained
+    assert ahead.model() is made.model
     other = TrainConfig(batch_size=8, seed=5)
     alone.place()
     alone.train_data = own.train_data
@@ -163,11 +174,13 @@ def test_any_other_call_goes_to_the_learner_itself() -> None:
     ahead.load(base)
     assert ahead.train(other) == expected
     assert digest(ahead.model()) == digest(alone.model())
-    ahead.load(made[1])
-    assert ahead.train(budget) != made[0]
-    assert used == [True, False, False]
-    ahead.load(made[1])
-    assert digest(ahead.model()) == digest(made[1])
+    ahead.load(made.model)
+    assert ahead.train(budget) != made.trained
+    ahead.load(base)
+    assert ahead.train(budget, correct=Correction(pull=1.0, anchor=base)) != made.trained
+    assert used == [True, False, False, False]
+    ahead.load(made.model)
+    assert digest(ahead.model()) == digest(made.model)
     assert ahead.applies_corrections
 
 

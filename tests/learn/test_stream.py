@@ -297,7 +297,7 @@ def test_learners_trained_at_once_walk_through_their_sequences() -> None:
     many = [TorchLearner(models.mlp, (x[k : k + 50], y[k : k + 50]), device="cpu") for k in (0, 50, 100)]
     base = many[0].init(0)
     budgets = [TrainConfig(steps=5, batch_size=20, lr=0.1, seed=seed, batch_index=7) for seed in range(3)]
-    for one, budget, (done, tree, _) in zip(many, budgets, train_stacked(many, base, budgets), strict=True):
+    for one, budget, (done, tree, *_) in zip(many, budgets, train_stacked(many, base, budgets), strict=True):
         one.load(base)
         assert one.train(budget).weight == done.weight == 20 + 10 + 20 + 20 + 10
         assert all(np.allclose(tree[name], one.model()[name], atol=1e-6) for name in tree)

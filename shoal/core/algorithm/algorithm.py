@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from shoal.core.algorithm.capability import Capability, check_learner
+from shoal.core.algorithm.capability import Capability, check_learner, train
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import (
     Learner,
     Tick,
@@ -129,9 +130,9 @@ class Algorithm:
     exact_updates: ClassVar[bool] = False
     """True if updates are not displacements, and must arrive as they are: filters are refused, norms not compared."""
 
-    trains_plainly: ClassVar[bool] = False
-    """True if a `local` of its own trains as this class does: from the model that was sent, by `train_config`, without
-    corrections. A simulation may then train many nodes at once."""
+    trains_by_config: ClassVar[bool] = False
+    """True if a `local` of its own trains as this class does: from the model that was sent, by `train_config` and with
+    `correction`. A simulation may then train many nodes at once."""
 
     @property
     def required_capabilities(self) -> frozenset[Capability]:
@@ -167,12 +168,16 @@ class Algorithm:
         """Return how much a node trains for a task."""
         return TrainConfig(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
 
+    def correction(self, task: LocalTask, memory: Slots) -> Correction | None:
+        """Return the correction of a task's gradients, new for each call; None if there is none."""
+        return None
+
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Run the node's part: evaluate the received model, train on it, return the displacement."""
         base = tree_slot(task.slots, "model")
         learner.load(base)
         metrics = learner.evaluate()
-        trained = learner.train(self.train_config(task), tick=task.tick)
+        trained = train(learner, self.train_config(task), self.correction(task, memory), task.tick)
         return LocalResult(trained.weight, {"model": sub(present_weights(learner), base)}, metrics | trained.metrics)
 
     def training_progress(self, metrics: Metrics) -> float | None:

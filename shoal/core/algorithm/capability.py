@@ -111,3 +111,10 @@ def train_corrected(learner: Learner, budget: TrainConfig, correction: Correctio
             hint="let train replace each gradient by correct(weights, gradient) before it steps",
         )
     return trained
+
+
+def train(learner: Learner, budget: TrainConfig, correction: Correction | None, tick: Tick) -> Trained:
+    """Train, with corrected gradients if there is a correction."""
+    if correction is None:
+        return learner.train(budget, tick=tick)
+    return train_corrected(learner, budget, correction, tick)

@@ -150,10 +150,9 @@ class StackedOptimizer:
         return others
 
 
-def clip(gradients: Iterable[Tensor], norm_max: float) -> None:
-    """Scale each row's gradients, `[row, …]`, to a norm of at most this, as `torch.nn.utils.clip_grad_norm_` does."""
-    found = list(gradients)
-    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in found]).norm(dim=0)
+def clipped(gradients: Mapping[str, Tensor], norm_max: float) -> dict[str, Tensor]:
+    """Return each row's gradients, `[row, …]`, scaled to a norm of at most this, as `torch.nn.utils.clip_grad_norm_`
+    does."""
+    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]).norm(dim=0)
     scales = (norm_max / (norms + CLIP_EPSILON)).clamp(max=1.0)
-    for gradient in found:
-        gradient.mul_(scales.view(-1, *[1] * (gradient.ndim - 1)))
+    return {name: gradient * scales.view(-1, *[1] * (gradient.ndim - 1)) for name, gradient in gradients.items()}

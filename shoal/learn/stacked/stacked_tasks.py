@@ -8,17 +8,21 @@ training and alike learners. The others' results wait for their turn. An algorit
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalTask, tree_slot
+from shoal.core.algorithm.correction import Correction
+from shoal.core.algorithm.filter import UNSENT
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Learner, Tick, TrainConfig, Trained, no_tick
-from shoal.core.errors import LearnerFailed, ShoalError
+from shoal.core.errors import InvalidPayload, LearnerFailed, ShoalError
 from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import BlobRef, Metrics, Task
-from shoal.learn.stacked.stacked_training import stack_key, train_stacked, why_not
+from shoal.learn.stacked.stacked_corrections import form_of, is_same
+from shoal.learn.stacked.stacked_training import StackedResult, stack_key, train_stacked, why_not
 from shoal.learn.stacked.task_chunks import TaskChunk
 from shoal.learn.training.torch_learner import TorchLearner
 
@@ -30,7 +34,8 @@ STACKED_ELEMENTS_MAX = 100_000
 
 
 class TrainedLearner:
-    """A learner that has been trained already, from `base` with `budget`. Any other call goes to the learner itself.
+    """A learner that has been trained already: from `base`, with `budget` and `correction`. Any other call goes to the
+    learner itself.
 
     `count` is called with True if that training is the requested one.
     """
@@ -40,10 +45,12 @@ class TrainedLearner:
         learner: TorchLearner,
         base: Tree,
         budget: TrainConfig,
-        made: tuple[Trained, Tree],
+        correction: Correction | None,
+        made: StackedResult,
         count: Callable[[bool], None],
     ) -> None:
-        self._learner, self._base, self._budget, self._made, self._count = learner, base, budget, made, count
+        self._learner, self._base, self._budget, self._correction = learner, base, budget, correction
+        self._made, self._count = made, count
         self._loaded: Tree | None = None
         self._is_trained = False
 
@@ -61,7 +68,7 @@ class TrainedLearner:
         self._loaded, self._is_trained = model, False
 
     def model(self) -> Tree:
-        return self._made[1] if self._is_trained else self._present().model()
+        return self._made.model if self._is_trained else self._present().model()
 
     def train(
         self,
@@ -71,10 +78,13 @@ class TrainedLearner:
         extra_loss: ExtraLoss | None = None,
         tick: Tick = no_tick,
     ) -> Trained:
-        self._is_trained = self._loaded is self._base and budget == self._budget and not (correct or extra_loss)
+        is_known = self._loaded is self._base and budget == self._budget and is_same(correct, self._correction)
+        self._is_trained = is_known and extra_loss is None
         self._count(self._is_trained)
         if self._is_trained:
-            return self._made[0]
+            if isinstance(correct, Correction):
+                correct.count(self._made.steps, self._made.mean)
+            return self._made.trained
         return self._present().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
 
     def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
@@ -97,6 +107,12 @@ class _Begun(NamedTuple):
     task: Task
     learner: TorchLearner
     budget: TrainConfig
+    correction: Correction | None
+
+    @property
+    def form(self) -> object:
+        """A value that is equal for tasks with the same amount of training and corrections of one form."""
+        return replace(self.budget, seed=0), form_of(self.correction)
 
 
 class StackedTasks:
@@ -139,7 +155,7 @@ class StackedTasks:
 
     def why_alone(self, learner: Learner) -> str:
         """Return why learners like this one are trained one by one; empty if they can be stacked."""
-        if type(self._algorithm).local is not Algorithm.local and not self._algorithm.trains_plainly:
+        if type(self._algorithm).local is not Algorithm.local and not self._algorithm.trains_by_config:
             return f"{self._algorithm.name} trains in a way of its own"
         return self._kind(learner)[0]
 
@@ -152,18 +168,22 @@ class StackedTasks:
             return reason or self._failed[kind]
         assert isinstance(learner, TorchLearner)
         slots = self._open(task.body)
-        first = _Begun(task, learner, self._budget(task, slots))
+        first = self._begun(task, learner, slots, chunk)
         group = self._group(first, slots, kind, chunk)
         if len(group) < GROUP_MIN:
             return f"fewer than {GROUP_MIN} learners are alike"
         base = tree_slot(slots, "model")
         try:
-            results = train_stacked([one.learner for one in group], base, [one.budget for one in group])
-        except LearnerFailed as error:
+            corrections = [one.correction for one in group if one.correction is not None]
+            budgets = [one.budget for one in group]
+            results = train_stacked([one.learner for one in group], base, budgets, corrections=corrections)
+        except (InvalidPayload, LearnerFailed) as error:
             self._failed[kind] = f"they cannot be stacked ({error.message})"
             return self._failed[kind]
         self._made[chunk] |= {
-            one.task.node: TrainedLearner(one.learner, base, one.budget, made[:2], partial(self._count, made.alone))
+            one.task.node: TrainedLearner(
+                one.learner, base, one.budget, one.correction, made, partial(self._count, made.alone)
+            )
             for one, made in zip(group, results, strict=True)
         }
         return ""
@@ -194,9 +214,9 @@ class StackedTasks:
             self._kind_of[task.node] = self._kind(own)[1] if own is not None else -1
             if not isinstance(own, TorchLearner) or self._kind_of[task.node] != kind:
                 continue
-            budget = self._budget(task, slots)
-            if vars(budget) | {"seed": 0} == vars(first.budget) | {"seed": 0}:
-                found.append(_Begun(task, own, budget))
+            begun = self._begun(task, own, slots, chunk)
+            if begun.form == first.form:
+                found.append(begun)
         return found
 
     def _learner_if_made(self, node: str) -> Learner | None:
@@ -206,8 +226,9 @@ class StackedTasks:
         except ShoalError:
             return None
 
-    def _budget(self, task: Task, slots: Slots) -> TrainConfig:
+    def _begun(self, task: Task, learner: TorchLearner, slots: Slots, chunk: TaskChunk) -> _Begun:
         algorithm = apply_node_settings(self._algorithm, task.numbers)
-        return algorithm.train_config(
-            LocalTask(task.id, task.kind, task.version, task.seed, slots, numbers=task.numbers)
-        )
+        local = LocalTask(task.id, task.kind, task.version, task.seed, slots, numbers=task.numbers)
+        ref = chunk.memories.get(task.node)
+        memory = {name: value for name, value in self._open(ref).items() if not name.startswith(UNSENT)} if ref else {}
+        return _Begun(task, learner, algorithm.train_config(local), algorithm.correction(local, memory))

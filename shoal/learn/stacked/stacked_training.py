@@ -16,18 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
 from shoal.core.errors import InvalidJob
-from shoal.core.model.stack import Stack
-from shoal.core.model.tree import Layout, Tree
+from shoal.core.model.tree import Tree
 from shoal.learn.data.batches import TensorSource, split
 from shoal.learn.seeds import seeded
 from shoal.learn.stacked.stacked_batches import Rows, StackedBatch, StackedBatches
-from shoal.learn.stacked.stacked_optimizer import StackedOptimizer, clip, made_optimizer, why_not_stepped
+from shoal.learn.stacked.stacked_corrections import StackedCorrections
+from shoal.learn.stacked.stacked_optimizer import StackedOptimizer, clipped, made_optimizer, why_not_stepped
+from shoal.learn.stacked.stacked_trees import repeated, trees_of, views
 from shoal.learn.training.descent import descend, gradients_of
 from shoal.learn.training.measures import Loss
 from shoal.learn.training.torch_learner import TorchLearner
-from shoal.learn.training.weights import TORCH_DTYPES, unwrapped
+from shoal.learn.training.weights import unwrapped
 from shoal.learn.user_errors import user_code
 
 
@@ -113,21 +115,32 @@ class Same:
 
 
 class StackedResult(NamedTuple):
-    """The result of training. `alone`: the fraction of its steps that the learner made alone, for want of others with
-    batches of its size."""
+    """The result of training.
+
+    alone   the fraction of its steps that the learner made alone, for want of others with batches of its size
+    steps   the number of gradients that were corrected
+    mean    the mean of them before their correction, if it was asked for
+    """
 
     trained: Trained
     model: Tree
-    alone: float
+    alone: float = 0.0
+    steps: int = 0
+    mean: Tree | None = None
 
 
 def train_stacked(
-    learners: Sequence[TorchLearner], model: Tree, budgets: Sequence[TrainConfig], tick: Tick = no_tick
+    learners: Sequence[TorchLearner],
+    model: Tree,
+    budgets: Sequence[TrainConfig],
+    tick: Tick = no_tick,
+    corrections: Sequence[Correction] = (),
 ) -> list[StackedResult]:
     """Return the results of `load(model)`, `train(budget)` and `model()` for each learner, in their order.
 
-    The budgets differ in their seed only. The first learner's module does the work and holds `model` afterwards; the
-    others are not touched. Raises `InvalidJob` where `why_not` has a reason.
+    The budgets differ in their seed only, the corrections of gradients, if there are any, in their trees. The first
+    learner's module does the work and holds `model` afterwards; the others are not touched. Raises `InvalidJob` where
+    `why_not` has a reason.
     """
     for learner in learners:
         learner.place()
@@ -136,11 +149,14 @@ def train_stacked(
     first = learners[0]
     first.load(model)
     first.weights.enter_training_mode()
-    rows = _repeated(model, len(learners), first.device)
+    rows = repeated(model, len(learners), first.device)
     batches = StackedBatches(learners, budgets)
-    parameters = _views(model.layout, rows, list(first.weights.trainable()))
+    parameters = views(model.layout, rows, list(first.weights.trainable()))
     is_simple = is_of_classes(first.loss) and batches.has_classes
     training = _StackedTraining(first, parameters, budgets[0].lr, is_simple=is_simple)
+    if corrections:
+        ordered = [corrections[one] for one in batches.learners]
+        training.corrections = StackedCorrections(ordered, model.layout, list(parameters), first.device)
     with user_code("training"):
         if batches.is_ragged and is_simple:
             batches.is_padded = is_by_example(first.module, split(batches.sample(8))[0])
@@ -151,14 +167,28 @@ def train_stacked(
         finally:
             training.restore()
         first.weights.check_complete()
-    results: dict[int, StackedResult] = {}
-    trees, sums, seen = _trees(model.layout, rows), training.losses.tolist(), batches.seen.tolist()
-    alone = [own / max(1, steps) for own, steps in zip(batches.alone.tolist(), batches.steps, strict=True)]
-    for one, tree, total, examples, own in zip(batches.learners, trees, sums, seen, alone, strict=True):
-        weight = examples if budgets[one].batch_index >= 0 else learners[one].train_data.examples or 0
-        trained = Trained(float(weight), {"train/loss": total / examples} if examples else {})
-        results[one] = StackedResult(trained, tree, own)
+    results = _results(learners, budgets, batches, training, trees_of(model.layout, rows))
     return [results[one] for one in range(len(learners))]
+
+
+def _results(
+    learners: Sequence[TorchLearner],
+    budgets: Sequence[TrainConfig],
+    batches: StackedBatches,
+    training: _StackedTraining,
+    trees: Sequence[Tree],
+) -> dict[int, StackedResult]:
+    """Return the result of each learner by its number."""
+    results: dict[int, StackedResult] = {}
+    sums, seen, alone = training.losses.tolist(), batches.seen.tolist(), batches.alone.tolist()
+    corrected = training.corrections
+    means = corrected.means(batches.steps) if corrected is not None else [None] * len(trees)
+    for row, (one, steps) in enumerate(zip(batches.learners, batches.steps, strict=True)):
+        examples = seen[row]
+        weight = examples if budgets[one].batch_index >= 0 else learners[one].train_data.examples or 0
+        trained = Trained(float(weight), {"train/loss": sums[row] / examples} if examples else {})
+        results[one] = StackedResult(trained, trees[row], alone[row] / max(1, steps), steps, means[row])
+    return results
 
 
 class _StackedTraining:
@@ -173,6 +203,7 @@ class _StackedTraining:
         self._kept = {name: p.data for name, p in self._own.items()}
         first = next(iter(parameters.values()))
         self.losses = torch.zeros(len(first), dtype=torch.float32, device=first.device)
+        self.corrections: StackedCorrections | None = None
         self._optimizer: StackedOptimizer | None = None
         if learner.optimizer is not torch.optim.SGD:
             self._optimizer = StackedOptimizer(made_optimizer(learner, lr), self._own, len(first))
@@ -193,9 +224,9 @@ class _StackedTraining:
         weights = batch.weights
         chosen = {name: tensor[rows] for name, tensor in self._parameters.items()}
         gradients, losses = self._gradients(chosen, batch.tensors, *([] if weights is None else [weights]))
-        if self._unused is None:
+        if self._unused is None and self.corrections is None:
             self._unused = _unused(self._objective, chosen, batch.tensors)
-        self._move(rows, chosen, {name: gradients[name] for name in chosen if name not in self._unused})
+        self._move(rows, chosen, {name: gradients[name] for name in chosen if name not in (self._unused or ())})
         self.losses[rows] += losses * torch.from_numpy(batch.sizes).to(losses.device)
         if not isinstance(rows, slice):  # which are not views
             for name, tensor in self._parameters.items():
@@ -208,7 +239,7 @@ class _StackedTraining:
         parameters, (inputs, target) = list(self._own.values()), split(batch)
         loss = self._loss(self._module(*inputs), target)
         gradients = gradients_of(loss, parameters)
-        if self._optimizer is None and self._clip_norm is None:
+        if self._optimizer is None and self._clip_norm is None and self.corrections is None:
             descend(parameters, gradients, self._lr)
         else:
             rows = slice(row, row + 1)
@@ -219,8 +250,10 @@ class _StackedTraining:
 
     def _move(self, rows: Rows, values: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
         """Move the values of some rows, `[n, …]`, against their gradients."""
+        if self.corrections is not None:
+            gradients = self.corrections.corrected(rows, values, gradients)
         if self._clip_norm is not None:
-            clip(gradients.values(), self._clip_norm)
+            gradients = clipped(gradients, self._clip_norm)
         if self._optimizer is not None:
             self._optimizer.step(rows, values, gradients)
         else:
@@ -267,28 +300,3 @@ def is_by_example(module: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
     with torch.no_grad(), seeded(0, inputs[0].device):
         of_two, of_all = module(*(part[:2] for part in inputs)), module(*inputs)
     return bool(torch.allclose(of_two, of_all[:2], rtol=1e-5, atol=1e-5 * float(of_two.abs().max())))
-
-
-def _repeated(model: Tree, count: int, device: torch.device) -> Tensor:
-    """Return the bytes of `count` copies, `uint8[count, nbytes]`. A few bytes between two rows align the numbers."""
-    nbytes = model.layout.nbytes
-    rows = torch.empty(count, (nbytes + 7) // 8 * 8, dtype=torch.uint8, device="cpu")
-    rows.numpy()[:, :nbytes] = model.buffer
-    return rows.to(device)[:, :nbytes]
-
-
-def _views(layout: Layout, rows: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return these tensors of all rows as views, `[row, …]`."""
-    leaves = [layout.index[name] for name in names]
-    return {
-        leaf.name: rows[:, leaf.start : leaf.stop].view(TORCH_DTYPES[leaf.dtype]).view(len(rows), *leaf.shape)
-        for leaf in leaves
-    }
-
-
-def _trees(layout: Layout, rows: Tensor) -> list[Tree]:
-    buffer = rows.cpu().numpy()
-    if not Stack.suits(layout):
-        return [Tree(layout, row) for row in buffer]
-    stack = Stack(layout, buffer.view("<f4"))
-    return [stack.row(index) for index in range(len(buffer))]
