@@ -16,6 +16,7 @@ TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
     *("shoal.lightning", "shoal.loop.module_model"),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
+    "stacked.row_module",
     *(f"stacked.stacked_{name}" for name in ("batches", "corrections", "optimizer", "tasks", "training", "trees")),
     *(
         f"training.{name}"

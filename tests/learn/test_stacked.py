@@ -173,7 +173,6 @@ def test_who_cannot_be_trained_together() -> None:
     }
     for reason, other in others.items():
         assert reason in why_not([first, other])
-    assert "buffers" in why_not(equal_parts(2, models.bn))
     local = equal_parts(2, local_norm, config=TorchConfig(batch_norm="local"))
     assert "weights stay on the node" in why_not(local)
     assert why_not(equal_parts(2)) == ""

@@ -17,7 +17,7 @@ from shoal.core.model.tree import digest
 from shoal.core.protocol.machine import Work
 from shoal.core.protocol.message import BlobRef, Task
 from shoal.jobs.spec import parse_job
-from shoal.learn import TorchLearner, digits, models
+from shoal.learn import TorchConfig, TorchLearner, digits, models
 from shoal.learn.data.partition import dirichlet
 from shoal.learn.stacked.stacked_tasks import StackedTasks, TrainedLearner
 from shoal.learn.stacked.stacked_training import StackedResult, recipe
@@ -85,6 +85,12 @@ def test_an_optimizer_with_momentum(optimizer: Any) -> None:
     assert lean.training == "60 tasks at once"
 
 
+def test_batch_norm() -> None:
+    lean, wire = both(lambda: learners([20] * 20, models.bn))
+    assert_alike(lean, wire)
+    assert lean.training == "60 tasks at once"
+
+
 def test_it_is_the_same_to_the_bit_again() -> None:
     first, again = (shoal.simulate(job(), learners([20] * 20)) for _ in range(2))
     assert digest(first.model) == digest(again.model)
@@ -135,8 +141,12 @@ def wide() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "given", "reason"),
     [
-        (partial(learners, [20] * 9, models.bn), job(), "the model has buffers"),
-        (partial(learners, [20] * 9, dropout), job(), "random"),
+        (
+            partial(learners, [20] * 9, models.bn, config=TorchConfig(batch_norm="local")),
+            job(),
+            "some of the model's weights stay on the node",
+        ),
+        (partial(learners, [20] * 9, dropout), job(), "27 one by one: the model draws random numbers, as dropout does"),
         (partial(learners, [20] * 9, wide), job(), "more than 100,000 numbers"),
         (
             partial(learners, [20] * 9, optimizer=torch.optim.Adafactor),
@@ -146,7 +156,7 @@ def wide() -> nn.Module:
         (partial(learners, [20] * 9), job("fedsgd"), "fedsgd trains in a way of its own"),
         (partial(learners, [20] * 3), job(), "fewer than 8 learners are alike"),
     ],
-    ids=["buffers", "random", "large", "optimizer", "algorithm", "few"],
+    ids=["local norms", "random", "large", "optimizer", "algorithm", "few"],
 )
 def test_others_are_trained_one_by_one_and_the_result_says_why(make: Any, given: shoal.JobSpec, reason: str) -> None:
     lean, wire = both(make, given)

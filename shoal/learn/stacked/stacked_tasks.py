@@ -33,6 +33,10 @@ STACKED_ELEMENTS_MAX = 100_000
 """Larger models train as fast one by one on a processor."""
 
 
+RANDOM = "called random operation"
+"""Part of torch's error for a model that draws random numbers."""
+
+
 class TrainedLearner:
     """A learner that has been trained already: from `base`, with `budget` and `correction`. Any other call goes to the
     learner itself.
@@ -178,7 +182,7 @@ class StackedTasks:
             budgets = [one.budget for one in group]
             results = train_stacked([one.learner for one in group], base, budgets, corrections=corrections)
         except (InvalidPayload, LearnerFailed) as error:
-            self._failed[kind] = f"they cannot be stacked ({error.message})"
+            self._failed[kind] = _why_failed(error)
             return self._failed[kind]
         self._made[chunk] |= {
             one.task.node: TrainedLearner(
@@ -232,3 +236,10 @@ class StackedTasks:
         ref = chunk.memories.get(task.node)
         memory = {name: value for name, value in self._open(ref).items() if not name.startswith(UNSENT)} if ref else {}
         return _Begun(task, learner, algorithm.train_config(local), algorithm.correction(local, memory))
+
+
+def _why_failed(error: ShoalError) -> str:
+    """Return why learners that seemed to be alike could not be trained at once."""
+    if RANDOM in error.message:
+        return "the model draws random numbers, as dropout does, and stacked they would be others"
+    return f"they cannot be stacked ({error.message})"

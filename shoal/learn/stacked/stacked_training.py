@@ -18,10 +18,11 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
-from shoal.core.errors import InvalidJob
+from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.learn.data.batches import TensorSource, split
 from shoal.learn.seeds import seeded
+from shoal.learn.stacked.row_module import RowModule
 from shoal.learn.stacked.stacked_batches import Rows, StackedBatch, StackedBatches
 from shoal.learn.stacked.stacked_corrections import StackedCorrections
 from shoal.learn.stacked.stacked_optimizer import StackedOptimizer, clipped, made_optimizer, why_not_stepped
@@ -44,6 +45,8 @@ def why_not(learners: Sequence[TorchLearner]) -> str:
         return "their examples differ in shape, type or place"
     if len({steps_key(learner) for learner in learners}) > 1:
         return "their optimizers or settings differ"
+    if len({_buffers_key(learner) for learner in learners}) > 1:
+        return "their buffers differ"
     return why_not_stepped(first) or _why_not_stacked(first)
 
 
@@ -54,9 +57,7 @@ def is_of_classes(loss: Loss) -> bool:
 
 def _why_not_stacked(learner: TorchLearner) -> str:
     """Return why the weights of this learner's model cannot be stacked; empty if they can."""
-    if list(learner.module.buffers()):
-        return "the model has buffers, which its forward pass may change"
-    if not learner.weights.trainable().keys() <= learner.layout.index.keys():
+    if learner.weights.roles.local:
         return "some of the model's weights stay on the node"
     if any(_has_hooks(parameter) for parameter in learner.weights.trainable().values()):
         return "the model's parameters have hooks"
@@ -71,8 +72,15 @@ def _has_hooks(parameter: Tensor) -> bool:
 def stack_key(learner: TorchLearner) -> Hashable:
     """Return a value that is equal for learners which can be trained at once, if each of them can be stacked."""
     learner.place()
-    made_by = recipe(learner.factory), recipe(learner.loss), steps_key(learner)
+    made_by = recipe(learner.factory), recipe(learner.loss), steps_key(learner), _buffers_key(learner)
     return learner.weights.layout, made_by, cast("TensorSource", learner.train_data).form, learner.device
+
+
+def _buffers_key(learner: TorchLearner) -> Hashable:
+    """Return the bytes of the buffers that each node has for itself, which do not travel with the model."""
+    known = learner.layout.index.keys() | learner.weights.roles.base
+    buffers = [(name, one) for name, one in unwrapped(learner.module).named_buffers() if name not in known]
+    return tuple((name, one.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()) for name, one in buffers)
 
 
 def steps_key(learner: TorchLearner) -> Hashable:
@@ -152,20 +160,24 @@ def train_stacked(
     rows = repeated(model, len(learners), first.device)
     batches = StackedBatches(learners, budgets)
     parameters = views(model.layout, rows, list(first.weights.trainable()))
+    buffers = [name for name, _ in unwrapped(first.module).named_buffers() if name in model.layout.index]
+    module = RowModule(unwrapped(first.module), parameters | views(model.layout, rows, buffers))
     is_simple = is_of_classes(first.loss) and batches.has_classes
-    training = _StackedTraining(first, parameters, budgets[0].lr, is_simple=is_simple)
+    training = _StackedTraining(first, module, parameters, budgets[0].lr, is_simple=is_simple)
     if corrections:
         ordered = [corrections[one] for one in batches.learners]
         training.corrections = StackedCorrections(ordered, model.layout, list(parameters), first.device)
     with user_code("training"):
-        if batches.is_ragged and is_simple:
+        if batches.is_ragged and is_simple and not buffers:
             batches.is_padded = is_by_example(first.module, split(batches.sample(8))[0])
         try:
             for batch in batches:
                 training.step(batch)
                 tick(batch.fraction)
         finally:
-            training.restore()
+            changed = module.restore()
+        if changed:
+            raise LearnerFailed(f"training changes the buffer {changed}, which is not exchanged", code="learner.model")
         first.weights.check_complete()
     results = _results(learners, budgets, batches, training, trees_of(model.layout, rows))
     return [results[one] for one in range(len(learners))]
@@ -194,13 +206,14 @@ def _results(
 class _StackedTraining:
     """The training of the parameters of several learners, `[row, …]`, and the sums of their losses over examples."""
 
-    def __init__(self, learner: TorchLearner, parameters: dict[str, Tensor], lr: float, *, is_simple: bool) -> None:
-        self._module, self._loss = unwrapped(learner.module), learner.loss
+    def __init__(
+        self, learner: TorchLearner, module: RowModule, parameters: dict[str, Tensor], lr: float, *, is_simple: bool
+    ) -> None:
+        self._module, self._loss = module, learner.loss
         self._parameters, self._lr, self._clip_norm = parameters, lr, learner.config.clip_norm
-        self._objective = partial(_loss, self._module, cross_entropy if is_simple else self._loss)
-        self._gradients = vmap(grad_and_value(self._objective), randomness="error")
+        self._objective = partial(_loss, module.module, cross_entropy if is_simple else self._loss)
+        self._gradients = vmap(grad_and_value(self._objective, has_aux=True), randomness="error")
         self._own, self._is_checked = learner.weights.trainable(), False
-        self._kept = {name: p.data for name, p in self._own.items()}
         first = next(iter(parameters.values()))
         self.losses = torch.zeros(len(first), dtype=torch.float32, device=first.device)
         self.corrections: StackedCorrections | None = None
@@ -215,17 +228,23 @@ class _StackedTraining:
             self._step_at_once(batch.rows, batch)
         else:
             if not self._is_checked:
-                own = {name: tensor[batch.rows].unsqueeze(0) for name, tensor in self._parameters.items()}
-                self._gradients(own, tuple(tensor.unsqueeze(0) for tensor in batch.tensors))
+                row = slice(batch.rows, batch.rows + 1)
+                own = {name: tensor[row] for name, tensor in self._parameters.items()}
+                self._gradients(
+                    own, self._module.chosen_buffers(row), tuple(part.unsqueeze(0) for part in batch.tensors)
+                )
             self._step_alone(batch.rows, batch.tensors)
         self._is_checked = True
 
     def _step_at_once(self, rows: slice | Tensor, batch: StackedBatch) -> None:
         weights = batch.weights
         chosen = {name: tensor[rows] for name, tensor in self._parameters.items()}
-        gradients, losses = self._gradients(chosen, batch.tensors, *([] if weights is None else [weights]))
+        buffers = self._module.chosen_buffers(rows)
+        weighted = [] if weights is None else [weights]
+        gradients, (losses, buffers) = self._gradients(chosen, buffers, batch.tensors, *weighted)
         if self._unused is None and self.corrections is None:
-            self._unused = _unused(self._objective, chosen, batch.tensors)
+            self._unused = _unused(self._objective, chosen, buffers, batch.tensors)
+        self._module.put_buffers(rows, buffers)
         self._move(rows, chosen, {name: gradients[name] for name in chosen if name not in (self._unused or ())})
         self.losses[rows] += losses * torch.from_numpy(batch.sizes).to(losses.device)
         if not isinstance(rows, slice):  # which are not views
@@ -234,11 +253,11 @@ class _StackedTraining:
 
     def _step_alone(self, row: int, batch: tuple[Tensor, ...]) -> None:
         """Let the module itself make the step, with the row as its parameters: a `functional_call` takes longer."""
-        for name, p in self._own.items():
-            p.data = self._parameters[name][row]
+        self._module.take(row)
         parameters, (inputs, target) = list(self._own.values()), split(batch)
-        loss = self._loss(self._module(*inputs), target)
+        loss = self._loss(self._module.module(*inputs), target)
         gradients = gradients_of(loss, parameters)
+        self._module.keep_buffers(row)
         if self._optimizer is None and self._clip_norm is None and self.corrections is None:
             descend(parameters, gradients, self._lr)
         else:
@@ -259,26 +278,33 @@ class _StackedTraining:
         else:
             descend([values[name] for name in gradients], list(gradients.values()), self._lr)
 
-    def restore(self) -> None:
-        """Give the module its own parameters back."""
-        for name, p in self._own.items():
-            p.data = self._kept[name]
-
 
 def _loss(
-    module: nn.Module, loss: Loss, parameters: dict[str, Tensor], batch: tuple[Tensor, ...], *weights: Tensor
-) -> Tensor:
+    module: nn.Module,
+    loss: Loss,
+    parameters: dict[str, Tensor],
+    buffers: dict[str, Tensor],
+    batch: tuple[Tensor, ...],
+    *weights: Tensor,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the loss, and the buffers after the forward pass, which may change or replace them."""
     inputs, target = split(batch)
-    return loss(functional_call(module, parameters, inputs), target, *weights)
+    tensors = parameters | buffers
+    output = functional_call(module, tensors, inputs)
+    return loss(output, target, *weights), {name: tensors[name] for name in buffers}
 
 
 def _unused(
-    objective: Callable[..., Tensor], values: Mapping[str, Tensor], batch: tuple[Tensor, ...]
+    objective: Callable[..., tuple[Tensor, dict[str, Tensor]]],
+    values: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
+    batch: tuple[Tensor, ...],
 ) -> frozenset[str]:
     """Return the names of parameters on which the loss does not depend. Alone they have no gradient, and an optimizer
     leaves them; stacked they have a gradient of 0, at which weight decay would move them."""
     first = {name: tensor[0].clone().requires_grad_() for name, tensor in values.items()}
-    loss = objective(first, tuple(part[0] for part in batch))
+    own = {name: tensor[0].clone() for name, tensor in buffers.items()}
+    loss, _ = objective(first, own, tuple(part[0] for part in batch))
     found: Sequence[Tensor | None] = torch.autograd.grad(loss, list(first.values()), allow_unused=True)
     return frozenset(name for name, gradient in zip(first, found, strict=True) if gradient is None)
 
