@@ -9,8 +9,8 @@ from typing import Any
 MODES = {
     "coordinated": "server",
     "suspect": "suspects coordinator",
-    "away": "gossip",
-    "handover": "returning",
+    "gossip": "gossip",
+    "returning": "returning",
 }
 """A peer's state in the words for a job's modes. The dashboard has the same words."""
 
