@@ -101,3 +101,18 @@ def test_an_explanation_is_whole(stage: Stage, browser: Browser, scheme: Any, wi
     expect(opened.get_by_role("tooltip")).to_be_in_viewport(ratio=1)
     assert axe.violations(opened) == []
     opened.close()
+
+
+@each_screen
+def test_an_explanation_at_the_bottom_of_the_screen_is_whole(
+    stage: Stage, browser: Browser, scheme: Any, width: int
+) -> None:
+    opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    opened.goto(f"{stage.running.url}/jobs/{stage.job}")
+    term = opened.get_by_role("button", name="Traffic", exact=True)
+    box = term.bounding_box()
+    assert box is not None
+    opened.set_viewport_size({"width": width, "height": int(box["y"] + box["height"]) + 8})
+    term.focus()
+    expect(opened.get_by_role("tooltip")).to_be_in_viewport(ratio=1)
+    opened.close()
