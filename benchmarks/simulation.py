@@ -6,12 +6,14 @@ python benchmarks/simulation.py --clients 100 1000 --beside pfl flower
 Each client holds 32 examples and trains the user's own module (`simulations/simulated_work.py`: an MLP, a CNN,
 a transformer) by `TorchLearner` for one pass in batches of 8, by federated averaging. Beside it, in the same run:
 
-    one by one          a module that cannot be stacked (its `forward` branches on the data), so that shoal trains its
-                        clients alone, to be compared with the plain loop
+    one by one          learners of a class of their own, which shoal trains one by one, to be compared with the plain
+                        loop
     plain torch loop    one reused torch module after another, and a sum of the weights
     stacked autograd    `torch.func` over the weights of 100 clients: `vmap` of `grad` of `functional_call`
     batched products    autograd over products of stacked weights, written by hand for the MLP
     pfl, flower         with `--beside`: their simulations, each installed in an environment of its own
+
+`--kinds momentum adam`, or others of `KINDS`, measures these kinds of training instead, at once and one by one.
 
 The loop and the stacks neither send, count nor check anything: they are what a simulation could reach.
 
@@ -53,7 +55,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "simulations"))
 
 from environments import CACHE, FAILURES, error_line, output_of
-from simulated_work import BATCH, EXAMPLES, LR, NETWORKS, examples
+from simulated_work import BATCH, CLASSES, EXAMPLES, LR, NETWORKS, PIXELS, examples
 
 HERE = Path(__file__).resolve().parent
 CHUNK = 100
@@ -66,19 +68,8 @@ LOOP, STACKED, LEARNERS, NONE = "plain torch loop", "stacked autograd", "learner
 Data = list[tuple[Tensor, Tensor]]
 
 
-class Branching(nn.Module):
-    """A network whose `forward` branches on the data, so that its clients are trained one by one."""
-
-    def __init__(self, network: Callable[[], nn.Module]) -> None:
-        super().__init__()
-        self.network = network()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the classes' scores."""
-        if x.sum() < 0:
-            raise ValueError("the examples are not negative")
-        scores: Tensor = self.network(x)
-        return scores
+class Unstacked(TorchLearner):
+    """A learner that is trained one by one, because it might train in a way of its own."""
 
 
 def parts(clients: int, *, equal: bool) -> Data:
@@ -87,14 +78,30 @@ def parts(clients: int, *, equal: bool) -> Data:
     return [examples(client, EXAMPLES if equal else size) for client, size in enumerate(sizes.tolist())]
 
 
-def learner(model: Callable[[], nn.Module], client: int) -> TorchLearner:
-    """Return a client's learner."""
-    return TorchLearner(model, examples(client), device="cpu")
+def normalised() -> nn.Module:
+    """Return the MLP with BatchNorm."""
+    return nn.Sequential(nn.Linear(PIXELS, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, CLASSES))
 
 
-def simulated(learners: Any, rounds: int, **options: Any) -> None:
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("fedavg", {}),
+    "momentum": ("fedavg", {"optimizer": partial(torch.optim.SGD, momentum=0.9)}),
+    "adam": ("fedavg", {"optimizer": torch.optim.Adam}),
+    "prox": ("fedprox", {}),
+    "scaffold": ("scaffold", {}),
+    "batchnorm": ("fedavg", {"model": normalised}),
+}
+"""Algorithms and options of the learners."""
+
+
+def learner(kind: type[TorchLearner], client: int) -> TorchLearner:
+    """Return a client's learner of the MLP."""
+    return kind(NETWORKS["mlp"], examples(client), device="cpu")
+
+
+def simulated(learners: Any, rounds: int, algorithm: str = "fedavg", **options: Any) -> None:
     """Simulate the job by shoal."""
-    job = shoal.JobSpec(name="noise", rounds=rounds, algorithm={"name": "fedavg", "batch_size": BATCH, "lr": LR})
+    job = shoal.JobSpec(name="noise", rounds=rounds, algorithm={"name": algorithm, "batch_size": BATCH, "lr": LR})
     shoal.simulate(job, learners, **{"progress": False, **options})
 
 
@@ -183,7 +190,7 @@ def cpu_of(work: Callable[[], object]) -> float:
 def ways_of(model: str, learners: list[TorchLearner], data: Data, rounds: int) -> dict[str, Callable[[], object]]:
     """Return what is measured in this process, by name. `data` of equal sizes are stacked, too."""
     network = NETWORKS[model]
-    alone = [TorchLearner(partial(Branching, network), one, device="cpu") for one in data]
+    alone = [Unstacked(network, one, device="cpu") for one in data]
     ways: dict[str, Callable[[], object]] = {
         "shoal.simulate": lambda: simulated(learners, rounds),
         "shoal.simulate, one by one": lambda: simulated(alone, rounds),
@@ -239,7 +246,19 @@ def table(model: str, clients: int, sizes: str, rates: Mapping[str, float | str]
     ]
 
 
-def in_processes(name: str, model: Callable[[], nn.Module], clients: int, rounds: int, workers: int) -> dict[str, Any]:
+def measure_kind(name: str, clients: int, rounds: int, times: int) -> dict[str, Any]:
+    """Return the row of another kind of training: clients per processor second, at once and one by one."""
+    algorithm, more = KINDS[name]
+    data, best = parts(clients, equal=True), {}
+    for made_by in (TorchLearner, Unstacked) * times:
+        learners = [made_by(train=one, device="cpu", **{"model": NETWORKS["mlp"], **more}) for one in data]
+        seconds = cpu_of(partial(simulated, learners, rounds, algorithm))
+        best[made_by] = min(best.get(made_by, seconds), seconds)
+    at_once, alone = (clients * rounds / best[made_by] for made_by in (TorchLearner, Unstacked))
+    return {"clients": clients, "kind": name, "at_once": at_once, "one_by_one": alone, "gain": at_once / alone}
+
+
+def in_processes(kind: type[TorchLearner], clients: int, rounds: int, workers: int) -> dict[str, Any]:
     """Return the row of a simulation in `workers` processes."""
     began, used, first = time.monotonic(), sum(os.times()[:4]), 0.0
 
@@ -248,10 +267,10 @@ def in_processes(name: str, model: Callable[[], nn.Module], clients: int, rounds
         if share and not first:
             first = time.monotonic() - began
 
-    simulated(partial(learner, model), rounds, nodes=clients, workers=workers, progress=show_progress)
+    simulated(partial(learner, kind), rounds, nodes=clients, workers=workers, progress=show_progress)
     took, core_s = time.monotonic() - began, sum(os.times()[:4]) - used
     seconds = {"start_s": first, "rounds_s": took - first, "core_s": core_s, "load": os.getloadavg()[0]}
-    return {"clients": clients, "what": name, "workers": workers, **seconds}
+    return {"clients": clients, "what": kind.__name__, "workers": workers, **seconds}
 
 
 def main() -> int:
@@ -265,13 +284,17 @@ def main() -> int:
     parser.add_argument("--beside", choices=[*BESIDE], nargs="+", default=[], help="frameworks to install and measure")
     parser.add_argument("--environments", type=Path, default=CACHE, help="folder of their environments")
     parser.add_argument("--workers", type=int, nargs="+", help="numbers of processes: measure these alone")
+    parser.add_argument("--kinds", choices=list(KINDS), nargs="+", help="kinds of training: measure these alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.workers:
-        models = {"stacked": NETWORKS["mlp"], "one by one": partial(Branching, NETWORKS["mlp"])}
-        turns = [(name, n) for name in models for n in options.clients] * options.times
-        rows = [in_processes(name, models[name], n, options.rounds, w) for name, n in turns for w in options.workers]
+        turns = [(kind, n) for kind in (TorchLearner, Unstacked) for n in options.clients] * options.times
+        rows = [in_processes(kind, n, options.rounds, w) for kind, n in turns for w in options.workers]
         show("simulation in several processes", rows, options.json)
+        return 0
+    if options.kinds:
+        rows = [measure_kind(kind, n, options.rounds, options.times) for n in options.clients for kind in options.kinds]
+        show("simulated clients per processor second", rows, options.json)
         return 0
     rows = [
         row
