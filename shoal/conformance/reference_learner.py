@@ -27,9 +27,12 @@ def learner() -> ConformanceLearner:
 class ConformanceLearner:
     """The learner of the conformance jobs. `start`: the model that it begins with, in place of its own."""
 
+    layout: None = None
+    """A declaration: this learner trains any model, so its node gets tasks of every layout."""
+
     def __init__(self, start: Tree | None = None) -> None:
         self._start = start
-        self._model = Tree.of({})  # so that the node names no layout, and gets tasks of any
+        self._model = Tree.of({})
 
     def init(self, seed: int) -> Tree:
         """Return w[i] = ((seed + i) mod 64) / 64 as float32, and seen = 0 as int64."""

@@ -14,14 +14,16 @@ from shoal.core.model.tree import Layout
 SHOWN_BYTES_MAX = 64 * 1024
 """Maximum size of the names and shapes that a node tells, as JSON; a larger model tells their number and a digest."""
 
+_UNKNOWN = object()
+
 
 def layout_of(learner: Learner) -> Layout | None:
     """Return the layout of the learner's model: that of fresh weights if it has none yet; None if it makes none.
 
-    Raises nothing.
+    A learner that trains any model declares `layout = None`. Raises nothing.
     """
-    known = getattr(learner, "layout", None)
-    if isinstance(known, Layout):
+    known = getattr(learner, "layout", _UNKNOWN)
+    if known is None or isinstance(known, Layout):
         return known
     for weights in (present_weights, lambda learner: fresh_weights(learner, 0)):
         try:

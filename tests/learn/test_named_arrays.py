@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.conformance.reference_learner import ConformanceLearner
 from shoal.core.algorithm.algorithm import LocalResult, LocalTask, run_task
 from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
 from shoal.core.errors import LearnerFailed
@@ -107,6 +108,12 @@ def test_the_form_of_a_model_is_known_before_there_are_weights(before: dict[str,
 def test_a_learner_that_cannot_make_weights_tells_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Named, "init")
     assert describe_layout(layout_of(Late(None))) == {}
+
+
+def test_a_learner_of_any_model_tells_no_form() -> None:
+    learner = ConformanceLearner()
+    learner.init(0)
+    assert describe_layout(layout_of(learner)) == {}
 
 
 @pytest.mark.parametrize(
