@@ -68,7 +68,7 @@ class GossipConfig(JobTable):
     """Settings of a job among peers: after a failover, and in jobs without a coordinator."""
 
     common: ClassVar[str] = (
-        "common keys: allowed = true (nodes may continue the job as peers), mixing, rounds, min_peers, "
+        "common keys: allowed = true (nodes may continue the job as peers), mixing, local_rounds, min_peers, "
         "coordinator_timeout_s; the mode of a running job is changed by: shoal switch JOB gossip"
     )
     allowed: bool = Field(False, description="let nodes continue the job as peers, by failover or by command")

@@ -102,7 +102,7 @@ def test_an_unknown_key_is_told_with_few_suggestions(values: dict[str, Any], hin
 @pytest.mark.parametrize(
     ("table", "keys"),
     [
-        (GossipConfig, "allowed mixing rounds min_peers coordinator_timeout_s"),
+        (GossipConfig, "allowed mixing local_rounds min_peers coordinator_timeout_s"),
         (JobSpec, "name preset rounds seed learner algorithm schedule gossip limits"),
     ],
 )

@@ -54,6 +54,7 @@ def test_an_unknown_template_is_named(shoal: Shoal, place: Path) -> None:
     assert not (place / "mine").exists()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("template", templates())
 def test_a_readme_is_short_and_its_commands_run(shoal: Shoal, place: Path, template: str) -> None:
     assert shoal("new", "mine", "--template", template).exit_code == 0
@@ -72,7 +73,7 @@ def test_a_readme_is_short_and_its_commands_run(shoal: Shoal, place: Path, templ
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=280,
             check=False,
         )
         assert (program in ("shoal", "python"), done.returncode) == (True, 0), done.stderr

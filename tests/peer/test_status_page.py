@@ -45,7 +45,7 @@ def test_both_kinds_of_status_are_read() -> None:
     assert found.peers == (PeerOverview("b", "dead", 4, 1.5, 5, 6, "refused"),)
     assert found.problems == ("for b",)
     coordinated = {"peers": {"b": {"state": "alive", "exchanges": 4, "sent": 5, "received": 6}}, "quarantine": ["b"]}
-    found = overview({"job": "j", "node": "a", "state": "away", "refused": {"machine": 2}, **coordinated})
+    found = overview({"job": "j", "node": "a", "state": "gossip", "refused": {"machine": 2}, **coordinated})
     assert found.peers == (PeerOverview("b", "alive", 4, None, 5, 6, "in quarantine"),)
     assert (found.phase, found.live, found.problems) == ("gossip", 1, ("machine: 2 refused",))
 

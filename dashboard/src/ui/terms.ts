@@ -19,7 +19,7 @@ export const TERMS = {
     "training, evaluating, online (idle in a job), stale (silent for half of lease_s), gone (silent for lease_s).",
   peer: "A node in its dealings with other nodes; also the program without a coordinator.",
   quarantine: "After repeated bad input of a peer, its models are not mixed until the process ends.",
-  quorum: "The least number of reports that close a round, or of nodes that begin a failover.",
+  quorum: "The number of reports after which a round may close.",
   report: "A node's answer to a task.",
   staleness: "Versions that closed between a task and its report.",
   synchronisation: "Nodes send their models or updates, and a model version is made of them.",
