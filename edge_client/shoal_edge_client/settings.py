@@ -46,16 +46,15 @@ class EdgeSettings(BaseModel):
         0,
         ge=0,
         le=4096,
-        description="threads that torch computes with; 0: one for a model of up to 100,000 numbers, "
-        "else as torch likes",
+        description="threads of torch; 0: one for a model of up to 100,000 numbers, else torch's default",
     )
     trainer: Literal["auto", "thread", "process"] = Field(
-        "auto", description="where the learner works; auto: in a process of its own if others call this node"
+        "auto", description="where the learner trains; auto: in a process of its own if peers connect to this node"
     )
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the system's (PEM)")
     client_cert: Path | None = Field(
-        None, description="certificate chain (PEM) with this node's name, for coordinators that ask for one"
+        None, description="certificate chain (PEM) with this node's name, for coordinators that require one"
     )
     client_key: Path | None = Field(None, description="its private key (PEM)")
     wait_s: float = Field(25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees")

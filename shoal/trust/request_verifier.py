@@ -47,7 +47,7 @@ class RequestVerifier:
         self._introduced: dict[str, tuple[JoinCert, bytes]] = {}
         self._windows: dict[str, ReplayWindow] = {}
 
-    # Papers
+    # Signed documents
 
     def update_roster(self, sealed: bytes) -> bool:
         """Use this roster from now on; return whether it is newer. Raises what `unseal` and `supersedes` raise."""

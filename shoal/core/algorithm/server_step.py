@@ -26,7 +26,7 @@ class ServerStep(Algorithm):
     shardable: ClassVar[ShardScope] = "weights"
 
     server_lr: PositiveFloat = 1.0
-    """The step of the hub's optimizer."""
+    """Learning rate of the coordinator's optimizer."""
 
     @property
     @abstractmethod

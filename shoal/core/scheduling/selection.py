@@ -74,7 +74,7 @@ class Selection:
     nodes: tuple[str, ...] = ()
     """Only these nodes take part; none named: all."""
     tags: tuple[str, ...] = ()
-    """Only nodes that carry all these tags take part."""
+    """Only nodes with all of these tags take part."""
     hours: tuple[str, ...] = ()
     """Daily windows in UTC in which nodes are asked: "22:00-06:00" for all, "phone 22:00-06:00" for nodes
     of that tag.
