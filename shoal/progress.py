@@ -29,12 +29,12 @@ class WorkRate:
     """The rate of tasks since the first one, and the time that is left at this rate."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._tasks = clock, 0
+        self._clock, self.tasks = clock, 0
         self._since: float | None = None
 
     def add(self) -> None:
         """Count a task."""
-        self._tasks += 1
+        self.tasks += 1
         if self._since is None:
             self._since = self._clock()
 
@@ -43,7 +43,7 @@ class WorkRate:
         elapsed_s = 0.0 if self._since is None else self._clock() - self._since
         if elapsed_s < RATE_AFTER_S:
             return ""
-        per_s = self._tasks / elapsed_s
+        per_s = self.tasks / elapsed_s
         rate = f"{per_s:,.0f} tasks/s" if per_s >= 10 else f"{per_s:.2g} tasks/s"
         return f"{rate}, {seconds(elapsed_s * (1 - share) / share)} left" if 0 < share < 1 else rate
 

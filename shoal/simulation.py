@@ -216,9 +216,9 @@ def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patien
         while not world.run(world.clock.now + patience_s):
             failing = [member.failures >= FAILURES_MAX for member in world.hub.roster.present_members()]
             stands = record.advance(world.hub) == advance
-            if record.begun == begun or (any(failing) and (stands or all(failing))):
+            if record.progress.rate.tasks == begun or (any(failing) and (stands or all(failing))):
                 raise record.given_up(world.hub) from record.cause
-            begun, advance = record.begun, record.advance(world.hub)
+            begun, advance = record.progress.rate.tasks, record.advance(world.hub)
         state: str = world.hub.progress.phase
     except KeyboardInterrupt:
         if not record.has_versions:

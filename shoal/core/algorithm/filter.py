@@ -129,6 +129,11 @@ def pack(filters: Filters, slots: Slots, seed: int) -> Slots:
     return {n: pack_tree(filters, value, seed) if isinstance(value, Tree) else value for n, value in slots.items()}
 
 
+def without_unsent(memory: Slots) -> Slots:
+    """Return a node's private memory without what its filters have kept back."""
+    return {name: value for name, value in memory.items() if not name.startswith(UNSENT)}
+
+
 def pack_with_feedback(filters: Filters, slots: Slots, memory: Slots, seed: int) -> tuple[Slots, Slots]:
     """Return (the encoded update with what was left out of earlier ones, what is left out now).
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, run_task
-from shoal.core.algorithm.filter import UNSENT, Filter, pack_with_feedback
+from shoal.core.algorithm.filter import Filter, pack_with_feedback, without_unsent
 from shoal.core.algorithm.learner import Learner, Tick, no_tick
 from shoal.core.algorithm.reference_model import unpack_task
 from shoal.core.job.settings_change import apply_node_settings
@@ -54,7 +54,7 @@ class TaskRunner:
             carry=self.carry,
             is_recalled=task.recall,
         )
-        mine = {name: value for name, value in self.memory.items() if not name.startswith(UNSENT)}
+        mine = without_unsent(self.memory)
         made = run_task(self.algorithm, self.learner, local, mine)
         if isinstance(made, LocalResult):
             return self._packed(made, task, mine)

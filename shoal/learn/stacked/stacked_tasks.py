@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalTask, tree_slot
 from shoal.core.algorithm.correction import Correction
-from shoal.core.algorithm.filter import UNSENT
+from shoal.core.algorithm.filter import without_unsent
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Learner, Tick, TrainConfig, Trained, no_tick
 from shoal.core.errors import InvalidPayload, LearnerFailed, ShoalError
 from shoal.core.job.settings_change import apply_node_settings
@@ -234,7 +234,7 @@ class StackedTasks:
         algorithm = apply_node_settings(self._algorithm, task.numbers)
         local = LocalTask(task.id, task.kind, task.version, task.seed, slots, numbers=task.numbers)
         ref = chunk.memories.get(task.node)
-        memory = {name: value for name, value in self._open(ref).items() if not name.startswith(UNSENT)} if ref else {}
+        memory = without_unsent(self._open(ref)) if ref else {}
         return _Begun(task, learner, algorithm.train_config(local), algorithm.correction(local, memory))
 
 

@@ -60,17 +60,13 @@ class SimulationProgress:
     trained."""
 
     def __init__(self, display: Progress | None, versions: int) -> None:
-        self._display, self._versions, self._share, self._rate = display, versions, 0.0, WorkRate()
+        self._display, self._versions, self._share, self.rate = display, versions, 0.0, WorkRate()
         self._trained: dict[str, float] = {}
 
     @property
     def trained(self) -> float:
         """Return the sum of what nodes have trained."""
         return sum(self._trained.values())
-
-    def begin_task(self) -> None:
-        """Count a task."""
-        self._rate.add()
 
     def fed(self, event: Event, hub: Hub, text: str) -> None:
         """Show the hub's progress after an event."""
@@ -84,7 +80,7 @@ class SimulationProgress:
     def show(self, text: str) -> None:
         """Show what happens, beside the progress and its rate."""
         if self._display is not None:
-            rate = self._rate.text(self._share)
+            rate = self.rate.text(self._share)
             self._display(self._share, f"{rate}; {text}" if rate else text)
 
     def _share_of(self, hub: Hub) -> float:
@@ -114,7 +110,6 @@ class SimulationRecorder(Observer):
         self._notes: list[JobEvent] = []
         self._traffic = TrafficCount()
         self._held: dict[str, str] = {}
-        self.begun = 0
 
     @property
     def _failed(self) -> ShoalError | None:
@@ -173,8 +168,7 @@ class SimulationRecorder(Observer):
 
     def started(self, node: str, work: Work) -> None:
         """Count the blobs that a node fetches for a task."""
-        self.begun += 1
-        self.progress.begin_task()
+        self.progress.rate.add()
         if self._tasks is not None:
             self._tasks.begin(node, work)
         for ref in (work.task.body, work.task.reference):
