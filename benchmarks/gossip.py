@@ -93,7 +93,7 @@ class Run:
             return [name for name in names if chance.random() < churn]
 
         swarm = MixingRun(
-            mixing, models, weights, conditions=PeerNetworkConditions(loss=loss), away=away, seed=self.seed
+            mixing, models, weights, conditions=PeerNetworkConditions(message_loss=loss), away=away, seed=self.seed
         )
         for holding in swarm.holdings.values():
             holding.filters = filters

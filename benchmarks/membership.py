@@ -78,7 +78,7 @@ def deaths(n: int, seed: int) -> Deaths:
 def living(n: int, seed: int, pace: SwimConfig, loss: float = 0.0, stalls: bool = False) -> Living:
     """Run five minutes of loss, or of processes that are stopped now and then."""
     fleet = settled(n, seed, pace)
-    fleet.hosts.set_conditions(PeerNetworkConditions(loss=loss))
+    fleet.hosts.set_conditions(PeerNetworkConditions(message_loss=loss))
     if stalls:
         for name in names(n):
             stall_later(fleet, name)

@@ -117,7 +117,7 @@ def simulate(
     *,
     faults: Faults | None = None,
     fidelity: Fidelity | None = None,
-    seed: int | None = None,
+    fault_seed: int | None = None,
     progress: bool | Progress | None = None,
     held_out: Learner | None = None,
     **more: Unpack[SimulateOptions],
@@ -128,7 +128,7 @@ def simulate(
     its number, 0 to nodes - 1, for each of its tasks, so that few learners are in memory. With such a function,
     `workers` processes can do the tasks, with the same result; each finds it by its module and name. Torch computes
     with `threads` threads in each process: more are slower for small models.
-    `faults` says what goes wrong; `seed` draws its instants (None: the job's own). `progress`: None shows it in a
+    `faults` says what goes wrong; `fault_seed` draws its instants (None: the job's own). `progress`: None shows it in a
     notebook and in a terminal, True elsewhere too, False nowhere; a function is called instead. `held_out` measures
     each `evaluate_every`-th version and the last one on data that no node has: metrics "held_out/…".
     `slow` says how many times longer than the others some nodes take; `node_info` gives tags and hours of some (time
@@ -146,7 +146,7 @@ def simulate(
     named = _named(learners, options.nodes)
     evaluation = HeldOutMetrics(held_out, options.evaluate_every)
     factors, node_info = _factors(options.slow, named), _checked_node_info(options.node_info, named)
-    clock, rng = VirtualClock(), Random(plan.seed if seed is None else seed)
+    clock, rng = VirtualClock(), Random(plan.seed if fault_seed is None else fault_seed)
     setup = SimulationSetup(
         plan,
         algorithm,

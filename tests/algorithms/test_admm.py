@@ -77,7 +77,9 @@ def test_a_node_that_is_always_late_counts_in_a_buffer() -> None:
 
 def test_the_optimum_is_found_whatever_dies_on_the_way() -> None:
     nodes, _ = fleet(5, exact=True)
-    faults = shoal.Faults(until_s=60, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=6)
+    faults = shoal.Faults(
+        until_s=60, delay_s=0.2, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=6
+    )
     found = simulated(nodes, 100, {"name": "rounds", "cohort": 3}, faults=faults)
     np.testing.assert_allclose(found, optimum(nodes, DECAY), atol=1e-5)
 

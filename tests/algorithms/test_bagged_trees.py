@@ -56,8 +56,10 @@ def test_nodes_boost_one_after_the_other_with_a_cohort_of_one() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_faults_do_not_show(seed: int) -> None:
     given = job(algorithm=BAGGED, rounds=3, schedule={"name": "rounds", "min_nodes": 3, "quorum": 3})
-    faults = shoal.Faults(until_s=60, delay_s=0.3, loss=0.2, duplicate=0.2, hub_crashes=3, node_crashes=3)
-    bad = shoal.simulate(given, halves(), faults=faults, seed=seed, progress=False)
+    faults = shoal.Faults(
+        until_s=60, delay_s=0.3, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=3, node_crashes=3
+    )
+    bad = shoal.simulate(given, halves(), faults=faults, fault_seed=seed, progress=False)
     assert digest(bad.model) == digest(shoal.simulate(given, halves(), progress=False).model)
 
 

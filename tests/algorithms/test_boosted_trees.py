@@ -53,9 +53,11 @@ def test_trees_are_those_of_any_division_and_order() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_do_not_show_in_the_trees(seed: int) -> None:
     schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
-    faults = shoal.Faults(until_s=60, delay_s=0.3, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=4)
+    faults = shoal.Faults(
+        until_s=60, delay_s=0.3, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=4
+    )
     good = shoal.simulate(job(schedule=schedule), halves(), progress=False)
-    bad = shoal.simulate(job(schedule=schedule), halves(), faults=faults, seed=seed, progress=False)
+    bad = shoal.simulate(job(schedule=schedule), halves(), faults=faults, fault_seed=seed, progress=False)
     assert digest(bad.model) == digest(good.model)
     assert [version.reports for version in bad.versions] == [0, *[3] * ROUNDS]
 

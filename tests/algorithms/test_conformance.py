@@ -135,11 +135,13 @@ def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Private memory and the hub's slots outlive crashes; reports count once, in whatever order they come."""
-    faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
+    faults = shoal.Faults(
+        until_s=30, delay_s=0.2, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=3
+    )
     restored, load = list[str](), HubState._load
     with monkeypatch.context() as patch:
         patch.setattr(HubState, "_load", lambda *args: (restored.append(name), load(*args)))
-        bad = shoal.simulate(job(name), three(name), faults=faults, seed=seed)
+        bad = shoal.simulate(job(name), three(name), faults=faults, fault_seed=seed)
     assert restored, "the hub dies after a version has closed"
     good = shoal.simulate(job(name), three(name))
     assert digest(bad.model) == digest(good.model)
@@ -150,9 +152,11 @@ def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(
 @pytest.mark.parametrize("seed", extended(range(2), but=[0]))
 def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None:
     """The job ends despite loss, delay, duplicates and kills, and no report makes two versions."""
-    faults = shoal.Faults(until_s=60, delay_s=0.5, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
+    faults = shoal.Faults(
+        until_s=60, delay_s=0.5, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=3
+    )
     schedule = {"name": "buffer", "size": 2, "min_nodes": 3, "deadline_s": 20.0}
-    result = shoal.simulate(job(name, rounds=8, schedule=schedule), unbalanced(), faults=faults, seed=seed)
+    result = shoal.simulate(job(name, rounds=8, schedule=schedule), unbalanced(), faults=faults, fault_seed=seed)
     assert [version.number for version in result.versions] == list(range(9))
     assert result.versions[1].reports in {2, 3}, "the first update is longer than a model of zeros: none counts alone"
     assert {version.reports for version in result.versions[2:]} <= {1, 2}

@@ -31,7 +31,9 @@ from tests.algorithms.test_conformance import in_rounds, job
 from tests.edge_client.test_filters_over_http import LISTS
 from tests.learn.numpy_models import array_learners, loop
 
-FAULTS = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=4, node_crashes=3)
+FAULTS = shoal.Faults(
+    until_s=30, delay_s=0.2, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=4, node_crashes=3
+)
 ANY_MODEL = [name for name in in_rounds() if name not in ("flexlora", "boosted_trees", "bagged_trees")]
 """The others are for models with adapters, and for trees."""
 REFUSED = {"admm", "codistillation", "fedprox", "scaffold"}
@@ -45,7 +47,7 @@ def test_own_gradients_serve_every_algorithm(name: str) -> None:
     rounds = {"asgd": 30, "downpour": 30, "fedsgd": 10}.get(name, 3)
     one = job(name, rounds=rounds, algorithm={"name": name, "lr": 0.3})
     counts = name != "lbfgs"  # it refuses models with whole numbers
-    result = shoal.simulate(one, array_learners(counts=counts), faults=FAULTS, seed=1)
+    result = shoal.simulate(one, array_learners(counts=counts), faults=FAULTS, fault_seed=1)
     assert result.versions[-1].metrics["eval/loss"] < 0.95 * result.versions[0].metrics["eval/loss"]
     assert not counts or result.model["steps"] == 3, "whole numbers stay"
 
@@ -101,7 +103,7 @@ def test_streams_go_on_where_they_were(preset: str, made: Callable[[], list[Any]
 )
 def test_filters_take_its_tensors(made: Callable[[], list[Any]], name: str) -> None:
     one = job("fedavg", rounds=3, filters=LISTS[name], algorithm={"name": "fedavg", "lr": 0.1, "batch_size": 64})
-    result = shoal.simulate(one, made(), faults=FAULTS, seed=2)
+    result = shoal.simulate(one, made(), faults=FAULTS, fault_seed=2)
     assert result.versions[-1].metrics["eval/loss"] < result.versions[0].metrics["eval/loss"]
 
 

@@ -149,8 +149,10 @@ def test_people_see_a_table(shoal: Shoal) -> None:
 
 
 def test_faults_change_the_way_but_not_the_end(shoal: Shoal) -> None:
-    faults = ("--faults", "loss=0.2", "--faults", "hub_crashes=2", "--faults", "delay_s=0.2")
-    runs = [envelope(shoal("simulate", "job.toml", "--json", "--seed", seed, *faults))["data"] for seed in (1, 1, 2)]
+    faults = ("--faults", "message_loss=0.2", "--faults", "coordinator_crashes=2", "--faults", "delay_s=0.2")
+    runs = [
+        envelope(shoal("simulate", "job.toml", "--json", "--fault-seed", seed, *faults))["data"] for seed in (1, 1, 2)
+    ]
     assert [run["state"] for run in runs] == ["done"] * 3
     first, again, other = ([version["closed_s"] for version in run["versions"]] for run in runs)
     assert first == again != other
@@ -173,10 +175,10 @@ def test_a_learner_with_a_part_alone_has_its_own(shoal: Shoal, name: str) -> Non
     ("arguments", "code", "says"),
     [
         (["--fidelity", "full"], 2, "use lean or wire"),
-        (["--workers", "2", "--faults", "loss=0.1"], 2, "leave workers out"),
-        (["--fidelity", "lean", "--faults", "loss=0.1"], 2, "leave fidelity out"),
-        (["--faults", "lss=0.1"], 2, "did you mean 'loss'?"),
-        (["--faults", "loss=much"], 2, "loss=much"),
+        (["--workers", "2", "--faults", "message_loss=0.1"], 2, "leave workers out"),
+        (["--fidelity", "lean", "--faults", "message_loss=0.1"], 2, "leave fidelity out"),
+        (["--faults", "message_lss=0.1"], 2, "did you mean 'message_loss'?"),
+        (["--faults", "message_loss=much"], 2, "loss=much"),
         (["--faults", "cuts=1"], 2, "cuts"),
         (["--set", "learner="], 2, "--learner"),
         (["--learner", "gone.py:x"], 2, "gone.py"),

@@ -154,7 +154,7 @@ def test_a_job_comes_to_the_same_bits(name: str) -> None:
         if name not in ("asgd", "downpour", "fedasync", "fedbuff")
         else {"name": "buffer", "size": 2, "min_nodes": 3}
     )
-    faults = Faults(until_s=6.0, hub_crashes=2)
+    faults = Faults(until_s=6.0, coordinator_crashes=2)
     made = []
     for shards in (1, 3):
         job = parse_job(

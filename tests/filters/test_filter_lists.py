@@ -41,8 +41,10 @@ def job(filters: list[dict[str, Any]], **fields: Any) -> shoal.JobSpec:
 @pytest.mark.parametrize("seed", range(2))
 def test_faults_do_not_show_in_the_model(filters: list[dict[str, Any]], seed: int) -> None:
     """A memory that was kept of an update which did not count, or lost with one that did, would show here."""
-    faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
-    bad = shoal.simulate(job(filters), unbalanced(), faults=faults, seed=seed)
+    faults = shoal.Faults(
+        until_s=30, delay_s=0.2, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=3
+    )
+    bad = shoal.simulate(job(filters), unbalanced(), faults=faults, fault_seed=seed)
     good = shoal.simulate(job(filters), unbalanced())
     assert digest(bad.model) == digest(good.model)
 

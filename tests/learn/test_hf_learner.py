@@ -269,8 +269,8 @@ def test_adapters_are_averaged_by_their_products() -> None:
     learners = [learner(train=examples(24, seed)) for seed in range(3)]
     schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
     job = {"name": "lora", "rounds": 2, "algorithm": {"name": "flexlora", "lr": 0.5}, "schedule": schedule}
-    faults = shoal.Faults(until_s=10, loss=0.2, duplicate=0.2, node_crashes=1)
-    made = shoal.simulate({**job, "filters": [{"name": "quantize"}]}, learners, faults=faults, seed=1)
+    faults = shoal.Faults(until_s=10, message_loss=0.2, message_duplicates=0.2, node_crashes=1)
+    made = shoal.simulate({**job, "filters": [{"name": "quantize"}]}, learners, faults=faults, fault_seed=1)
     pairs = adapter_pairs(made.model.layout)
     assert len(pairs) == 4
     for a, b in pairs:  # of a decomposition: the rows of A are orthogonal and of one length, the columns of B fall

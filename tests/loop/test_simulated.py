@@ -172,7 +172,9 @@ def test_a_task_that_is_kept_does_not_hold_the_default_generators() -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "fedadam"])
 def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(name: str) -> None:
-    faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
+    faults = shoal.Faults(
+        until_s=30, delay_s=0.2, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=3
+    )
     spec = job(name, aggregation_precision="fixed", schedule={"name": "rounds", "min_nodes": NODES, "quorum": NODES})
     with shoal.simulated(spec, nodes=NODES, faults=faults, seed=1) as node:
         loop(node.tasks(model := network()), model)

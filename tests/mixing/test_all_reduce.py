@@ -94,7 +94,9 @@ def test_provenance_travels() -> None:
 
 def test_loss_is_made_good() -> None:
     swarm = still(
-        AllReduce(retransmit_s=0.01), 5, conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.01)
+        AllReduce(retransmit_s=0.01),
+        5,
+        conditions=PeerNetworkConditions(message_loss=0.3, message_duplicates=0.3, delay_s=0.01),
     )
     mean = swarm.mean()
     for _ in range(5):

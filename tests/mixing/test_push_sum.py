@@ -36,7 +36,7 @@ def test_through_loss_and_doubling_all_come_to_the_weighted_mean() -> None:
     swarm = still(
         PushSum(retransmit_s=0.1),
         6,
-        conditions=PeerNetworkConditions(loss=0.3, duplicate=0.3, delay_s=0.3, until_s=100.0),
+        conditions=PeerNetworkConditions(message_loss=0.3, message_duplicates=0.3, delay_s=0.3, until_s=100.0),
     )
     mean, mass = swarm.mean(), sum(swarm.weights.values())
     for _ in range(150):

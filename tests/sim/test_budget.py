@@ -42,7 +42,7 @@ class Run:
 def drawn(seed: int) -> GossipScenario:
     """Faults as they come; but no network hands over a whole model twice."""
     scenario = draw(seed)
-    conditions = replace(scenario.conditions, duplicate=0.0)
+    conditions = replace(scenario.conditions, message_duplicates=0.0)
     return replace(scenario, mixing=draw_pairwise(Random(f"{seed}/budget")), conditions=conditions)
 
 

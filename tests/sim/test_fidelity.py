@@ -92,7 +92,7 @@ def test_failures_are_the_same(monkeypatch) -> None:
 
 
 def test_faults_need_the_wire() -> None:
-    assert shoal.simulate(job(rounds=1), unbalanced(), faults=shoal.Faults(loss=0.1)).fidelity == "wire"
+    assert shoal.simulate(job(rounds=1), unbalanced(), faults=shoal.Faults(message_loss=0.1)).fidelity == "wire"
     assert shoal.simulate(job(rounds=1), unbalanced()).fidelity == "lean"
     with pytest.raises(InvalidJob, match="no disks"):
         shoal.simulate(job(), unbalanced(), faults=shoal.Faults(), fidelity="lean")

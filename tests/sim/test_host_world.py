@@ -73,7 +73,7 @@ def test_messages_arrive_once() -> None:
 
 
 def test_a_share_is_lost_a_share_comes_twice_and_delays_vary() -> None:
-    net, two = hosts(PeerNetworkConditions(delay_s=1.0, loss=0.25, duplicate=0.5)), Echo()
+    net, two = hosts(PeerNetworkConditions(delay_s=1.0, message_loss=0.25, message_duplicates=0.5)), Echo()
     net.start("one", Echo())
     net.start("two", two)
     net.carry_out("one", [tell("two", i) for i in range(4000)])
@@ -88,7 +88,7 @@ def test_a_share_is_lost_a_share_comes_twice_and_delays_vary() -> None:
 def test_what_is_seeded_alike_happens_alike() -> None:
     came = []
     for _ in range(2):
-        net, two = hosts(PeerNetworkConditions(delay_s=1.0, loss=0.25, duplicate=0.5)), Echo()
+        net, two = hosts(PeerNetworkConditions(delay_s=1.0, message_loss=0.25, message_duplicates=0.5)), Echo()
         net.start("one", Echo())
         net.start("two", two)
         net.carry_out("one", [tell("two", i) for i in range(50)])

@@ -28,7 +28,7 @@ def test_the_runs_are_varied() -> None:
         [scenario.setup.schedule.name == "buffer" for scenario in drawn],
         [bool(scenario.byzantine) for scenario in drawn],
         [bool(scenario.weight_factors) for scenario in drawn],
-        [scenario.setup.faults.hub_crashes > 0 for scenario in drawn],
+        [scenario.setup.faults.coordinator_crashes > 0 for scenario in drawn],
     ):
         assert sum(share) > SEEDS / 6
 

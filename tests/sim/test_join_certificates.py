@@ -21,8 +21,8 @@ def ran(seed: int) -> JoiningWorld:
     conditions = PeerNetworkConditions(
         until_s=rng.choice((8.0, 20.0)),
         delay_s=rng.choice((0.0, 0.02, 0.3)),
-        loss=rng.choice((0.0, 0.1, 0.3)),
-        duplicate=rng.choice((0.0, 0.2)),
+        message_loss=rng.choice((0.0, 0.1, 0.3)),
+        message_duplicates=rng.choice((0.0, 0.2)),
     )
     world = JoiningWorld(seed, conditions, rng.choice((0, 1, 3)))
     assert world.run(2000.0, 60_000), f"seed {seed}: no end after {world.clock.now:.0f} s"

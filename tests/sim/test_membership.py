@@ -88,7 +88,9 @@ def troubled(seed: int) -> Watched:
         reprobe=rng.choice((0.3, 0.5, 1.0)), helpers=rng.randint(0, 3), piggyback_max=rng.choice((2, 4, 64))
     )
     conditions = PeerNetworkConditions(
-        delay_s=rng.choice((0.0, 0.05, 0.3)), loss=rng.choice((0, 0.1, 0.4)), duplicate=rng.choice((0, 0.3))
+        delay_s=rng.choice((0.0, 0.05, 0.3)),
+        message_loss=rng.choice((0, 0.1, 0.4)),
+        message_duplicates=rng.choice((0, 0.3)),
     )
     world = Watched(roster, seed=seed, pace=pace, conditions=conditions)
     world.start(rng.sample(roster, rng.randint(1, len(roster))))
@@ -193,7 +195,7 @@ def test_a_split_of_eight_is_over_ten_seconds_after_it_heals(seed: int) -> None:
 @pytest.mark.parametrize("seed", SAMPLE_OF_SEEDS)
 def test_one_message_in_ten_may_be_lost_among_eight(seed: int) -> None:
     world = settled(8, seed)
-    world.hosts.set_conditions(PeerNetworkConditions(loss=0.1, delay_s=0.02))
+    world.hosts.set_conditions(PeerNetworkConditions(message_loss=0.1, delay_s=0.02))
     world.hosts.run(world.clock.now + 300.0)
     assert world.false_deaths == []
     assert world.agree()
@@ -207,7 +209,7 @@ def test_lifeguard_is_worth_it() -> None:
         ("lifeguard", SwimConfig()),
     ):
         world = settled(8, 1, pace=pace)
-        world.hosts.set_conditions(PeerNetworkConditions(loss=0.2))
+        world.hosts.set_conditions(PeerNetworkConditions(message_loss=0.2))
         world.hosts.run(world.clock.now + 300.0)
         found[name] = len(world.false_deaths)
     assert found["swim"] >= 10

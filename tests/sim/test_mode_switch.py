@@ -67,8 +67,8 @@ def test_the_swarm_of_switches_is_varied() -> None:
     for share in (
         [bool(run.setup.faults.cuts) for run in runs],
         [run.setup.faults.node_crashes > 0 for run in runs],
-        [run.setup.faults.hub_crashes > 0 for run in runs],
-        [run.setup.faults.loss > 0 for run in runs],
+        [run.setup.faults.coordinator_crashes > 0 for run in runs],
+        [run.setup.faults.message_loss > 0 for run in runs],
         [bool(run.conditions.cuts) for run in runs],
         [bool(run.setup.plan.filters) for run in runs],
         [run.failover.failover.failover_quorum == "majority" for run in runs],

@@ -62,8 +62,8 @@ def test_the_swarm_is_varied() -> None:
     graphs = {getattr(scenario.mixing, "graph", "") for scenario in drawn}
     assert graphs == {"", "ring", "torus", "regular", "complete", "exponential"}
     for share in (
-        [scenario.conditions.loss > 0 for scenario in drawn],
-        [scenario.conditions.duplicate > 0 for scenario in drawn],
+        [scenario.conditions.message_loss > 0 for scenario in drawn],
+        [scenario.conditions.message_duplicates > 0 for scenario in drawn],
         [scenario.conditions.delay_s > 0 for scenario in drawn],
         [scenario.conditions.slow > 0 for scenario in drawn],
         [bool(scenario.conditions.cuts) for scenario in drawn],

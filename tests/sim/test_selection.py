@@ -84,7 +84,9 @@ def learners(count: int) -> dict[str, Softmax]:
 
 
 @pytest.mark.parametrize("name", sorted(selections()))
-@pytest.mark.parametrize("faults", [None, Faults(until_s=20.0, loss=0.2, duplicate=0.2, hub_crashes=2)])
+@pytest.mark.parametrize(
+    "faults", [None, Faults(until_s=20.0, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=2)]
+)
 def test_each_way_runs_and_says_why(name: str, faults: Faults | None) -> None:
     spec = shoal.JobSpec(
         name="chosen",
@@ -124,7 +126,10 @@ def test_power_of_choice_asks_every_node_before_it_asks_one_again() -> None:
 MEASURED = re.compile(r"(n\d) (\d\.?\d*)")
 
 
-@pytest.mark.parametrize("faults", [None, Faults(until_s=20.0, loss=0.2, duplicate=0.2, hub_crashes=4, node_crashes=2)])
+@pytest.mark.parametrize(
+    "faults",
+    [None, Faults(until_s=20.0, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=4, node_crashes=2)],
+)
 def test_candidates_measure_the_newest_model_and_the_worst_served_train(faults: Faults | None) -> None:
     """pow-d: four of six are sent the model, and tell its loss on what they train on; the two highest are asked."""
     spec = shoal.JobSpec(

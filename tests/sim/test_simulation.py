@@ -116,8 +116,12 @@ def test_the_same_job_gives_the_same_bits() -> None:
 def test_faults_do_not_change_the_model(result: shoal.Result, seed: int) -> None:
     """Every round waits for all three; loss, duplicates and kills must not change the model."""
     schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
-    faults = shoal.Faults(until_s=30, delay_s=0.2, loss=0.2, duplicate=0.2, hub_crashes=6, node_crashes=3)
-    bad = shoal.simulate(job(aggregation_precision="fixed", schedule=schedule), unbalanced(), faults=faults, seed=seed)
+    faults = shoal.Faults(
+        until_s=30, delay_s=0.2, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=3
+    )
+    bad = shoal.simulate(
+        job(aggregation_precision="fixed", schedule=schedule), unbalanced(), faults=faults, fault_seed=seed
+    )
     good = shoal.simulate(job(aggregation_precision="fixed", schedule=schedule), unbalanced())
     assert digest(bad.model) == digest(good.model)
     assert [version.reports for version in bad.versions] == [0, 3, 3, 3, 3]
@@ -127,13 +131,16 @@ def test_faults_do_not_change_the_model(result: shoal.Result, seed: int) -> None
 
 
 def test_faults_have_no_end_unless_one_is_given(result: shoal.Result) -> None:
-    lossy = shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(loss=0.2))
+    lossy = shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(message_loss=0.2))
     assert lossy.versions[-1].closed_s > 2 * result.versions[-1].closed_s
     with pytest.raises(InvalidJob, match="does not go on"):
-        shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(loss=1.0))
+        shoal.simulate(SPEC, unbalanced(), faults=shoal.Faults(message_loss=1.0))
 
 
-@pytest.mark.parametrize("wrong", [{"loss": 1.5}, {"duplicate": -0.1}, {"keep": float("nan")}, {"hub_crashes": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"message_loss": 1.5}, {"message_duplicates": -0.1}, {"disk_survival": float("nan")}, {"coordinator_crashes": -1}],
+)
 def test_faults_that_make_no_sense(wrong) -> None:
     with pytest.raises(InvalidJob, match="faults: "):
         shoal.Faults(**wrong)

@@ -57,7 +57,7 @@ class Counted(GossipWorld):
 def slow(mixing: Mixing, mbit: float, *, loss: float = 0.0, seed: int = 1, until_s: float = 900.0) -> Counted:
     """Four peers that learn for as long as the test looks: a local round takes half a minute."""
     names = ["n1", "n2", "n3", "n4"]
-    conditions = PeerNetworkConditions(delay_s=0.03, loss=loss, bytes_per_s=mbit * MBIT)
+    conditions = PeerNetworkConditions(delay_s=0.03, message_loss=loss, bytes_per_s=mbit * MBIT)
     start = {"model": toy_tree((1.0, 2.0, 3.0), 0)}
     shared = GossipSetup(JobPlan(1, seed=seed), Algorithm(), mixing.mixer, start, TerminationRule(10_000), seed)
     swarm = Counted(

@@ -44,12 +44,12 @@ def test_the_swarm_is_varied() -> None:
         *("start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "change", "stop now", "stop round")
     }
     for share in (
-        [setup.faults.loss > 0 for setup in setups],
-        [setup.faults.duplicate > 0 for setup in setups],
+        [setup.faults.message_loss > 0 for setup in setups],
+        [setup.faults.message_duplicates > 0 for setup in setups],
         [setup.faults.delay_s > 0 for setup in setups],
         [bool(setup.faults.cuts) for setup in setups],
-        [setup.faults.hub_crashes > 0 for setup in setups],
-        [setup.faults.node_crashes > 0 and setup.faults.keep < 1 for setup in setups],
+        [setup.faults.coordinator_crashes > 0 for setup in setups],
+        [setup.faults.node_crashes > 0 and setup.faults.disk_survival < 1 for setup in setups],
         [setup.timing.sync_s > 0 for setup in setups],
         [setup.timing.jump_s > 0 for setup in setups],
         [scenario.failing > 0 for scenario in drawn],

@@ -40,7 +40,7 @@ def scenario(seed: int, mixing: Mixing) -> GossipScenario:
     rng = Random(seed)
     names = [f"n{number}" for number in range(1, rng.randint(2, 8) + 1)]
     conditions = PeerNetworkConditions(
-        until_s=rng.choice((10.0, 40.0)), delay_s=rng.choice((0.0, 0.05)), loss=rng.choice((0.0, 0.1))
+        until_s=rng.choice((10.0, 40.0)), delay_s=rng.choice((0.0, 0.05)), message_loss=rng.choice((0.0, 0.1))
     )
     pace = {name: rng.choice((0.2, 0.5, 2.0)) for name in names}
     weights = {name: float(rng.randint(1, 5)) for name in names}

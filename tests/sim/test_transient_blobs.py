@@ -25,7 +25,7 @@ def scenario(seed: int) -> GossipScenario:
     """Some peers that average in rounds, on a network that loses messages, and whose processes die."""
     rng = Random(seed)
     names = [f"n{number}" for number in range(1, rng.randint(2, 6) + 1)]
-    conditions = PeerNetworkConditions(until_s=20.0, delay_s=0.05, loss=rng.choice((0.0, 0.1)))
+    conditions = PeerNetworkConditions(until_s=20.0, delay_s=0.05, message_loss=rng.choice((0.0, 0.1)))
     return GossipScenario(
         seed, AllReduce(exchange_timeout_s=10.0), dict.fromkeys(names, 1.0), dict.fromkeys(names, 0.5), 6, conditions, 4
     )

@@ -48,7 +48,7 @@ class SimulationOptions:
     nodes: Annotated[
         int | None,
         typer.Option(
-            min=1, help="number of nodes (default: min_nodes of the job's schedule, or 4)", show_default=False
+            min=1, help="number of nodes (default: min_nodes, if the job's schedule sets it, or 4)", show_default=False
         ),
     ] = None
     fault: Annotated[
@@ -56,12 +56,13 @@ class SimulationOptions:
         typer.Option(
             "--faults",
             metavar="KEY=VALUE",
-            help="faults: loss, duplicate, delay_s, hub_crashes, node_crashes, keep, until_s",
+            help="repeatable: message_loss, message_duplicates (fractions), delay_s (mean), coordinator_crashes, "
+            "node_crashes (numbers), disk_survival (fraction), until_s (end of all faults)",
             show_default=False,
         ),
     ] = None
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="seed of the faults (default: the job's)", show_default=False)
+    fault_seed: Annotated[
+        int | None, typer.Option(min=0, help="seed of the faults alone (default: the job's)", show_default=False)
     ] = None
     workers: Annotated[
         int,
@@ -70,7 +71,9 @@ class SimulationOptions:
     fidelity: Annotated[
         str | None,
         typer.Option(
-            help="lean or wire, with journal, disks and processes (default: lean without faults)", show_default=False
+            help="lean: fast, in memory; wire: messages as bytes, journal, disks and crashes too, as --faults needs "
+            "(default: lean without --faults); both count the same bytes",
+            show_default=False,
         ),
     ] = None
     threads: Annotated[int, typer.Option(min=1, help="threads of each process; 1 is fastest for small models")] = 1
@@ -94,13 +97,14 @@ def simulate(
     compare: Presets = None,
     judged: ComparisonOptions,
 ) -> None:
-    """Simulate a job in this process: coordinator, clients and learners on a virtual clock.
+    """Simulate a job on this machine: coordinator and nodes on a virtual clock, with real training.
 
-    Example: shoal simulate digits.toml --nodes 10 --faults loss=0.1 --faults hub_crashes=2
+    Example: shoal simulate digits.toml --nodes 10 --faults message_loss=0.1
 
-    The learner is created once per node (once per task with more than 100 nodes or with --workers), with the options
-    part=0, 1, … and parts=NODES if it accepts them. With --compare the job is run under each of the presets, one after
-    the other, with the same seed.
+    Each node has its own learner, made with the options part=0, 1, … and parts=NODES if it accepts them. With more than
+    100 nodes or with --workers, a new learner is made for each task.
+
+    With --compare the job is run under each of the presets, with the same seed.
     """
     from shoal.cli.commands.compare import specs_under
     from shoal.cli.commands.data import share_cache
@@ -154,7 +158,7 @@ def run(spec: JobSpec, here: SimulationOptions) -> Result:
             threads=here.threads,
             faults=faults_of(here.fault),
             fidelity=cast("Fidelity | None", here.fidelity),
-            seed=here.seed,
+            fault_seed=here.fault_seed,
             progress=show_progress,
             held_out=held_out_learner(spec),
             evaluate_every=here.evaluate_every,

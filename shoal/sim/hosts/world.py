@@ -142,7 +142,7 @@ class CoordinatedWorld(World):
             return SimulatedProcess(clock, CrashPlan(clock, rng, crashes, faults))
 
         self.coordinator = SimulatedCoordinator(
-            process(faults.hub_crashes), self._make_hub, bodies, self._down, watch=watch, timing=setup.timing
+            process(faults.coordinator_crashes), self._make_hub, bodies, self._down, watch=watch, timing=setup.timing
         )
         self.nodes: dict[str, SimulatedNode] = {
             name: SimulatedNode(

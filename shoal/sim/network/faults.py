@@ -58,9 +58,9 @@ class NetworkConditions:
     """Shortest time that a message takes."""
     delay_s: float = 0.0
     """Mean further delay of a message; delays are exponential, so messages overtake each other."""
-    loss: float = 0.0
+    message_loss: float = 0.0
     """Share of messages that never arrive."""
-    duplicate: float = 0.0
+    message_duplicates: float = 0.0
     """Share of messages that arrive twice."""
     cuts: tuple[NetworkCut | NetworkSplit, ...] = ()
 
@@ -90,18 +90,18 @@ class PeerNetworkConditions(NetworkConditions):
 class Faults(NetworkConditions):
     """Faults of the network and of processes. The default has none."""
 
-    hub_crashes: int = 0
+    coordinator_crashes: int = 0
     """Number of times that the coordinator's process dies, between any two of its effects."""
     node_crashes: int = 0
     """Number of times that each node's process dies, between any two of its effects."""
-    keep: float = 1.0
+    disk_survival: float = 1.0
     """Probability that a dead node's disk (private memory and unsent report) survives."""
 
     def __post_init__(self) -> None:
-        for name in ("loss", "duplicate", "keep"):
+        for name in ("message_loss", "message_duplicates", "disk_survival"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidJob(f"faults: {name} is {getattr(self, name)}, but a share lies between 0 and 1")
-        if min(self.until_s, self.latency_s, self.delay_s, self.hub_crashes, self.node_crashes) < 0:
+        if min(self.until_s, self.latency_s, self.delay_s, self.coordinator_crashes, self.node_crashes) < 0:
             raise InvalidJob("faults: until_s, latency_s, delay_s and the numbers of crashes must not be negative")
 
 
@@ -110,7 +110,7 @@ class CrashPlan:
 
     def __init__(self, clock: VirtualClock, rng: Random, crashes: int, faults: Faults) -> None:
         self._clock, self._rng, self._crashes = clock, rng, crashes
-        self._until_s, self._keep = faults.until_s, faults.keep
+        self._until_s, self._keep = faults.until_s, faults.disk_survival
         self._left = self._length()
 
     def _length(self) -> int:

@@ -54,8 +54,8 @@ class Network:
         if any(cut.parts(source, target, now) for cut in conditions.cuts):
             self._record_loss(source, target, message)
             return
-        for _ in range(2 if rng.random() < conditions.duplicate else 1):
-            lost = rng.random() < conditions.loss
+        for _ in range(2 if rng.random() < conditions.message_duplicates else 1):
+            lost = rng.random() < conditions.message_loss
             late = 0.0
             if self._bandwidth is not None and nbytes:
                 late = self._bandwidth.cross(source, target, nbytes, moving, rng.random() if lost else 1.0)

@@ -85,8 +85,8 @@ def draw(seed: int) -> GossipScenario:
         PeerNetworkConditions(
             until_s=until_s,
             delay_s=rng.choice((0.0, 0.02, 0.3, 2.0)),
-            loss=rng.choice((0.0, 0.02, 0.1, 0.3)),
-            duplicate=rng.choice((0.0, 0.1, 0.4)),
+            message_loss=rng.choice((0.0, 0.02, 0.1, 0.3)),
+            message_duplicates=rng.choice((0.0, 0.1, 0.4)),
             slow=rng.choice((0.0, 0.0, 0.1)),
             cuts=(split,) if rng.random() < 0.3 else (),
         ),

@@ -141,7 +141,7 @@ def draw_stall(seed: int, rng: Random) -> JobScenario:
     unreliable = frozenset(nodes[1:])
     hang = rng.random() < 0.5
     schedule = Rounds(deadline_s=20.0, quorum=1) if hang else Rounds()
-    faults = Faults(until_s=30.0, hub_crashes=rng.choice((1, 2)))
+    faults = Faults(until_s=30.0, coordinator_crashes=rng.choice((1, 2)))
     return JobScenario(
         draw_setup(seed, rng, nodes, schedule, faults),
         () if hang else vanishing(rng, unreliable, 3.0),
@@ -166,7 +166,7 @@ def draw_drift(seed: int, rng: Random) -> JobScenario:
     )
     # Balancings come one after the other for as long as nodes train: so must the deaths.
     faults = replace(
-        draw_faults(rng, nodes), until_s=rng.choice((8.0, 30.0, 60.0)), hub_crashes=rng.choice((0, 2, 4, 8))
+        draw_faults(rng, nodes), until_s=rng.choice((8.0, 30.0, 60.0)), coordinator_crashes=rng.choice((0, 2, 4, 8))
     )
     late = frozenset(node for node in nodes[schedule.min_nodes :] if rng.random() < 0.3)
     algorithm = DynamicAveraging(steps=1, local_steps=rng.randint(2, 20))
@@ -245,12 +245,12 @@ def draw_faults(rng: Random, nodes: tuple[str, ...]) -> Faults:
     return Faults(
         until_s=until,
         delay_s=rng.choice((0.0, 0.02, 0.3, 2.0)),
-        loss=rng.choice((0.0, 0.02, 0.1, 0.3)),
-        duplicate=rng.choice((0.0, 0.1, 0.4)),
+        message_loss=rng.choice((0.0, 0.02, 0.1, 0.3)),
+        message_duplicates=rng.choice((0.0, 0.1, 0.4)),
         cuts=tuple(cuts),
-        hub_crashes=rng.choice((0, 1, 2, 4)),
+        coordinator_crashes=rng.choice((0, 1, 2, 4)),
         node_crashes=rng.choice((0, 0, 1, 2)),
-        keep=rng.choice((1.0, 0.5, 0.0)),
+        disk_survival=rng.choice((1.0, 0.5, 0.0)),
     )
 
 

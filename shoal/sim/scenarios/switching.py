@@ -182,10 +182,10 @@ def draw_plain(seed: int) -> FailoverScenario:
     faults = Faults(
         until_s=until,
         delay_s=rng.choice((0.0, 0.02, 0.3)),
-        loss=rng.choice((0.0, 0.0, 0.02, 0.1)),
-        duplicate=rng.choice((0.0, 0.1)),
+        message_loss=rng.choice((0.0, 0.0, 0.02, 0.1)),
+        message_duplicates=rng.choice((0.0, 0.1)),
         cuts=cuts,
-        hub_crashes=rng.choice((0, 1, 3)),
+        coordinator_crashes=rng.choice((0, 1, 3)),
         node_crashes=rng.choice((0, 0, 1, 2)),
     )
     plan = JobPlan(
@@ -216,8 +216,8 @@ def draw_plain(seed: int) -> FailoverScenario:
     conditions = PeerNetworkConditions(
         until,
         delay_s=rng.choice((0.0, 0.02, 0.3)),
-        loss=rng.choice((0.0, 0.05, 0.1)),
-        duplicate=rng.choice((0.0, 0.1)),
+        message_loss=rng.choice((0.0, 0.05, 0.1)),
+        message_duplicates=rng.choice((0.0, 0.1)),
         cuts=split,
     )
     return FailoverScenario(
