@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.learn import TorchLearner
-from shoal.learn.data.partition import held_back
+from shoal.learn.data.partition import train_test_split
 
 POEMS = Path(__file__).with_name("sonnets.txt").read_text(encoding="utf-8").split("\n\n")
 LETTERS = "\n '(),-.:;?!" + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the same on all nodes
@@ -41,6 +41,6 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
 def learner(part: int = 0) -> TorchLearner:
     text = torch.tensor([LETTERS.index(letter) for letter in POEMS[part % len(POEMS)]])
     windows = text.unfold(0, LENGTH + 1, 3)  # every third letter begins a window
-    train, test = held_back(torch.arange(len(windows)).numpy(), fraction=0.1)
+    train, test = train_test_split(torch.arange(len(windows)).numpy(), test_fraction=0.1)
     data = [(windows[part, :-1], windows[part, 1:]) for part in (train, test)]
     return TorchLearner(Network, *data, loss=loss, metrics={"accuracy": accuracy}, optimizer=torch.optim.Adam)

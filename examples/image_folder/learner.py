@@ -9,7 +9,7 @@ from torch import nn
 
 from shoal.learn import TorchLearner
 from shoal.learn.data.images import images
-from shoal.learn.data.partition import held_back, iid
+from shoal.learn.data.partition import iid, train_test_split
 
 FOLDER = Path(__file__).with_name("shapes")
 CLASSES = ["cross", "disc", "square"]
@@ -31,6 +31,6 @@ def network() -> nn.Module:
 
 def learner(part: int = 0, parts: int = 3) -> TorchLearner:
     plain = images(FOLDER, (16, 16), classes=CLASSES)
-    train, test = held_back(iid(len(plain), parts)[part], fraction=0.25)
+    train, test = train_test_split(iid(len(plain), parts)[part], test_fraction=0.25)
     augmented = images(FOLDER, (16, 16), classes=CLASSES, augment=flipped)[train]
     return TorchLearner(network, augmented, plain[test], optimizer=torch.optim.Adam)

@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.learn import ArrayLearner
 from shoal.learn.data.bundled import digits
-from shoal.learn.data.partition import held_back, iid
+from shoal.learn.data.partition import iid, train_test_split
 
 images, labels = digits()
 x, y = (images / 16).astype(np.float32), labels.astype(np.int64)
@@ -47,5 +47,5 @@ def measures(p: dict[str, Any], batch: Any) -> dict[str, Any]:
 
 
 def learner(part: int = 0, parts: int = 4) -> ArrayLearner:
-    train, test = held_back(iid(len(y), parts)[part], fraction=0.2)
+    train, test = train_test_split(iid(len(y), parts)[part], test_fraction=0.2)
     return ArrayLearner(parameters, (x[train], y[train]), (x[test], y[test]), gradient=gradient, evaluate=measures)

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn, tensor
 
 from shoal.learn import TorchLearner
-from shoal.learn.data.partition import held_back, iid
+from shoal.learn.data.partition import iid, train_test_split
 
 table = np.loadtxt(Path(__file__).with_name("tumours.csv"), delimiter=",")
 x, y = table[:, :-1], table[:, -1]  # 569 tumours, 30 measurements of each, benign or malignant
@@ -22,5 +22,5 @@ def network() -> nn.Module:
 
 
 def learner(part: int = 0, parts: int = 4) -> TorchLearner:
-    train, test = held_back(iid(len(y), parts)[part], fraction=0.2)  # a real node loads its own data here
+    train, test = train_test_split(iid(len(y), parts)[part], test_fraction=0.2)  # a real node loads its own data here
     return TorchLearner(network, (x[train], y[train]), (x[test], y[test]), loss=nn.CrossEntropyLoss())

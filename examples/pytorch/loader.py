@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from shoal.learn import TorchConfig, TorchLearner
-from shoal.learn.data.partition import held_back, iid
+from shoal.learn.data.partition import iid, train_test_split
 
 TABLE = np.loadtxt(Path(__file__).with_name("tumours.csv"), delimiter=",")
 AREA = 3  # the column that is predicted from the other 29: the mean area of the nuclei
@@ -43,7 +43,9 @@ class Network(nn.Module):
 
 
 def learner(part: int = 0, parts: int = 4, noise: float = 0.1) -> TorchLearner:
-    train, test = (torch.from_numpy(chosen) for chosen in held_back(iid(len(TABLE), parts)[part], fraction=0.2))
+    train, test = (
+        torch.from_numpy(chosen) for chosen in train_test_split(iid(len(TABLE), parts)[part], test_fraction=0.2)
+    )
     return TorchLearner(
         Network,
         Tumours(train, noise),

@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from shoal.learn import SklearnLearner
-from shoal.learn.data.partition import held_back
+from shoal.learn.data.partition import train_test_split
 from shoal.learn.data.table import table
 
 CLINICS = ["north", "south", "east", "west"]
@@ -27,6 +27,6 @@ scaler.mean_, scaler.scale_ = np.array([55, 26, 125, *[0] * 5]), np.array([20, 4
 
 
 def learner(part: int = 0) -> SklearnLearner:
-    train, test = held_back(np.flatnonzero(clinic == part), fraction=0.25)
+    train, test = train_test_split(np.flatnonzero(clinic == part), test_fraction=0.25)
     model = make_pipeline(scaler, SGDClassifier(loss="log_loss", learning_rate="constant"))
     return SklearnLearner(model, (x[train], y[train]), (x[test], y[test]), classes=[0, 1])

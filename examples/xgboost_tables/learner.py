@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import shoal
-from shoal.learn.data.partition import held_back, iid
+from shoal.learn.data.partition import iid, train_test_split
 from shoal.learn.trees import TreesLearner, to_xgboost
 
 CSV = Path(__file__).with_name("loans.csv")
@@ -20,7 +20,7 @@ x, y = table[:, :-1], table[:, -1]
 
 
 def learner(part: int = 0, parts: int = 4) -> TreesLearner:
-    train, test = held_back(iid(len(y), parts)[part], fraction=0.2)
+    train, test = train_test_split(iid(len(y), parts)[part], test_fraction=0.2)
     return TreesLearner((x[train], y[train]), (x[test], y[test]), trees=20, depth=3)
 
 

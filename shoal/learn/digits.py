@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shoal.learn import models
 from shoal.learn.data import bundled
-from shoal.learn.data.partition import chosen, divided, held_back
+from shoal.learn.data.partition import chosen, divided, train_test_split
 from shoal.learn.data.stream import streamed
 from shoal.learn.training.torch_learner import TorchLearner
 
@@ -41,9 +41,9 @@ def learner(
     mini-batches, make a stream of them.
     """
     x, y = digits()
-    common, _ = held_back(np.arange(len(y)), HELD_OUT)
+    common, _ = train_test_split(np.arange(len(y)), HELD_OUT)
     own = common[chosen(divided(split, y[common], parts, seed), part)]
-    train, test = held_back(own, test_fraction, seed)
+    train, test = train_test_split(own, test_fraction, seed)
     return TorchLearner(
         models.named(models.DIGITS, model),
         streamed((x[train], y[train]), drift, per_second, seed),
@@ -56,7 +56,7 @@ def compared(
 ) -> TorchLearner:
     """Return a learner for one part of the digits that evaluates on the held-out fifth, for comparable nodes."""
     x, y = digits()
-    common, test = held_back(np.arange(len(y)), HELD_OUT)
+    common, test = train_test_split(np.arange(len(y)), HELD_OUT)
     own = common[chosen(divided(split, y[common], parts, seed), part)]
     return TorchLearner(models.named(models.DIGITS, model), (x[own], y[own]), (x[test], y[test]))
 
@@ -64,7 +64,7 @@ def compared(
 def held_out(model: str = "mlp", *, device: str = "auto") -> TorchLearner:
     """Return a learner whose test data are the held-out fifth."""
     x, y = digits()
-    common, test = held_back(np.arange(len(y)), HELD_OUT)
+    common, test = train_test_split(np.arange(len(y)), HELD_OUT)
     return TorchLearner(
         models.named(models.DIGITS, model),
         (x[common], y[common]),

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.learn import models
 from shoal.learn.data import datasets
-from shoal.learn.data.partition import Indices, chosen, divided, held_back
+from shoal.learn.data.partition import Indices, chosen, divided, train_test_split
 from shoal.learn.data.stream import streamed
 from shoal.learn.training.torch_learner import TorchLearner
 
@@ -42,7 +42,7 @@ def learner(
     quantity:BETA; `model` is 2nn or cnn; `name` is the data set."""
     images = datasets.load(name, Path(folder) if folder else None)
     own = chosen(_divided(name, folder, split, parts, seed), part)
-    train, test = held_back(own, test_fraction, seed)
+    train, test = train_test_split(own, test_fraction, seed)
     return TorchLearner(
         models.named(models.MNIST, model),
         (pixels(images.train_x[train], name), classes(images.train_y[train])),
@@ -67,7 +67,9 @@ def stream(
     """
     images = datasets.load("mnist", Path(folder) if folder else None)
     own = chosen(_divided("mnist", folder, split, parts, seed), part)
-    train, test = ((pixels(images.train_x[i], "mnist"), classes(images.train_y[i])) for i in held_back(own, 0.1, seed))
+    train, test = (
+        (pixels(images.train_x[i], "mnist"), classes(images.train_y[i])) for i in train_test_split(own, 0.1, seed)
+    )
     return TorchLearner(
         models.named(models.MNIST, model),
         streamed(train, drift, per_second, seed),

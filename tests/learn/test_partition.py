@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.data.partition import by_group, chosen, dirichlet, divided, held_back, iid, quantity, shards
+from shoal.learn.data.partition import by_group, chosen, dirichlet, divided, iid, quantity, shards, train_test_split
 
 SEEDS = st.integers(0, 2**32)
 LABELS = st.lists(st.integers(0, 9), min_size=12, max_size=200)
@@ -108,9 +108,9 @@ def test_alpha_sets_how_alike_the_parts_are() -> None:
 
 
 @given(st.integers(1, 60), st.sampled_from([0.0, 0.01, 0.2, 0.9]), SEEDS)
-def test_what_is_held_back_is_a_share(examples: int, share: float, seed: int) -> None:
+def test_the_test_part_is_a_fraction(examples: int, share: float, seed: int) -> None:
     own = np.arange(examples) * 3
-    train, test = held_back(own, share, seed)
+    train, test = train_test_split(own, share, seed)
     assert sorted([*train, *test]) == own.tolist()
     assert len(train) >= 1
     assert len(test) == (0 if share == 0 else min(examples - 1, max(1, round(share * examples))))
@@ -152,4 +152,4 @@ def test_parts_are_numbered() -> None:
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_impossible_test_shares_are_refused(share: float) -> None:
     with pytest.raises(InvalidJob, match="test fraction"):
-        held_back(np.arange(5), share)
+        train_test_split(np.arange(5), share)

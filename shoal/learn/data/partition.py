@@ -116,12 +116,11 @@ def chosen(divisions: Sequence[Indices], part: int) -> Indices:
     return divisions[part]
 
 
-def held_back(indices: Indices, fraction: float, seed: int = 0) -> tuple[Indices, Indices]:
-    """Return (training indices, test indices), with a random `fraction` for testing: at least one if there are two or
-    more."""
-    if not 0 <= fraction < 1:
-        raise InvalidJob(f"the test fraction is {fraction}, and must be at least 0 and less than 1")
-    count = min(len(indices) - 1, max(1, round(fraction * len(indices)))) if fraction else 0
+def train_test_split(indices: Indices, test_fraction: float, seed: int = 0) -> tuple[Indices, Indices]:
+    """Return (training indices, test indices): a random `test_fraction` for testing, at least one of two or more."""
+    if not 0 <= test_fraction < 1:
+        raise InvalidJob(f"the test fraction is {test_fraction}, and must be at least 0 and less than 1")
+    count = min(len(indices) - 1, max(1, round(test_fraction * len(indices)))) if test_fraction else 0
     order = np.random.default_rng(seed).permutation(indices)
     return np.sort(order[count:]), np.sort(order[:count])
 
