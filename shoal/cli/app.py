@@ -11,7 +11,7 @@ from shoal.cli.lazy import Entry
 from shoal.cli.process.program import Program
 from shoal.cli.terminal.output import Flags, out
 
-START, HERE, THERE, ALONE = "First steps", "Processes", "At a coordinator", "On this machine"
+START, HERE, THERE, ALONE = "First steps", "Processes", "Commands to a coordinator", "On this machine"
 
 COMMANDS = (
     Entry(
@@ -102,7 +102,7 @@ COMMANDS = (
         "export",
         "shoal.cli.commands.export:export",
         THERE,
-        "Download a job's model (safetensors, with its SHA-256 checked), its metrics, or the whole run.",
+        "Download a job's model (safetensors, with its SHA-256 checked), its metrics, or the record of its run.",
     ),
     Entry(
         "restore",
@@ -114,13 +114,13 @@ COMMANDS = (
         "compare",
         "shoal.cli.commands.compare:compare",
         THERE,
-        "Compare runs: accuracy, bytes, synchronisations, and the cost to reach a target.",
+        "Compare runs: accuracy, bytes, synchronizations, and the cost to reach a target.",
     ),
     Entry(
         "simulate",
         "shoal.cli.commands.simulate:simulate",
         ALONE,
-        "Simulate a job in this process: coordinator, clients and learners on a virtual clock.",
+        "Simulate a job on this machine: coordinator and nodes on a virtual clock, with real training.",
     ),
     Entry(
         "algorithms",
@@ -166,7 +166,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 job or server, 2 usage, 3 connection or credential, 4 time-out, 130 Ctrl-C.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 connection or credential, 4 time-out, 130 Ctrl-C.",
 )
 
 
@@ -207,6 +207,6 @@ def shoal(
 ) -> None:
     """Train one deep model on many machines that keep their data.
 
-    The options below may stand anywhere: shoal jobs list --json
+    These options may also follow a command: shoal jobs list --json
     """
     out.begin(Flags(json, quiet, verbose, config_file))

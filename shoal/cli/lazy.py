@@ -19,8 +19,16 @@ def without_flag_types(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+def reflowed(text: str | None) -> str | None:
+    """Return a text with one line for each paragraph, which the help wraps to the terminal's width."""
+    return text and "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 class Command(TyperCommand):
     """A command."""
+
+    def __init__(self, *given: Any, help: str | None = None, **more: Any) -> None:  # noqa: A002 - click's name
+        super().__init__(*given, help=reflowed(help), **more)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with the option for help."""

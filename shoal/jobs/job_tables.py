@@ -45,7 +45,7 @@ class UpdateLimits(JobTable):
     """Limits for updates: the coordinator refuses, or discounts, what exceeds them."""
 
     update_norm_max: float = Field(0.0, ge=0, description="maximum Euclidean norm of an update; 0: no limit")
-    weight_max: float = Field(1e9, gt=0, le=1e15, description="maximum number of examples that a node may report")
+    weight_max: float = Field(1e9, gt=0, le=1e15, description="maximum weight of an update: the number of its examples")
     norm_factor: float = Field(
         UpdateBounds.norm_factor,
         ge=0,
@@ -85,7 +85,7 @@ class GossipConfig(JobTable):
     )
     failover_quorum: Literal["any", "majority"] | int = Field(
         Failover.failover_quorum,
-        description="nodes that must miss the coordinator: any (two nodes), majority (of the job's nodes), or a number",
+        description="nodes that must miss the coordinator: any (any two), majority (of the job's nodes), or a number",
     )
     min_gossip_s: float = Field(
         Failover.min_gossip_s, ge=0, description="minimum seconds in mode gossip after a failover"

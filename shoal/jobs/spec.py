@@ -35,6 +35,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from difflib import get_close_matches
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -68,7 +69,7 @@ from shoal.jobs.job_tables import (
     check_name,
     table_errors,
 )
-from shoal.jobs.presets import complete, default_schedule, preset_errors
+from shoal.jobs.presets import PRESETS, complete, default_schedule, preset_errors
 from shoal.plugins import (
     KINDS,
     PEER_KINDS,
@@ -113,11 +114,11 @@ class _JobFile(JobTable):
         0,
         ge=0,
         le=1_000_000,
-        description="model versions to make (one a round under schedule `rounds`); 0: the schedule's default",
+        description="model versions to make: one a round under schedule `rounds`; 0: 10, or no limit if nodes train on",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the job's randomness")
     aggregation_precision: Literal["float64", "fixed"] = Field(
-        "float64", description="number format of sums of updates; fixed: the same bits in any order"
+        "float64", description="number format of sums of updates; fixed: the same result whatever the order of arrival"
     )
     shards: int = Field(
         1, ge=1, le=SHARDS_MAX, description="parts of the model that the coordinator aggregates independently"
@@ -126,13 +127,13 @@ class _JobFile(JobTable):
     learner: str = Field(
         "",
         description="`file.py:name` or `package.module:name`, for `shoal simulate` and `shoal peer`; a coordinator's "
-        "nodes name theirs when they join",
+        "nodes name theirs by `shoal join --learner`",
     )
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="keyword arguments of the learner"
     )
     algorithm: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "fedavg"}, description="the computation of nodes and coordinator"
+        default_factory=lambda: {"name": "fedavg"}, description="how nodes train and how updates are aggregated"
     )
     schedule: dict[str, Any] = Field(
         default_factory=lambda: {"name": "rounds"},
@@ -142,7 +143,9 @@ class _JobFile(JobTable):
         default_factory=lambda: {"name": "uniform"}, description="which nodes may be asked, and how they are sampled"
     )
     filters: list[dict[str, Any]] = Field(
-        default_factory=list, max_length=FILTERS_MAX, description="compression of updates, applied in this order"
+        default_factory=list,
+        max_length=FILTERS_MAX,
+        description="compression filters for updates, applied in this order",
     )
     limits: UpdateLimits = Field(
         default_factory=UpdateLimits, description="limits of one node's influence on the model"
@@ -152,7 +155,7 @@ class _JobFile(JobTable):
     )
     gossip: GossipConfig = Field(
         default_factory=GossipConfig,
-        description="failover: the continuation of the job by its nodes as peers; jobs without a coordinator",
+        description="training by nodes as peers: after the coordinator has failed, and in jobs without one",
     )
 
     @field_validator("algorithm", "schedule", "selection")
@@ -224,12 +227,31 @@ class JobSpec(_JobFile):
         return handler(complete(values))
 
 
-def _file_key_errors(error: ValidationError) -> Iterator[ConfigError]:
+TABLES: dict[str, type[JobTable]] = {"limits": UpdateLimits, "held_out": HeldOutEvaluation, "gossip": GossipConfig}
+
+
+def _file_key_errors(error: ValidationError, values: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yield mistakes in the keys of the file."""
-    tables: dict[str, type[JobTable]] = {"limits": UpdateLimits, "held_out": HeldOutEvaluation, "gossip": GossipConfig}
     for place, text, unknown in validation_errors(error):
-        table = tables.get(str(place[0]), _JobFile) if len(place) > 1 else _JobFile
-        yield ConfigError(place, text, suggestion(str(place[-1]), table.model_fields, table.common) if unknown else "")
+        table, key = TABLES.get(str(place[0]), _JobFile) if len(place) > 1 else _JobFile, str(place[-1])
+        elsewhere = _key_of_table(key, values) if table is _JobFile else ""
+        yield ConfigError(place, text, (elsewhere or suggestion(key, table.model_fields, table.common)) * unknown)
+
+
+def _key_of_table(key: str, values: Mapping[str, Any]) -> str:
+    """Return a hint for an unknown key of the file that belongs in one of its tables; else ""."""
+    if key == "job":
+        return "leave out the line [job]: its keys stand at the beginning of the file"
+    keys = {what: list(table.model_fields) for what, table in TABLES.items()}
+    for what, usual, known in (("schedule", "rounds", schedules()), ("algorithm", "fedavg", algorithms())):
+        named = table.get("name") if isinstance(table := values.get(what), dict) else usual
+        if kind := known.get(str(named)):
+            keys[what] = [field.name for field in fields(kind)]
+    for cutoff in (1.0, 0.8):  # a key of another table comes before one that is misspelt
+        for what, known_keys in keys.items():
+            if close := get_close_matches(key, known_keys, 1, cutoff):
+                return f"did you mean {close[0]!r} in [{what}]?"
+    return ""
 
 
 def parse_job(values: dict[str, Any]) -> JobSpec:
@@ -263,7 +285,7 @@ def _file_errors(values: dict[str, Any]) -> Iterator[ConfigError]:
     try:
         _JobFile.model_validate(values)
     except ValidationError as error:
-        yield from _file_key_errors(error)
+        yield from _file_key_errors(error, values)
 
 
 def _table_errors(values: dict[str, Any]) -> Iterator[ConfigError]:
@@ -278,7 +300,11 @@ def _table_errors(values: dict[str, Any]) -> Iterator[ConfigError]:
         ("mixing", ("gossip", "mixing"), gossip.get("mixing") if isinstance(gossip, dict) else None, mixings()),
     ]
     for what, place, table, known in found:
-        if isinstance(table, dict) and isinstance(table.get("name"), str):
+        if isinstance(table, dict) and isinstance(name := table.get("name"), str):
+            if what == "schedule" and name not in known and name in PRESETS:
+                hint = f'write preset = "{name}", or leave the schedule out: it follows from the algorithm'
+                yield ConfigError((*place, "name"), f"{name!r} is a preset, not a schedule", hint, "job.schedule")
+                continue
             yield from table_errors(what, place, table, known)
 
 

@@ -48,16 +48,18 @@ class Rounds(Schedule):
     cohort: NonNegativeInt = 0
     """Updates that a round aims for; 0: use `fraction`."""
     fraction: PositiveFraction = 1.0
-    """C: fraction of the nodes that a round aims for, at least one; C K is rounded half to even."""
+    """C: fraction of the nodes that are ready (K) from which a round wants updates: C K, rounded half to even, and at
+    least one."""
     over_select: NonNegativeInt = 0
     """Additional nodes to ask. The round closes without waiting for the slowest ones."""
     deadline_s: Annotated[float, Interval(ge=0, le=DEADLINE_MAX_S)] = 0.0
-    """Seconds until a round closes with fewer updates; 0: three times the median of the last rounds (10 s to 1 h)."""
+    """Seconds until a round closes with fewer updates; 0: three times the median of the last rounds, at least 10 s and
+    at most 1 h; 1 h for the first round."""
     quorum: NonNegativeInt = 0
-    """Minimum number of updates, also after the deadline; 0: half of the target, and at least 2 if 2 nodes are
-    present. A node that is set aside after failures is present, a lost one is not."""
+    """Minimum number of updates, also after the deadline; 0: half of the updates that a round aims for, rounded
+    up, and at least 2 if 2 nodes are present. A node that is set aside after failures is present, a lost one is not."""
     min_nodes: PositiveInt = 1
-    """Nodes that must have joined before a round starts."""
+    """Nodes that must be ready before a round starts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -91,6 +91,14 @@ class Needy(Algorithm):
         ({"gossip": {"loss": 3}}, "did you mean 'loss_ratio_max'?"),
         ({"gossip": {"mode": "on"}}, GossipConfig.common),
         ({"limits": {"zzz": 1}}, "known: norm_factor, update_norm_max, weight_fraction_max, weight_max"),
+        ({"min_node": 3}, "did you mean 'min_nodes' in [schedule]?"),
+        ({"lr": 0.1}, "did you mean 'lr' in [algorithm]?"),
+        ({"algorithm": {"name": "fedprox"}, "mu": 0.1}, "did you mean 'mu' in [algorithm]?"),
+        ({"job": {"seed": 1}}, "leave out the line [job]: its keys stand at the beginning of the file"),
+        (
+            {"schedule": "dynamic"},
+            'write preset = "dynamic", or leave the schedule out: it follows from the algorithm',
+        ),
         ({"zzz": 1}, "common keys: name, preset, rounds, seed, learner; tables: algorithm, schedule, gossip, limits"),
     ],
 )

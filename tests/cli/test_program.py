@@ -75,8 +75,13 @@ def test_every_kind_of_error_has_its_exit_code(error: errors.ShoalError, code: i
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_help_lists_what_a_command_says_of_itself(entry: Entry) -> None:
     command = made(entry)
-    assert " ".join(str(command.help).split("\n\n")[0].split()) == entry.summary
+    assert str(command.help).split("\n\n")[0] == entry.summary
     assert (command.name, command.rich_help_panel, command.short_help) == (entry.name, entry.panel, None)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_a_paragraph_of_the_help_is_wrapped_once(command: str) -> None:
+    assert [line for line in str(leaves()[command].help).split("\n\n") if "\n" in line] == []
 
 
 def test_every_command_has_a_case() -> None:

@@ -30,7 +30,7 @@ Runs = Annotated[
 
 @spread
 def compare(runs: Runs, *, judged: ComparisonOptions, url: Url = None, token: Token = None) -> None:
-    """Compare runs: accuracy, bytes, synchronisations, and the cost to reach a target.
+    """Compare runs: accuracy, bytes, synchronizations, and the cost to reach a target.
 
     Example: shoal compare digits-fedavg digits-fedsgd old/digits.json --target 0.95 --by node
 
@@ -121,7 +121,7 @@ def comparison_table(comparison: Comparison) -> Table:
     shown = _shown(comparison)
     goal = shown(comparison.target)
     cost = (f"bytes to {goal}", f"time to {goal}", "relative to baseline")
-    columns = ("final", "best", "synchronisations", "up", "down", *cost)
+    columns = ("final", "best", "synchronizations", "up", "down", *cost)
     rows = table("run", "algorithm", *columns, right=columns, turns=True)
     for row in comparison.rows:
         rows.add_row(

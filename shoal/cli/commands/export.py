@@ -33,11 +33,17 @@ class ExportOptions:
     ] = None
     record: Annotated[
         Path | None,
-        typer.Option(help="write the run to FILE.json instead, for shoal compare", show_default=False),
+        typer.Option(
+            help="write a summary of the run (metrics and bytes per version) to FILE.json instead, for shoal compare",
+            show_default=False,
+        ),
     ] = None
     run: Annotated[
         Path | None,
-        typer.Option(help="write the whole run to FILE.jsonl instead", show_default=False),
+        typer.Option(
+            help="write all that the coordinator has recorded (events, tasks, metrics) to FILE.jsonl instead",
+            show_default=False,
+        ),
     ] = None
 
 
@@ -50,11 +56,12 @@ class AdapterOptions:
         typer.Option(metavar="FOLDER", help="write the adapters as a PEFT folder instead", show_default=False),
     ] = None
     merged: Annotated[
-        bool, typer.Option("--merged", help="with --peft: write the whole model, with its adapters folded in")
+        bool,
+        typer.Option("--merged", help="with --peft: write the whole model, with the adapters merged into the base"),
     ] = False
     learner: Annotated[
         str | None,
-        typer.Option(help="with --peft: your learner, which has the base: FILE.py:NAME", show_default=False),
+        typer.Option(help="with --peft: your learner, which has the base model: FILE.py:NAME", show_default=False),
     ] = None
 
 
@@ -63,7 +70,8 @@ def export(
     job: Job,
     *,
     version: Annotated[
-        str, typer.Option(help="a number, best (by accuracy), last, or a label such as production")
+        str,
+        typer.Option(help="version of the model: a number, best (by accuracy), last, or a label such as production"),
     ] = "last",
     output: Annotated[
         Path | None,
@@ -75,11 +83,11 @@ def export(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Download a job's model (safetensors, with its SHA-256 checked), its metrics, or the whole run.
+    """Download a job's model (safetensors, with its SHA-256 checked), its metrics, or the record of its run.
 
     Example: shoal export digits --version best -o digits.safetensors
 
-    With --metrics, --record, --run or --peft only these are written, unless -o is given too.
+    With --metrics, --record, --run or --peft only that is written, unless -o is given too.
     """
     from shoal.cli.connection import connect
     from shoal.client.model_versions import resolve_version

@@ -30,7 +30,7 @@ class MachineOptions:
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="train in a thread or process (default: a process if other nodes call this one)",
+            help="where the learner trains: thread or process (default: process with --peer-listen, else thread)",
             show_default=False,
         ),
     ] = None
@@ -44,6 +44,13 @@ class MachineOptions:
             metavar="HH:MM-HH:MM", help="hours at which this node gets tasks, in UTC; repeatable", show_default=False
         ),
     ] = None
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder to keep: credential and unsent reports (default: ~/.local/state/shoal/NAME)",
+            show_default=False,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class PeeringOptions:
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="continue jobs with other nodes while the coordinator is away; address to listen on, or none",
+            help="continue jobs with other nodes if the coordinator fails: address to listen on, or none to only "
+            "connect to others",
             show_default=False,
         ),
     ] = None
@@ -62,7 +70,8 @@ class PeeringOptions:
         str | None, typer.Option(metavar="URL", help="address at which other nodes reach this one", show_default=False)
     ] = None
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="only fetch what is needed to enter jobs later without the coordinator")
+        bool,
+        typer.Option("--prepare", help="fetch what is needed to enter jobs later without the coordinator, and exit"),
     ] = False
     peer_bytes_per_hour: Annotated[
         float | None,
@@ -78,7 +87,10 @@ def join(
     ] = None,
     *,
     learner: Annotated[
-        str | None, typer.Option(help="your model and data: FILE.py:NAME or PACKAGE.MODULE:NAME", show_default=False)
+        str | None,
+        typer.Option(
+            help="your model, data and training code, required: FILE.py:NAME or PACKAGE.MODULE:NAME", show_default=False
+        ),
     ] = None,
     token: Annotated[
         str | None,
@@ -92,16 +104,14 @@ def join(
         str | None, typer.Option(help="name of this node (default: the machine's)", show_default=False)
     ] = None,
     machine: MachineOptions,
-    state_dir: Annotated[
-        Path | None, typer.Option(help="folder for the credential and unsent reports", show_default=False)
-    ] = None,
     peering: PeeringOptions,
 ) -> int:
     """Join a coordinator as a node: train on this machine's data until Ctrl-C.
 
     Example: shoal join http://host:8080 --token sht_… --learner mine.py:learner --option part=0
 
-    Data and code stay on this machine; models and updates travel. Ctrl-C leaves gracefully, a second one at once.
+    Data and code stay on this machine. Models, updates, metrics, logs and errors are sent. Ctrl-C leaves gracefully, a
+    second one at once.
     """
     from shoal.configuration import load
     from shoal_edge_client.process import run
@@ -114,7 +124,7 @@ def join(
         "token": secret,
         "name": name,
     }
-    given |= {"state_dir": state_dir, "options": assignments(option, "--option") if option else None}
+    given["options"] = assignments(option, "--option") if option else None
     given |= asdict(machine) | asdict(peering)
     given |= {"tags": given.pop("tag") or None, "hours": machine.hours or None}
     given["log_level"] = "debug" if out.flags.verbose else "warning" if out.flags.quiet else None

@@ -57,14 +57,14 @@ def demo(
 ) -> None:
     """Train on handwritten digits with a coordinator, four edge clients and the dashboard on this machine.
 
-    Each client has its own digits in its own mix (non-IID) and sends none of them. At a terminal the dashboard stays
-    until Ctrl-C when the job has ended; with --exit, with --json or without a terminal the demo ends. Then everything
-    is removed.
+    Each client has its own digits in its own mix (non-IID) and sends none of them. When the job has ended, the
+    dashboard stays until Ctrl-C. With --exit, with --json or without a terminal the demo ends at once. Then all its
+    files are removed.
 
-    With --drift the clients learn from streams and report only when their models diverge; half-way the labels
-    are permuted: synchronisations rise, and fall again.
+    With --drift the clients learn from streams and report only when their models have moved too far from the last
+    common model. Half-way the labels are permuted: the number of synchronizations rises, and falls again.
 
-    With --gossip there is neither coordinator nor dashboard: five peers train and mix their models in pairs.
+    With --gossip there is neither coordinator nor dashboard: five peers train and average their models in pairs.
 
     With --failover the coordinator is killed after a third of the rounds; the clients miss it, continue as peers, and
     hand the job back when it is there again.

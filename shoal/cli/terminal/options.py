@@ -17,7 +17,10 @@ Url = Annotated[
 ]
 Token = Annotated[
     str | None,
-    typer.Option(help="token of an operator or viewer; better in SHOAL_CLIENT__TOKEN_FILE", show_default=False),
+    typer.Option(
+        help="access token of an operator (of a viewer, to read only); better: its file in SHOAL_CLIENT__TOKEN_FILE",
+        show_default=False,
+    ),
 ]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="name of the job", show_default=False)]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="job file", show_default=False)]
@@ -68,9 +71,13 @@ class ComparisonOptions:
     ] = ""
     target: Annotated[
         float | None,
-        typer.Option(help="value of the metric to reach (default: 0.98 of the worst run's best)", show_default=False),
+        typer.Option(
+            help="value of the metric to reach (default: 98 % of the best value of the worst run)", show_default=False
+        ),
     ] = None
-    baseline: Annotated[str, typer.Option(help="run whose bytes others are compared with (default: the largest)")] = ""
+    baseline: Annotated[
+        str, typer.Option(help="run whose bytes others are compared with (default: the one with most bytes)")
+    ] = ""
     by: Annotated[Literal["run", "node"], typer.Option(help="node: also list the bytes of each node")] = "run"
 
 
