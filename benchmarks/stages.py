@@ -34,7 +34,7 @@ from shoal.runtime.http.blob_transfers import BlobTransfers
 from shoal.runtime.http.node_link import NodeLink
 from shoal.wire.payload import layouts_of, measure, open_payload, payload_layout
 from shoal_coordinator.settings import Settings
-from shoal_coordinator.updates.update_norm import StreamingNorm
+from shoal_coordinator.updates.streaming_norm import StreamingNorm
 from shoal_coordinator.updates.uploads import ExpectedLayout, Uploads
 
 PIECE_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.core.model.tree import BLOCK_ELEMENTS, Slots, Tree
 from shoal.wire.payload import layouts_of, measure, payload_layout, payload_pieces
-from shoal_coordinator.updates.update_norm import StreamingNorm
+from shoal_coordinator.updates.streaming_norm import StreamingNorm
 
 
 def body(slots: Slots) -> bytes:

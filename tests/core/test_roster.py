@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from shoal.core.membership.life_signs import LifeSigns
 from shoal.core.protocol.message import Ack, BlobRef, NodeInfo, Task, TaskStatus
-from shoal.core.server.roster import GIVEN_KEPT, LifeSigns, NodeRoster
+from shoal.core.server.roster import GIVEN_KEPT, NodeRoster
 
 
 def task(n: int, body: BlobRef | None = None) -> Task:

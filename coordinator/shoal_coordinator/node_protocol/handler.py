@@ -27,9 +27,9 @@ from shoal.runtime.observability import tracing
 from shoal.wire import codec
 from shoal_coordinator.jobs.job_runner import JobRunner
 from shoal_coordinator.node_protocol.byte_labels import mark_alive
+from shoal_coordinator.node_protocol.held_polls import hold_poll
 from shoal_coordinator.node_protocol.node_request import NodeRequest
 from shoal_coordinator.node_protocol.poll_decision import HeldTask, JobPoll, PollReply, decide_poll
-from shoal_coordinator.node_protocol.polling import hold_poll
 from shoal_coordinator.storage.crashpoints import crashpoint
 from shoal_coordinator.updates import layout_mismatch
 

@@ -29,7 +29,8 @@ from shoal_coordinator.storage.blobs.remote_blobs import call_blobs
 from shoal_coordinator.storage.crashpoints import crashpoint
 from shoal_coordinator.telemetry import failures
 from shoal_coordinator.telemetry.failures import Failure
-from shoal_coordinator.updates.uploads import ExpectedLayout, check_limits
+from shoal_coordinator.updates.update_limits import check_limits
+from shoal_coordinator.updates.uploads import ExpectedLayout
 
 LEARNED: tuple[Kind, ...] = ("train", "gossip")
 """Kinds of tasks whose reports carry an update and its weight."""

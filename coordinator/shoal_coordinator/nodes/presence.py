@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from shoal.core.membership.life_signs import LifeSigns
 from shoal.core.model.model_form import ModelForm
 from shoal.core.protocol.message import DrainNode, NodeInfo, TaskId
 from shoal.core.protocol.metrics import REPORTED_MAX
 from shoal.core.scheduling.selection import parse_node_info
-from shoal.core.server.roster import LifeSigns
 from shoal_coordinator.schemas.nodes import Availability
 
 ERROR_REPEATED_S = 10.0

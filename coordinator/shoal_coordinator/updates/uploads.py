@@ -17,7 +17,6 @@ from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.model.tree import Layout, Slots
 from shoal.core.protocol.message import BlobRef, Kind, Report, TaskId
 from shoal.core.server.hub import Hub
-from shoal.jobs.job_tables import UpdateLimits
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import digest_of, free_bytes, same_digest
 from shoal.runtime.partial_blobs import IncomingBlob
@@ -26,7 +25,7 @@ from shoal_coordinator.settings import Settings
 from shoal_coordinator.storage.blobs.remote_blobs import RemoteBlobs, call_blobs
 from shoal_coordinator.storage.crashpoints import crashpoint
 from shoal_coordinator.updates.pending_uploads import NodeByteLimit, PendingUploads, Upload
-from shoal_coordinator.updates.update_norm import StreamingNorm
+from shoal_coordinator.updates.streaming_norm import StreamingNorm
 
 JOURNALED_BYTES_MAX = 64 * 1024
 """Updates up to that length that came with their reports are kept in the journal, and have no files."""
@@ -335,22 +334,6 @@ async def _feed_check(check: PayloadCheck, piece: bytes | memoryview) -> None:
 
 def _mark_received() -> None:
     crashpoint("upload.received")
-
-
-def check_limits(limits: UpdateLimits, report: Report, norm: float) -> None:
-    """Raise `InvalidPayload` for a weight or a norm that the job does not take."""
-    if not 0 < report.weight <= limits.weight_max:
-        raise InvalidPayload(
-            f"a weight of {report.weight:g}; more than 0, at most {limits.weight_max:g} in this job",
-            code="update.weight",
-            hint="the weight is the number of examples that were trained on",
-        )
-    if limits.update_norm_max and norm > limits.update_norm_max:
-        raise InvalidPayload(
-            f"an update of norm {norm:.6g}; at most {limits.update_norm_max:g} in this job",
-            code="update.norm",
-            hint="lower the learning rate, clip, or raise limits.update_norm_max",
-        )
 
 
 def _wrong_layout() -> InvalidPayload:

@@ -1,4 +1,4 @@
-"""The nodes of a job, the task of each, and those that have been silent for too long."""
+"""The nodes of a job, and the task of each."""
 
 from __future__ import annotations
 
@@ -184,9 +184,9 @@ class NodeRoster:
     def __init__(self) -> None:
         self._members: dict[str, RosterMember] = {}
         self.timed: set[str] = set()
+        """Members that have hours."""
         self.drained: set[str] = set()
         """Nodes that an operator has drained."""
-        """Members that have hours."""
         self.forms: set[str] = set()
         """Digests of all forms of models that members have told."""
         self.revision = 0
@@ -376,36 +376,3 @@ def task_refs(state: list[dict[str, Any]]) -> list[BlobRef]:
     """Return the blobs that the tasks in a roster of that state name."""
     tasks = [from_state(Task, row["task"]) for row in state if "task" in row]
     return [ref for task in tasks for ref in (task.body, task.reference) if ref is not None]
-
-
-class LifeSigns:
-    """Leases of nodes. Not part of the hub's state: each expiry becomes a `NodeLost` event, and that is journaled.
-
-    Times are seconds of the hub's clock.
-    """
-
-    def __init__(self, patience_s: float) -> None:
-        self.patience_s = patience_s
-        self._heard: dict[str, float] = {}
-
-    def record(self, node: str, now: float) -> None:
-        """Note a sign of life; a future time, if the node was asked to be silent until then."""
-        self._heard[node] = max(now, self._heard.get(node, now))
-
-    def __len__(self) -> int:
-        """Return the number of nodes that are not silent."""
-        return len(self._heard)
-
-    def forget(self, node: str) -> None:
-        self._heard.pop(node, None)
-
-    def age(self, node: str, now: float) -> float | None:
-        """Return the seconds since the last sign of life; None if there was none yet."""
-        return now - self._heard[node] if node in self._heard else None
-
-    def expired(self, now: float) -> list[str]:
-        """Return the nodes that have been silent for longer than the lease; each is named once."""
-        silent = sorted(node for node, heard in self._heard.items() if now - heard > self.patience_s)
-        for node in silent:
-            del self._heard[node]
-        return silent

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.membership.life_signs import LifeSigns
 from shoal.core.protocol.machine import Effect, Event, NodeLost, ReportRejected, Restarted, Save, Send, Timer, Wake
 from shoal.core.protocol.message import (
     Ack,
@@ -29,7 +30,6 @@ from shoal.core.protocol.message import (
     Task,
 )
 from shoal.core.server.hub import Hub
-from shoal.core.server.roster import LifeSigns
 from shoal.sim.hosts.sim_process import SimulatedProcess
 from shoal.sim.network.clock import VirtualClock
 from shoal.sim.network.observer import Observer
