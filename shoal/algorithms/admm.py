@@ -42,7 +42,7 @@ from shoal.core.model.aggregation import Totals, TreeSum
 from shoal.core.model.tree import Slots, Tree, add, norm, scale, sub, zeros
 from shoal.core.model.vector_parts import ShardScope
 
-LAST, WEIGHT = "of.", "weight."
+CONTRIBUTION, WEIGHT = "contribution.", "weight."
 """Begin the slots of a node's contribution and of its weight."""
 
 
@@ -93,8 +93,8 @@ class ADMM(Algorithm):
         """Take a node's contribution; the later one of two for the same version."""
         z, name, weight = tree_slot(update.sent, "model"), update.node, update.weight if self.weighted else 1.0
         contribution = add(z, tree_slot(update.slots, "model"))
-        totals.drop(LAST + name, WEIGHT + name)
-        totals.add({LAST + name: contribution, WEIGHT + name: weight}, 1.0, norm(contribution))
+        totals.drop(CONTRIBUTION + name, WEIGHT + name)
+        totals.add({CONTRIBUTION + name: contribution, WEIGHT + name: weight}, 1.0, norm(contribution))
         return totals
 
     def fold_weight(self, update: Update, discount: float) -> float:
@@ -110,7 +110,7 @@ class ADMM(Algorithm):
         """Compute the next z from the last contributions of all remaining nodes."""
         model, kept = tree_slot(slots, "model"), _contributions(slots)
         for slot in sorted(totals.trees):
-            name = slot.removeprefix(LAST)
+            name = slot.removeprefix(CONTRIBUTION)
             kept[name] = totals.mean(slot), float(totals.numbers[WEIGHT + name])
         if totals.members is not None:
             kept = {name: value for name, value in kept.items() if name in totals.members}
@@ -120,7 +120,7 @@ class ADMM(Algorithm):
         for _, (tree, weight) in sorted(kept.items()):
             total.add(tree, weight, norm(tree))
         z = total.mean_onto(rate=self.rho / (self.weight_decay + self.rho))
-        trees: Slots = {LAST + name: tree for name, (tree, _) in kept.items()}
+        trees: Slots = {CONTRIBUTION + name: tree for name, (tree, _) in kept.items()}
         return {"model": z, **trees, **{WEIGHT + name: weight for name, (_, weight) in kept.items()}}
 
 
@@ -133,8 +133,8 @@ def _contributions(slots: Slots) -> dict[str, tuple[Tree, float]]:
     """Return each node's last contribution and its weight."""
     found: dict[str, tuple[Tree, float]] = {}
     for slot in slots:
-        if slot.startswith(LAST):
-            name = slot.removeprefix(LAST)
+        if slot.startswith(CONTRIBUTION):
+            name = slot.removeprefix(CONTRIBUTION)
             weight = slots[WEIGHT + name]
             assert not isinstance(weight, Tree)
             found[name] = tree_slot(slots, slot), weight

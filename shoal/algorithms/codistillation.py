@@ -25,13 +25,13 @@ from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, Tree, sub
 from shoal.core.protocol.message import Kind
 
-OWN, TEACHER = "of.", "teacher"
+MODEL, TEACHER = "model.", "teacher"
 """Begin the slots of a node's model, and of a teacher in a task."""
 
 
 @dataclass(frozen=True)
 class Codistillation(Algorithm):
-    """Models that teach each other. Learners must be able to (`TorchLearner` is)."""
+    """Models that teach each other. Learners must be `Teachable`, as `TorchLearner` is."""
 
     name: ClassVar[str] = "codistillation"
     title: ClassVar[str] = "Online codistillation (Anil et al. 2018)"
@@ -56,18 +56,18 @@ class Codistillation(Algorithm):
 
     def task_slots(self, slots: Slots, node: str, kind: Kind) -> Slots:
         """Send a node its own model, if it has one yet, and its present teacher."""
-        own = {"model": slots.get(OWN + node, slots["model"])}
+        own = {"model": slots.get(MODEL + node, slots["model"])}
         if kind != "train":
             return own
         made = slots["made"]
         assert not isinstance(made, Tree)
-        others = [name for name in sorted(slots) if name.startswith(OWN) and name != OWN + node]
+        others = [name for name in sorted(slots) if name.startswith(MODEL) and name != MODEL + node]
         teachers: Slots = {}
         if others and made >= self.burn_in:
             teachers = {TEACHER: slots[others[int(made) % len(others)]]}
             if self.teachers == "all":
                 teachers = {f"{TEACHER}.{place}": slots[name] for place, name in enumerate(others)}
-        return own | teachers | {"begun": float(OWN + node in slots)}
+        return own | teachers | {"begun": float(MODEL + node in slots)}
 
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Train the own model on labels and on what the teacher says; report its displacement, at first itself."""
@@ -96,12 +96,12 @@ class Codistillation(Algorithm):
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Collect each model by itself."""
-        totals.add({OWN + update.node: tree_slot(update.slots, "model")}, 1.0, update.norm)
+        totals.add({MODEL + update.node: tree_slot(update.slots, "model")}, 1.0, update.norm)
         return totals
 
     def step(self, slots: Slots, totals: Totals) -> Slots:
         """Take over the models of the nodes that reported; the others stay."""
-        now: Slots = {name: value for name, value in slots.items() if name.startswith(OWN)}
+        now: Slots = {name: value for name, value in slots.items() if name.startswith(MODEL)}
         for name in sorted(totals.trees):
             now[name] = totals.mean_onto(name, tree_slot(now, name)) if name in now else totals.mean(name)
         made = slots["made"]

@@ -30,7 +30,7 @@ import numpy as np
 
 from shoal.core.algorithm.algorithm import Continue, LocalTask, tree_slot
 from shoal.core.algorithm.continual import Continual, ContinualState, number_slot
-from shoal.core.algorithm.reference_model import SYNC
+from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.algorithm.server_optimizer import Adam, optimizer_slots, take_step
 from shoal.core.errors.ranges import PositiveFloat, PositiveInt
 from shoal.core.model.aggregation import Totals
@@ -70,7 +70,7 @@ class FunctionalDynamicAveraging(Continual):
         """Compute xi, if this task sets a new reference and private memory has the one before."""
         mine.own["before"] = UNKNOWN
         before = memory.get("base")
-        if self.monitor != "linear" or not isinstance(before, Tree) or not task.numbers.get(SYNC):
+        if self.monitor != "linear" or not isinstance(before, Tree) or not task.numbers.get(NEW_REFERENCE):
             return
         xi = sub(mine.reference, before)
         length = norm(xi)
@@ -94,7 +94,8 @@ class FunctionalDynamicAveraging(Continual):
         """Keep the reference, which will be r'."""
         if self.monitor != "linear":
             return {}
-        return {"base": mine.reference, "base_version": float(task.version) if task.numbers.get(SYNC) else UNKNOWN}
+        version = float(task.version) if task.numbers.get(NEW_REFERENCE) else UNKNOWN
+        return {"base": mine.reference, "base_version": version}
 
     # The coordinator
 

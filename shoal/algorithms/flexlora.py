@@ -33,7 +33,7 @@ from shoal.core.protocol.message import ScheduleFamily
 
 Wide = npt.NDArray[np.float64]
 
-SENT, WEIGHT = "of.", "weight."
+UPDATE, WEIGHT = "update.", "weight."
 """Begin the slots of a node's update and of its weight in a round's totals."""
 
 FACTORS = (("lora_A", "lora_B"), ("lora_embedding_A", "lora_embedding_B"), ("lora_a", "lora_b"))
@@ -57,7 +57,7 @@ class FlexLoRA(Algorithm):
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Add an update, and keep it by itself too: products cannot be taken of a sum."""
         model = update.slots["model"]
-        slots: Slots = {"model": model, SENT + update.node: model, WEIGHT + update.node: 1.0}
+        slots: Slots = {"model": model, UPDATE + update.node: model, WEIGHT + update.node: 1.0}
         totals.add(slots, update.weight * discount, update.norm)
         return totals
 
@@ -66,7 +66,7 @@ class FlexLoRA(Algorithm):
         base, names = tree_slot(slots, "model"), sorted(slot.removeprefix(WEIGHT) for slot in totals.numbers)
         weights = {name: totals.numbers[WEIGHT + name] for name in names if totals.numbers[WEIGHT + name]}
         shares = [float(weight / totals.weight) for weight in weights.values()]
-        updates = [totals.mean(SENT + name) for name in weights]
+        updates = [totals.mean(UPDATE + name) for name in weights]
         mean = totals.mean_onto("model", base)
         made: dict[str, Array] = {}
         for a, b in adapter_pairs(base.layout):

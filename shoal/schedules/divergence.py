@@ -13,6 +13,7 @@ Growth of B: "all" asks all nodes at once (plain sigma_Delta); "double" asks as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar, Literal
@@ -107,7 +108,7 @@ class Divergence(RelativeSchedule):
         if wait := wait_for_nodes(view, self.min_nodes):
             return wait
         due = [node for node in nodes.members if self.is_backed_off(view.numbers, node, view.now)]
-        resting = {node: view.numbers[f"rest.{node}"] for node in due}
+        resting = {node: view.numbers[f"excluded_until.{node}"] for node in due}
         fresh = tuple(node for node in view.idle if node not in view.round.reporters and node not in resting)
         if fresh:
             return [Ask(fresh, "train", f"{_count(fresh)} from version {view.version}: {_names(fresh)}")]
@@ -196,7 +197,7 @@ class Divergence(RelativeSchedule):
 
     def is_backed_off(self, numbers: Metrics, node: str, now: float) -> bool:
         """Return True if a node is set aside."""
-        return numbers.get(f"rest.{node}", now) > now
+        return numbers.get(f"excluded_until.{node}", now) > now
 
     def _threshold(self, view: View, close: Close | None) -> Metrics:
         current = view.round
@@ -214,7 +215,7 @@ class Divergence(RelativeSchedule):
 
 
 def _measured(view: View, close: Close | None) -> Metrics:
-    """Compute delta = "auto" from the divergences since the reference was set. "auto." is for the next time."""
+    """Compute delta = "auto" from the divergences since the reference was set."""
     current = view.round
     kept = {name: value for name, value in view.numbers.items() if name == "delta" or name.startswith("auto.")}
     moving = [node for node in current.reporters if node not in view.nodes.finished]
@@ -228,11 +229,11 @@ def _measured(view: View, close: Close | None) -> Metrics:
     )
     if not kept:
         delta = max(median(gaps), 1e-12)
-        return {"delta": delta, "auto.least": delta, "auto.rate": rate, "auto.span": SPAN}
-    is_faster = rate > FASTER * kept["auto.rate"]
-    span = SPAN if is_faster else min(SPAN_GROWTH * kept["auto.span"], SPAN_MAX)
-    delta = max(kept["auto.least"], span * rate)
-    return {"delta": delta, "auto.least": kept["auto.least"], "auto.rate": rate, "auto.span": span}
+        return {"delta": delta, "auto.delta_min": delta, "auto.drift_per_check": rate, "auto.span_checks": SPAN}
+    is_faster = rate > FASTER * kept["auto.drift_per_check"]
+    span = SPAN if is_faster else min(SPAN_GROWTH * kept["auto.span_checks"], SPAN_MAX)
+    delta = max(kept["auto.delta_min"], span * rate)
+    return kept | {"delta": delta, "auto.drift_per_check": rate, "auto.span_checks": span}
 
 
 def _violators(view: View) -> list[str]:
@@ -249,16 +250,19 @@ def _false_alarms(view: View, violators: list[str]) -> list[str]:
 
 def _receivers(view: View, violators: list[str]) -> tuple[str, ...]:
     """Return the nodes that get the new version at once: all that reported, except one that is set aside now."""
-    resting = {name.removeprefix("rest.") for name in _streaks(view, violators, Close("")) if name.startswith("rest.")}
-    return tuple(sorted(set(view.round.reporters) - resting))
+    return tuple(sorted(set(view.round.reporters) - _excluded(_streaks(view, violators, Close("")))))
 
 
 def _warnings(view: View, violators: list[str]) -> list[Decision]:
     """Name a node that will have to rest after this."""
     new = _streaks(view, violators, Close("")).keys() - view.numbers.keys()
     why = f"alone has caused {STREAK_MAX} balancings or more in a row: it is left out for a while"
-    nodes = sorted(name.removeprefix("rest.") for name in new if name.startswith("rest."))
-    return [Warn(node, f"{node} {why}") for node in nodes]
+    return [Warn(node, f"{node} {why}") for node in sorted(_excluded(new))]
+
+
+def _excluded(numbers: Iterable[str]) -> set[str]:
+    """Return the nodes with a number `excluded_until.NODE`."""
+    return {name.removeprefix("excluded_until.") for name in numbers if name.startswith("excluded_until.")}
 
 
 def _totals(view: View, violators: list[str], close: Close | None) -> Metrics:
@@ -275,16 +279,16 @@ def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:
     current = view.round
     if close is None:
         return {}
-    kept = {name: value for name, value in view.numbers.items() if name.startswith("rest.") and value > view.now}
+    kept = {name: end for name, end in view.numbers.items() if name.startswith("excluded_until.") and end > view.now}
     if len(violators) != 1 or len(view.nodes.members) < 2:
         return kept
     if current.checks_since_task.get(violators[0], 1.0) > 1 and not _false_alarms(view, violators):
         return kept
-    name = f"streak.{violators[0]}"
+    name = f"solo_streak.{violators[0]}"
     streak = view.numbers.get(name, 0.0) + 1
     if streak >= STREAK_MAX and current.opened_at is not None:
         pause_s = min((view.now - current.opened_at) * 2 ** (streak - STREAK_MAX + 1), PAUSE_S_MAX)
-        kept[f"rest.{violators[0]}"] = view.now + pause_s
+        kept[f"excluded_until.{violators[0]}"] = view.now + pause_s
     return kept | {name: streak}
 
 

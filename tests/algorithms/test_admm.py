@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.algorithms.admm import ADMM, LAST, WEIGHT
+from shoal.algorithms.admm import ADMM, CONTRIBUTION, WEIGHT
 from shoal.core.algorithm.algorithm import Update, tree_slot
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, norm
@@ -100,7 +100,7 @@ def test_a_node_that_left_is_dropped_and_one_that_is_lost_is_kept() -> None:
     told(algorithm, slots, totals, "a", 1.0)  # 1 beyond z = 3
     slots = algorithm.step(slots, totals)
     assert tree_slot(slots, "model")["w"] == (4.0 + 2.0) / 2
-    assert sorted(slots) == ["model", LAST + "a", LAST + "b", WEIGHT + "a", WEIGHT + "b"]
+    assert sorted(slots) == [CONTRIBUTION + "a", CONTRIBUTION + "b", "model", WEIGHT + "a", WEIGHT + "b"]
 
 
 def test_the_later_of_two_reports_for_a_version_counts() -> None:

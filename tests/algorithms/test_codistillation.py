@@ -44,7 +44,7 @@ def trained(weight: float, seed: int) -> tuple[float, float]:
     slots = next(islice(versions(algorithm, learners[0].init(0), learners, seed=seed), 11, None))
     answers = []
     for number, learner in enumerate(learners):
-        learner.load(tree_slot(slots, f"of.{number}"))
+        learner.load(tree_slot(slots, f"model.{number}"))
         learner.module.eval()
         with torch.no_grad():
             answers.append(learner.module(x).argmax(1))
@@ -65,14 +65,14 @@ def model(value: float) -> Tree:
 
 
 def test_teachers_take_turns_after_the_burn_in() -> None:
-    algorithm, own = Codistillation(burn_in=1), {f"of.{node}": model(number) for number, node in enumerate("abc")}
+    algorithm, own = Codistillation(burn_in=1), {f"model.{node}": model(number) for number, node in enumerate("abc")}
     slots: Slots = {"model": model(0), "made": 0.0, **own}
     assert "teacher" not in algorithm.task_slots(slots, "b", "train")
     told = [algorithm.task_slots({**slots, "made": made}, "b", "train") for made in (1.0, 2.0, 3.0)]
     assert [tree_slot(one, "teacher")["w"][0] for one in told] == [2, 0, 2]
     assert all(tree_slot(one, "model")["w"][0] == 1 for one in told)
     assert "teacher" not in algorithm.task_slots({**slots, "made": 9.0}, "b", "evaluate")
-    assert "teacher" not in algorithm.task_slots({"model": model(0), "made": 9.0, "of.b": model(1)}, "b", "train")
+    assert "teacher" not in algorithm.task_slots({"model": model(0), "made": 9.0, "model.b": model(1)}, "b", "train")
 
 
 def test_a_teacher_that_never_comes_is_not_waited_for() -> None:
@@ -85,8 +85,8 @@ def test_a_teacher_that_never_comes_is_not_waited_for() -> None:
 def test_models_begin_differently() -> None:
     learners, _ = halves(0)
     slots = next(iter(versions(Codistillation(lr=0.0), learners[0].init(0), learners)))
-    assert digest(tree_slot(slots, "of.0")) != digest(tree_slot(slots, "of.1"))
-    assert digest(tree_slot(slots, "model")) == digest(tree_slot(slots, "of.0"))
+    assert digest(tree_slot(slots, "model.0")) != digest(tree_slot(slots, "model.1"))
+    assert digest(tree_slot(slots, "model")) == digest(tree_slot(slots, "model.0"))
 
 
 def test_the_teacher_does_not_learn_and_its_word_counts() -> None:

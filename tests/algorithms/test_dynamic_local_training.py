@@ -68,7 +68,7 @@ def work(
 
 
 def task(delta: float = 10.0, sync: float = 0.0, **more: Any) -> Task:
-    numbers = {"delta": delta, "sync": sync}
+    numbers = {"delta": delta, "new_reference": sync}
     return Task((1, 1), "a", "train", 0, 100, BlobRef("d" * 64, 4), **{"numbers": numbers, **more})
 
 
@@ -206,7 +206,7 @@ def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
 
 def test_a_first_window_ends_after_its_checks_however_far() -> None:
     hand = work(Walker(pace=100.0))
-    window = task(numbers={"window": 3.0, "sync": 1.0})
+    window = task(numbers={"window": 3.0, "new_reference": 1.0})
     assert [type(hand.run_piece(window)) for _ in range(3)] == [type(None), type(None), LocalResult]
 
 

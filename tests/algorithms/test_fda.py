@@ -15,7 +15,7 @@ import shoal
 from shoal.algorithms.fda import FunctionalDynamicAveraging
 from shoal.core.algorithm.algorithm import LocalTask
 from shoal.core.algorithm.continual import ContinualState
-from shoal.core.algorithm.reference_model import SYNC
+from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.algorithm.server_optimizer import Adam, optimizer_slots, take_step
 from shoal.core.errors import InvalidJob
 from shoal.core.job.job_plan import JobPlan
@@ -101,7 +101,7 @@ def estimated(monitor: Any, draw: int) -> tuple[float, float]:
     rng, fda = np.random.default_rng(draw), FunctionalDynamicAveraging(monitor=monitor)
     before, step = rng.normal(size=1000), rng.normal(size=1000)
     models = [before + 1.5 * step + rng.normal(size=1000) for _ in range(5)]
-    task = LocalTask((0, 1), "train", draw, 0, {}, numbers={SYNC: 1.0})
+    task = LocalTask((0, 1), "train", draw, 0, {}, numbers={NEW_REFERENCE: 1.0})
     statuses = []
     for number, model in enumerate(models):
         mine = ContinualState(tree(model), tree(before + step))

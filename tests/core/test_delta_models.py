@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.algorithm.filter import Filter, pack_with_feedback, unpack_difference
-from shoal.core.algorithm.reference_model import SYNC
+from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.errors import InvalidJob
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.model.tree import Tree, digest
@@ -70,7 +70,7 @@ def test_who_took_part_is_sent_the_difference_and_others_the_model() -> None:
             assert task.body is not None
             small = task.body.nbytes < whole / 3
             assert small is (node in before) is (task.reference is not None)
-            assert task.numbers[SYNC] == 1.0
+            assert task.numbers[NEW_REFERENCE] == 1.0
             assert digest(received(hub, task)) == digest(tree_slot(hub.store.slots, "model"))
             kinds.add(small)
         before = answered(hub)

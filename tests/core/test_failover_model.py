@@ -10,7 +10,7 @@ import pytest
 from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.algorithm.filter import Filter, pack
-from shoal.core.algorithm.reference_model import SYNC, ReferenceModel
+from shoal.core.algorithm.reference_model import NEW_REFERENCE, ReferenceModel
 from shoal.core.failover.failover import starting_state
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import BlobRef, Report, Task
@@ -37,7 +37,7 @@ def test_work_against_a_base_is_carried_on_from_that_base() -> None:
     """The version holds a part of what the node has learned since: it would count twice."""
     bodies = MemoryBlobs()
     base, version = bodies.put(model(1.0, 2.0)), bodies.put(model(4.0, 4.0))
-    task = task_of(version, base, **{SYNC: 0.0})
+    task = task_of(version, base, **{NEW_REFERENCE: 0.0})
     slots, in_hand = starting_state(ALGORITHM, (), bodies, version, task)
     assert (numbers(slots), in_hand) == ([1.0, 2.0], task)
 
@@ -60,7 +60,7 @@ def test_work_that_cannot_have_been_begun_is_dropped() -> None:
     """Its base was still to be fetched."""
     bodies = MemoryBlobs()
     version, missing = bodies.put(model(4.0, 4.0)), BlobRef("0" * 64, 8)
-    task = task_of(version, missing, **{SYNC: 0.0})
+    task = task_of(version, missing, **{NEW_REFERENCE: 0.0})
     slots, in_hand = starting_state(ALGORITHM, (), bodies, version, task)
     assert (numbers(slots), in_hand) == ([4.0, 4.0], None)
 

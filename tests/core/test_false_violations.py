@@ -13,7 +13,7 @@ NODES = ("a", "b", "c")
 
 def spoken(norm: float, *, streak: float = 0.0) -> View:
     """Node a has reported an update of that norm; delta is 1."""
-    numbers = {"delta": 1.0, **({"streak.a": streak} if streak else {})}
+    numbers = {"delta": 1.0, **({"solo_streak.a": streak} if streak else {})}
     return make_view(
         now=100.0,
         version=3,
@@ -54,7 +54,7 @@ def test_one_that_goes_on_is_left_out() -> None:
     assert [one.why for one in said if isinstance(one, Warn)][-1].endswith("it is left out for a while")
     assert len(said) == 2
     numbers = schedule.numbers(view, close)
-    assert numbers["rest.a"] > view.now
+    assert numbers["excluded_until.a"] > view.now
     after = change(view, reports=(), norms={}, numbers=numbers)
     assert not any("a" in getattr(decision, "nodes", ()) for decision in schedule.decide(after))
 
@@ -69,7 +69,7 @@ def test_only_one_that_speaks_at_its_first_check_has_to_rest(pieces: float, rest
     assert close.rebase
     assert close.to == (("b", "c") if rests else NODES)
     assert bool(said) == rests
-    assert ("rest.a" in schedule.numbers(view, close)) == rests
+    assert ("excluded_until.a" in schedule.numbers(view, close)) == rests
 
 
 def test_in_step_all_go_on_together() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.filter import Filter, unpack_difference
-from shoal.core.algorithm.reference_model import SYNC, ReferenceModel, reference_refs
+from shoal.core.algorithm.reference_model import NEW_REFERENCE, ReferenceModel, reference_refs
 from shoal.core.model.tree import Slots, Tree, digest
 from shoal.core.protocol.message import Task, TaskStatus
 from shoal.core.scheduling.round import Round
@@ -65,11 +65,11 @@ def test_a_life_of_versions(filters: tuple[Filter, ...]) -> None:
 
     anchor.rebase(bodies, model(3.0, 4.0))  # version 0: all get it whole, and it is the reference
     first = anchor.refs()[0]
-    assert (anchor.task_reference, anchor.task_numbers, anchor.squared_norm()) == (None, {SYNC: 1.0}, 25.0)
+    assert (anchor.task_reference, anchor.task_numbers, anchor.squared_norm()) == (None, {NEW_REFERENCE: 1.0}, 25.0)
     same(anchor, again(anchor, filters, bodies), model(3.0, 4.0))
 
     balanced = anchor.pack_version(bodies, model(3.1, 4.3), False, 7)  # a balancing: the reference stays
-    assert (anchor.task_reference, anchor.task_numbers, anchor.squared_norm()) == (first, {SYNC: 0.0}, 25.0)
+    assert (anchor.task_reference, anchor.task_numbers, anchor.squared_norm()) == (first, {NEW_REFERENCE: 0.0}, 25.0)
     same(anchor, again(anchor, filters, bodies), balanced)
     whole = tree_slot(anchor.packed_slots(balanced), "model")
     received = unpack_difference(filters, whole, tree_slot(anchor.slots, "model")) if filters else whole
@@ -79,7 +79,7 @@ def test_a_life_of_versions(filters: tuple[Filter, ...]) -> None:
     before = tree_slot(anchor.slots, "model")
     anchor.rebase(bodies, moved)
     assert anchor.refs()[0] != first
-    assert anchor.task_numbers == {SYNC: 1.0}
+    assert anchor.task_numbers == {NEW_REFERENCE: 1.0}
     assert anchor.task_reference == (first if filters else None)
     same(anchor, again(anchor, filters, bodies), moved)
     whole = tree_slot(anchor.packed_slots(moved), "model")
@@ -96,7 +96,7 @@ def test_a_model_that_replaces_all_goes_whole(filters: tuple[Filter, ...]) -> No
     merged = model(5.0001, 6.0003)
     anchor.send_whole()
     anchor.rebase(bodies, merged)
-    assert (anchor.task_reference, anchor.task_numbers, len(anchor.refs())) == (None, {SYNC: 1.0}, 1)
+    assert (anchor.task_reference, anchor.task_numbers, len(anchor.refs())) == (None, {NEW_REFERENCE: 1.0}, 1)
     assert anchor.packed_slots(merged) is merged
     assert digest(tree_slot(anchor.slots, "model")) == digest(tree_slot(merged, "model"))
     same(anchor, again(anchor, filters, bodies), merged)
@@ -110,7 +110,7 @@ def test_a_roster_outlives_its_process_with_amendments_and_statuses() -> None:
     asked, waits, done = (roster.admit(name) for name in ("asked", "waits", "done"))
     for number, member in enumerate((asked, waits, done)):
         member.assign(
-            Task((1, number), member.node, "train", 3, 7, numbers={"delta": 0.5, SYNC: 1.0}, checks_allowed=1)
+            Task((1, number), member.node, "train", 3, 7, numbers={"delta": 0.5, NEW_REFERENCE: 1.0}, checks_allowed=1)
         )
         member.status = TaskStatus(member.node, (1, number), 1, {"gap": 0.25}, b"\x00\xff")
     asked.recall()

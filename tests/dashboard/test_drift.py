@@ -75,7 +75,7 @@ def shown(address: str, page: Page, errors: list[str]) -> Iterator[Page]:
 def test_synchronisations_and_violations_are_counted(find: Find, shown: Page) -> None:
     versions = find("/versions?points=0")["versions"]
     last: Numbers = versions[-1]["numbers"]
-    full, violations = int(last["total.full"]), int(last["total.violations"])
+    full, violations = int(last["total.full_syncs"]), int(last["total.violations"])
     partial = len(versions) - 1 - full
     assert min(full, partial, violations) > 0, "the job must have made both, or this test sees nothing"
     drift = shown.get_by_test_id("divergence")

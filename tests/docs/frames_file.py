@@ -26,7 +26,7 @@ FAR = m.BlobRef("9f86" * 16, 400_096)
 METRICS = {"train/loss": 0.25, "eval/loss": float("inf")}
 MESSAGES: list[m.Message] = [
     m.Task((1, 17), "clinic-a", "train", 3, 2**56 - 1, HERE),
-    m.Task((2, 1), "clinic-a", "train", 3, 5, FAR, FAR, {"sync": 1.0}, 2, recall=True, checks_allowed=4),
+    m.Task((2, 1), "clinic-a", "train", 3, 5, FAR, FAR, {"new_reference": 1.0}, 2, recall=True, checks_allowed=4),
     m.Task((1, 1), "clinic-a", "init", 0, 7),
     m.Amendment((1, 17), 2, recall=True, checks_allowed=4),
     m.NoTask((1, 17)),

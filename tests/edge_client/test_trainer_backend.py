@@ -118,7 +118,7 @@ def test_what_comes_out_is_the_same_bit_for_bit(tmp_path: Path, apart: Callable[
     for name, plan in PLANS.items():
         spec = parse_job({**JOB, **plan})
         sent = spec.build_algorithm().init(slots["model"])  # type: ignore[arg-type]
-        task = replace(TASK, numbers={"delta": 1e9, "sync": 1.0} if name == "dynamic" else {})
+        task = replace(TASK, numbers={"delta": 1e9, "new_reference": 1.0} if name == "dynamic" else {})
         outcomes = []
         for shop in (here, there):
             bench = Bench(tmp_path / f"{name}-{type(shop).__name__}", shop)
@@ -138,7 +138,7 @@ def test_what_comes_out_is_the_same_bit_for_bit(tmp_path: Path, apart: Callable[
 
 def test_a_status_comes_across(tmp_path: Path, apart: Callable[..., ProcessTrainer]) -> None:
     spec = parse_job({**JOB, **PLANS["dynamic"]})
-    task = replace(TASK, numbers={"delta": 1e9, "sync": 1.0}, checks_allowed=2)
+    task = replace(TASK, numbers={"delta": 1e9, "new_reference": 1.0}, checks_allowed=2)
     slots: Slots = {"model": digits(part=0, parts=4).init(5)}
     shops: list[TrainerBackend] = [ThreadTrainer(EdgeSettings(), digits(part=1, parts=4))]
     shops[0].open()

@@ -97,11 +97,11 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
         view("b", late=frozenset("b"), divergence=far),
         ["recall c"],
     ),
-    "one rests": ({}, view(away="c", numbers={"delta": 1.0, "rest.c": 130.0}), ["wait 130"]),
-    "one has rested": ({}, view(away="c", numbers={"delta": 1.0, "rest.c": 99.0}), ["ask c"]),
+    "one rests": ({}, view(away="c", numbers={"delta": 1.0, "excluded_until.c": 130.0}), ["wait 130"]),
+    "one has rested": ({}, view(away="c", numbers={"delta": 1.0, "excluded_until.c": 99.0}), ["ask c"]),
     "the fifth balancing in a row by one alone": (
         {"balancing": "double"},
-        view("b", numbers={"delta": 1.0, "streak.b": STREAK_MAX - 1.0}),
+        view("b", numbers={"delta": 1.0, "solo_streak.b": STREAK_MAX - 1.0}),
         ["close keep", "warn b"],
     ),
 }
@@ -119,7 +119,7 @@ def test_who_came_first_is_no_matter() -> None:
     assert schedule.decide(view("db", divergence=far)) == schedule.decide(view("bd", divergence=far))
 
 
-AUTO = {"delta": 7.0, "auto.least": 4.0, "auto.rate": 2.0, "auto.span": SPAN}
+AUTO = {"delta": 7.0, "auto.delta_min": 4.0, "auto.drift_per_check": 2.0, "auto.span_checks": SPAN}
 TWO_EACH = dict.fromkeys("abc", 2.0)
 
 KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
@@ -129,41 +129,47 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
         {},
         view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, numbers={"window": 8.0}),
         Close("", rebase=True),
-        {"delta": 4.0, "auto.least": 4.0, "auto.rate": 4.0, "auto.span": SPAN},
+        {"delta": 4.0, "auto.delta_min": 4.0, "auto.drift_per_check": 4.0, "auto.span_checks": SPAN},
     ),
     "a window in which nobody moved": (
         {},
         view("ab", norms={"a": 0.0, "b": 0.0}, numbers={"window": 8.0}),
         Close("", rebase=True),
-        {"delta": 1e-12, "auto.least": 1e-12, "auto.rate": 0.0, "auto.span": SPAN},
+        {"delta": 1e-12, "auto.delta_min": 1e-12, "auto.drift_per_check": 0.0, "auto.span_checks": SPAN},
     ),
     "as fast as before: a longer span, and what happens in it": (
         {},
         view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, checks_since_task=TWO_EACH, numbers=AUTO),
         Close("", rebase=True),
-        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.rate": 2.0, "auto.span": 1.1 * SPAN},
+        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.drift_per_check": 2.0, "auto.span_checks": 1.1 * SPAN},
     ),
     "faster: the shortest span": (
         {},
         view(
-            "abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, checks_since_task=TWO_EACH, numbers=AUTO | {"auto.rate": 1.2}
+            "abc",
+            norms={"a": 1.0, "b": 3.0, "c": 2.0},
+            checks_since_task=TWO_EACH,
+            numbers=AUTO | {"auto.drift_per_check": 1.2},
         ),
         Close("", rebase=True),
-        AUTO | {"delta": 2.0 * SPAN, "auto.rate": 2.0, "auto.span": SPAN},
+        AUTO | {"delta": 2.0 * SPAN, "auto.drift_per_check": 2.0, "auto.span_checks": SPAN},
     ),
     "slow: what the first window has shown": (
         {},
         view("abc", norms=dict.fromkeys("abc", 0.1), checks_since_task=TWO_EACH, numbers=AUTO),
         Close("", rebase=True),
-        AUTO | {"delta": 4.0, "auto.rate": pytest.approx(0.005), "auto.span": 1.1 * SPAN},
+        AUTO | {"delta": 4.0, "auto.drift_per_check": pytest.approx(0.005), "auto.span_checks": 1.1 * SPAN},
     ),
     "a span has an end": (
         {},
         view(
-            "abc", norms=dict.fromkeys("abc", 0.1), checks_since_task=TWO_EACH, numbers=AUTO | {"auto.span": SPAN_MAX}
+            "abc",
+            norms=dict.fromkeys("abc", 0.1),
+            checks_since_task=TWO_EACH,
+            numbers=AUTO | {"auto.span_checks": SPAN_MAX},
         ),
         Close("", rebase=True),
-        AUTO | {"delta": 4.0, "auto.rate": pytest.approx(0.005), "auto.span": SPAN_MAX},
+        AUTO | {"delta": 4.0, "auto.drift_per_check": pytest.approx(0.005), "auto.span_checks": SPAN_MAX},
     ),
     "those who train no more tell nothing": (
         {},
@@ -175,7 +181,7 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
             finished=frozenset("ab"),
         ),
         Close("", rebase=True),
-        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.rate": 2.0, "auto.span": 1.1 * SPAN},
+        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.drift_per_check": 2.0, "auto.span_checks": 1.1 * SPAN},
     ),
     "a balancing tells nothing of all": (
         {},
@@ -200,7 +206,7 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
         {"delta": 1.0},
         view("abc", late=frozenset("bc"), numbers={"delta": 1.0}),
         Close("", keep=True),
-        {"delta": 1.0, "violations": 1.0, "streak.a": 1.0},
+        {"delta": 1.0, "violations": 1.0, "solo_streak.a": 1.0},
     ),
     "and forgotten": (
         {"delta": 1.0},
@@ -228,27 +234,27 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
     ),
     "a streak": (
         {"delta": 1.0},
-        view("b", numbers={"delta": 1.0, "streak.b": 1.0}),
+        view("b", numbers={"delta": 1.0, "solo_streak.b": 1.0}),
         Close("", rebase=True),
-        {"delta": 1.0, "streak.b": 2.0},
+        {"delta": 1.0, "solo_streak.b": 2.0},
     ),
     "another node's turn": (
         {"delta": 1.0},
-        view("c", numbers={"delta": 1.0, "streak.b": 4.0}),
+        view("c", numbers={"delta": 1.0, "solo_streak.b": 4.0}),
         Close("", rebase=True),
-        {"delta": 1.0, "streak.c": 1.0},
+        {"delta": 1.0, "solo_streak.c": 1.0},
     ),
     "a rest, twice as long as the version took": (
         {"delta": 1.0},
-        view("b", numbers={"delta": 1.0, "streak.b": 4.0}),
+        view("b", numbers={"delta": 1.0, "solo_streak.b": 4.0}),
         Close("", rebase=True),
-        {"delta": 1.0, "streak.b": 5.0, "rest.b": 120.0},
+        {"delta": 1.0, "solo_streak.b": 5.0, "excluded_until.b": 120.0},
     ),
     "the longest rest": (
         {"delta": 1.0},
-        view("b", numbers={"delta": 1.0, "streak.b": 40.0}),
+        view("b", numbers={"delta": 1.0, "solo_streak.b": 40.0}),
         Close("", rebase=True),
-        {"delta": 1.0, "streak.b": 41.0, "rest.b": 100.0 + PAUSE_S_MAX},
+        {"delta": 1.0, "solo_streak.b": 41.0, "excluded_until.b": 100.0 + PAUSE_S_MAX},
     ),
 }
 

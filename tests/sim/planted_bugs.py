@@ -11,7 +11,7 @@ import pytest
 from shoal.core.algorithm.algorithm import Continue, LocalResult, LocalTask
 from shoal.core.algorithm.continual import Continual
 from shoal.core.algorithm.learner import Learner
-from shoal.core.algorithm.reference_model import SYNC, ReferenceModel
+from shoal.core.algorithm.reference_model import NEW_REFERENCE, ReferenceModel
 from shoal.core.client.task_runner import TaskRunner
 from shoal.core.client.worker import Worker
 from shoal.core.model.aggregation import TreeSum
@@ -355,7 +355,9 @@ def reference_changed_by_a_balancing(patch: Patch) -> None:
     begin = TaskRunner._begin
 
     def begun(self: TaskRunner, task: Task) -> None:
-        begin(self, replace(task, numbers=task.numbers | {SYNC: 1.0}) if SYNC in task.numbers else task)
+        begin(
+            self, replace(task, numbers=task.numbers | {NEW_REFERENCE: 1.0}) if NEW_REFERENCE in task.numbers else task
+        )
 
     patch.setattr(TaskRunner, "_begin", begun)
 
@@ -409,7 +411,7 @@ def packed_model_forgotten_by_the_snapshot(patch: Patch) -> None:
 
     def without(self: ReferenceModel) -> Any:
         found = state(self)
-        return found | {"packed": None} if found is not None else None
+        return found | {"difference": None} if found is not None else None
 
     patch.setattr(ReferenceModel, "state", without)
 
@@ -430,7 +432,7 @@ def examples_counted_on_after_a_synchronisation(patch: Patch) -> None:
     local = Continual.local
 
     def on(self: Continual, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
-        return local(self, learner, replace(task, numbers={**task.numbers, "sync": 0.0}), memory)
+        return local(self, learner, replace(task, numbers={**task.numbers, "new_reference": 0.0}), memory)
 
     patch.setattr(Continual, "local", on)
 

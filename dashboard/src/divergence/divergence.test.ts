@@ -6,7 +6,7 @@ import { referenceDistances, conceptDrifts, latestRate, rates, bytesSaved, syncS
 const closed = (number: number, at: number, full: number, violations: number, more: Metrics = {}) =>
   version(number, {}, {
     elapsed_s: at,
-    numbers: { delta: 0.5, "total.full": full, "total.violations": violations, ...more },
+    numbers: { delta: 0.5, "total.full_syncs": full, "total.violations": violations, ...more },
   });
 
 test("steps tell full from partial synchronisations", () => {

@@ -15,7 +15,7 @@ export interface SyncStep {
 export function syncSteps(versions: Version[]): SyncStep[] {
   return versions.slice(1).map((version, index) => {
     const before = versions[index] as Version;
-    const full = increase("total.full", before, version);
+    const full = increase("total.full_syncs", before, version);
     return {
       at: version.elapsed_s,
       full,

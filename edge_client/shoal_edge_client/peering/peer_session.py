@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from shoal.core.algorithm.reference_model import SYNC, unpack_task
+from shoal.core.algorithm.reference_model import NEW_REFERENCE, unpack_task
 from shoal.core.client.worker import Worker
 from shoal.core.failover.failover_peer import FailoverPeer, GossipBuilder
 from shoal.core.gossip.byte_budget import ByteBudget
@@ -48,7 +48,7 @@ class PeerSession:
 
         A new base that came as a difference is not among the task's bodies.
         """
-        if task.reference is None or not task.numbers.get(SYNC):
+        if task.reference is None or not task.numbers.get(NEW_REFERENCE):
             return task.reference or task.body
         _, held = unpack_task(task, slots, base, self._plan.filters)
         return self.state.put_base(held)

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
 from shoal.core.algorithm.learner import CountsExamples, Learner, Tick, TrainConfig, Trained, present_weights
-from shoal.core.algorithm.reference_model import SYNC
+from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt
 from shoal.core.model.tree import Slots, Tree, dot, sub
@@ -83,7 +83,7 @@ class Continual(Algorithm):
         """Do one piece: b mini-batches and a check, unless the coordinator wants the report now."""
         mine = ContinualState.resume(task, memory)
         mine.whole = self._whole(learner)
-        if task.carry is None and task.numbers.get(SYNC, 1.0) and not self._trained_enough(mine):
+        if task.carry is None and task.numbers.get(NEW_REFERENCE, 1.0) and not self._trained_enough(mine):
             mine.start_span()
         if mine.checks_made and (task.is_recalled or self._trained_enough(mine)):
             return self.make_report(task, mine)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.algorithm.filter import Filters, unpack
-from shoal.core.algorithm.reference_model import SYNC, unpack_task
+from shoal.core.algorithm.reference_model import NEW_REFERENCE, unpack_task
 from shoal.core.errors import InvalidJob, StorageFailed
 from shoal.core.model.tree import Slots, add
 from shoal.core.protocol.message import BlobRef, Blobs, Report, Task, TaskFailed
@@ -120,7 +120,7 @@ def starting_state(
     if isinstance(work, Report) and work.body is not None:
         update = unpack(filters, bodies.get(work.body), algorithm.update_layout(slots))
         return {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}, None
-    if not isinstance(work, Task) or SYNC not in work.numbers or work.body is None:
+    if not isinstance(work, Task) or NEW_REFERENCE not in work.numbers or work.body is None:
         return slots, work if isinstance(work, Task) else None
     try:
         held = bodies.get(work.reference) if work.reference is not None else {}

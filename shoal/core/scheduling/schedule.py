@@ -16,7 +16,7 @@ from shoal.core.scheduling.selection import Candidate, Picked, Selection
 WINDOW = "window"
 """A number that a schedule keeps: the checks after which a node reports without being asked."""
 
-VIOLATIONS, FULL = "total.violations", "total.full"
+VIOLATIONS, FULL = "total.violations", "total.full_syncs"
 """Numbers for people: violations and full synchronisations since the job began."""
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from shoal.core.algorithm.algorithm import Update, tree_slot
 from shoal.core.algorithm.filter import pack_difference, unpack
-from shoal.core.algorithm.reference_model import SYNC
+from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Array, Slots, Tree, digest, to_float
 from shoal.core.protocol.machine import (
@@ -167,7 +167,7 @@ class InvariantChecker(Observer):
         if self._versions:
             self._check_sum(self._base or self._versions[-1], version, hub)
         self._versions.append(version)
-        if hub.settings.schedule.relative_to_reference and hub.store.reference.task_numbers[SYNC]:
+        if hub.settings.schedule.relative_to_reference and hub.store.reference.task_numbers[NEW_REFERENCE]:
             self._base = version
 
     def _check_sum(self, before: ModelVersion, version: ModelVersion, hub: Hub) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.core.algorithm.reference_model import SYNC
+from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.machine import Effect, Event, ModelVersion, Save, Send, TaskResult, Work
 from shoal.core.protocol.message import Amendment, BlobRef, Blobs, Task, TaskId, TaskStatus
@@ -62,7 +62,7 @@ class ReferenceChecker:
         require(until <= reported + 1, "step: {} goes on to {}, but has reported {} checks", task, until, reported)
 
     def _check_standing(self, event: Event, version: ModelVersion, hub: Hub) -> None:
-        if hub.progress.phase != "running" or hub.store.reference.task_numbers.get(SYNC, 1.0):
+        if hub.progress.phase != "running" or hub.store.reference.task_numbers.get(NEW_REFERENCE, 1.0):
             return
         concerned = {getattr(event, "node", ""), *(node for node, _, _, _ in version.reports)}
         for node, before in self._standing.items():
@@ -92,7 +92,7 @@ def check_weight(task: Task, per_batch: float, before: Slots, result: TaskResult
 
     batches = number(after, "batch_index") - number(before, "batch_index")
     last = number(before, "examples_since_reference")
-    known = 0.0 if task.numbers.get(SYNC) and batches else last  # without any, as it was last
+    known = 0.0 if task.numbers.get(NEW_REFERENCE) and batches else last  # without any, as it was last
     right = known + per_batch * batches
     if FINISHED in result.metrics:  # then it weighs what it weighed at most
         right = max(right, number(before, "examples_max"), last)
