@@ -38,7 +38,7 @@ def test_where_all_is_well_nobody_is_told() -> None:
         (
             {"set_aside": (("ada", "CUDA out of memory"), ("bob", "")), "waits_for": "1 of 3 nodes ready"},
             "nodes-set-aside",
-            "stands still: 1 of 3 nodes ready (last failure of ada: CUDA out of memory; bob: unknown); mend the cause",
+            "is stalled: 1 of 3 nodes ready (last failure of ada: CUDA out of memory; bob: unknown); mend the cause",
         ),
         ({"foreign": (("ada", "2 tensors, not 7"),)}, "model-differs", "ada: 2 tensors, not 7"),
         ({"waited_s": 601.0}, "no-progress", "10 minutes"),
@@ -64,7 +64,7 @@ def test_a_lost_node_is_one_alert_however_many_jobs_miss_it() -> None:
     assert conditions(Now(both), LIMITS)[0].text.endswith("; 2 jobs go on without it")
     stopped = replace(WELL, lost=("ada",), waits_for="1 of 2 nodes ready; silent: ada")
     (found,) = conditions(Now((stopped, replace(WELL, name="other", lost=("ada",)))), LIMITS)
-    assert found.text == "ada has fallen silent; job digits stands still: 1 of 2 nodes ready; silent: ada"
+    assert found.text == "ada has fallen silent; job digits is stalled: 1 of 2 nodes ready; silent: ada"
 
 
 def test_a_job_whose_versions_take_long_is_waited_for() -> None:

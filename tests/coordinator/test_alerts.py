@@ -94,7 +94,7 @@ def test_a_node_that_fails_for_good_leaves_too_few(tmp_path: Path) -> None:
         assert "n0: CUDA out of memory" in text
         assert text.endswith(alert_rules.SET_ASIDE_REMEDY)
         headline = running.job("main")["headline"]
-        assert headline == "Stands still: below the quorum: 1 of 2; set aside after failures: n0"
+        assert headline == "Stalled: below the quorum: 1 of 2; set aside after failures: n0"
         stage.close()
 
 

@@ -41,31 +41,31 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
             ),
         ),
         (IDLE, "Round 8 begins"),
-        (replace(IDLE, phase="waiting", nodes=0, able=0), "Waits: no node has joined yet"),
-        (replace(IDLE, phase="waiting"), "Waits for an initial model from a node"),
-        (replace(IDLE, nodes=0, able=0), "Waits: no node has joined"),
-        (replace(IDLE, nodes=1, able=1), "Waits: 1 of 3 nodes have joined"),
-        (replace(IDLE, able=0, tags=(("ship", 0), ("gpu", 7))), "Waits: 0 of 12 nodes have the tag ship"),
-        (replace(IDLE, able=2, tags=(("ship", 2),)), "Waits: 2 of 12 nodes have the tag ship; 3 are needed"),
-        (replace(IDLE, able=1, named=(1, 4)), "Waits: 1 of the 4 nodes that the job names are here"),
-        (replace(IDLE, able=0, closed=12), "Waits: 12 of 12 nodes may not be asked at this hour"),
+        (replace(IDLE, phase="waiting", nodes=0, able=0), "Waiting: no node has joined yet"),
+        (replace(IDLE, phase="waiting"), "Waiting for an initial model from a node"),
+        (replace(IDLE, nodes=0, able=0), "Waiting: no node has joined"),
+        (replace(IDLE, nodes=1, able=1), "Waiting: 1 of 3 nodes have joined"),
+        (replace(IDLE, able=0, tags=(("ship", 0), ("gpu", 7))), "Waiting: 0 of 12 nodes have the tag ship"),
+        (replace(IDLE, able=2, tags=(("ship", 2),)), "Waiting: 2 of 12 nodes have the tag ship; 3 are needed"),
+        (replace(IDLE, able=1, named=(1, 4)), "Waiting: 1 of the 4 nodes that the job names are here"),
+        (replace(IDLE, able=0, closed=12), "Waiting: 12 of 12 nodes may not be asked at this hour"),
         (
             replace(IDLE, nodes=2, able=1, least=2, barred=(("a", "drained by an operator"),)),
-            "Waits: 1 of 2 nodes can be asked; a: drained by an operator",
+            "Waiting: 1 of 2 nodes can be asked; a: drained by an operator",
         ),
         (
             replace(IDLE, nodes=4, able=1, closed=1, barred=(("a", "2 tensors, not 7"), ("b", "drained"))),
-            "Waits: 1 of 3 nodes can be asked; a: 2 tensors, not 7, and 1 more node may not be asked",
+            "Waiting: 1 of 3 nodes can be asked; a: 2 tensors, not 7, and 1 more node may not be asked",
         ),
-        (replace(IDLE, nodes=4, able=1, suspended=("a",)), "Waits: 1 of 3 nodes can be asked"),
+        (replace(IDLE, nodes=4, able=1, set_aside=("a",)), "Waiting: 1 of 3 nodes can be asked"),
         (
-            replace(IDLE, nodes=2, able=0, suspended=("a", "b")),
-            "Stands still: a, b failed again and again and are asked no more for now",
+            replace(IDLE, nodes=2, able=0, set_aside=("a", "b")),
+            "Stalled: a, b failed repeatedly and are not asked for now",
         ),
-        (replace(GOING, suspended=("a",), able=11), "a failed several times in a row; 11 nodes can be asked"),
+        (replace(GOING, set_aside=("a",), able=11), "a failed repeatedly; 11 nodes can be asked"),
         (
-            replace(GOING, suspended=("a",), able=2, waits_for="2 of 3 nodes ready; set aside after failures: a"),
-            "Stands still: 2 of 3 nodes ready; set aside after failures: a",
+            replace(GOING, set_aside=("a",), able=2, waits_for="2 of 3 nodes ready; set aside after failures: a"),
+            "Stalled: 2 of 3 nodes ready; set aside after failures: a",
         ),
         (replace(GOING, late=(("a", 2, 2), ("slow", 8, 10))), "slow missed 8 of the last 10 deadlines"),
         (
@@ -146,7 +146,7 @@ def test_a_job_whose_tag_nobody_has(coordinator: Inside) -> None:
     for node in nodes:
         node.ask("GET", "/work", params={"wait_s": 0.01, "job": "main"})
     job = coordinator.job("main")
-    assert (job["headline"], job["nodes"], job["members"]) == ("Waits: 0 of 2 nodes have the tag ship", 0, 2)
+    assert (job["headline"], job["nodes"], job["members"]) == ("Waiting: 0 of 2 nodes have the tag ship", 0, 2)
     (part,) = coordinator.get("/nodes/n0")["parts"]
     assert (part["is_present"], part["excluded_text"]) == (False, "without the tag ship")
     assert [one["excluded_text"] for one in coordinator.get("/jobs/main/nodes")["nodes"]] == [

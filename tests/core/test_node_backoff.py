@@ -75,7 +75,7 @@ def test_a_pause_outlives_the_coordinator() -> None:
     hub = begun()
     failed(hub)
     twin = restored(hub)
-    assert twin.roster["a"].is_suspended
+    assert twin.roster["a"].is_set_aside
     twin.on(Timer(), 1.0 + PAUSE_S)
     assert isinstance(twin.poll_reply("a"), Task)
 
@@ -89,7 +89,7 @@ def test_a_pause_outlives_the_coordinator() -> None:
     ],
     ids=["drained", "blocked", "outside its hours"],
 )
-def test_a_suspended_node_that_may_not_be_asked_does_not_count_for_the_quorum(
+def test_a_node_set_aside_that_may_not_be_asked_does_not_count_for_the_quorum(
     hours: tuple[str, ...], barring: DrainNode | Timer
 ) -> None:
     bodies = MemoryBlobs()

@@ -96,7 +96,7 @@ def lists(roster: NodeRoster) -> dict[str, object]:
 def reckoned(roster: NodeRoster) -> dict[str, object]:
     """Return the same, made again."""
     here = [m for m in roster.all_members() if m.is_present]
-    able = [m.node for m in here if not m.is_suspended]
+    able = [m.node for m in here if not m.is_set_aside]
     return {
         "here": [m.node for m in here],
         "able": able,

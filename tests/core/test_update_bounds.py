@@ -76,7 +76,7 @@ def test_three_refusals_and_it_is_not_asked_again() -> None:
     for _ in range(3):
         assert not ack(job.report("liar", LIE)).counted
         job.round(a=1.0, b=1.0, c=1.0)
-    assert job.hub.roster["liar"].is_suspended
+    assert job.hub.roster["liar"].is_set_aside
     assert job.model == pytest.approx(4.0)
 
 

@@ -154,7 +154,7 @@ class AlertLoop:
         if self._newest_since.get(name, (-1, 0.0))[0] != hub.progress.version:
             self._newest_since[name] = hub.progress.version, now
         with_server = hub.progress.mode == "server"
-        stopped = hub.roster.suspended_members() if with_server and hub.state.is_idle else []
+        stopped = hub.roster.members_set_aside() if with_server and hub.state.is_idle else []
         got = quorum = 0
         if with_server and isinstance(schedule, Rounds) and hub.state.round.opened_at is not None:
             view = hub.state.make_view(runner.clock.now())

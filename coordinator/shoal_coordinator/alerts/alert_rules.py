@@ -117,7 +117,7 @@ def _lost(jobs: Sequence[JobCondition]) -> Iterable[Condition]:
         for node in job.lost:
             missing.setdefault(node, []).append(job)
     for node, found in sorted(missing.items()):
-        stopped = [f"job {job.name} stands still: {job.waits_for}" for job in found if job.waits_for]
+        stopped = [f"job {job.name} is stalled: {job.waits_for}" for job in found if job.waits_for]
         text = f"{node} has fallen silent; {'; '.join(stopped[:CAUSES_MAX]) or _without_it(found)}"
         yield Condition("node-lost", text, node=node, jobs=tuple(job.name for job in found))
 
@@ -142,7 +142,7 @@ def _of_job(job: JobCondition, limits: AlertLimits) -> Iterable[Condition]:
         yield Condition("model-differs", f"{node}: {why}", job.name, node)
     if job.set_aside:
         causes = "; ".join(f"{node}: {why or 'unknown'}" for node, why in job.set_aside[:CAUSES_MAX])
-        text = f"the job stands still: {job.waits_for} (last failure of {causes}); {SET_ASIDE_REMEDY}"
+        text = f"the job is stalled: {job.waits_for} (last failure of {causes}); {SET_ASIDE_REMEDY}"
         yield Condition("nodes-set-aside", text, job.name)
     if job.diverged:
         yield Condition("diverged", job.diverged, job.name)

@@ -44,7 +44,7 @@ class JobFacts:
     """Nodes that are not asked at this hour."""
     barred: tuple[tuple[str, str], ...] = ()
     """Nodes that are not asked for their model or by an operator's decision; and why."""
-    suspended: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
     """Nodes that are set aside after failures."""
     waits_for: str = ""
     """The condition that it waits for before it can ask any node."""
@@ -84,11 +84,11 @@ def headline(facts: JobFacts) -> str:
         _pause,
         _refused,
         _wait,
-        _all_suspended,
+        _all_set_aside,
         _gossip_headline,
         _slow,
         _missing,
-        _some_suspended,
+        _some_set_aside,
         _at_work,
     ):
         if text := rule(facts):
@@ -127,10 +127,10 @@ def _wait(facts: JobFacts) -> str:
     if facts.asked or facts.mode != "server" or facts.phase not in ("waiting", "running"):
         return ""
     if not facts.nodes:
-        return "Waits: no node has joined" + (" yet" if facts.phase == "waiting" else "")
-    if len(facts.suspended) + facts.able >= facts.nodes > facts.able or facts.able >= facts.least:
+        return "Waiting: no node has joined" + (" yet" if facts.phase == "waiting" else "")
+    if len(facts.set_aside) + facts.able >= facts.nodes > facts.able or facts.able >= facts.least:
         return ""
-    return f"Waits: {_lack(facts)}"
+    return f"Waiting: {_lack(facts)}"
 
 
 def _lack(facts: JobFacts) -> str:
@@ -151,10 +151,10 @@ def _lack(facts: JobFacts) -> str:
     return f"{facts.able} of {facts.least} nodes can be asked{why}"
 
 
-def _all_suspended(facts: JobFacts) -> str:
-    if facts.mode != "server" or facts.phase != "running" or not facts.suspended or facts.able or facts.busy:
+def _all_set_aside(facts: JobFacts) -> str:
+    if facts.mode != "server" or facts.phase != "running" or not facts.set_aside or facts.able or facts.busy:
         return ""
-    return f"Stands still: {join_names(facts.suspended)} failed again and again and are asked no more for now"
+    return f"Stalled: {join_names(facts.set_aside)} failed repeatedly and are not asked for now"
 
 
 def _gossip_headline(facts: JobFacts) -> str:
@@ -181,17 +181,17 @@ def _missing(facts: JobFacts) -> str:
     return f"{join_names(facts.lost)} fell silent; {counted(facts.able, 'node')} can be asked"
 
 
-def _some_suspended(facts: JobFacts) -> str:
-    if not facts.suspended or facts.phase != "running":
+def _some_set_aside(facts: JobFacts) -> str:
+    if not facts.set_aside or facts.phase != "running":
         return ""
     if facts.waits_for:
-        return f"Stands still: {facts.waits_for}"
-    return f"{join_names(facts.suspended)} failed several times in a row; {counted(facts.able, 'node')} can be asked"
+        return f"Stalled: {facts.waits_for}"
+    return f"{join_names(facts.set_aside)} failed repeatedly; {counted(facts.able, 'node')} can be asked"
 
 
 def _at_work(facts: JobFacts) -> str:
     if facts.phase == "waiting":
-        return "Waits for an initial model from a node"
+        return "Waiting for an initial model from a node"
     measured = f"{facts.reported} of {counted(facts.asked, 'node')} have reported"
     if facts.phase == "evaluating":
         return f"The final model is being measured: {measured}"
@@ -256,7 +256,7 @@ def job_facts(
             for node in hub.eligibility.excluded_nodes(now).keys() - dict(barred)
         ),
         barred=barred,
-        suspended=tuple(one.node for one in hub.roster.suspended_members()),
+        set_aside=tuple(one.node for one in hub.roster.members_set_aside()),
         waits_for=hub.progress.waiting_for if hub.state.is_idle else "",
         refusing=refusing,
         refused_s=gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_gossip_s,

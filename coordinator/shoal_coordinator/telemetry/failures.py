@@ -89,7 +89,7 @@ def _outcome(hub: Hub, node: str, effects: Sequence[Effect], *, lost: bool) -> t
     member = hub.roster.get(node)
     if hub.progress.paused_at is not None:
         return "paused", f"the job is paused: {hub.progress.paused_why}"
-    if member is not None and member.is_suspended:
+    if member is not None and member.is_set_aside:
         return "set-aside", f"{member.failures} failures in a row"
     if closed:  # later tasks belong to the next version
         return "left-out", why

@@ -95,7 +95,7 @@ class NodeStates:
     finished: frozenset[str] = frozenset()
     """Nodes that have reported the end of their training."""
     present: int = 0
-    """Number of present nodes that are not excluded, including those that are suspended after failures."""
+    """Number of present nodes that are not excluded, including those that are set aside after failures."""
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class DecisionLoop:
         """Return the members that may be asked and have a task, without a look at the others: thousands may join."""
         roster, excluded = self._state.roster, self._state.eligibility.excluded_nodes(now)
         busy = map(roster.__getitem__, roster.busy())
-        return [one for one in busy if not (one.is_suspended or one.is_gossiping or one.node in excluded)]
+        return [one for one in busy if not (one.is_set_aside or one.is_gossiping or one.node in excluded)]
 
     def _await_evaluations(self, now: float) -> list[Effect]:
         """Ask every node once; end when all have answered or time is up (phase evaluating)."""

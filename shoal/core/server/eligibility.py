@@ -30,7 +30,7 @@ class Eligibility:
         self._cache: tuple[object, dict[str, str]] = None, {}
 
     def excluded_nodes(self, now: float) -> dict[str, str]:
-        """Return the present members that must not be asked now, suspended ones included, with reasons.
+        """Return the present members that must not be asked now, those set aside included, with reasons.
 
         Schedules relative to a reference ignore hours: their nodes work for many versions at a stretch.
         """
@@ -95,12 +95,12 @@ class Eligibility:
     def counted_nodes(self) -> frozenset[str]:
         """Return the nodes that the job counts on, present or lost.
 
-        Nodes that left, that are suspended after failures or that the selection excludes do not count.
+        Nodes that left, that are set aside after failures or that the selection excludes do not count.
         """
         selection = self._settings.plan.selection
         gone = self.foreign_models.keys()
         staying = [
-            one for one in self._roster.all_members() if not (one.has_left or one.is_suspended or one.node in gone)
+            one for one in self._roster.all_members() if not (one.has_left or one.is_set_aside or one.node in gone)
         ]
         return frozenset(
             member.node
@@ -124,18 +124,18 @@ class Eligibility:
         return [one.node for one in wanted if one.history.counted_updates <= 0], len(wanted)
 
     def describe_missing(self, not_asked: str) -> str:
-        """Return which nodes are not asked, suspended or silent; "" when there are none."""
-        suspended = [member.node for member in self._roster.suspended_members()]
+        """Return which nodes are not asked, set aside or silent; "" when there are none."""
+        set_aside = [member.node for member in self._roster.members_set_aside()]
         silent = [member.node for member in self._roster.all_members() if not (member.is_present or member.has_left)]
         parts = [f"not asked: {not_asked}"] if not_asked else []
-        parts += [f"set aside after failures: {join_names(suspended)}"] if suspended else []
+        parts += [f"set aside after failures: {join_names(set_aside)}"] if set_aside else []
         parts += [f"silent: {join_names(silent)}"] if silent else []
         return "; ".join(parts)
 
     def next_opening(self, now: float) -> float | None:
         """Return the hub time at which hours open or a suspension ends; None when nothing is due."""
         names = self.excluded_nodes(now)
-        if not (names or self._roster.has_suspended):
+        if not (names or self._roster.has_members_set_aside):
             return None
         selection, wall = self._settings.plan.selection, now + self.clock_offset_s
         excluded, form = [self._roster[node] for node in names], self.model_form()

@@ -132,7 +132,7 @@ class Hub:
         }
 
     def _end_suspensions(self, now: float) -> list[Effect]:
-        if not self.roster.has_suspended:
+        if not self.roster.has_members_set_aside:
             return []
         text, found = "{} is asked again, after {} failures in a row", self.roster.end_suspensions(now)
         return [self.state.event("node", text.format(one.node, one.failures), one.node) for one in found]
@@ -174,7 +174,7 @@ class Hub:
             return [self._reply(node)]
         known = self.roster.get(node)
         refused = event.gossip_rounds is not None and known is not None and known.is_gossiping
-        if refused and known is not None and known.is_suspended:
+        if refused and known is not None and known.is_set_aside:
             return [self._reply(node)]  # it interrupts the other nodes no more
         if event.gossip_rounds and not self.eligibility.may_hand_back(node, event.node_info):
             self.roster.admit(node, event.node_info)
@@ -229,10 +229,10 @@ class Hub:
         self.roster.admit(event.node)
         ack = Ack(event.task, False, f"failure noted: {event.error}")
         failed = self.state.event("warning", f"{event.node} failed: {event.error}", event.node)
-        suspended = self.folder.count_failure(member, now)
+        set_aside = self.folder.count_failure(member, now)
         member.is_gossiping = member.task.kind == "gossip" and event.phase == "upload"  # the hub refused its model
         member.close_task(ack)
-        return [failed, *suspended, Send(event.node, ack)]
+        return [failed, *set_aside, Send(event.node, ack)]
 
     def _leave(self, event: Leave, now: float) -> list[Effect]:
         member = self.roster.get(event.node)

@@ -99,7 +99,7 @@ class RosterMember:
             known["roster"].note_change(self, name)
 
     @property
-    def is_suspended(self) -> bool:
+    def is_set_aside(self) -> bool:
         return self.paused_until is not None
 
     def count_failure(self, now: float) -> float | None:
@@ -302,16 +302,16 @@ class NodeRoster:
 
     def _asked(self) -> tuple[list[RosterMember], tuple[str, ...]]:
         if self._able is None:
-            able = [member for member in self.present_members() if not (member.is_suspended or member.is_gossiping)]
+            able = [member for member in self.present_members() if not (member.is_set_aside or member.is_gossiping)]
             self._able = able, tuple(member.node for member in able)
         return self._able
 
-    def suspended_members(self) -> list[RosterMember]:
+    def members_set_aside(self) -> list[RosterMember]:
         """Return the nodes that are here and not asked for a while, after failures."""
         return [one for one in (self._members[node] for node in sorted(self._paused)) if one.is_present]
 
     @property
-    def has_suspended(self) -> bool:
+    def has_members_set_aside(self) -> bool:
         """True if any node is paused after failures."""
         return bool(self._paused)
 

@@ -285,7 +285,7 @@ class Operator:
             self._clock.after(RETRY_S, self._hold, node)
 
     def supervise(self) -> None:
-        """Restart suspended nodes from now on; after the faults, also resume the job and start dead nodes.
+        """Restart nodes set aside from now on; after the faults, also resume the job and start dead nodes.
 
         A process that has not started a task yet is left alone: the hub does not know it yet.
         """
@@ -295,7 +295,7 @@ class Operator:
         for name, node in self._nodes.items():
             member = hub.roster.get(name)
             started = node.work.tasks_started
-            if member is not None and member.is_suspended and node.up and started > self._restarted.get(name, 0):
+            if member is not None and member.is_set_aside and node.up and started > self._restarted.get(name, 0):
                 self._restarted[name] = started
                 node.restart()
             elif healed and name not in self._away:
