@@ -37,12 +37,12 @@ def join(token: InvitationToken, folder: Path, node: str, urls: tuple[str, ...],
     make_folder(folder)
     key = load_or_create(folder / "key.pem")
     with PeerState(folder) as state:
-        boot = state.boot
+        process_number = state.process_number
     failures: list[ShoalError] = []
     for url in token.urls:
         try:
             documents = _request_documents(
-                url, token, key, boot, JoinRequest(token.invitation, node, key.public_key, urls)
+                url, token, key, process_number, JoinRequest(token.invitation, node, key.public_key, urls)
             )
         except ShoalError as error:
             failures.append(error)
@@ -66,7 +66,7 @@ def _check_folder(token: InvitationToken, folder: Path) -> None:
 
 
 def _request_documents(
-    url: str, token: InvitationToken, key: SigningKey, boot: int, joining: JoinRequest
+    url: str, token: InvitationToken, key: SigningKey, process_number: int, joining: JoinRequest
 ) -> Mapping[str, bytes]:
     """Return the verified documents that the peer at an address sends."""
     path, text = f"/p2p/{token.job}/join", joining.text()
@@ -77,7 +77,7 @@ def _request_documents(
             raise NotAllowed(f"{url} shows another charter than the invitation's", code="peer.charter", hint=hint)
         verify_document(token.invitation, Invitation, charter)
         peer_id = str(link.json("GET", "/p2p", own=True)["peer_id"])
-        request = Signer(key, charter, boot).request(peer_id, "POST", path, "", sha256(text))
+        request = Signer(key, charter, process_number).request(peer_id, "POST", path, "", sha256(text))
         headers = {**request.headers(), "Content-Length": str(len(text))}
         with link.exchange("POST", path, headers=headers, content=text, own=True) as answer:
             return _verify(read_bundle(answer.read(BUNDLE_BYTES_MAX)), charter, key)

@@ -97,8 +97,8 @@ class StandalonePeer:
                 f"{peer} is in quarantine: {code} again and again"
             ),
         )
-        addresses = self.settings.join
-        group = PeerGroup(documents, state.folder, state.boot, expected, callbacks, addresses=addresses, at=self._at)
+        addresses, number = self.settings.join, state.process_number
+        group = PeerGroup(documents, state.folder, number, expected, callbacks, addresses=addresses, at=self._at)
         group.roster_sync = RosterSync(group, self._save_roster, self._on_removed, self.settings.admission)
         self.group, self.start_gate = group, StartGate(group, self.settings.min_peers, self.observer.on_waiting)
         self.trainer, self.evaluator = self._trainer("training"), self._trainer("evaluation")
@@ -157,10 +157,10 @@ class StandalonePeer:
         expected.on_transfer = self.machine.pump.events.submit_threadsafe
 
     def _gossip_state(self, weight: float, slots: Slots) -> GossipState:
-        spec, boot, node = self._documents.spec, self.state.boot, self._documents.me.node
+        spec, number, node = self._documents.spec, self.state.process_number, self._documents.me.node
         budget = ByteBudget(spec.gossip.budget(self.settings.bytes_per_hour), lambda: self.group.byte_counts.crossed)
-        rng = random.Random(f"{spec.seed}/{node}/{boot}")
-        me = GossipState(node, boot, weight, slots, self.state.bodies, rng, budget=budget)
+        rng = random.Random(f"{spec.seed}/{node}/{number}")
+        me = GossipState(node, number, weight, slots, self.state.bodies, rng, budget=budget)
         me.filters, me.peers = spec.shown_through(), LivePeers(frozenset(), roster=self._documents.roster_names)
         return me
 

@@ -127,7 +127,7 @@ def peer_status(gossip: GossipPeer, group: PeerGroup, progress: PeerProgress, wa
     return {
         "job": group.documents.spec.name,
         "node": group.documents.me.node,
-        "boot": group.signer.boot,
+        "process_number": group.signer.process_number,
         "phase": "waiting" if waiting else progress.phase,
         "waiting": waiting,
         "round": gossip.me.round,

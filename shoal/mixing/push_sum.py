@@ -83,7 +83,7 @@ class PendingPush:
 class LastPush:
     """The last push of a sender, and whether its mass was added here or refused for ever."""
 
-    boot: int
+    process_number: int
     number: int
     taken: bool
 
@@ -155,7 +155,7 @@ class PushSumMixer:
         if self._closed or not free or len(self.pending) >= PENDING_MAX or self.mass < floor * me.weight:
             return []
         self._count += 1
-        xid = (me.node, me.boot, self._count)
+        xid = (me.node, me.process_number, self._count)
         half = self.mass / 2
         self.mass -= half
         self.pending[xid] = PendingPush(me.rng.choice(free), half, me.publish_model(), dict(me.counts.version_vector))
@@ -192,7 +192,7 @@ class PushSumMixer:
         """Ask all live peers whether they have a push under way to this one, until none has."""
         if self._query_id is None:
             self._count += 1
-            self._query_id = (me.node, me.boot, self._count)
+            self._query_id = (me.node, me.process_number, self._count)
         for node in self._queries.keys() - me.peers.nodes:
             self._queries.drop(node)
         self._queries.add_due(me.peers.nodes - self._answered_queries - self._queries.keys())
@@ -236,12 +236,12 @@ class PushSumMixer:
 
     def _receive_push(self, push: PushShare, me: GossipState, why: str = "") -> list[Effect]:
         """Add the mass once, or refuse it for ever."""
-        _, boot, number = push.id
+        _, process_number, number = push.id
         last = self.last.get(push.node, LastPush(-1, -1, True))
         effects: list[Effect] = []
-        if (boot, number) > (last.boot, last.number):
+        if (process_number, number) > (last.process_number, last.number):
             why = why or me.share_fault(push.body, push.mass)
-            last = self.last[push.node] = LastPush(boot, number, not why)
+            last = self.last[push.node] = LastPush(process_number, number, not why)
             if push.id > self._leaving.get(push.node, push.id):
                 del self._leaving[push.node]  # it did not leave
             if why:
@@ -276,7 +276,7 @@ class PushSumMixer:
                 [list(xid), one.partner, one.mass, ref_state(one.shown), one.version_vector]
                 for xid, one in sorted(self.pending.items())
             ],
-            "last": {node: [one.boot, one.number, one.taken] for node, one in sorted(self.last.items())},
+            "last": {node: [one.process_number, one.number, one.taken] for node, one in sorted(self.last.items())},
         }
 
     def restore(self, state: dict[str, Any]) -> None:

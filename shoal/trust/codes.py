@@ -67,11 +67,11 @@ REASONS: dict[str, Reason] = {
         "a request with that number was received before, or it is too old",
         "send it again with a new number",
     ),
-    "trust.boot-old": Reason(
+    "trust.process-old": Reason(
         NotAllowed,
-        "the sender has restarted since then, or its boot number went back",
+        "the sender has restarted since then, or its process number went back",
         "if it went back, correct the clock of the sender's machine and restart it; "
-        "if its boot number was ahead of the time, write a number above the known one into its boot file",
+        "if its process number was ahead of the time, write a number above the known one into the file that holds it",
     ),
     "trust.digest": Reason(
         Refused, "the body differs from the signed one", "send it again; if this repeats, check the network"

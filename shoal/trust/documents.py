@@ -164,14 +164,13 @@ class ModeRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """An official model version, identified by (term, boot, version, model_sha256)."""
+    """An official model version, identified by (term, version, model_sha256)."""
 
     TYPE: ClassVar = "manifest"
     BYTES_MAX: ClassVar = 512 * 1024
 
     job: Name
     term: Whole
-    boot: Whole
     version: Whole
     model_sha256: Sha
     parents: Annotated[tuple[Sha, ...], Field(max_length=PEERS_MAX)]
@@ -188,9 +187,9 @@ class SignedLease:
 
     job: Name
     term: Whole
-    boot: Whole
+    incarnation: Whole
     seq: Whole
-    """Rises with every lease of this boot."""
+    """Rises with every lease of this incarnation."""
     round: Whole
     mode: Mode
     ttl_s: Whole
@@ -355,9 +354,10 @@ def supersedes(new: Ranked, held: Ranked | None) -> bool:
         isinstance(new, SignedLease)
         and isinstance(held, SignedLease)
         and new.term == held.term
-        and new.boot != held.boot
+        and new.incarnation != held.incarnation
     ):
-        text = f"term {new.term} was used by another coordinator process, {held.boot}; {new.boot} may be a copy of it"
+        used = f"term {new.term} was used by another coordinator process, {held.incarnation}"
+        text = f"{used}; {new.incarnation} may be a copy of it"
         raise refusal("trust.lease-forked", text)
     ours, theirs = _rank(held), _rank(new)
     if theirs < ours:

@@ -1,11 +1,11 @@
 """A signed request and its signed answer: sender, receiver, job, and proof that nothing was changed.
 
     Shoal-From       peer id of the sender                    Shoal-Job     the job's name
-    Shoal-To         peer id of the receiver                  Shoal-Boot    which start of the sender, rising
-    Shoal-Digest     SHA-256 of the body                      Shoal-Seq     which request of that start, rising
+    Shoal-To         peer id of the receiver                  Shoal-Process the number of its process, rising
+    Shoal-Digest     SHA-256 of the body                      Shoal-Seq     which request of that process, rising
     Shoal-Signature  Ed25519, of these lines:
 
-        shoal-request-1, the charter's digest, method, path, query, From, To, Job, Boot, Seq, Digest
+        shoal-request-1, the charter's digest, method, path, query, From, To, Job, Process, Seq, Digest
 
 An answer has From, Digest and Signature, the last of these lines:
 
@@ -28,7 +28,7 @@ from itertools import count
 
 from shoal.trust.codes import refusal
 from shoal.trust.documents import Charter
-from shoal.trust.keys import BOOT_MAX, PEER_ID, SIGNATURE, SigningKey, verifies
+from shoal.trust.keys import PEER_ID, PROCESS_NUMBER_MAX, SIGNATURE, SigningKey, verifies
 from shoal.validation.message_checks import NAME
 
 LINE_MAX = 2048
@@ -46,7 +46,7 @@ _FIELDS = {
     "from": re.compile(PEER_ID),
     "to": re.compile(PEER_ID),
     "job": NAME,
-    "boot": re.compile(_COUNT),
+    "process": re.compile(_COUNT),
     "seq": re.compile(_COUNT),
     "digest": re.compile(_DIGEST),
     "signature": re.compile(SIGNATURE),
@@ -67,14 +67,14 @@ class SignedRequest:
     sender: str
     to: str
     job: str
-    boot: int
+    process_number: int
     seq: int
     digest: str
     signature: str = ""
 
     def lines(self, charter: Charter) -> bytes:
         """Return the bytes that are signed."""
-        numbers = (str(self.boot), str(self.seq))
+        numbers = (str(self.process_number), str(self.seq))
         fields = (self.method, self.path, self.query, self.sender, self.to, self.job, *numbers, self.digest)
         return "\n".join(("shoal-request-1", charter.digest, *fields)).encode("ascii")
 
@@ -83,7 +83,7 @@ class SignedRequest:
             "Shoal-From": self.sender,
             "Shoal-To": self.to,
             "Shoal-Job": self.job,
-            "Shoal-Boot": str(self.boot),
+            "Shoal-Process": str(self.process_number),
             "Shoal-Seq": str(self.seq),
             "Shoal-Digest": self.digest,
             "Shoal-Signature": self.signature,
@@ -109,11 +109,11 @@ class SignedAnswer:
 
 
 class Signer:
-    """Signer of one process's requests in one job. `boot`: from `keys.next_boot`, new for each process."""
+    """Signer of one process's requests in one job. `process_number`: from `keys.next_process_number`."""
 
-    def __init__(self, key: SigningKey, charter: Charter, boot: int) -> None:
-        assert 1 <= boot <= BOOT_MAX, boot
-        self.key, self.charter, self.boot = key, charter, boot
+    def __init__(self, key: SigningKey, charter: Charter, process_number: int) -> None:
+        assert 1 <= process_number <= PROCESS_NUMBER_MAX, process_number
+        self.key, self.charter, self.process_number = key, charter, process_number
         self._next = count(1)
 
     def request(self, to: str, method: str, path: str, query: str, digest: str) -> SignedRequest:
@@ -122,8 +122,8 @@ class Signer:
         Raises `Refused` (`trust.head`) for a path or query that must be percent-encoded first.
         """
         _check_line(method, path, query)
-        seq = next(self._next)
-        bare = SignedRequest(method, path, query, self.key.peer_id, to, self.charter.job, self.boot, seq, digest)
+        job, number, seq = self.charter.job, self.process_number, next(self._next)
+        bare = SignedRequest(method, path, query, self.key.peer_id, to, job, number, seq, digest)
         return replace(bare, signature=self.key.sign(bare.lines(self.charter)))
 
     def answer(self, request: SignedRequest, status: int, digest: str) -> SignedAnswer:
@@ -141,11 +141,11 @@ def read_request(method: str, path: str, query: str, headers: Headers) -> Signed
     """Parse the signed headers of a request, unverified. Raises `Refused`: `trust.head`."""
     _check_line(method, path, query)
     found = _fields(headers, _FIELDS)
-    boot, seq = int(found["boot"]), int(found["seq"])
-    if max(boot, seq) > NUMBER_MAX:
-        raise refusal("trust.head", f"Shoal-Boot and Shoal-Seq are at most {NUMBER_MAX}")
+    process, seq = int(found["process"]), int(found["seq"])
+    if max(process, seq) > NUMBER_MAX:
+        raise refusal("trust.head", f"Shoal-Process and Shoal-Seq are at most {NUMBER_MAX}")
     return SignedRequest(
-        method, path, query, found["from"], found["to"], found["job"], boot, seq, found["digest"], found["signature"]
+        method, path, query, found["from"], found["to"], found["job"], process, seq, found["digest"], found["signature"]
     )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PUBLIC = r"ed25519:[0-9a-f]{64}"
 PEER_ID = r"[a-z2-7]{20}"
 SIGNATURE = r"[0-9a-f]{128}"
-BOOT_MAX = 2**63 - 1
+PROCESS_NUMBER_MAX = 2**63 - 1
 FILE_BYTES_MAX = 4096
 OTHERS = 0o077
 
@@ -137,7 +137,7 @@ def _parsed(path: Path, data: bytes) -> SigningKey:
     return SigningKey(private)
 
 
-def next_boot(path: Path, wall_s: Callable[[], float] = time.time) -> int:
+def next_process_number(path: Path, wall_s: Callable[[], float] = time.time) -> int:
     """Return the number of a start of this node, greater than those of all earlier starts; store it before returning.
 
     It is the time in milliseconds since 1970, or one more than the stored number where that is greater. So it does not
@@ -147,10 +147,10 @@ def next_boot(path: Path, wall_s: Callable[[], float] = time.time) -> int:
     with _storing(path):
         data = _read(path)
         if data is not None and not re.fullmatch(rb"[1-9][0-9]{0,17}\n?", data):
-            raise refusal("key.damaged", f"{path}: {data[:20]!r} is not a boot number")
-        boot = max(int(data or b"0") + 1, int(1000 * wall_s()))
-        _write(path, b"%d\n" % boot)
-    return boot
+            raise refusal("key.damaged", f"{path}: {data[:20]!r} is not a process number")
+        process_number = max(int(data or b"0") + 1, int(1000 * wall_s()))
+        _write(path, b"%d\n" % process_number)
+    return process_number
 
 
 @contextmanager

@@ -121,7 +121,7 @@ class RequestVerifier:
         """Verify the headers of a request; changes nothing.
 
         Raises `Refused` (`trust.addressee`, `trust.job`) and `NotAllowed` (`trust.revoked`, `trust.stranger`,
-        `trust.expired`, `trust.signature`, `trust.boot-old`, `trust.replayed`).
+        `trust.expired`, `trust.signature`, `trust.process-old`, `trust.replayed`).
         """
         if request.to != self.peer_id:
             raise refusal("trust.addressee", f"for {request.to}; this is {self.peer_id}")
@@ -171,7 +171,7 @@ class RequestVerifier:
             raise refusal("trust.revoked", f"{peer_id} has been revoked in job {self.charter.job}")
 
     def _window(self, request: SignedRequest) -> ReplayWindow:
-        return self._windows.get(request.sender, ReplayWindow()).after(request.boot, request.seq)
+        return self._windows.get(request.sender, ReplayWindow()).after(request.process_number, request.seq)
 
     # State
 
@@ -180,7 +180,7 @@ class RequestVerifier:
         return {
             "roster": self._sealed_roster.decode("ascii"),
             "certificates": [sealed.decode("ascii") for _, sealed in self._introduced.values()],
-            "windows": {peer_id: [one.boot, one.top, one.mask] for peer_id, one in self._windows.items()},
+            "windows": {peer_id: [one.process_number, one.top, one.mask] for peer_id, one in self._windows.items()},
         }
 
     @classmethod
@@ -214,8 +214,8 @@ def _check_not_expired(cert: JoinCert, wall_s: int) -> None:
 
 
 def _window_of(row: Any) -> ReplayWindow:
-    boot, top, mask = row
+    process_number, top, mask = row
     whole = all(type(number) is int for number in row)
-    if not (whole and boot > 0 and top > 0 and mask & 1 and mask < 1 << WIDTH):
-        raise ValueError("a window is [boot, top, mask]")
-    return ReplayWindow(boot, top, mask)
+    if not (whole and process_number > 0 and top > 0 and mask & 1 and mask < 1 << WIDTH):
+        raise ValueError("a window is [process_number, top, mask]")
+    return ReplayWindow(process_number, top, mask)

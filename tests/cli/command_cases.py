@@ -193,7 +193,7 @@ def lost_coordinator(fake: FakeCoordinator, place: Path) -> None:
     key, spec = SigningKey.make(), parse_job({"name": "digits"}).model_dump(mode="json")
     digest = hashlib.sha256(MODEL).hexdigest()
     charter = Charter("digits", config_sha(spec), digest, key.public_key, key.public_key)
-    roster, manifest = Roster("digits", 1, ()), Manifest("digits", 1, 1, 3, digest, (), 3)
+    roster, manifest = Roster("digits", 1, ()), Manifest("digits", 1, 3, digest, (), 3)
     charter_text, roster_text, sealed = (
         sign_document(one, key, charter).decode() for one in (charter, roster, manifest)
     )

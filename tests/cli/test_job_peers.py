@@ -31,7 +31,7 @@ def a_peer(name: str, **changes: Any) -> dict[str, Any]:
         "state": "gossip",
         "changes": [],
         "told_s": 1.0,
-        "boot": 1,
+        "process_number": 1,
     }
     row |= {
         "term": 2,
@@ -46,7 +46,7 @@ def a_peer(name: str, **changes: Any) -> dict[str, Any]:
 
 
 POINT = {"at": "2026-01-02T03:04:05.000Z", "peers": 2, "consensus": 0.034, "residual": 1.5e-7, "coverage": 0.875}
-SILENT = {"state": None, "told_s": None, "boot": None, "term": None, "round": None, "weight": None, "coverage": None}
+SILENT = dict.fromkeys(("state", "told_s", "process_number", "term", "round", "weight", "coverage"))
 
 
 def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:

@@ -119,7 +119,7 @@ QUIET: dict[str, tuple[Send, int, str]] = {
     "not uploaded": (without_its_body, 409, "blob.missing"),
     "a foreign task": (lambda s: s.report(task=s.tasks["n1"].id), 409, "task.foreign"),
     "a task to come": (lambda s: s.report(task=(1, 999)), 409, "task.foreign"),
-    "a task of the next boot": (lambda s: s.report(task=(2, 1)), 409, "task.foreign"),
+    "a task of the next term": (lambda s: s.report(task=(2, 1)), 409, "task.foreign"),
     "a task of nobody": (lambda s: s.report(task=(0, 0)), 409, "task.foreign"),
     "a node without a task": (sent_by("n2"), 409, "task.foreign"),
     "an unknown job": (sent_by("n0", "nope"), 404, "job.unknown"),

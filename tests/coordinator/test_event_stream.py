@@ -109,7 +109,7 @@ def test_what_happens_is_told_as_it_happens(coordinator: Inside, swarm: Swarm) -
         hello = next(events)
         assert hello.name == "hello"
         assert hello.id is None
-        assert set(hello.data) == {"server_time", "version", "boot"}
+        assert set(hello.data) == {"server_time", "version", "started_at"}
         coordinator.begin("live", nodes=2, rounds=3)
         swarm(coordinator, 2, {"live": 10})
         seen: list[Event] = []

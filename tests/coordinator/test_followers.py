@@ -210,7 +210,7 @@ def test_a_job_that_takes_long_to_begin_is_begun_once(pair: Pair, monkeypatch: p
     monkeypatch.setattr(JobLifecycle, "_start_runner", slow)
     spread(pair)
     pause(1.5)
-    assert [note["text"] for note in pair[0].notes("second", "state")] == ["coordinator started (boot 1)"]
+    assert [note["text"] for note in pair[0].notes("second", "state")] == ["coordinator started (term 1)"]
 
 
 def test_jobs_that_may_gossip_stay_with_the_leader(pair: Pair) -> None:
@@ -384,8 +384,8 @@ def test_every_byte_is_counted_once_across_coordinators(url: str, tmp_path: Path
 
 def test_all_log_lines_of_a_follower_are_kept(pair: Pair) -> None:
     row = {"at": time.time(), "node": "", "job": "", "round": None, "level": 20, "text": "x" * 1000, "fields": {}}
-    pair[1].call(_taken(pair, [row | {"boot": "b", "number": number} for number in range(1500)]))
-    kept = "SELECT count(*) FROM logs WHERE boot = 'b'"
+    pair[1].call(_taken(pair, [row | {"incarnation": "b", "number": number} for number in range(1500)]))
+    kept = "SELECT count(*) FROM logs WHERE incarnation = 'b'"
     until("all of it", lambda: pair[0].rows(kept) == [(1500,)])
 
 

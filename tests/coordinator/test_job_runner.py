@@ -121,10 +121,10 @@ async def test_a_restart_feeds_each_event_once_and_in_order(tmp_path: Path) -> N
             await runner.submit(Join(node))
         for node in ("n2", "n0"):
             await report(runner, node)
-        before, boot = seen(runner), runner.hub.tasks.term
+        before, term = seen(runner), runner.hub.tasks.term
     async with running(tmp_path) as (runner, _):
         assert seen(runner) == before
-        assert runner.hub.tasks.term == boot + 1
+        assert runner.hub.tasks.term == term + 1
         await report(runner, "n1")
         assert runner.hub.progress.version == 1
         assert runner.blobs.open(runner.hub.store.model)[:] == body(advance(initial(SIZE), 0, NODES))

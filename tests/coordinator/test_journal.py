@@ -51,11 +51,11 @@ def test_a_restart_restores_the_hub(tmp_path: Path, reported: tuple[str, ...]) -
             assert stage.report(node=node).status_code == 200
         before, tasks = seen(stage), dict(stage.tasks)
         stage.close()
-    for boot in (2, 3):
+    for term in (2, 3):
         with inside(folder) as running:
             stage.running = running
             assert seen(stage) == before
-            assert running.runner("main").hub.tasks.term == boot
+            assert running.runner("main").hub.tasks.term == term
             for name in set(tasks) - set(reported):
                 assert running.runner("main").task_of(name) == tasks[name], "the task stands as it was given"
 

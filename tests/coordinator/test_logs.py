@@ -30,9 +30,9 @@ def node(coordinator: Inside) -> Iterator[Node]:
 
 def say(running: Inside, node: Node, *texts: str, first: int = 1, **more: Any) -> httpx.Response:
     """The node shows lines. Its settings apply to all of them."""
-    batch = {name: more.pop(name) for name in ("boot", "dropped") if name in more}
+    batch = {name: more.pop(name) for name in ("incarnation", "dropped") if name in more}
     lines = [{"n": first + place, "level": 20, "text": text, **more} for place, text in enumerate(texts)]
-    return node.ask("POST", "/logs", json={"boot": "5f2c", "lines": lines, **batch})
+    return node.ask("POST", "/logs", json={"incarnation": "5f2c", "lines": lines, **batch})
 
 
 def shown(running: Inside, **wanted: Any) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def test_a_batch_that_comes_twice_is_kept_once_also_after_a_restart(tmp_path: Pa
         node.where = lambda: running.url
         say(running, node, "two", "three", first=2)
         assert texts(running) == ["one", "two", "three"]
-        say(running, node, "two", "three", first=2, boot="77aa")
+        say(running, node, "two", "three", first=2, incarnation="77aa")
         assert len(texts(running)) == 5, "another process counts from the start"
     node.client.close()
 
@@ -175,7 +175,7 @@ def test_who_follows_hears_that_there_is_more(coordinator: Inside, node: Node) -
 )
 def test_what_no_log_says_is_refused(coordinator: Inside, node: Node, wrong: dict[str, Any]) -> None:
     line = {"n": 1, "level": 20, "text": "x", **wrong}
-    problem(node.ask("POST", "/logs", json={"boot": "5f2c", "lines": [line]}), 422, "request.invalid")
+    problem(node.ask("POST", "/logs", json={"incarnation": "5f2c", "lines": [line]}), 422, "request.invalid")
     many = [{"n": n, "level": 20, "text": "x"} for n in range(1001)]
-    problem(node.ask("POST", "/logs", json={"boot": "5f2c", "lines": many}), 422, "request.invalid")
+    problem(node.ask("POST", "/logs", json={"incarnation": "5f2c", "lines": many}), 422, "request.invalid")
     assert shown(coordinator) == []

@@ -77,7 +77,7 @@ def test_a_restart_in_each_mode_changes_nothing(server: Callable[..., Server]) -
     assert job["mode_since"] == away["mode_since"] > job["started_at"]
     tasks(stage, *ALL, recall=False)
     given = {name: task.id for name, task in stage.tasks.items()}
-    assert {boot for boot, _ in given.values()} == {2}, "given anew in the new term"
+    assert {term for term, _ in given.values()} == {2}, "given anew in the new term"
     back = running.post("/jobs/main/switch", {"to": "server"})
     tasks(stage, *ALL, recall=True)
     assert {name: task.id for name, task in stage.tasks.items()} == given, "the same tasks stand, amended"

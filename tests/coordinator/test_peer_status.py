@@ -236,9 +236,9 @@ def test_pages_are_told_only_what_has_changed(stage: Stage) -> None:
         second = told(events)
         assert (second["partial"], second["round"], second["rounds_by_peer"]) == (True, 18, {"n0": 18, "n2": 15})
         assert second["peers"] == {"n2": {**edge, "exchanges": 13}}
-        send_status(stage, **status_report(peers=both, rounds_by_peer=seen, boot=2))
+        send_status(stage, **status_report(peers=both, rounds_by_peer=seen, process_number=2))
         assert told(events)["partial"] is False, "another process: nothing of what was told goes on"
-        send_status(stage, **status_report(peers={"n1": edge}, rounds_by_peer=seen, boot=2))
+        send_status(stage, **status_report(peers={"n1": edge}, rounds_by_peer=seen, process_number=2))
         assert told(events)["partial"] is False, "it speaks of n2 no more"
 
 
@@ -280,7 +280,7 @@ def test_what_a_peer_refuses_is_a_note_once_a_minute(stage: Stage, monkeypatch: 
     monkeypatch.setattr(peer_status, "NOTE_S", 0.0)
     send_status(stage, **status_report(refused={"trust.replayed": 9, "payload.not-finite": 3}))
     assert refusals(stage)[2:] == [f"n0 refused 8 messages of other peers (trust.replayed): {REPLAYED}"]
-    send_status(stage, **status_report(boot=2, refused={"trust.replayed": 2}))
+    send_status(stage, **status_report(process_number=2, refused={"trust.replayed": 2}))
     assert refusals(stage)[3].startswith("n0 refused 2 messages"), "a new process counts from nothing"
     assert stage.running.notes("main", "refusal")[0]["node"] == "n0"
 
@@ -289,9 +289,9 @@ def test_nodes_that_refuse_this_coordinator_are_known_until_they_obey(monkeypatc
     kept, now = peer_status.PeerStatuses(), [0.0]
     monkeypatch.setattr(peer_status, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0))
 
-    def status(at_s: float, state: str, count: int, boot: int = 1) -> tuple[str, ...]:
+    def status(at_s: float, state: str, count: int, number: int = 1) -> tuple[str, ...]:
         now[0], refused = at_s, {"trust.lease-forked": count, "trust.replayed": int(at_s)}
-        report = PeerStatusReport.model_validate(status_report(state=state, refused=refused, boot=boot))
+        report = PeerStatusReport.model_validate(status_report(state=state, refused=refused, process_number=number))
         kept.update("main", "n0", report)
         return kept.refusing("main")
 
@@ -305,7 +305,7 @@ def test_nodes_that_refuse_this_coordinator_are_known_until_they_obey(monkeypatc
     assert status(90.0, "coordinated", 4) == ()
     assert status(95.0, "coordinated", 5) == ("n0",)
     assert status(96.0, "coordinated", 5) == ("n0",)
-    assert status(97.0, "coordinated", 0, boot=2) == ()
+    assert status(97.0, "coordinated", 0, number=2) == ()
 
 
 def test_a_refused_coordinator_says_so(stage: Stage) -> None:
@@ -325,7 +325,7 @@ def test_no_node_can_fill_the_notes(stage: Stage) -> None:
     for turn in range(4):
         assert (
             send_status(
-                stage, **status_report(boot=turn + 1, refused={f"made.up-{turn}-{i}": 1 for i in range(200)})
+                stage, **status_report(process_number=turn + 1, refused={f"made.up-{turn}-{i}": 1 for i in range(200)})
             ).status_code
             == 204
         )

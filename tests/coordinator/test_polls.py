@@ -362,7 +362,7 @@ def test_after_a_restart_nodes_have_a_lease_to_come_back_in(server: Callable[...
 
     (gone,) = until("the node to be lost", lost)
     back = running.notes("main", "state")[-1]
-    assert "boot 2" in back["text"]
+    assert "term 2" in back["text"]
     waited = datetime.fromisoformat(gone["at"]) - datetime.fromisoformat(back["at"])
     assert waited.total_seconds() >= lease_s - 0.1, "a whole lease; the two clocks may differ a little"
     assert running.job("main")["nodes"] == 0

@@ -33,8 +33,8 @@ TERM = 1 + LEAP + 1
 class Back:
     """n0 (or who says so) comes back."""
 
-    def __init__(self, kept: Kept, url: str, key: SigningKey = KEYS["n0"], boot: int = 5) -> None:
-        self.signer = Signer(key, kept.opened, boot)
+    def __init__(self, kept: Kept, url: str, key: SigningKey = KEYS["n0"], process_number: int = 5) -> None:
+        self.signer = Signer(key, kept.opened, process_number)
         self.url, self.credential = url, f"shn_{token_urlsafe(32)}"
 
     def ask(self, term: int = TERM, *, carried: RelayedRequest | None = None) -> Reenrolled:
@@ -97,11 +97,11 @@ def test_a_term_that_cannot_be_is_refused(kept: Kept, empty: Inside) -> None:
 def test_a_request_is_taken_once(back: Back, kept: Kept) -> None:
     carried = seal(back.signer, TERM, back.credential)
     assert back.ask(carried=carried).name == "n0"
-    newer = Back(kept, back.url, boot=6)
+    newer = Back(kept, back.url, process_number=6)
     newer.ask()
-    with pytest.raises(Refused, match="boot 5") as refused:
+    with pytest.raises(Refused, match="process number 5") as refused:
         back.ask(carried=carried)
-    assert refused.value.code == "trust.boot-old"
+    assert refused.value.code == "trust.process-old"
     assert newer.hello().status_code == 200, "nobody sets a node's credential back"
 
 
@@ -260,5 +260,5 @@ def test_a_coordinator_that_was_rebuilt_twice_is_of_a_new_term(kept: Kept, tmp_p
         shutil.copy2(kept.key, tmp_path / name / "coordinator.pem")
         with inside(tmp_path / name, **OPEN) as running:
             assert go_on(running, kept, term=term).status_code == 201
-            boot = running.runner("main").hub.tasks.term
-    assert boot > TERM + LEAP
+            reached = running.runner("main").hub.tasks.term
+    assert reached > TERM + LEAP

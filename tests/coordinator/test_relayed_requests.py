@@ -56,7 +56,7 @@ class Lost:
     def __init__(self, stage: Stage) -> None:
         join_as_peers(stage, "n0", "n1")
         self.stage, (self.charter, self.roster) = stage, documents(stage)
-        self.signer = Signer(KEYS["n1"], self.charter, boot=3)
+        self.signer = Signer(KEYS["n1"], self.charter, process_number=3)
         self.term = 1
 
     def seal(self, message: Message, payload: bytes = b"", **changes: Any) -> RelayedRequest:
@@ -224,8 +224,8 @@ def test_a_relayed_request_is_accepted_once(lost: Lost) -> None:
     carried = lost.seal(Poll("n1"))
     assert lost.carry(carried).status_code == 200
     problem(lost.carry(carried), 409, "trust.replayed")
-    lost.signer = Signer(KEYS["n1"], lost.charter, boot=2)
-    problem(lost.carry(lost.seal(Poll("n1"))), 409, "trust.boot-old")
+    lost.signer = Signer(KEYS["n1"], lost.charter, process_number=2)
+    problem(lost.carry(lost.seal(Poll("n1"))), 409, "trust.process-old")
 
 
 def test_what_is_meant_for_another_life_of_the_same_term_is_refused(lost: Lost) -> None:
@@ -295,7 +295,7 @@ def test_an_answer_cannot_be_forged(lost: Lost) -> None:
         opened(other, true, lost.signer)
     with pytest.raises(NotAllowed):
         opened(carried, replace(true, status=409), lost.signer)
-    own = Signer(KEYS["n0"], lost.charter, boot=1).answer(carried.request, 200, sha256(stop))
+    own = Signer(KEYS["n0"], lost.charter, process_number=1).answer(carried.request, 200, sha256(stop))
     with pytest.raises(NotAllowed):
         opened(carried, RelayedAnswer(200, own.headers(), stop), lost.signer)
 

@@ -132,7 +132,7 @@ def test_a_job_that_is_held_stays_so_whenever_its_coordinator_dies(
         assert (job["state"], job["state_why"]) == ("paused", "it waits to be started")
         assert [note["text"] for note in running.get("/jobs/held/events")["events"]] == [
             "paused: it waits to be started",
-            "coordinator started (boot 1)",
+            "coordinator started (term 1)",
         ]
         node = by_hand(running, "n0", {"held": 10})
         assert node.ask("GET", "/work", params={"wait_s": 0, "job": "held"}).status_code == 204

@@ -168,10 +168,10 @@ def test_a_roster_is_renewed_without_anybody_asking(stage: Stage) -> None:
     """The lease names the new one, so that peers fetch it."""
     join_as_peers(stage, "n0")
     until("a lease", lambda: poll(stage, "n0"))
-    boot, first = stage.running.runner("main").hub.tasks.term, documents(stage)[1].version
-    until("the roster that it is in", lambda: poll(stage, "n0") == f"main={boot}.{first}")
+    term, first = stage.running.runner("main").hub.tasks.term, documents(stage)[1].version
+    until("the roster that it is in", lambda: poll(stage, "n0") == f"main={term}.{first}")
     join_as_peers(stage, "n1")
-    until("the next roster", lambda: poll(stage, "n0") == f"main={boot}.{first + 1}")
+    until("the next roster", lambda: poll(stage, "n0") == f"main={term}.{first + 1}")
 
 
 def test_a_node_may_claim_twice_what_it_reported_last(stage: Stage) -> None:
@@ -385,10 +385,9 @@ def test_bytes_that_nodes_report_are_counted_once(stage: Stage) -> None:
     ):
         assert send_status(stage, **told).status_code == 204
     assert gossip_bytes(stage.running) == {("n0", "up"): 1500, ("n0", "down"): 900}
-    assert send_status(stage, **status_report(boot=2)).status_code == 204, "a new process counts from nothing"
-    assert send_status(stage, **status_report(boot=1, peers={"n1": {**edge, "sent": 9000}})).status_code == 204, (
-        "and that is past"
-    )
+    assert send_status(stage, **status_report(process_number=2)).status_code == 204, "a new process counts from nothing"
+    late = status_report(process_number=1, peers={"n1": {**edge, "sent": 9000}})
+    assert send_status(stage, **late).status_code == 204, "and that is past"
     assert gossip_bytes(stage.running) == {("n0", "up"): 2500, ("n0", "down"): 1800}
     assert send_status(stage, "n1", **status_report()).status_code == 204
     assert stage.running.job("main")["up_bytes"] >= before + 3500, "in all sums"
@@ -441,7 +440,7 @@ def test_what_nodes_have_sent_each_other_counts_once(server: Callable[..., Serve
 
 
 MALFORMED: dict[str, dict[str, Any]] = {
-    "no boot": {"boot": 0},
+    "no process number": {"process_number": 0},
     "no such state": {"state": "gossip"},
     "a negative term": {"term": -1},
     "a weight below zero": {"weight": -1.0},
@@ -470,7 +469,7 @@ def test_numbers_that_are_not_finite_are_refused(stage: Stage) -> None:
     join_as_peers(stage, "n0")
     documents(stage)
     for number in ("NaN", "Infinity", "1e999"):
-        content = '{"boot":1,"state":"gossip","term":0,"round":0,"weight":' + number + "}"
+        content = '{"process_number":1,"state":"gossip","term":0,"round":0,"weight":' + number + "}"
         headers = {"Content-Type": "application/json"}
         problem(
             stage.send("n0", "POST", "/jobs/main/peer-status", content=content, headers=headers), 422, "request.invalid"
@@ -484,7 +483,8 @@ def test_implausibly_many_bytes_are_not_counted(stage: Stage) -> None:
     documents(stage)
     edge = {"state": "alive", "exchanges": 1, "sent": GOSSIP_BYTES_MAX - 10, "received": 0}
     assert send_status(stage, **status_report(peers={"n1": edge})).status_code == 204
-    problem(send_status(stage, **status_report(boot=2, peers={"n1": {**edge, "sent": 11}})), 422, "peering.bytes")
+    more = status_report(process_number=2, peers={"n1": {**edge, "sent": 11}})
+    problem(send_status(stage, **more), 422, "peering.bytes")
     assert gossip_bytes(stage.running) == {("n0", "up"): GOSSIP_BYTES_MAX - 10, ("n0", "down"): 0}
 
 

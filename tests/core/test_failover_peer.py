@@ -94,8 +94,8 @@ class Bench:
         bodies = [effect.body for effect in self.effects if isinstance(effect, Send | Tell)]
         return [body for body in bodies if isinstance(body, kind)]
 
-    def task(self, n: int, boot: int = 1, version: int = 0, kind: Any = "train", **named: Any) -> Task:
-        return Task((boot, n), "a", kind, version, 7, self.model, **named)
+    def task(self, n: int, term: int = 1, version: int = 0, kind: Any = "train", **named: Any) -> Task:
+        return Task((term, n), "a", kind, version, 7, self.model, **named)
 
     def silent_until(self, now: float) -> None:
         """The alarm rings every second; the others miss the hub as well."""
@@ -233,7 +233,7 @@ def test_it_pings_and_returns_when_the_hub_has_answered_for_a_while() -> None:
             bench.feed(CoordinatorAlive(3), float(second))
     assert joins
     assert joins[0] >= 30.0 + 30.0
-    bench.feed(bench.task(1, boot=3, kind="gossip"), 100.0)
+    bench.feed(bench.task(1, term=3, kind="gossip"), 100.0)
     assert bench.peer.task is not None
     assert bench.peer.state == "gossip"
 
@@ -254,7 +254,7 @@ def test_its_model_is_given_up_only_when_it_counts() -> None:
     gossip = bench.peer.gossip
     assert gossip is not None
     gossip.me.model = toy_tree((4.0, 4.0, 4.0), 9)
-    recall = bench.task(1, boot=3, kind="gossip", recall=True)
+    recall = bench.task(1, term=3, kind="gossip", recall=True)
     bench.feed(recall, 41.0)
     if gossip.task is not None:
         bench.feed(TaskDone(gossip.task.id, TaskResult(5.0)), 42.0)
@@ -265,7 +265,7 @@ def test_its_model_is_given_up_only_when_it_counts() -> None:
     bench.feed(Ack((3, 1), False, "superseded"), 43.0)
     assert bench.peer.gossip is gossip
     assert (bench.peer.state, gossip.halted) == ("gossip", "")
-    bench.feed(bench.task(2, boot=3, kind="gossip", recall=True), 44.0)
+    bench.feed(bench.task(2, term=3, kind="gossip", recall=True), 44.0)
     if gossip.task is not None:
         bench.feed(TaskDone(gossip.task.id, TaskResult(5.0)), 45.0)
     bench.feed(Ack((3, 2), True), 46.0)

@@ -2,7 +2,7 @@
 
 # what this is about
 > hub versions=1 quorum=2        the machine and its settings: first line of a file
-> 0 boot                         a time, an event, its arguments
+> 0 restart                      a time, an event, its arguments
 state: coordinator started …     what followed: one line for each effect
 
 python -m tests.core.transcripts             compare all of them, show what differs
@@ -62,8 +62,8 @@ Fields = dict[str, str]
 
 
 def number(text: str) -> TaskId:
-    boot, _, n = text.partition(".")
-    return int(boot), int(n)
+    term, _, n = text.partition(".")
+    return int(term), int(n)
 
 
 class HubScript:
@@ -108,7 +108,7 @@ class HubScript:
     def _event(self, what: str, words: list[str], fields: Fields) -> Event:
         nodes: dict[str, Callable[[str], Event]] = {"join": Join, "poll": Poll, "leave": Leave, "lost": NodeLost}
         plain: dict[str, Event] = {
-            "boot": Restarted(),
+            "restart": Restarted(),
             "timer": Timer(),
             "pause": Pause(),
             "resume": Resume(),

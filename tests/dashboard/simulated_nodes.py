@@ -39,7 +39,7 @@ class Member:
 
     def word(self) -> dict[str, Any]:
         return {
-            "boot": 1,
+            "process_number": 1,
             "state": self.state,
             "term": 2,
             "round": self.round,

@@ -35,7 +35,7 @@ in_step = true
 min_nodes = {NODES}
 """
 
-HELLO = 'event: hello\ndata: {"server_time": "2026-11-21T08:00:00.000Z", "version": "1", "boot": "b"}\n\n'
+HELLO = 'event: hello\ndata: {"server_time": "2026-11-21T08:00:00.000Z", "version": "1", "started_at": "b"}\n\n'
 """A stream that tells nothing: what a page has fetched stays as it is."""
 
 Find = Callable[[str], Any]

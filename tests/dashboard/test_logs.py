@@ -25,10 +25,10 @@ EVERY = 5_000
 """One of many lines holds the search text."""
 
 
-def write(running: Inside, texts: list[str], node: str = "ada", boot: str = "1", **more: Any) -> None:
+def write(running: Inside, texts: list[str], node: str = "ada", process: str = "1", **more: Any) -> None:
     """Lines that a node has logged."""
-    now = time.time()
-    plain = {"at": now, "node": node, "job": "", "round": None, "level": 20, "fields": {}, "boot": boot, **more}
+    plain = {"at": time.time(), "node": node, "job": "", "round": None, "level": 20, "fields": {}}
+    plain |= {"incarnation": process, **more}
     rows = [{**plain, "text": text, "number": number} for number, text in enumerate(texts)]
     coordinator = running.coordinator
 
@@ -83,13 +83,13 @@ def test_the_end_is_followed_until_one_looks_elsewhere(running: Inside, page: Pa
     opened(page, running)
     listed = page.get_by_test_id("log-list")
     expect(page.get_by_text("line 499", exact=True)).to_be_visible()
-    write(running, ["and another"], boot="3")
+    write(running, ["and another"], process="3")
     expect(page.get_by_text("and another")).to_be_visible()
     listed.evaluate("box => { box.scrollTop = 0 }")
     expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
     assert "follow=off" in page.url
     expect(page.get_by_text("line 3", exact=True)).to_be_visible()
-    write(running, ["the last"], boot="4")
+    write(running, ["the last"], process="4")
     expect(listed).to_have_attribute("data-lines", re.compile(r"50[4-9]"))  # and those that tell of what was dropped
     expect(page.get_by_text("line 3", exact=True)).to_be_visible()
     page.get_by_role("button", name="Follow").click()
@@ -113,7 +113,7 @@ def test_a_hundred_thousand_lines_are_searched(long: Inside, page: Page, errors:
     expect(page.locator(".log-line[aria-selected=true]")).to_contain_text("step 0 needle")
     expect(page.get_by_test_id("log-list")).to_have_attribute("data-lines", str(MANY))
     assert page.locator(".log-line").count() < 100
-    write(long, ["one too many"], boot="9")
+    write(long, ["one too many"], process="9")
     expect(page.get_by_test_id("log")).to_contain_text("older than the newest 100,000")
     page.get_by_label("Previous match").click()
     expect(page.locator(".log-line[aria-selected=true]")).to_contain_text(f"step {MANY - EVERY} needle")
@@ -121,7 +121,7 @@ def test_a_hundred_thousand_lines_are_searched(long: Inside, page: Page, errors:
 
 
 def test_a_log_is_walked_with_keys_alone(running: Inside, page: Page) -> None:
-    write(running, [f"step {n}" + (" needle" if n == 40 else "") for n in range(100)], boot="3")
+    write(running, [f"step {n}" + (" needle" if n == 40 else "") for n in range(100)], process="3")
     opened(page, running, "&q=needle&level=info")
     expect(page.get_by_test_id("log-count")).to_have_text("1")
     page.get_by_label("Search").focus()
@@ -141,7 +141,7 @@ def test_a_log_is_walked_with_keys_alone(running: Inside, page: Page) -> None:
 
 def test_levels_and_nodes_are_in_the_address(running: Inside, page: Page) -> None:
     write(running, ["quiet"], level=10)
-    write(running, ["loud"], boot="3", level=40)
+    write(running, ["loud"], process="3", level=40)
     opened(page, running, "&level=debug")
     expect(page.get_by_text("quiet")).to_be_visible()
     page.get_by_label("Level").select_option("error")
@@ -161,7 +161,7 @@ def test_it_goes_on_after_the_coordinator_was_gone(browser: Browser, tmp_path: P
         expect(page.get_by_text("before")).to_be_visible()
     expect(page.get_by_test_id("connection-banner")).not_to_have_attribute("data-state", "live")
     with inside(folder, port=port) as running:
-        write(running, ["after"], boot="3")
+        write(running, ["after"], process="3")
         expect(page.get_by_text("after", exact=True)).to_be_visible()
         expect(page.get_by_text("before")).to_be_visible()
 
@@ -176,7 +176,7 @@ def test_the_lines_of_a_node_that_joins(browser: Browser, tmp_path: Path, page: 
 @each_screen
 def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: str, width: int) -> None:
     for level in (10, 20, 30, 40, 50):
-        write(running, [HOSTILE, "loss is 5"], level=level, boot=str(level))
+        write(running, [HOSTILE, "loss is 5"], level=level, process=str(level))
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
     page.set_default_timeout(PATIENCE_MS)
     opened(page, running, "&level=debug&q=loss")

@@ -92,7 +92,7 @@ def test_a_nodes_failures_and_log_come_live(running: Inside, stage: Stage, page:
     expect(page.get_by_text("No log lines yet")).to_be_visible()
     write(running, ["a step"], node="n1")
     write(running, ["another's step"], node="n2")
-    write(running, ["a last step"], node="n1", boot="2")
+    write(running, ["a last step"], node="n1", process="2")
     for text, times in (("a step", 1), ("a last step", 1), ("another's step", 0)):
         expect(page.locator(".log-line").filter(has_text=text)).to_have_count(times)
     expect(page.get_by_label("Node", exact=True)).to_be_hidden()

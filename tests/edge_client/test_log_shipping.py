@@ -29,14 +29,14 @@ class FakeClient:
         self.gate.set()
         self.aborted = False
 
-    def logs(self, boot: str, lines: list[dict[str, Any]], dropped: int, read_s: float) -> float:
+    def logs(self, incarnation: str, lines: list[dict[str, Any]], dropped: int, read_s: float) -> float:
         assert 0 < read_s <= 30, "every request ends"
         self.used.append(self.credential)
         self.gate.wait(60)
         answer = self.answers.pop(0) if self.answers else 0.0
         if isinstance(answer, ShoalError):
             raise answer
-        self.batches.append((boot, [line["text"] for line in lines], dropped))
+        self.batches.append((incarnation, [line["text"] for line in lines], dropped))
         return answer
 
     def abort(self) -> None:
@@ -78,7 +78,7 @@ def test_lines_arrive_in_their_order(bench: Bench) -> None:
         bench.log.info("line %d", number)
     until("all lines", lambda: len(bench.client.said) == 5)
     assert bench.client.said == [f"line {number}" for number in range(5)]
-    assert {boot for boot, _, _ in bench.client.batches} == {bench.shipping._boot}
+    assert {incarnation for incarnation, _, _ in bench.client.batches} == {bench.shipping._incarnation}
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), NotAllowed("revoked")])

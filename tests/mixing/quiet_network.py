@@ -71,7 +71,7 @@ class One:
         """Another process over what this one has saved."""
         other = One(self.mixing, self.me.peers.nodes, self.me.model, self.me.weight)
         other.bodies = other.me.bodies = self.bodies
-        other.me.boot, other.me.round = self.me.boot + 1, self.me.round
+        other.me.process_number, other.me.round = self.me.process_number + 1, self.me.round
         other.mixer = self.mixing.mixer()
         other.mixer.restore(self.mixer.state())
         return other

@@ -55,7 +55,7 @@ class One:
         self.name, self.weight, self.bodies, self.policy, self.books = name, weight, bodies, policy, books
         self.filters = filters
         self.disk: dict[str, Any] | None = None
-        self.boot = 0
+        self.number = 0
         self.sent: list[tuple[str, MixingMessage]] = []
         self.notes: list[JobEvent] = []
         self.work: Work | None = None
@@ -64,9 +64,9 @@ class One:
 
     def start(self) -> None:
         """A new process over the disk."""
-        self.boot += 1
+        self.number += 1
         model, peers = {"model": START}, LivePeers(self.live)
-        me = GossipState(self.name, self.boot, self.weight, model, self.bodies, Random(self.boot), peers=peers)
+        me = GossipState(self.name, self.number, self.weight, model, self.bodies, Random(self.number), peers=peers)
         me.filters = self.filters
         plan, mixer = JobPlan(1, seed=1), self.policy.mixer()
         if self.disk is None:

@@ -179,12 +179,12 @@ class PeerClient:
 
     folder: Path
     to: StandalonePeer
-    boot: int = 1
+    process_number: int = 1
     signer: Signer = field(init=False)
 
     def __post_init__(self) -> None:
         self.documents = read_documents(self.folder)
-        self.signer = Signer(load_or_create(self.folder / "key.pem"), self.documents.charter, self.boot)
+        self.signer = Signer(load_or_create(self.folder / "key.pem"), self.documents.charter, self.process_number)
 
     def letter(self, *messages: PeerMessage, bodies: bytes = b"") -> tuple[SignedRequest, bytes]:
         """A letter, signed."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.trust.keys import next_boot
+from shoal.trust.keys import next_process_number
 from shoal_peer.peer_process import StandalonePeer
 from tests.peer.scenario import PATIENCE_S, folders, node, to_its_end, until
 from tests.support.ports import free_ports
@@ -26,7 +26,7 @@ def lose_state(folder: Path) -> None:
 def keep_the_key_alone(folder: Path) -> None:
     """The whole folder is lost, and what was carried to the machine at first is carried there again."""
     shutil.rmtree(folder / "state")
-    (folder / "boot").unlink(missing_ok=True)
+    (folder / "process-number").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("lose", [lose_state, keep_the_key_alone])
@@ -50,7 +50,7 @@ def test_a_peer_without_its_state_is_heard_and_learns_anew(tmp_path: Path, lose:
                 one.trainer.hold.set()  # type: ignore[attr-defined]
             ends = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in (*others, c))), PATIENCE_S)
             assert [one.rounds_by_peer for one in ends] == [dict.fromkeys("abc", ROUNDS)] * 3
-            assert not any("trust.boot-old" in one.group.refusals.counts for one in others)
+            assert not any("trust.process-old" in one.group.refusals.counts for one in others)
 
     asyncio.run(scene())
 
@@ -58,13 +58,13 @@ def test_a_peer_without_its_state_is_heard_and_learns_anew(tmp_path: Path, lose:
 def heard_by_all(others: list[StandalonePeer], one: StandalonePeer) -> bool:
     """Return whether all others have taken a request of this very process."""
     windows = [other.group.verifier.snapshot()["windows"].get(one.group.documents.key.peer_id) for other in others]
-    return all(window is not None and window[0] == one.state.boot for window in windows)
+    return all(window is not None and window[0] == one.state.process_number for window in windows)
 
 
-def test_the_boot_number_never_falls_behind_the_clock_or_itself(tmp_path: Path) -> None:
+def test_the_process_number_never_falls_behind_the_clock_or_itself(tmp_path: Path) -> None:
     """If either of the two survives, the next number is greater than all before."""
-    path, times = tmp_path / "boot", iter([1000.0, 1000.0, 900.0, 2000.0, 2000.001])
-    boots = [next_boot(path, wall_s=lambda: next(times)) for _ in range(4)]
-    assert boots == [1_000_000, 1_000_001, 1_000_002, 2_000_000]
+    path, times = tmp_path / "process-number", iter([1000.0, 1000.0, 900.0, 2000.0, 2000.001])
+    numbers = [next_process_number(path, wall_s=lambda: next(times)) for _ in range(4)]
+    assert numbers == [1_000_000, 1_000_001, 1_000_002, 2_000_000]
     path.unlink()
-    assert next_boot(path, wall_s=lambda: next(times)) == 2_000_001, "only the key was restored"
+    assert next_process_number(path, wall_s=lambda: next(times)) == 2_000_001, "only the key was restored"

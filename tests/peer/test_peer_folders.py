@@ -101,11 +101,11 @@ def test_documents_of_different_jobs_are_refused(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with PeerState(tmp_path) as peer_state:
-        first = peer_state.boot
+        first = peer_state.process_number
         with pytest.raises(Refused, match="another process"), PeerState(tmp_path):
             raise AssertionError("two at once")
     with PeerState(tmp_path) as peer_state:
-        assert peer_state.boot > first
+        assert peer_state.process_number > first
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"gossip": {}, "learned": null}', '{"gossip": 1, "learned": [1]}'])

@@ -127,10 +127,10 @@ def settled_books(peers: dict[str, Process]) -> tuple[MassConservation, float]:
 def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> None:
     """All make their rounds; the weighted sum of all models is where it was, plus all that was learned, to 1e-6."""
     with processes(tmp_path, "abc", pause_s=0.3, rounds=9) as peers:
-        victim, boots = peers["c"], []
+        victim, numbers = peers["c"], []
         for round_ in (2, 4, 6):
             victim.until(lambda said, round_=round_: said["round"] >= round_)
-            boots.append(victim.status()["boot"])
+            numbers.append(victim.status()["process_number"])
             victim.kill()
             victim.start()
         said = {name: one.answer() for name, one in peers.items()}
@@ -140,9 +140,9 @@ def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> N
         assert books.drift() < 1e-6
         assert books.variance() < 0.01 * apart
         assert all(one["bytes"]["sent"] for one in said.values())
-        boots.append(json.loads((victim.folder / "state" / "machine.json").read_text())["gossip"]["boot"])
-        assert boots == sorted(set(boots))
-        assert len(boots) == 4
+        numbers.append(json.loads((victim.folder / "state" / "machine.json").read_text())["gossip"]["process_number"])
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) == 4
 
 
 @pytest.mark.timeout(200)
@@ -150,7 +150,7 @@ def test_ctrl_c_once_settles_and_leaves_and_it_goes_on_later(tmp_path: Path) -> 
     with processes(tmp_path, "ab", pause_s=0.1, rounds=100) as peers:
         one = peers["b"]
         one.until(lambda said: said["round"] >= 3)
-        boot = one.status()["boot"]
+        process_number = one.status()["process_number"]
         one.process.send_signal(signal.SIGINT)
         said = one.answer()
         assert one.process.returncode == 130
@@ -158,7 +158,7 @@ def test_ctrl_c_once_settles_and_leaves_and_it_goes_on_later(tmp_path: Path) -> 
         assert not said["finished"]
         peers["a"].until(lambda found: found["peers"]["b"]["state"] == "left")
         one.start()
-        one.until(lambda found: found["boot"] > boot and found["round"] > said["rounds"])
+        one.until(lambda found: found["process_number"] > process_number and found["round"] > said["rounds"])
         peers["a"].until(lambda found: found["peers"]["b"]["state"] == "alive")
 
 

@@ -75,7 +75,7 @@ async def replayed(client: PeerClient) -> tuple[int, Any]:
 
 async def of_an_earlier_process(client: PeerClient) -> tuple[int, Any]:
     assert (await client.send(ExchangeCommit("b", XID)))[0] == 200
-    return await type(client)(client.folder, client.to, boot=1).send(swap(), bodies=FINE)
+    return await type(client)(client.folder, client.to, process_number=1).send(swap(), bodies=FINE)
 
 
 async def for_somebody_else(client: PeerClient) -> tuple[int, Any]:
@@ -159,7 +159,7 @@ REFUSALS: dict[Callable[[PeerClient], Awaitable[tuple[int, Any]]], tuple[int, st
     stranger: (403, "trust.stranger"),
     speaking_for_another: (409, "peer.sender"),
     replayed: (403, "trust.replayed"),
-    of_an_earlier_process: (403, "trust.boot-old"),
+    of_an_earlier_process: (403, "trust.process-old"),
     for_somebody_else: (409, "trust.addressee"),
     of_another_life_of_the_job: (403, "trust.signature"),
     changed_on_its_way: (409, "trust.digest"),
@@ -189,10 +189,10 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
             before, bodies = values(made), made.state.bodies.digests()
-            await reserved(PeerClient(peers / "b", made, boot=1))
+            await reserved(PeerClient(peers / "b", made, process_number=1))
             status, code = REFUSALS[wrong]
             with capture_logs() as lines:
-                assert await wrong(PeerClient(peers / "b", made, boot=2)) == (status, code)
+                assert await wrong(PeerClient(peers / "b", made, process_number=2)) == (status, code)
             assert [line["code"] for line in lines if line["event"] == "refused" and line["why"]] == [code]
             assert values(made) == before
             assert made.status()["refused"] == {code: 1}
@@ -200,7 +200,7 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
             with made.state.holds.frozen() as awaited:
                 assert not awaited
             # And the same as it should be is taken, so it was that which was wrong with it.
-            status, said = await PeerClient(peers / "b", made, boot=3).send(swap(), bodies=FINE)
+            status, said = await PeerClient(peers / "b", made, process_number=3).send(swap(), bodies=FINE)
             assert (status, type(said[0]).__name__) == (200, "ExchangeAccept")
             assert values(made) != before
 

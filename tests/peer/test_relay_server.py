@@ -79,9 +79,9 @@ class Scene:
     def documents(self, name: str = "b") -> PeerDocuments:
         return read_documents(self.folder / name)
 
-    def signer(self, name: str = "b", boot: int = 1) -> Signer:
+    def signer(self, name: str = "b", process_number: int = 1) -> Signer:
         documents = self.documents(name)
-        return Signer(documents.key, documents.charter, boot)
+        return Signer(documents.key, documents.charter, process_number)
 
     async def asks(self, carried: RelayedRequest, content: Any = None, **headers: str) -> httpx.Response:
         """Return the relay's answer."""

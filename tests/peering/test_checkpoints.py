@@ -47,7 +47,7 @@ class Coordinator:
 
     def sign(self, version: int, digest: str, *, key: SigningKey = KEY, term: int = 1) -> None:
         charter = replace(CHARTER, coordinator_public_key=key.public_key)
-        self.sealed = sign_document(Manifest("j", term, term, version, digest, (), version), key, charter)
+        self.sealed = sign_document(Manifest("j", term, version, digest, (), version), key, charter)
 
 
 class Stage:

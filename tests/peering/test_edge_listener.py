@@ -43,12 +43,12 @@ def test_it_says_where_it_is(tmp_path: Path) -> None:
         assert url.startswith("http://127.0.0.1:")
         assert listener.contact().is_reachable
         key = listener.contact().public_key
-        boots = [listener.next_boot(), listener.next_boot()]
-        assert boots[0] < boots[1]
+        numbers = [listener.next_process(), listener.next_process()]
+        assert numbers[0] < numbers[1]
     with EdgeListener(":0", "https://edge.example/a", tmp_path, HUB) as listener:
         assert listener.contact().urls == ("https://edge.example/a",), "a person knows better"
         assert listener.contact().public_key == key
-        assert listener.next_boot() > boots[1]
+        assert listener.next_process() > numbers[1]
     with EdgeListener(":0", "", tmp_path, HUB) as listener:
         assert listener.contact().urls[0].startswith("http://127.0.0.1:"), "the way to the coordinator begins there"
 

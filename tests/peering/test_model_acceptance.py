@@ -44,7 +44,7 @@ class Knowing(Still):
 
 def said(client: EdgePeerClient, number: int, body: bytes) -> tuple[type, Any]:
     """Return the answer to `b`'s model, or to its request if the model may not come."""
-    xid = ("b", client.boot, number)
+    xid = ("b", client.process_number, number)
     _, slot = asyncio.run(client.send(ExchangeRequest("b", xid)))
     if not isinstance(slot[0], ExchangeGrant):
         return type(slot[0]), slot[0]

@@ -65,14 +65,14 @@ class EdgePeerClient(PeerClient):
         key, roster = load_key(state / "peer-key.pem"), verify_document(sealed, Roster, charter)
         me = next(peer for peer in roster.peers if peer.peer_id == key.peer_id)
         self.documents = PeerDocuments(self.to.group.documents.spec, charter, roster, sealed, key, me)
-        self.signer = Signer(key, charter, self.boot)
+        self.signer = Signer(key, charter, self.process_number)
 
 
 class Victim:
     """The edge client `a`, alone and away, that rests."""
 
     def __init__(self, node: Threaded, folder: Path, hold: Path) -> None:
-        self.node, self.folder, self.hold, self._boot = node, folder, hold, 2**53
+        self.node, self.folder, self.hold, self._process_number = node, folder, hold, 2**53
         assert node.agent.session.peering is not None
         self.url = node.agent.session.peering.listener.contact().urls[0]
 
@@ -105,9 +105,9 @@ class Victim:
 
     def client(self) -> EdgePeerClient:
         """`b`, in a process later than all before."""
-        self._boot += 1
+        self._process_number += 1
         here = SimpleNamespace(group=self.group, port=int(self.url.rpartition(":")[2]))
-        return EdgePeerClient(self.folder / "b", here, self._boot)  # type: ignore[arg-type]
+        return EdgePeerClient(self.folder / "b", here, self._process_number)  # type: ignore[arg-type]
 
     def there(self, call: Callable[[], Any]) -> Any:
         """Call something in its event loop."""

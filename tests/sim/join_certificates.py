@@ -81,21 +81,21 @@ class JoiningWorld(GossipWorld):
 
     def _admission(self, name: str) -> Admission:
         """That of the process which runs now."""
-        boot = max(1, self.peers[name].process.number)
+        number = max(1, self.peers[name].process.number)
         admission = self.admissions.get(name)
-        if admission is None or admission.signer.boot != boot:
-            mine = key(name)
-            verifier, addresses = RequestVerifier(CHARTER, mine.peer_id), set(OLD)
+        if admission is None or admission.signer.process_number != number:
+            signer = Signer(key(name), CHARTER, number)
+            verifier, addresses = RequestVerifier(CHARTER, signer.key.peer_id), set(OLD)
             if name in self.kept:
                 snapshot, addresses = self.kept[name]
-                verifier = RequestVerifier.restore(CHARTER, mine.peer_id, snapshot)
+                verifier = RequestVerifier.restore(CHARTER, signer.key.peer_id, snapshot)
             verifier.update_roster(sealed(roster()))
-            admission = self.admissions[name] = Admission(name, verifier, Signer(mine, CHARTER, boot), set(addresses))
+            admission = self.admissions[name] = Admission(name, verifier, signer, set(addresses))
         return admission
 
     def _keep_all(self) -> None:
         for name, admission in self.admissions.items():
-            if self.peers[name].process.up and admission.signer.boot == self.peers[name].process.number:
+            if self.peers[name].process.up and admission.signer.process_number == self.peers[name].process.number:
                 self.kept[name] = admission.verifier.snapshot(), set(admission.addresses)
         self.clock.after(KEEP_S, self._keep_all)
 

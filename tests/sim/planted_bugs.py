@@ -74,7 +74,7 @@ def fed_before_commit(patch: Patch) -> None:
 
 
 @mutant
-def alarm_not_set_again_after_boot(patch: Patch) -> None:
+def alarm_not_set_again_after_restart(patch: Patch) -> None:
     on = Hub.on
 
     def deaf(self: Hub, event: Event, now: float) -> list[Effect]:
@@ -85,7 +85,7 @@ def alarm_not_set_again_after_boot(patch: Patch) -> None:
 
 
 @mutant
-def leases_not_granted_again_after_boot(patch: Patch) -> None:
+def leases_not_granted_again_after_restart(patch: Patch) -> None:
     patch.setattr(SimulatedCoordinator, "_grant_leases", lambda self: None)
 
 
@@ -163,13 +163,13 @@ def snapshot_without_the_open_round(patch: Patch) -> None:
 
 @mutant
 def task_ids_issued_again(patch: Patch) -> None:
-    """The boot is not counted, but the tasks are counted again."""
+    """The term is not counted, but the tasks are counted again."""
 
-    def boot(self: Hub, event: Restarted, now: float) -> list[Effect]:
+    def term(self: Hub, event: Restarted, now: float) -> list[Effect]:
         self.tasks.term, self.tasks.issued = 1, 0
         return []
 
-    patch.setattr(Hub, "_restart", boot)
+    patch.setattr(Hub, "_restart", term)
 
 
 @mutant

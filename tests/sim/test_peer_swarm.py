@@ -163,7 +163,7 @@ def pushed_under_an_old_id(patch: Patch) -> None:
     push = PushSumMixer._push
 
     def timeless(self, me, now):
-        return push(self, replace(me, boot=1), now)
+        return push(self, replace(me, process_number=1), now)
 
     patch.setattr(PushSumMixer, "_push", timeless)
 

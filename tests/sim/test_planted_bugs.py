@@ -11,7 +11,7 @@ HARD = (29, 67, 98, 110, 342, 429, 796, 24, 35, 52, 220)
 
 FOUND_BY = {
     "acknowledged_before_commit": "kept|ends",
-    "alarm_not_set_again_after_boot": "ends",
+    "alarm_not_set_again_after_restart": "ends",
     "amendments_not_passed_on": "ends",
     "base_not_restored": "replay",
     "bodies_of_gathered_reports_swept": "was dropped",
@@ -25,7 +25,7 @@ FOUND_BY = {
     "hub_goes_on_with_what_filters_lost": "sum|held",
     "late_idle_cancels_a_newer_order": "ends",
     "late_updates_not_fenced": "fresh|task|once",
-    "leases_not_granted_again_after_boot": "ends",
+    "leases_not_granted_again_after_restart": "ends",
     "mean_added_to_the_last_version": "sum",
     "memory_committed_before_the_acknowledgement": "memory",
     "memory_committed_though_not_counted": "memory",

@@ -216,8 +216,8 @@ class Coordinator(FakeCoordinator):
         held = {}
         for text in query.get("held", []):
             job, _, task = text.rpartition(":")
-            boot, n, revision = (*map(int, task.split(".")), 0)[:3]
-            held[job] = (boot, n), revision
+            term, n, revision = (*map(int, task.split(".")), 0)[:3]
+            held[job] = (term, n), revision
         until = time.monotonic() + wait_s
         with self.changed:
             while not _gone(asked):

@@ -174,7 +174,7 @@ class Node(threading.Thread):
         last = {job: task for job, task in self.last.items() if job not in self.over}
         if self.unsure:
             last, self.unsure = {job: task for job, task in last.items() if (job, task) not in self.answered}, False
-        held = [("held", f"{job}:{boot}.{n}") for job, (boot, n) in last.items()]
+        held = [("held", f"{job}:{term}.{n}") for job, (term, n) in last.items()]
         found = self.ask("GET", "/work", params=[("wait_s", self.wait_s), *held])
         if found.status_code == 204:
             return

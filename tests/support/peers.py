@@ -51,11 +51,11 @@ def join_as_peers(stage: Stage, *names: str) -> None:
         poll(stage, name)
 
 
-def status_report(boot: int = 1, **changes: Any) -> dict[str, Any]:
+def status_report(process_number: int = 1, **changes: Any) -> dict[str, Any]:
     """Return a peer's status, correct except for the changes."""
     edge = {"state": "alive", "exchanges": 12, "sent": 1000, "received": 900, "rtt_ms": 3.1, "carried": 0}
     told = {
-        "boot": boot,
+        "process_number": process_number,
         "state": "gossip",
         "term": 2,
         "round": 17,

@@ -60,13 +60,13 @@ def mode(term: int = 3, seq: int = 1, **more: Any) -> ModeRecord:
     return replace(found, **more)
 
 
-def lease(term: int = 3, boot: int = 5, seq: int = 1) -> SignedLease:
-    return SignedLease("digits", term, boot, seq, 12, "server", 15)
+def lease(term: int = 3, incarnation: int = 5, seq: int = 1) -> SignedLease:
+    return SignedLease("digits", term, incarnation, seq, 12, "server", 15)
 
 
 def documents() -> list[Document]:
     """One of each type, and a mode record of either signer."""
-    manifest = Manifest("digits", 3, 5, 7, SHA, (SHA, SHA[::-1]), 12)
+    manifest = Manifest("digits", 3, 7, SHA, (SHA, SHA[::-1]), 12)
     invitation = Invitation("digits", "0f" * 16, 3, 500, NOW + DAY)
     modes = [mode(), mode(signer="operator", why="«ja»")]
     return [CHARTER, cert(), roster(revoked="e"), invitation, *modes, manifest, lease()]
@@ -86,8 +86,8 @@ def gate(name: str = "a", **more: Any) -> RequestVerifier:
     return found
 
 
-def signer(name: str = "b", boot: int = 1, charter: Charter = CHARTER) -> Signer:
-    return Signer(key(name), charter, boot)
+def signer(name: str = "b", process_number: int = 1, charter: Charter = CHARTER) -> Signer:
+    return Signer(key(name), charter, process_number)
 
 
 def ask(said: Signer, to: str = "a", body: bytes = BODY) -> SignedRequest:

@@ -23,7 +23,7 @@ PEER = RosterEntry("a", A.peer_id, A.public_key, (), False, 10)
 
 
 def manifest(version: int, term: int = 1, *, sha: str = "", charter: Charter = CHARTER, key: SigningKey = KEY) -> bytes:
-    return sign_document(Manifest("digits", term, term, version, sha or f"{version:064x}", (), version), key, charter)
+    return sign_document(Manifest("digits", term, version, sha or f"{version:064x}", (), version), key, charter)
 
 
 def offer(node: str, *manifests: bytes, roster: int = 1, charter: Charter = CHARTER, **more: Any) -> CheckpointOffer:

@@ -65,7 +65,7 @@ EACH: dict[type[Document], st.SearchStrategy[Any]] = {
     JoinCert: CERTS,
     Roster: rosters(),
     ModeRecord: st.builds(ModeRecord, JOB, WHOLE, WHOLE, MODES, WHOLE, SHAS, TEXTS, SIGNERS),
-    Manifest: st.builds(Manifest, JOB, WHOLE, WHOLE, WHOLE, SHAS, st.lists(SHAS, max_size=4).map(tuple), WHOLE),
+    Manifest: st.builds(Manifest, JOB, WHOLE, WHOLE, SHAS, st.lists(SHAS, max_size=4).map(tuple), WHOLE),
     Invitation: st.builds(
         Invitation, JOB, st.from_regex(r"[0-9a-f]{32}", fullmatch=True), st.integers(1, 4096), WHOLE, WHOLE
     ),
@@ -123,7 +123,7 @@ def test_the_signed_text_is_what_the_documentation_says() -> None:
     data = json.loads(sealed(lease()))
     text = (
         f"shoal-document-1\nlease\n{CHARTER.digest}\n"
-        '{"boot":5,"job":"digits","mode":"server","round":12,"seq":1,"term":3,"ttl_s":15}'
+        '{"incarnation":5,"job":"digits","mode":"server","round":12,"seq":1,"term":3,"ttl_s":15}'
     )
     assert data["signature"] == key("coordinator").sign(text.encode())
 
@@ -268,7 +268,7 @@ def test_the_largest_documents_fit() -> None:
         replace(CHARTER, job="j" * 63, policy={f"{n:063d}": wide for n in range(64)}),
         replace(mode(), job="j" * 63, why=wide, signer="coordinator"),
         Roster("j" * 63, 2**53, inside, tuple(ids)),
-        Manifest("j" * 63, 2**53, 2**53, 2**53, SHA, (SHA,) * PEERS_MAX, 2**53),
+        Manifest("j" * 63, 2**53, 2**53, SHA, (SHA,) * PEERS_MAX, 2**53),
     ]
     around = len(canonical({"document": "", "signature": "0" * 128, "type": "moderecord"}))
     assert [p.TYPE for p in largest if len(canonical(dataclasses.asdict(p))) + around > p.BYTES_MAX] == []

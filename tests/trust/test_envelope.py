@@ -35,7 +35,7 @@ REQUESTS = st.builds(
     sender=IDS,
     to=IDS,
     job=st.sampled_from(["digits", "mnist"]),
-    boot=COUNTS,
+    process_number=COUNTS,
     seq=COUNTS,
     digest=DIGESTS,
 )
@@ -112,7 +112,7 @@ def test_a_header_comes_once(name: str) -> None:
     ("name", "value"),
     [
         *(("Shoal-Seq", text) for text in ["0", "-1", "+1", "01", "1.0", "1e3", " 1", "1\n", "", "١", str(2**63)]),
-        *(("Shoal-Boot", text) for text in ["0", "9" * 5000, "0x1"]),
+        *(("Shoal-Process", text) for text in ["0", "9" * 5000, "0x1"]),
         *(("Shoal-From", text) for text in ["A" * 20, "a" * 19, "a" * 21, "1" * 20, ""]),
         *(("Shoal-To", text) for text in ["*", "é" * 20]),
         *(("Shoal-Job", text) for text in ["", "Digits", "a/b", "a" * 64, "digits\n"]),
@@ -143,12 +143,12 @@ def test_what_stands_on_no_request_line_is_neither_signed_nor_taken(line: tuple[
 
 
 def test_numbers_rise() -> None:
-    said = signer(boot=7)
-    assert [(one.boot, one.seq) for one in (ask(said), ask(said), ask(said))] == [(7, 1), (7, 2), (7, 3)]
+    said = signer(process_number=7)
+    assert [(one.process_number, one.seq) for one in (ask(said), ask(said), ask(said))] == [(7, 1), (7, 2), (7, 3)]
 
 
 def test_the_signed_text_is_what_the_documentation_says() -> None:
-    said = ask(signer(boot=2))
+    said = ask(signer(process_number=2))
     me, you, body = key("b").peer_id, key("a").peer_id, hashlib.sha256(BODY).hexdigest()
     path, query = "/p2p/x/b.1.7", "slot=1&q=%20"
     text = f"shoal-request-1\n{CHARTER.digest}\nPUT\n{path}\n{query}\n{me}\n{you}\ndigits\n2\n1\n{body}"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.core.errors import StorageFailed
-from shoal.trust.keys import FILE_BYTES_MAX, SigningKey, load_or_create, next_boot, peer_id_of, verifies
+from shoal.trust.keys import FILE_BYTES_MAX, SigningKey, load_or_create, next_process_number, peer_id_of, verifies
 from tests.trust.job import key
 from tests.wire.mutations import spoilt_bytes
 
@@ -28,9 +28,9 @@ def written(path: Path, data: bytes, mode: int = 0o600) -> Path:
     return path
 
 
-def refused(path: Path, code: str, boot: bool = False) -> str:
+def refused(path: Path, code: str, process_number: bool = False) -> str:
     with pytest.raises(StorageFailed) as caught:
-        (next_boot if boot else load_or_create)(path)
+        (next_process_number if process_number else load_or_create)(path)
     assert caught.value.code == code
     assert caught.value.hint
     assert str(path) in caught.value.message
@@ -111,7 +111,7 @@ def test_what_is_no_file_is_no_key(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     refused(tmp_path / "none" / "key", "key.unreadable")
-    refused(tmp_path / "none" / "boot", "key.unreadable", boot=True)
+    refused(tmp_path / "none" / "process-number", "key.unreadable", process_number=True)
     refused(written(tmp_path / "file", b"") / "key", "key.unreadable")
 
 
@@ -131,26 +131,26 @@ def test_a_spoilt_key_file_never_makes_another_error(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = next_boot(tmp_path / "boot")
+    first = next_process_number(tmp_path / "process-number")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        assert "No space" in refused(tmp_path / "boot", "key.unreadable", boot=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["boot"]
-    assert next_boot(tmp_path / "boot") > first
+        assert "No space" in refused(tmp_path / "process-number", "key.unreadable", process_number=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["process-number"]
+    assert next_process_number(tmp_path / "process-number") > first
 
 
-def test_boots_only_rise(tmp_path: Path) -> None:
-    assert [next_boot(tmp_path / "boot", lambda: 0.0) for _ in range(12)] == list(range(1, 13))
-    written(tmp_path / "boot", b"17")  # as an operator would write it
-    assert next_boot(tmp_path / "boot", lambda: 0.0) == 18
+def test_process_numbers_only_rise(tmp_path: Path) -> None:
+    assert [next_process_number(tmp_path / "process-number", lambda: 0.0) for _ in range(12)] == list(range(1, 13))
+    written(tmp_path / "process-number", b"17")  # as an operator would write it
+    assert next_process_number(tmp_path / "process-number", lambda: 0.0) == 18
 
 
 @pytest.mark.parametrize("data", [b"", b"0", b"-1", b"07", b"1.5", b"1\n2", b"9" * 19, "١".encode(), b"1\n\n"])
-def test_a_damaged_boot_is_refused_and_kept(tmp_path: Path, data: bytes) -> None:
-    path = written(tmp_path / "boot", data)
-    refused(path, "key.damaged", boot=True)
+def test_a_damaged_process_number_is_refused_and_kept(tmp_path: Path, data: bytes) -> None:
+    path = written(tmp_path / "process-number", data)
+    refused(path, "key.damaged", process_number=True)
     assert path.read_bytes() == data

@@ -46,9 +46,9 @@ def test_requests_may_overtake_each_other() -> None:
 
 
 def test_after_a_restart_old_requests_are_refused() -> None:
-    keeper, old = gate(), ask(signer(boot=1))
-    assert come(keeper, ask(signer(boot=2))) == "b"
-    assert refused(keeper, lambda: come(keeper, old)) == "trust.boot-old"
+    keeper, old = gate(), ask(signer(process_number=1))
+    assert come(keeper, ask(signer(process_number=2))) == "b"
+    assert refused(keeper, lambda: come(keeper, old)) == "trust.process-old"
 
 
 def test_the_coordinator_comes_in_as_the_hub() -> None:
@@ -199,7 +199,7 @@ def test_the_roster_overrules_certificates() -> None:
     keeper.update_roster(sealed(roster(2)))
     assert come(keeper, ask(signer("d"))) == "new"  # it does not speak of that name
     keeper.update_roster(sealed(roster(3, "abcd")))
-    assert come(keeper, ask(signer("d", boot=2))) == "d"  # by now the roster has it, under another name
+    assert come(keeper, ask(signer("d", process_number=2))) == "d"  # by now the roster has it, under another name
     assert keeper.introduce(sealed(cert("d", node="new")), NOW) == "d"
     assert [peer.node for peer in keeper.members()] == ["a", "b", "c", "d"]
 
@@ -325,9 +325,9 @@ def test_a_newcomer_enters_at_its_own_request_and_that_request_is_used_up() -> N
     text, request = shows()
     peer = keeper.admit_certificate(text, request, sha256(text), NOW)
     assert (peer.node, peer.examples) == ("d", 500)
-    assert come(keeper, ask(signer("d", boot=2))) == "d"
-    assert refused(keeper, lambda: keeper.admit_certificate(text, request, sha256(text), NOW)) == "trust.boot-old"
-    again = arrived(ask(signer("d", boot=3), body=text))
+    assert come(keeper, ask(signer("d", process_number=2))) == "d"
+    assert refused(keeper, lambda: keeper.admit_certificate(text, request, sha256(text), NOW)) == "trust.process-old"
+    again = arrived(ask(signer("d", process_number=3), body=text))
     assert keeper.admit_certificate(text, again, sha256(text), NOW).node == "d", "as often as it likes"
 
 

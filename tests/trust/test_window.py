@@ -16,21 +16,21 @@ class Model:
     """A reference for the window, with a set that forgets nothing."""
 
     def __init__(self) -> None:
-        self.boot, self.seen = 0, set[int]()
+        self.process_number, self.seen = 0, set[int]()
 
-    def verdict(self, boot: int, seq: int) -> str:
-        if boot < self.boot:
-            return "trust.boot-old"
-        seen = self.seen if boot == self.boot else set()
+    def verdict(self, process_number: int, seq: int) -> str:
+        if process_number < self.process_number:
+            return "trust.process-old"
+        seen = self.seen if process_number == self.process_number else set()
         if seq in seen or seq <= max(seen, default=0) - WIDTH:
             return "trust.replayed"
-        self.boot, self.seen = boot, seen | {seq}
+        self.process_number, self.seen = process_number, seen | {seq}
         return "taken"
 
 
-def verdict(window: ReplayWindow, boot: int, seq: int) -> tuple[str, ReplayWindow]:
+def verdict(window: ReplayWindow, process_number: int, seq: int) -> tuple[str, ReplayWindow]:
     try:
-        return "taken", window.after(boot, seq)
+        return "taken", window.after(process_number, seq)
     except NotAllowed as error:
         return error.code, window
 
@@ -39,10 +39,10 @@ def verdict(window: ReplayWindow, boot: int, seq: int) -> tuple[str, ReplayWindo
 @given(st.lists(st.tuples(st.integers(0, 20).map(lambda n: max(1, n - 17)), STEPS), max_size=150))
 def test_it_does_what_a_set_does(requests: list[tuple[int, int]]) -> None:
     window, model, seq = ReplayWindow(), Model(), 100
-    for boot, step in requests:
+    for process_number, step in requests:
         seq = max(1, seq + step)
-        said, window = verdict(window, boot, seq)
-        assert said == model.verdict(boot, seq)
+        said, window = verdict(window, process_number, seq)
+        assert said == model.verdict(process_number, seq)
 
 
 @given(st.permutations(range(1, WIDTH + 1)))
@@ -64,14 +64,14 @@ def test_the_edges() -> None:
 
 
 @pytest.mark.parametrize("seq", [1, WIDTH, 2**63 - 1])
-def test_a_later_boot_closes_the_ones_before(seq: int) -> None:
+def test_a_later_process_closes_the_ones_before(seq: int) -> None:
     window = ReplayWindow().after(3, 9).after(4, 1)
-    assert verdict(window, 3, seq)[0] == "trust.boot-old"
+    assert verdict(window, 3, seq)[0] == "trust.process-old"
     assert "4" in refused_by(window, 3, seq)
 
 
-def refused_by(window: ReplayWindow, boot: int, seq: int) -> str:
+def refused_by(window: ReplayWindow, process_number: int, seq: int) -> str:
     with pytest.raises(NotAllowed) as caught:
-        window.after(boot, seq)
+        window.after(process_number, seq)
     assert caught.value.hint
     return caught.value.message

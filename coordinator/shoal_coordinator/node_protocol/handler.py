@@ -205,9 +205,9 @@ class NodeProtocolHandler(NodeRequest):
 
 
 def held_task(text: str) -> HeldTask:
-    """Return a node's task and its revision, from `BOOT.N` or `BOOT.N.REVISION`. Raises `InvalidPayload`."""
+    """Return a node's task and its revision, from `TERM.N` or `TERM.N.REVISION`. Raises `InvalidPayload`."""
     parts = text.split(".")
     if not (len(parts) in (2, 3) and all(part.isdecimal() for part in parts) and len(text) < 40):
-        raise InvalidPayload(f"held={text[:40]!r} is not BOOT.N.REVISION", code="request.invalid", hint="see /docs")
-    boot, n, revision = (*map(int, parts), 0)[:3]
-    return (boot, n), revision
+        raise InvalidPayload(f"held={text[:40]!r} is not TERM.N.REVISION", code="request.invalid", hint="see /docs")
+    term, n, revision = (*map(int, parts), 0)[:3]
+    return (term, n), revision

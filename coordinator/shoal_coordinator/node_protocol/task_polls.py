@@ -27,7 +27,7 @@ FetchRemote = Callable[[Request, str, Sequence[str], set[str]], Awaitable[Respon
 
 
 def held_tasks(texts: Sequence[str]) -> HeldTasks:
-    """Parse `JOB:BOOT.N` or `JOB:BOOT.N.REVISION` of each task that a node holds."""
+    """Parse `JOB:TERM.N` or `JOB:TERM.N.REVISION` of each task that a node holds."""
     split = [text.rpartition(":") for text in texts]
     return {job: held_task(task) for job, _, task in split}
 

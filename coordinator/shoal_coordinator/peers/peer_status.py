@@ -75,7 +75,7 @@ class PeerStatuses:
         known_status.refused_at = _refused_at(known, status, now)
         if known is None or known.status.state != status.state:
             known_status.changes.append(PeerStateChange(at=iso(time.time()), state=status.state))
-        if known is not None and known.status.boot != status.boot:
+        if known is not None and known.status.process_number != status.process_number:
             known_status.noted_refusals = {code: (at, 0) for code, (at, _) in known_status.noted_refusals.items()}
         known_status.noted_refusals = {
             code: one
@@ -163,7 +163,7 @@ class PeerStatuses:
 def _is_continuation(old: PeerStatusReport, new: PeerStatusReport) -> bool:
     """Return True if both are of one process, and the second names every peer that the first named."""
     return (
-        old.boot == new.boot
+        old.process_number == new.process_number
         and old.rounds_by_peer.keys() <= new.rounds_by_peer.keys()
         and old.peers.keys() <= new.peers.keys()
     )
@@ -191,7 +191,7 @@ def _row(
             "state": status.state,
             "changes": list(known_status.changes),
             "told_s": time.monotonic() - known_status.received_at,
-            "boot": status.boot,
+            "process_number": status.process_number,
             "term": status.term,
             "round": status.round,
             "weight": status.weight,
@@ -221,7 +221,7 @@ def _row_delta(row: PeerView, known_status: PeerStatus | None) -> PeerUpdateView
 
 def _refused_at(known: PeerStatus | None, status: PeerStatusReport, now: float) -> float | None:
     """Return when a node last refused this coordinator; None if it obeys again, or has told too little yet."""
-    if known is None or known.status.boot != status.boot:
+    if known is None or known.status.process_number != status.process_number:
         return None
     if status.refused.get(FORKED, 0) > known.status.refused.get(FORKED, 0):
         return now

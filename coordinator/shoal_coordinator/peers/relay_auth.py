@@ -48,7 +48,7 @@ class RelayAuth:
         """Check everything that the request's head can show. Changes nothing.
 
         Raises `Refused` (`relay.stranger`, `trust.head`, `trust.addressee`, `trust.job`) and `NotAllowed`
-        (`trust.revoked`, `trust.stranger`, `trust.signature`, `trust.boot-old`, `trust.replayed`).
+        (`trust.revoked`, `trust.stranger`, `trust.signature`, `trust.process-old`, `trust.replayed`).
         """
         documents = self._documents.current(job)
         if documents is None or relay not in self._documents.peers(job):
@@ -116,7 +116,7 @@ class RelayAuth:
         return peer.node
 
     def _window(self, signed: Signed) -> ReplayWindow:
-        return self._windows.get((signed.job, signed.sender), ReplayWindow()).after(signed.boot, signed.seq)
+        return self._windows.get((signed.job, signed.sender), ReplayWindow()).after(signed.process_number, signed.seq)
 
     async def sign(self, signed: Signed, answer: Response) -> Response:
         """Sign an answer of this coordinator, so that a relay cannot change it."""

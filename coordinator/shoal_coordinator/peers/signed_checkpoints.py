@@ -81,9 +81,9 @@ async def _manifest(runner: SignableJob, number: int, term: int, database: Datab
         raise StorageFailed(text, code="storage.pending", hint=hint)
     reports = rows[number].reports
     before = [rows[number - 1].digest] if number - 1 in rows else []
-    boot = max((task[0] for _, task, _, _ in reports), default=term)
+    term = max((task[0] for _, task, _, _ in reports), default=term)
     parents = (*before, *(digest for _, _, _, digest in reports))
-    return Manifest(runner.name, boot, boot, number, rows[number].digest, parents, number)
+    return Manifest(runner.name, term, number, rows[number].digest, parents, number)
 
 
 def verify_recovery(

@@ -28,11 +28,11 @@ class Event(BaseModel, Generic[Topic, Data]):
 
 
 class HelloData(BaseModel):
-    """The coordinator that answers. `boot` changes when it restarts."""
+    """The coordinator that answers. `started_at` changes when it restarts."""
 
     server_time: str
     version: str
-    boot: str
+    started_at: str
 
 
 class Empty(BaseModel):

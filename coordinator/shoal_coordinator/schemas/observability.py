@@ -98,9 +98,9 @@ class LogLineRequest(BaseModel):
 
 
 class LogUpload(BaseModel):
-    """Log lines of a node's process (`boot`); `dropped`: lines that it discarded before this upload."""
+    """Log lines of a node's process (`incarnation`); `dropped`: lines that it discarded before this upload."""
 
-    boot: str = Field(pattern=r"^[0-9a-f]{1,16}$", examples=["5f2c"])
+    incarnation: str = Field(pattern=r"^[0-9a-f]{1,16}$", examples=["5f2c"])
     lines: list[LogLineRequest] = Field(max_length=LINES_MAX)
     dropped: int = Field(0, ge=0, lt=2**53)
 

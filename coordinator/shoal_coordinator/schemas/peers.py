@@ -116,9 +116,9 @@ class ByteBudgetView(BaseModel):
 
 
 class PeerStatusReport(BaseModel):
-    """The status of a node as a peer. Sums count from the start of process number `boot`."""
+    """The status of a node as a peer. Sums count from the start of its process."""
 
-    boot: int = Field(ge=1, le=2**53)
+    process_number: int = Field(ge=1, le=2**53)
     state: PeerState
     term: Count
     round: Count = Field(description="local rounds since the failover")
@@ -158,7 +158,7 @@ class PeerView(BaseModel):
     relayed_by: str | None = Field(None, description="the peer that relays its requests to the coordinator; null: none")
     changes: list[PeerStateChange] = Field([], description="last changes of state, oldest first")
     told_s: float | None = Field(None, description="seconds since its last status report")
-    boot: int | None = None
+    process_number: int | None = None
     term: int | None = None
     round: int | None = None
     weight: float | None = None

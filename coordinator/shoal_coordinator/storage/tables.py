@@ -88,7 +88,7 @@ versions = Table(
     Column("closed_at", Float, nullable=False),
     Column("weight", Float, nullable=False),
     Column("asked", Integer, nullable=False),
-    Column("reports", JSON, nullable=False),  # [[node, [boot, n], weight, digest], …] in the order of their folding
+    Column("reports", JSON, nullable=False),  # [[node, [term, n], weight, digest], …] in the order of their folding
     Column("metrics", JSON, nullable=False),
     Column("numbers", JSON, nullable=False, server_default="{}"),  # the schedule's state from here on
     Column("score", Float),  # its accuracy, once complete: see models/version_history.py
@@ -170,7 +170,7 @@ failures = Table(
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("job", ForeignKey("jobs.name"), nullable=False),
     Column("node", String(63), nullable=False),
-    Column("task", String(40), nullable=False),  # boot.n: a later failure of the same task replaces an earlier one
+    Column("task", String(40), nullable=False),  # term.n: a later failure of the same task replaces an earlier one
     Column("at", Float, nullable=False),
     Column("version", Number, nullable=False),
     Column("kind", String(16), nullable=False),  # of the task
@@ -195,9 +195,9 @@ logs = Table(
     Column("level", Integer, nullable=False),  # as in Python's logging
     Column("text", String, nullable=False),
     Column("fields", JSON, nullable=False),
-    Column("boot", String(16), nullable=False),  # of the process that wrote it
+    Column("incarnation", String(16), nullable=False),  # of the process that wrote it
     Column("number", Number, nullable=False),
-    UniqueConstraint("node", "boot", "number"),
+    UniqueConstraint("node", "incarnation", "number"),
     Index(None, "job", "id"),
     Index(None, "node", "id"),
     sqlite_autoincrement=True,
@@ -282,7 +282,7 @@ gossip_bytes = Table(
     metadata,
     Column("job", String(63), primary_key=True),
     Column("node", String(63), primary_key=True),
-    Column("boot", Number, nullable=False),  # of the node, as all that follows: what of it is in `traffic` already
+    Column("process_number", Number, nullable=False),  # of the node, as all below: its part that `traffic` contains
     Column("exchanges", Number, nullable=False),
     Column("sent", Number, nullable=False),
     Column("received", Number, nullable=False),

@@ -63,14 +63,14 @@ class LogStore:
         self._waiting: list[dict[str, Any]] = []
         self._dropped: defaultdict[str, int] = defaultdict(int)
         self._allowed: dict[str, _Allowance] = {}
-        self._boot, self._notes = secrets.token_hex(8), 0
+        self._incarnation, self._notes = secrets.token_hex(8), 0
         self._bytes: int | None = None
         self.own = LogBuffer(logging.INFO)
         self.writing = asyncio.Lock()
 
     # From nodes
 
-    def take(self, node: str, boot: str, lines: Sequence[LogRecord], dropped: int) -> float:
+    def take(self, node: str, incarnation: str, lines: Sequence[LogRecord], dropped: int) -> float:
         """Queue a node's lines within its rate; return seconds until it may send more. `born` counts back from 0."""
         now, at = time.monotonic(), time.time()
         if dropped:
@@ -79,7 +79,7 @@ class LogStore:
             if not self._take_allowance(node, now):
                 self._dropped[node] += 1
                 continue
-            self._put(node, boot, line, at + min(line.born, 0.0))
+            self._put(node, incarnation, line, at + min(line.born, 0.0))
         known = self._allowed.get(node)
         return BURST_S / 5 - known.left / self._rate if known is not None and known.left < 1.0 else 0.0
 
@@ -96,12 +96,12 @@ class LogStore:
         known.left -= 1.0
         return True
 
-    def _put(self, node: str, boot: str, line: LogRecord, at: float) -> None:
+    def _put(self, node: str, incarnation: str, line: LogRecord, at: float) -> None:
         if len(self._waiting) >= WAITING_MAX:
             self._dropped[node] += 1
             return
         row = {"at": at, "node": node, "job": line.job, "round": line.round, "level": line.level}
-        row |= {"text": redact(line.text), "fields": line.fields, "boot": boot, "number": line.number}
+        row |= {"text": redact(line.text), "fields": line.fields, "incarnation": incarnation, "number": line.number}
         self._waiting.append(row)
 
     def take_in(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -117,13 +117,13 @@ class LogStore:
         if dropped:
             self._dropped[COORDINATOR] += dropped
         for line in mine:
-            self._put(COORDINATOR, self._boot, line, at - (now - line.born))
+            self._put(COORDINATOR, self._incarnation, line, at - (now - line.born))
         found, self._waiting = self._waiting, []
         dropped_lines, self._dropped = self._dropped, defaultdict(int)
         for node, count in dropped_lines.items():
             self._notes -= 1
             row = {"at": at, "node": node, "job": "", "round": None, "level": logging.WARNING, "text": DROPPED % count}
-            found.append(row | {"fields": {}, "boot": self._boot, "number": self._notes})
+            found.append(row | {"fields": {}, "incarnation": self._incarnation, "number": self._notes})
         return found
 
     def write(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> Flushed:

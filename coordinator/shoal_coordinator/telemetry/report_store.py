@@ -73,12 +73,12 @@ def store(connection: Connection, job: str, found: Sequence[JournaledReport]) ->
 
 
 def _row(job: str, report: Counted, seq: int, now: float, at: float) -> dict[str, object]:
-    boot, n = report.task
+    term, n = report.task
     return {
         "job": job,
         "seq": seq,
         "node": report.node,
-        "task": f"{boot}.{n}",
+        "task": f"{term}.{n}",
         "kind": report.kind,
         "version": report.version,
         "round": report.round,

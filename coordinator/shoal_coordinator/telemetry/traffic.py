@@ -89,9 +89,9 @@ class Spent(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Sums of a node's exchanges with peers since its start number `boot`."""
+    """Sums of a node's exchanges with peers since the start of process `process_number`."""
 
-    boot: int = 0
+    process_number: int = 0
     exchanges: int = 0
     sent: int = 0
     received: int = 0
@@ -102,7 +102,7 @@ class Mark(NamedTuple):
         exchanges, sent, received = (
             sum(getattr(edge, name) for edge in status.peers.values()) for name in ("exchanges", "sent", "received")
         )
-        return cls(status.boot, exchanges, sent, received)
+        return cls(status.process_number, exchanges, sent, received)
 
 
 _NEW = insert(traffic)
@@ -172,10 +172,10 @@ class TrafficCounter:
         Raises `InvalidPayload` for impossible sums.
         """
         known = self._marks.get((job, node), Mark())
-        if sums.boot < known.boot:
+        if sums.process_number < known.process_number:
             return
-        before = known if sums.boot == known.boot else Mark(sums.boot)
-        now = Mark(sums.boot, *map(max, sums[1:], before[1:]))
+        before = known if sums.process_number == known.process_number else Mark(sums.process_number)
+        now = Mark(sums.process_number, *map(max, sums[1:], before[1:]))
         exchanges, sent, received = (new - old for new, old in zip(now[1:], before[1:], strict=True))
         if self._gossip[job, node] + sent + received > GOSSIP_BYTES_MAX:
             hint = "its counters are damaged: remove the node's state folder"
@@ -244,7 +244,7 @@ class TrafficCounter:
         for job, node, count in connection.execute(gossip.group_by(traffic.c.job, traffic.c.node)):
             self._gossip[job, node] = int(count)
         for row in connection.execute(select(gossip_bytes)):
-            self._marks[row.job, row.node] = Mark(row.boot, row.exchanges, row.sent, row.received)
+            self._marks[row.job, row.node] = Mark(row.process_number, row.exchanges, row.sent, row.received)
 
     def _load_sums(self, connection: Connection, query: Select[Any]) -> None:
         for *key, count in connection.execute(query):

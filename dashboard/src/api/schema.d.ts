@@ -1883,13 +1883,13 @@ export interface components {
         };
         /**
          * HelloData
-         * @description The coordinator that answers. `boot` changes when it restarts.
+         * @description The coordinator that answers. `started_at` changes when it restarts.
          */
         HelloData: {
-            /** Boot */
-            boot: string;
             /** Server Time */
             server_time: string;
+            /** Started At */
+            started_at: string;
             /** Version */
             version: string;
         };
@@ -2768,19 +2768,19 @@ export interface components {
         };
         /**
          * LogUpload
-         * @description Log lines of a node's process (`boot`); `dropped`: lines that it discarded before this upload.
+         * @description Log lines of a node's process (`incarnation`); `dropped`: lines that it discarded before this upload.
          */
         LogUpload: {
-            /**
-             * Boot
-             * @example 5f2c
-             */
-            boot: string;
             /**
              * Dropped
              * @default 0
              */
             dropped?: number;
+            /**
+             * Incarnation
+             * @example 5f2c
+             */
+            incarnation: string;
             /** Lines */
             lines: components["schemas"]["LogLineRequest"][];
         };
@@ -3214,11 +3214,9 @@ export interface components {
         };
         /**
          * PeerStatusReport
-         * @description The status of a node as a peer. Sums count from the start of process number `boot`.
+         * @description The status of a node as a peer. Sums count from the start of its process.
          */
         PeerStatusReport: {
-            /** Boot */
-            boot: number;
             /** @description null: unlimited */
             budget?: components["schemas"]["ByteBudgetView"] | null;
             /**
@@ -3248,6 +3246,8 @@ export interface components {
             peers?: {
                 [key: string]: components["schemas"]["PeerLinkView"];
             };
+            /** Process Number */
+            process_number: number;
             /**
              * Quarantine
              * @description peers whose models it does not mix
@@ -3290,8 +3290,6 @@ export interface components {
          * @description A peer whose status changed.
          */
         PeerUpdateView: {
-            /** Boot */
-            boot?: number | null;
             /** @description null: unlimited */
             budget?: components["schemas"]["ByteBudgetView"] | null;
             /**
@@ -3333,6 +3331,8 @@ export interface components {
             peers?: {
                 [key: string]: components["schemas"]["PeerLinkView"];
             };
+            /** Process Number */
+            process_number?: number | null;
             /**
              * Quarantine
              * @description peers whose models it does not mix
@@ -3379,8 +3379,6 @@ export interface components {
          * @description A peer of a job. Values that it has not reported since the coordinator started are null or empty.
          */
         PeerView: {
-            /** Boot */
-            boot?: number | null;
             /** @description null: unlimited */
             budget?: components["schemas"]["ByteBudgetView"] | null;
             /**
@@ -3416,6 +3414,8 @@ export interface components {
             peers?: {
                 [key: string]: components["schemas"]["PeerLinkView"];
             };
+            /** Process Number */
+            process_number?: number | null;
             /**
              * Quarantine
              * @description peers whose models it does not mix
@@ -5964,7 +5964,7 @@ export interface operations {
                 incarnation?: number;
                 /** @description seconds that a Poll waits for something new */
                 wait_s?: number;
-                /** @description the task in hand, which is not new: BOOT.N.REVISION */
+                /** @description the task in hand, which is not new: TERM.N.REVISION */
                 held?: string;
             };
             header?: never;
@@ -7347,7 +7347,7 @@ export interface operations {
         parameters: {
             query?: {
                 wait_s?: number;
-                /** @description tasks in hand: JOB:BOOT.N.REVISION */
+                /** @description tasks in hand: JOB:TERM.N.REVISION */
                 held?: string[];
                 /** @description only these jobs */
                 job?: string[];

@@ -80,7 +80,7 @@ class CoordinatorRequests:
             self.log.warning("the trust documents cannot be used", code=error.code, why=error.message, hint=error.hint)
             group.record_refusal(error.code, error.message, "the coordinator")
 
-    async def report_status(self, boot: int) -> None:
+    async def report_status(self, process_number: int) -> None:
         """Report this node's state on each change and every `PEERING_S`, and save windows, until cancelled."""
         while True:
             with suppress(TimeoutError):  # nothing has changed: the state is reported all the same
@@ -91,6 +91,6 @@ class CoordinatorRequests:
             if group is None:
                 continue
             await self._submit(query)
-            values = {**query.values, "boot": boot, "peers": group.peers(), **group.refusals.status()}
-            await self._ask(partial(self.hub.report_peer_status, self._job, values))
+            known = {"process_number": process_number, "peers": group.peers(), **group.refusals.status()}
+            await self._ask(partial(self.hub.report_peer_status, self._job, {**query.values, **known}))
             await in_thread(group.save)

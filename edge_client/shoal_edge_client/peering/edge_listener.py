@@ -1,7 +1,7 @@
 """Listener and identity of this node as a peer, for all its jobs.
 
 FOLDER/peer-key.pem       its private key, made at the first start
-FOLDER/peer-boot          the number of its last session: see `next_boot`
+FOLDER/peer-process-number    the number of its last session: see `next_process_number`
 FOLDER/unidentified_bytes.json   bytes of senders that were not authenticated
 """
 
@@ -23,7 +23,7 @@ from shoal.peering.state.byte_counts import ByteCounts
 from shoal.runtime.http.coordinator_url import Address
 from shoal.runtime.http.node_client import NodeContact
 from shoal.runtime.http.server.serving import listen
-from shoal.trust.keys import load_or_create, next_boot
+from shoal.trust.keys import load_or_create, next_process_number
 
 NO_CALLS = "none"
 """For `peer_listen`: take part, but accept no calls."""
@@ -76,9 +76,9 @@ class EdgeListener:
         is_reachable = self._sock is not None
         return NodeContact(self.key.public_key, (self._url,) if is_reachable else (), is_reachable)
 
-    def next_boot(self) -> int:
+    def next_process(self) -> int:
         """Return a number for a new session, greater than all before."""
-        return next_boot(self._folder / "peer-boot")
+        return next_process_number(self._folder / "peer-process-number")
 
     async def serve(self) -> None:
         """Answer requests until `close` is called."""

@@ -42,12 +42,12 @@ class EdgePeerGroup:
         self,
         spec: JobSpec,
         node: str,
-        boot: int,
+        process_number: int,
         state: NodeState,
         listener: EdgeListener,
         callbacks: PeerCallbacks | None,
     ) -> None:
-        self.spec, self.node, self.boot = spec, node, boot
+        self.spec, self.node, self.process_number = spec, node, process_number
         self._state, self._listener, self._callbacks = state, listener, callbacks
         self.at: CrashPoint = no_crash
         self.documents: PeerDocuments | None = None
@@ -183,7 +183,7 @@ class EdgePeerGroup:
         expected = ExpectedModel(self.spec.name, self._state.bodies, filters, holds=self._state.holds)
         self.has_model = False
         folder = self._state.files.folder
-        self.group = PeerGroup(self.documents, folder, self.boot, expected, self._callbacks, at=self.at)
+        self.group = PeerGroup(self.documents, folder, self.process_number, expected, self._callbacks, at=self.at)
         if self._listener.uplink is not None:
             self.group.enable_relay(self._listener.uplink, has_way, ByteCounts(folder / "relayed_bytes.json"))
         self._listener.groups[self.spec.name] = self.group

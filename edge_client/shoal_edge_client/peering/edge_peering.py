@@ -43,7 +43,7 @@ class EdgePeering:
         self._folder, self._at, self._bytes_per_hour = state, at, settings.peer_bytes_per_hour
         self.listener = EdgeListener(settings.peer_listen, settings.peer_url, state.folder, parse(settings.url))
         self.listener.__enter__()
-        asks = (self.listener.key, self.listener.next_boot, self._documents)
+        asks = (self.listener.key, self.listener.next_process, self._documents)
 
         def hello(client: NodeClient) -> None:
             client.hello(info, self.listener.contact())
@@ -108,7 +108,7 @@ class EdgePeering:
         spec, state = parse_job(found["spec"]), ports.state
         assert isinstance(state, NodeState)
         state.files.save_job_info(found)
-        session = PeerSession(spec, worker, self.listener.next_boot(), state, bytes_per_hour=self._bytes_per_hour)
+        session = PeerSession(spec, worker, self.listener.next_process(), state, bytes_per_hour=self._bytes_per_hour)
         evaluate = trainer.evaluator(spec, ports.executor) if spec.gossip.loss_ratio_max else None
         pump = FailoverPump(session, ports, hub, self.listener, evaluate, partial(trainer.count_examples, spec.seed))
         self._fences[spec.name] = pump.fence

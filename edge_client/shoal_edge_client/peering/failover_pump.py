@@ -74,7 +74,7 @@ class FailoverPump:
         count_examples: Callable[[], float],
     ) -> None:
         job, peer, state, gossip = session.spec.name, session.peer, session.state, session.spec.gossip
-        self.session, self.background = session, BackgroundTasks()
+        self.session, self.background, number = session, BackgroundTasks(), session.process_number
         self.log: Any = structlog.get_logger("shoal.pump").bind(job=job)
         route = RelayRoute(job, hub, self._submit_threadsafe)
         soon_s = min(ports.backoff.most_s, peer.failover.coordinator_timeout_s / 3)
@@ -84,7 +84,7 @@ class FailoverPump:
         self.machine = FailoverMachine(
             session, reports, ports.clock, lambda: self._handover.task, lambda: self.group.needs_model
         )
-        self.group = EdgePeerGroup(session.spec, session.node, session.boot, state, listener, self._callbacks())
+        self.group = EdgePeerGroup(session.spec, session.node, number, state, listener, self._callbacks())
         self.group.at = ports.at
         peer.budget.crossed = self.group.bytes_crossed
         acceptance = ModelAcceptance(
@@ -111,7 +111,7 @@ class FailoverPump:
         self.checkpoints = CheckpointStore(job, state)
         self._logged_state = ("", 0)
         self.background.run("weight", partial(self._find_weight, ports.executor, count_examples))
-        self.background.run("peering", partial(self.coordinator.report_status, session.boot))
+        self.background.run("peering", partial(self.coordinator.report_status, session.process_number))
 
     def _callbacks(self) -> PeerCallbacks:
         """Return the callbacks of the peer group."""

@@ -19,15 +19,15 @@ from shoal_edge_client.peering.node_state import NodeState
 
 
 class PeerSession:
-    """A `FailoverPeer` and what it is made with. `boot`: the number of this start, greater than all before.
+    """A `FailoverPeer` and what it is made with. `process_number`: the number of this start, greater than all before.
 
     `bytes_per_hour`: this machine's own limit among peers. Raises `InvalidJob` where the job cannot keep to one.
     """
 
     def __init__(
-        self, spec: JobSpec, worker: Worker, boot: int, state: NodeState, *, bytes_per_hour: float = 0.0
+        self, spec: JobSpec, worker: Worker, process_number: int, state: NodeState, *, bytes_per_hour: float = 0.0
     ) -> None:
-        self.spec, self.node, self.boot, self.state = spec, worker.node, boot, state
+        self.spec, self.node, self.process_number, self.state = spec, worker.node, process_number, state
         self.weight = 0.0
         """The examples that this node speaks for; 0: that is not known yet."""
         self.weight_max = 0
@@ -55,10 +55,10 @@ class PeerSession:
 
     def _gossip_state(self, slots: Slots) -> GossipState:
         weight = self.weight or 1.0
-        rng = Random(f"{self.spec.seed}/{self.node}/{self.boot}")
+        rng = Random(f"{self.spec.seed}/{self.node}/{self.process_number}")
         most = self.weight_max or weight
         me = GossipState(
-            self.node, self.boot, min(weight, most), slots, self.state.bodies, rng, budget=self.peer.budget
+            self.node, self.process_number, min(weight, most), slots, self.state.bodies, rng, budget=self.peer.budget
         )
         me.filters = self.spec.shown_through()
         return me

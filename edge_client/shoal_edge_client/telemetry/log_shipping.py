@@ -39,7 +39,7 @@ class LogShipper:
     def __init__(self, level: str, open_client: Callable[[], NodeClient], credential: Callable[[], str]) -> None:
         self.lines = LogBuffer(logging.getLevelName(level.upper()), without=(OWN,))
         self._open, self._credential = open_client, credential
-        self._boot = secrets.token_hex(8)
+        self._incarnation = secrets.token_hex(8)
         self._batch: list[LogRecord] = []
         self._dropped = 0
         self._ending = threading.Event()
@@ -78,7 +78,7 @@ class LogShipper:
         if not self._batch and not self._dropped:
             return EVERY_S
         try:
-            wait_s = client.logs(self._boot, _json_rows(self._batch), self._dropped, READ_S)
+            wait_s = client.logs(self._incarnation, _json_rows(self._batch), self._dropped, READ_S)
         except Refused as error:
             self._log.debug("the coordinator takes no log lines", why=error.message)
             self.lines.lose(len(self._batch) + self._dropped)

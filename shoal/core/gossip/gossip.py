@@ -146,7 +146,7 @@ class GossipPeer:
         *,
         termination: TerminationRule | None = None,
     ) -> GossipPeer:
-        """Return the peer of a saved state; `me` carries the new boot number."""
+        """Return the peer of a saved state; `me` carries the new process number."""
         gossip = cls(plan, algorithm, me, mixer, termination=termination)
         ref = BlobRef(*state["slots"])
         me.slots, me.weight, me.round = me.bodies.get(ref), state["weight"], state["round"]
@@ -162,7 +162,7 @@ class GossipPeer:
         """Return all durable state as JSON values."""
         me = self.me
         return {
-            "boot": me.boot,
+            "process_number": me.process_number,
             "weight": me.weight,
             "round": me.round,
             "version_vector": me.counts.version_vector,
@@ -260,7 +260,7 @@ class GossipPeer:
         whole = sent.keys() == me.slots.keys() and all(value is me.slots[name] for name, value in sent.items())
         body = self._slots_ref() if whole else me.bodies.put(sent)
         once = self.algorithm.continual  # a continual algorithm reports after one piece
-        number = me.boot, self._begun
+        number = me.process_number, self._begun
         self.task = Task(number, me.node, "gossip", me.round, seed, body, numbers=self.settings, recall=once)
         return [Work(self.task, self.memory)]
 

@@ -96,7 +96,7 @@ class GossipState:
     """A peer's model and counters. Mixers read them and set `model`; `weight` (examples) is fixed, for conservation."""
 
     node: str
-    boot: int
+    process_number: int
     weight: float
     slots: Slots
     bodies: GossipBlobs

@@ -48,7 +48,7 @@ class ExchangeInitiator:
         if not partner:
             return []
         self._count += 1
-        xid = me.node, me.boot, self._count
+        xid = me.node, me.process_number, self._count
         step = 0 if self._exchanges.in_doubt else self._averaging.step_for(partner, me)
         self._exchanges.current = PairExchange(xid, partner, now + self._timeout.floor_s, now, now, step)
         count = me.counts.version_vector.get(me.node, 0)

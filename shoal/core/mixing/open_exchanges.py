@@ -29,7 +29,7 @@ class OpenExchanges:
         self.is_closed = False
         """True if no new exchange may begin."""
         self._ended: dict[str, tuple[int, int]] = {}
-        # (boot, number) of each initiator's last exchange that was either made here or aborted for ever
+        # (process number, number) of each initiator's last exchange that was either made here or aborted for ever
         self._queries: dict[ExchangeId, tuple[float, float]] = {}  # (next one, pause)
 
     @property

@@ -29,7 +29,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class Restarted:
-    """Event: the hub's process has started again with this state. The ids of later tasks have a higher boot."""
+    """Event: the hub's process has started again with this state. The ids of later tasks have a higher term."""
 
     type_name: ClassVar[str] = "restarted"
     at: float | None = None

@@ -30,7 +30,7 @@ from shoal.core.model.model_form import ModelForm
 from shoal.core.model.tree import Slots
 
 TaskId = tuple[int, int]
-"""(boot, n): the n-th task since a start of the coordinator; `boot` counts the starts. Later tasks compare greater."""
+"""(term, n): the n-th task since a start of the coordinator; `term` counts the starts. Later tasks compare greater."""
 
 Kind = Literal["init", "train", "evaluate", "gossip"]
 """Kind of task: make an initial model; train; evaluate only; gossip among peers until the task is recalled."""

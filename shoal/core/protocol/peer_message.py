@@ -29,7 +29,7 @@ from typing import ClassVar, Literal
 from shoal.core.protocol.message import BlobRef, Message
 
 ExchangeId = tuple[str, int, int]
-"""(initiator, its boot, n): the n-th exchange of this process. Later ones of one initiator compare greater.
+"""(initiator, its process number, n): the n-th exchange of this process. Later ones of one initiator compare greater.
 
 The answer to a `ModelOffer` names (its sender, its round, 0), that to a `RingChunk` (its sender, its round, its step).
 """

@@ -316,4 +316,4 @@ class Hub:
             self.eligibility.clock_offset_s = event.at - now
         self.tasks.incarnation = event.incarnation
         again = self._begin_term(max(self.tasks.term, self.settings.plan.term) + 1)
-        return [self.state.event("state", f"coordinator started (boot {self.tasks.term})"), *again]
+        return [self.state.event("state", f"coordinator started (term {self.tasks.term})"), *again]

@@ -82,7 +82,7 @@ class PeerGroup:
         self,
         documents: PeerDocuments,
         folder: Path,
-        boot: int,
+        process_number: int,
         expected_model: ExpectedModel,
         callbacks: PeerCallbacks,
         *,
@@ -97,8 +97,7 @@ class PeerGroup:
         self.log: Any = structlog.get_logger("peer.group").bind(job=expected_model.job)
         self.byte_counts = ByteCounts(folder / "bytes.json")
         self.verifier, self.verifier_lock = load_verifier(folder / "windows.json", documents), threading.Lock()
-        self.signer = Signer(documents.key, documents.charter, boot)
-        self.refusals = Refusals()
+        self.signer, self.refusals = Signer(documents.key, documents.charter, process_number), Refusals()
         self.admission = AdmittedPeers(self.verifier, self.verifier_lock, folder, documents, at)
         entry = CertificateEntry(documents.certificate, me.urls).text() if documents.certificate else b""
         context = LinkContext(
@@ -117,7 +116,7 @@ class PeerGroup:
         )
         self.membership = Membership(
             me.node,
-            rng=random.Random(f"{documents.spec.seed}/{me.node}/{boot}/members"),
+            rng=random.Random(f"{documents.spec.seed}/{me.node}/{process_number}/members"),
             pace=SwimConfig(period_s=period_s, timeout_s=TIMEOUT_SHARE * period_s),
         )
         self.liveness = MembershipRunner(
@@ -296,7 +295,8 @@ class PeerGroup:
         """Return the state as JSON values."""
         if self._callbacks.on_forced_mode is None:
             return self._callbacks.status()
-        about = {"job": self.expected_model.job, "node": self.documents.me.node, "boot": self.signer.boot}
+        job, node = self.expected_model.job, self.documents.me.node
+        about = {"job": job, "node": node, "process_number": self.signer.process_number}
         return {
             **about,
             **self._callbacks.status(),

@@ -1,7 +1,7 @@
 """The folder of one peer in one job. One process at a time works with it.
 
 job.toml  charter.json  roster.json  key.pem      made by `shoal peer init`, given to the node once
-boot                   the number of its last start, beside the key whose requests it numbers; see `next_boot`
+process-number         the number of its last process, beside the key of its requests; see `next_process_number`
 state/lock             held by that process
 state/machine.json     the machine's state; replaced as a whole before a message is sent
 state/bodies/          models, by the SHA-256 of their bytes
@@ -38,7 +38,7 @@ from shoal.plugins import algorithms
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import CrashPoint, make_folder, no_crash, read_json, storing, write_file
 from shoal.trust.documents import Charter, Roster, RosterEntry, open_charter, verify_document
-from shoal.trust.keys import SigningKey, load_or_create, next_boot
+from shoal.trust.keys import SigningKey, load_or_create, next_process_number
 from shoal.trust.request_verifier import RequestVerifier
 
 DOCUMENT_FILES = ("job.toml", "charter.json", "roster.json", "key.pem")
@@ -157,7 +157,7 @@ class PeerState:
         self.bodies.partials.drop(0.0)
         self.results.sweep()
         self.results.keep_only(())
-        self.boot = next_boot(self.folder.parent / "boot")
+        self.process_number = next_process_number(self.folder.parent / "process-number")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

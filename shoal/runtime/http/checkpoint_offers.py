@@ -31,7 +31,7 @@ class NodeOffers:
     """One node, as a holder of the key asks it. `url`: where other nodes call it."""
 
     def __init__(self, link: Link, key: SigningKey) -> None:
-        self._link, self._key, self._boot = link, key, time.time_ns() // 1000
+        self._link, self._key, self._process_number = link, key, time.time_ns() // 1000
         self._signers: dict[str, Signer] = {}
         self._peer_id = ""
 
@@ -49,7 +49,7 @@ class NodeOffers:
             charter = charter_of(self._link.json("GET", f"/p2p/{quote(job)}/charter", own=True))
             if self._key.public_key != charter.coordinator_public_key:
                 raise Refused("another coordinator's key has signed this job", code="restore.key")
-            self._signers[job] = Signer(self._key, charter, self._boot)
+            self._signers[job] = Signer(self._key, charter, self._process_number)
             with self._asked(job, f"/p2p/{quote(job)}/checkpoint") as answer:
                 return offer_of(answer.read(OFFER_BYTES_MAX), self._link.address.url)
         except ShoalError as error:

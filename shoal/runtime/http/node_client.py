@@ -168,9 +168,9 @@ class NodeClient:
         body = {"job": job, "task": f"{task[0]}.{task[1]}", "progress": round(progress, 4)}
         self.link.json("POST", "/api/v1/heartbeat", body=body, own=True)
 
-    def logs(self, boot: str, lines: Sequence[Mapping[str, Any]], dropped: int, read_s: float) -> float:
-        """Show what this process (`boot`) has logged; seconds to wait before more is welcome."""
-        body = {"boot": boot, "lines": list(lines), "dropped": dropped}
+    def logs(self, incarnation: str, lines: Sequence[Mapping[str, Any]], dropped: int, read_s: float) -> float:
+        """Show what this process (`incarnation`) has logged; seconds to wait before more is welcome."""
+        body = {"incarnation": incarnation, "lines": list(lines), "dropped": dropped}
         answer = self.link.json("POST", "/api/v1/logs", body=body, read_s=read_s, own=True)
         with self.link.decoding():
             return min(max(float(answer["wait_s"]), 0.0), LOGS_WAIT_S_MAX)
@@ -231,7 +231,7 @@ class NodeClient:
             return self.link.frame(answer.read(codec.FRAME_BYTES_MAX))
 
     def report_peer_status(self, job: str, status: Mapping[str, Any]) -> None:
-        """Report this node's state as a peer. Sums are those of this process (`boot`)."""
+        """Report this node's state as a peer. Sums are those of this process (`process_number`)."""
         self.link.json("POST", f"/api/v1/jobs/{quote(job)}/peer-status", body=dict(status), own=True)
 
     def _send(self, job: str, what: str, frame: bytes, task: TaskId) -> Ack:

@@ -92,7 +92,7 @@ class PushSumMassReader:
             for xid, one in mixer.pending.items():
                 receiver = mixers.get(one.partner)
                 last = receiver.last.get(xid[0]) if receiver is not None else None
-                if last is None or (last.boot, last.number) < xid[1:] or not last.taken:
+                if last is None or (last.process_number, last.number) < xid[1:] or not last.taken:
                     mass, total = mass + one.mass, total + one.mass * opened(one.shown)
         return mass, total
 

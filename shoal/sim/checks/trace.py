@@ -26,8 +26,8 @@ def shown(thing: object) -> str:
             text = thing.digest[:DIGITS]
         case float():
             text = f"{thing:.6g}"
-        case (int(boot), int(number)):
-            text = f"{boot}.{number}"
+        case (int(process_number), int(number)):
+            text = f"{process_number}.{number}"
         case list() | tuple():
             text = f"[{', '.join(shown(part) for part in thing)}]"
         case dict():

@@ -85,7 +85,7 @@ async def upload_logs(body: LogUpload, request: Request, node: Node, log_store: 
     """Store log lines of a node. Idempotent; does not renew the node's lease."""
     label(request, node=node, kind="logs")
     lines = [one.to_record() for one in body.lines]
-    return LogReceipt(wait_s=round(log_store.take(node, body.boot, lines, body.dropped), 3))
+    return LogReceipt(wait_s=round(log_store.take(node, body.incarnation, lines, body.dropped), 3))
 
 
 async def _log_filter(job: Named = None, node: Named = None, level: Level = "debug") -> LogFilter:

@@ -57,7 +57,7 @@ async def _relay_params(
         int, Query(ge=0, lt=2**53, description="which has that term, as the node knows it; 0: any")
     ] = 0,
     wait_s: Annotated[float, Query(ge=0, le=300, description="seconds that a Poll waits for something new")] = 0.0,
-    held: Annotated[str, Query(max_length=64, description="the task in hand, which is not new: BOOT.N.REVISION")] = "",
+    held: Annotated[str, Query(max_length=64, description="the task in hand, which is not new: TERM.N.REVISION")] = "",
 ) -> RelayParams:
     return RelayParams(term, incarnation, wait_s, held)
 
@@ -97,7 +97,7 @@ async def relay_message(
         elif incarnation not in (0, runner.gate.incarnation):
             raise refusal(
                 "trust.lease-forked",
-                f"for boot {incarnation:x} of term {term}; this is boot {runner.gate.incarnation:x}",
+                f"for incarnation {incarnation:x} of term {term}; this is {runner.gate.incarnation:x}",
             )
         elif isinstance(message, Poll) and wait_s:
             answer = await handler.wait_for_task(held_task(held) if held else None, wait_s)

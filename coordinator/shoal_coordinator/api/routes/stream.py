@@ -116,7 +116,7 @@ async def _events(parts: StreamParts, reader: Reader, after: int | None) -> Asyn
 
 
 def _greeting(started_at: float) -> HelloData:
-    return HelloData(server_time=iso(time.time()), version=__version__, boot=iso(started_at))
+    return HelloData(server_time=iso(time.time()), version=__version__, started_at=iso(started_at))
 
 
 def _server_event(event: AnyEvent, number: int | None = None, retry: int | None = None) -> ServerSentEvent:

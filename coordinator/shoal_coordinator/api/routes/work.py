@@ -43,7 +43,7 @@ async def poll_task(
     node: Node,
     polls: Polls,
     wait_s: Annotated[float, Query(ge=0, le=300)] = 25.0,
-    held: Annotated[list[str], Query(max_length=64, description="tasks in hand: JOB:BOOT.N.REVISION")] = [],  # noqa: B006
+    held: Annotated[list[str], Query(max_length=64, description="tasks in hand: JOB:TERM.N.REVISION")] = [],  # noqa: B006
     job: Annotated[list[str], Query(max_length=64, description="only these jobs")] = [],  # noqa: B006
 ) -> Response:
     """Poll for the node's task. The request is held open until the task differs from those in `held`."""

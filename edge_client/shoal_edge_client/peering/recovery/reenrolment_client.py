@@ -45,13 +45,13 @@ class ReenrolmentClient:
         self,
         state: StateFolder,
         key: SigningKey,
-        next_boot: Callable[[], int],
+        next_process_number: Callable[[], int],
         documents: Callable[[], Mapping[str, dict[str, Any]]],
         clients: Iterable[NodeClient],
         open_client: Callable[[], NodeClient],
         hello: Callable[[NodeClient], None],
     ) -> None:
-        self._state, self._key, self._next_boot, self._documents = state, key, next_boot, documents
+        self._state, self._key, self._next_process_number, self._documents = state, key, next_process_number, documents
         self._clients, self._open_client, self._hello = tuple(clients), open_client, hello
         self.has_token = False
         """True if a token is at hand, which may be faster than waiting."""
@@ -112,7 +112,7 @@ class ReenrolmentClient:
     def _reenrol(self, client: NodeClient, job: str, charter: Charter, credential: str) -> str:
         """Return the name under which the coordinator of that charter accepts this node; empty if it does not."""
         if charter.digest not in self._signers:
-            self._signers[charter.digest] = Signer(self._key, charter, self._next_boot())
+            self._signers[charter.digest] = Signer(self._key, charter, self._next_process_number())
         signer = self._signers[charter.digest]
         for _ in range(TRIES):
             carried = seal(signer, self._terms.get(job, 0), credential)
