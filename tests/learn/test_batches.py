@@ -233,21 +233,39 @@ def test_text_beside_tensors_is_the_models_business() -> None:
     assert sorted(labels for labels, _ in batches) == [[0], [1]]
 
 
-def test_a_loaders_batch_size_and_the_jobs_must_be_the_same() -> None:
-    def learner(loader) -> TorchLearner:
+def test_a_loader_keeps_its_batch_size_and_a_note_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    sizes: list[int] = []
+
+    def learner(loader: DataLoader) -> TorchLearner:
+        class Model(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                sizes.append(len(x))
+                return super().forward(x)
+
+        return TorchLearner(lambda: Model(1, 23), loader, device="cpu")
+
+    ours = learner(DataLoader(Pairs(), batch_size=5))
+    for _ in range(2):
+        assert ours.train(TrainConfig(batch_size=32)).weight == 23
+    assert sizes == [5, 5, 5, 5, 3] * 2
+    assert [entry.getMessage()[:80] for entry in caplog.records] == [
+        "the DataLoader's batches of 5 are trained on, and the job's batch_size = 32 has n"[:80]
+    ]
+    ours.gradient(TrainConfig(steps=1, batch_size=16))
+    assert "batch_size = 16 has no effect" in caplog.records[-1].getMessage()
+
+
+def test_a_loader_with_the_jobs_batch_size_needs_no_note(caplog: pytest.LogCaptureFixture) -> None:
+    def learner(loader: DataLoader) -> TorchLearner:
         return TorchLearner(lambda: nn.Linear(1, 23), loader, device="cpu")
 
     loader = DataLoader(Pairs(), batch_size=5)
-    with pytest.raises(LearnerFailed, match="makes batches of 5, the job sets batch_size = 32") as told:
-        learner(loader).train(TrainConfig(batch_size=32))
-    assert "batch_size = 5" in told.value.hint
-    with pytest.raises(LearnerFailed, match="makes batches of 5"):
-        learner(loader).gradient(TrainConfig(steps=1, batch_size=32))
     assert learner(loader).train(TrainConfig(batch_size=5)).weight == 23
     assert learner(loader).gradient(TrainConfig(batch_size=32))[0].weight == 23  # of all: in whatever batches
     assert learner(DataLoader(Pairs(), batch_size=23)).train(TrainConfig(batch_size=0)).weight == 23
     own = DataLoader(Pairs(), batch_sampler=[[0, 1, 2], [3]])
     assert learner(own).train(TrainConfig(batch_size=32)).weight == 23
+    assert not caplog.records
 
 
 def test_data_that_run_dry_are_told() -> None:

@@ -5,7 +5,7 @@
 | some of them `numpy.memmap`          | by the same permutation, read when needed         | their length   |
 | a `Dataset`, or any list of examples | by the same permutation, through a `DataLoader`   | its length     |
 | an `IterableDataset`                 | in its own order, of the job's batch size         | counted        |
-| a `DataLoader`                       | its own; the job's batch size must be the same    | of its sampler |
+| a `DataLoader`                       | its own, of its own size, with a note in the log  | of its sampler |
 
 A batch that is a tuple or list is `(*inputs, target)`, one of a single part has the input as its target; any other
 batch goes whole to the model and to the loss. The examples of a batch are those that were collated, not the length of
@@ -16,6 +16,7 @@ a tensor: sequences may have time first, or be packed.
 from __future__ import annotations
 
 import copy
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import fields, is_dataclass
@@ -34,6 +35,8 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.learn.data.kinds import checked, formatted
 from shoal.learn.data.passes import PASSES_KEPT, BatchSource, Places, Waiting, cuts, passes_from, steps_of
 from shoal.learn.seeds import generator_of
+
+log = logging.getLogger(__name__)
 
 Data = Any
 """`(x, y)` tensors or arrays, a `Dataset`, `IterableDataset`, `DataLoader`, `SourceFactory` or a list of examples."""
@@ -269,6 +272,7 @@ class LoaderSource(BatchSource):
 
     def __init__(self, loader: DataLoader[Any], options: BatchOptions) -> None:
         self.loader, self.options = copy.copy(loader), options
+        self._noted: set[int] = set()  # batch sizes of jobs
         self._collates = loader.batch_sampler is not None
         if self._collates:
             self.loader.collate_fn = CountedCollate(loader.collate_fn)
@@ -312,14 +316,16 @@ class LoaderSource(BatchSource):
             )
         return Batch(batch, int(self.options.examples_in(batch)))
 
-    def check_batch_size(self, wanted: int) -> None:
-        own = self.loader.batch_size
-        if own is None or own == wanted or (not wanted and self.examples is not None and own >= self.examples):
+    def note_batch_size(self, wanted: int) -> None:
+        own, all_at_once = self.loader.batch_size, self.examples is not None and not wanted
+        if own is None or own == wanted or wanted in self._noted or (all_at_once and own >= (self.examples or 0)):
             return
-        raise LearnerFailed(
-            f"the DataLoader makes batches of {own}, the job sets batch_size = {wanted}",
-            code="learner.batch-size",
-            hint=f"set batch_size = {own} in the job's [algorithm], or give the Dataset itself, without a DataLoader",
+        self._noted.add(wanted)
+        log.warning(
+            "the DataLoader's batches of %d are trained on, and the job's batch_size = %d has no effect; give the "
+            "Dataset itself for batches of the job's size",
+            own,
+            wanted,
         )
 
 

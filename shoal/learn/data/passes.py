@@ -58,8 +58,8 @@ class BatchSource(ABC):
             hint="give tensors (x, y), a Dataset with __getitem__, or a shoal.learn.data.stream.Stream",
         )
 
-    def check_batch_size(self, wanted: int) -> None:
-        """Raise `LearnerFailed` if the data have batches of their own size, and the job sets another."""
+    def note_batch_size(self, wanted: int) -> None:
+        """Log once that the data have batches of their own size, if the job sets another."""
         return
 
     def as_of(self, position: int) -> BatchSource:

@@ -207,7 +207,7 @@ class TorchLearner(ModuleLearner):
     ) -> Trained:
         descent, mean = self._descent(budget.lr, corrector), Mean(self.device)
         if budget.lr:  # else nothing is learned, only weighed
-            self.train_data.check_batch_size(budget.batch_size)
+            self.train_data.note_batch_size(budget.batch_size)
         self.weights.enter_training_mode()
         for batch, fraction in training_batches(self.train_data, budget, shuffle, tick, descent.step):
             with self._autocast():
@@ -264,7 +264,7 @@ class TorchLearner(ModuleLearner):
 
     def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
         if budget.steps:  # the mean over all of the data is the same, whatever the batches
-            self.train_data.check_batch_size(budget.batch_size)
+            self.train_data.note_batch_size(budget.batch_size)
         self.weights.enter_training_mode()
         for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
             with nullcontext() if self.config.precision == "fp16" else self._autocast():
