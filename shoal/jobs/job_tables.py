@@ -13,6 +13,7 @@ from shoal.core.failover.failover import Failover
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.gossip.termination import TerminationRule
 from shoal.core.job.job_plan import JobPlan
+from shoal.core.job.lr_schedule import LrSchedule, LrScheduleKind
 from shoal.core.job.update_bounds import UpdateBounds
 from shoal.plugins import field_notes, mixings, suggestion
 from shoal.validation.config_errors import TEXT_CHARS_MAX, ConfigError, Place, error_of_table, validation_errors
@@ -62,6 +63,28 @@ class UpdateLimits(JobTable):
     def bounds(self) -> UpdateBounds:
         """Return the bounds of one node's influence on a version. Raises `InvalidJob`."""
         return UpdateBounds(self.norm_factor, self.weight_fraction_max)
+
+
+class LrScheduleTable(JobTable):
+    """The local learning rate of each round, as a fraction of the algorithm's `lr`."""
+
+    kind: LrScheduleKind = Field(
+        LrSchedule.kind,
+        description="constant; cosine or linear: falls to `final_fraction`; step: times `step_factor` every "
+        "`step_rounds` rounds",
+    )
+    warmup_rounds: int = Field(
+        LrSchedule.warmup_rounds, ge=0, le=1_000_000, description="rounds at the start that rise to `lr` in equal steps"
+    )
+    final_fraction: float = Field(
+        LrSchedule.final_fraction, ge=0, le=1, description="fraction of `lr` that cosine and linear approach at the end"
+    )
+    step_rounds: int = Field(LrSchedule.step_rounds, ge=1, description="rounds between two steps")
+    step_factor: float = Field(LrSchedule.step_factor, gt=0, le=1, description="factor of each step")
+
+    def schedule(self) -> LrSchedule:
+        """Return the schedule for the hub."""
+        return LrSchedule(**self.model_dump())
 
 
 class GossipConfig(JobTable):
@@ -196,6 +219,8 @@ def as_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     for what in ("algorithm", "schedule", "selection"):
         if what in values:
             found[what] = _as_table(values[what])
+    if isinstance(kind := values.get("lr_schedule"), str):
+        found["lr_schedule"] = {"kind": kind}
     if isinstance(filters := values.get("filters"), list):
         found["filters"] = [_as_table(one) for one in filters]
     if isinstance(gossip := values.get("gossip"), Mapping) and "mixing" in gossip:

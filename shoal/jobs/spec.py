@@ -63,6 +63,7 @@ from shoal.jobs.job_tables import (
     GossipConfig,
     HeldOutEvaluation,
     JobTable,
+    LrScheduleTable,
     UpdateLimits,
     as_tables,
     build,
@@ -150,6 +151,9 @@ class _JobFile(JobTable):
     limits: UpdateLimits = Field(
         default_factory=UpdateLimits, description="limits of one node's influence on the model"
     )
+    lr_schedule: LrScheduleTable = Field(
+        default_factory=LrScheduleTable, description="local learning rate of each round; a kind alone will do"
+    )
     held_out: HeldOutEvaluation | None = Field(
         None, description="evaluation of each version at the coordinator, on data of its own"
     )
@@ -187,6 +191,7 @@ class _JobFile(JobTable):
             self.build_selection(),
             self.shards,
             self.limits.bounds(),
+            self.lr_schedule.schedule(),
         )
 
     def build_algorithm(self) -> Algorithm:
@@ -227,7 +232,12 @@ class JobSpec(_JobFile):
         return handler(complete(values))
 
 
-TABLES: dict[str, type[JobTable]] = {"limits": UpdateLimits, "held_out": HeldOutEvaluation, "gossip": GossipConfig}
+TABLES: dict[str, type[JobTable]] = {
+    "limits": UpdateLimits,
+    "lr_schedule": LrScheduleTable,
+    "held_out": HeldOutEvaluation,
+    "gossip": GossipConfig,
+}
 
 
 def _file_key_errors(error: ValidationError, values: Mapping[str, Any]) -> Iterator[ConfigError]:
@@ -313,6 +323,8 @@ def _combination_errors(spec: _JobFile) -> Iterator[ConfigError]:
     algorithm, schedule = spec.build_algorithm(), spec.build_schedule()
     yield from config_checks.of_schedule(algorithm, schedule)
     yield from config_checks.of_shards(spec.shards, algorithm, schedule)
+    if not spec.lr_schedule.schedule().is_constant:
+        yield from config_checks.of_lr_schedule(algorithm)
     yield from config_checks.of_selection(schedule, spec.build_selection())
     if spec.gossip.allowed:
         yield from config_checks.of_carrying_on(algorithm)

@@ -71,6 +71,15 @@ def of_shards(shards: int, algorithm: Algorithm, schedule: Schedule) -> Iterator
         yield _at(("shards",), text, "leave shards out, or choose schedule rounds or buffer")
 
 
+def of_lr_schedule(algorithm: Algorithm) -> Iterator[ConfigError]:
+    """Yield the reason against a learning rate that changes with the rounds."""
+    if algorithm.continual or "lr" not in algorithm.changeable:
+        able = [name for name, kind in algorithms().items() if "lr" in kind.changeable and not kind.continual]
+        why = "trains on through all rounds" if algorithm.continual else "sets its own rates"
+        text = f"{algorithm.name} {why}, so no lr_schedule applies"
+        yield _at(("lr_schedule",), text, f"leave lr_schedule out, or choose one of {', '.join(able)}")
+
+
 def of_selection(schedule: Schedule, selection: Selection) -> Iterator[ConfigError]:
     """Yield mismatches of selection and schedule."""
     able = [name for name, kind in schedules().items() if not kind().relative_to_reference]

@@ -28,6 +28,7 @@ from shoal.core.gossip.mixer import Mixer
 from shoal.core.gossip.termination import Termination, TerminationRule
 from shoal.core.gossip.transfer import Transfer
 from shoal.core.job.job_plan import JobPlan
+from shoal.core.job.settings_change import scheduled_settings
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, Tree, norm
 from shoal.core.protocol.machine import (
@@ -261,7 +262,8 @@ class GossipPeer:
         body = self._slots_ref() if whole else me.bodies.put(sent)
         once = self.algorithm.continual  # a continual algorithm reports after one piece
         number = me.process_number, self._begun
-        self.task = Task(number, me.node, "gossip", me.round, seed, body, numbers=self.settings, recall=once)
+        settings = self.settings or scheduled_settings(self.plan, self.algorithm, me.round)
+        self.task = Task(number, me.node, "gossip", me.round, seed, body, numbers=settings, recall=once)
         return [Work(self.task, self.memory)]
 
     def _finish_round(self, done: TaskDone, now: float) -> list[PeerEffect]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shoal.core.algorithm.filter import Filter
+from shoal.core.job.lr_schedule import LrSchedule
 from shoal.core.job.update_bounds import UpdateBounds
 from shoal.core.model.aggregation import SumKind
 from shoal.core.protocol.message import BlobRef, Metrics
@@ -46,6 +47,8 @@ class JobPlan:
     """Parts that the model is split into at the hub (`shoal.core.algorithm.sharding`)."""
     bounds: UpdateBounds = field(default_factory=UpdateBounds)
     """Bounds on one node's effect on a version."""
+    lr_schedule: LrSchedule = field(default_factory=LrSchedule)
+    """The local learning rate of each version."""
 
     @property
     def sends_differences(self) -> bool:

@@ -20,6 +20,7 @@ T = TypeVar("T", Algorithm, Schedule)
 
 ROUNDS = "rounds"
 ALGORITHM, SCHEDULE = "algorithm.", "schedule."
+LR = ALGORITHM + "lr"
 
 Configuration = tuple[JobPlan, Algorithm, Schedule]
 
@@ -79,8 +80,15 @@ def _whole(key: str, value: float) -> int:
     return int(value)
 
 
+def scheduled_settings(plan: JobPlan, algorithm: Algorithm, version: int) -> Metrics:
+    """Return the settings of a version by the plan's schedule of the learning rate; {} without one."""
+    if plan.lr_schedule.is_constant:
+        return {}
+    return {LR: algorithm.lr * plan.lr_schedule.fraction(version, plan.versions)}
+
+
 class JobSettings:
-    """A job's plan, algorithm and schedule, with the changes that operators made."""
+    """A job's plan, algorithm and schedule, with the changes that operators made, and the version's learning rate."""
 
     def __init__(self, plan: JobPlan, algorithm: Algorithm, schedule: Schedule) -> None:
         self.plan, self.algorithm, self.schedule = plan, algorithm, schedule
@@ -89,6 +97,12 @@ class JobSettings:
         """Values in force that differ from the job file, by key."""
         self.pending: Metrics = {}
         """Changed values that apply from the next version on."""
+        self.adopt_changes(plan.first_version)
+
+    @property
+    def node_settings(self) -> Metrics:
+        """Return what nodes are told with each task of this version."""
+        return node_settings(self.changed) | self.scheduled
 
     @property
     def uses_reference(self) -> bool:
@@ -110,13 +124,15 @@ class JobSettings:
         """Greatest fraction of a version's weight for one node; 1: all, as where weights do not matter."""
         return self.plan.bounds.weight_fraction_max if self.algorithm.uses_weights else 1.0
 
-    def adopt_changes(self) -> None:
-        """Put the pending changes into force."""
-        self.restore_changes(self.changed | self.pending, {})
+    def adopt_changes(self, version: int) -> None:
+        """Put the pending changes into force, and the learning rate of a version."""
+        self.restore_changes(self.changed | self.pending, {}, version)
 
-    def restore_changes(self, changed: Metrics, pending: Metrics) -> None:
+    def restore_changes(self, changed: Metrics, pending: Metrics, version: int) -> None:
         self.changed, self.pending = changed, pending
-        self.plan, self.algorithm, self.schedule = apply_changes(self._submitted, changed)
+        self.plan, algorithm, self.schedule = apply_changes(self._submitted, changed)
+        self.scheduled = scheduled_settings(self.plan, algorithm, version)
+        self.algorithm = _with(algorithm, ALGORITHM, self.scheduled)
 
     def describe_change(self, values: Mapping[str, float], progress: JobState) -> str:
         """Return what a change does, for people. Raises `InvalidJob` for one that is not possible, or not now."""

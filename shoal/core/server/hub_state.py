@@ -91,7 +91,7 @@ class HubState:
 
     def adopt_settings(self) -> None:
         """Put the settings that changed since the last version into force."""
-        self.settings.adopt_changes()
+        self.settings.adopt_changes(self.progress.version)
         self.quiet_wait = None
 
     # For people
@@ -153,7 +153,8 @@ class HubState:
         tasks.term, tasks.incarnation, tasks.issued = (snapshot[name] for name in ("term", "incarnation", "issued"))
         eligibility.clock_offset_s = snapshot["clock_offset_s"]
         eligibility.foreign_models = dict(snapshot["foreign_models"])
-        self.settings.restore_changes(snapshot["settings_changed"], snapshot["settings_pending"])
+        changed, pending = snapshot["settings_changed"], snapshot["settings_pending"]
+        self.settings.restore_changes(changed, pending, self.progress.version)
         self.recent_norms = RecentNorms.restore(snapshot["recent_norms"])
         self.bounded_nodes = dict(snapshot["bounded_nodes"])
         self.latest_means = LatestMeans.restore(snapshot["latest_means"])

@@ -29,6 +29,7 @@ class RoundControl:
         state, store, settings = self._state, self._state.store, self._state.settings
         progress = state.progress
         progress.version = settings.plan.first_version
+        settings.adopt_changes(progress.version)
         store.slots = settings.algorithm.init(tree_slot(store.blobs.get(initial), "model"))
         state.tasks.withdraw_all()
         progress.phase = "running"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.core.job.job_plan import JobState
-from shoal.core.job.settings_change import JobSettings, node_settings
+from shoal.core.job.settings_change import JobSettings
 from shoal.core.protocol.message import Kind, Metrics, Task, TaskId
 from shoal.core.protocol.metrics import PROBE
 from shoal.core.scheduling.round import Round
@@ -64,7 +64,7 @@ class TaskAssigner:
 
     def _task_numbers(self, kind: Kind, plain: bool, check: MergeCheck | None) -> Metrics:
         """Return the numbers of a task. `plain`: its node may hold no reference."""
-        settings = node_settings(self._settings.changed) if kind in ("train", "gossip") else {}
+        settings = self._settings.node_settings if kind in ("train", "gossip") else {}
         reference = self._store.reference.task_numbers
         if kind == "train":  # a name with a dot is the schedule's own
             public = {name: value for name, value in self._progress.numbers.items() if "." not in name}
