@@ -15,6 +15,7 @@ from tests.conventions.sources import PACKAGES, ROOT, texts
 TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
     *("shoal.lightning", "shoal.loop.module_model"),
+    *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
     "stacked.row_module",
     *(f"stacked.stacked_{name}" for name in ("batches", "corrections", "optimizer", "tasks", "training", "trees")),

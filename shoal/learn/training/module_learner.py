@@ -1,6 +1,7 @@
 """The half of a learner that follows from its torch module: weights, device, seeds and gradients.
 
-`TorchLearner` and `shoal.learn.hf.HFLearner` add the data and the training loop.
+`TorchLearner`, `shoal.learn.hf.HFLearner` and `shoal.learn.lightning.LightningLearner` add the data and the training
+loop.
 """
 
 from __future__ import annotations
@@ -34,17 +35,24 @@ class ModuleLearner(ABC):
 
     applies_corrections = True
     """`train` passes every gradient through `correct` (see `shoal.core.algorithm.capability`)."""
+    calls_training_step = False
+    """Training calls the module's own `training_step`."""
 
     def __init__(
         self, model: Callable[[], nn.Module], device: str, travels: Travels | None = None, *, local_norms: bool = False
     ) -> None:
-        self.module = built_with(model, seed=0)
+        self.module = self._built(model, seed=0)
         self.factory, self._kept, self._device = model, KeptOptimizer(), device
         self._placed: torch.device | None = None
         with user_code("choosing the tensors that travel"):
             roles = tensor_roles(self.module, travels, local_norms=local_norms)
         self.weights = Weights(self.module, roles)
         self.weights.check_trainable()
+
+    def _built(self, factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+        """Return the model for a seed, on the CPU."""
+        with user_code("making the model"), seeded_to_build(seed):
+            return built(factory, calls_training_step=self.calls_training_step)
 
     @abstractmethod
     def _train(
@@ -100,7 +108,7 @@ class ModuleLearner(ABC):
     def init(self, seed: int) -> Tree:
         """Return and load new weights from the model function under this seed."""
         self.place()
-        module = built_with(self.factory, seed)
+        module = self._built(self.factory, seed)
         if module is self.module:
             raise InvalidJob(
                 "the model function gave the same module twice, so its weights are not fresh",
@@ -204,9 +212,3 @@ class ModuleLearner(ABC):
                 total.lerp_(torch.zeros_like(total) if gradient is None else gradient.to_dense(), share)
             tick(fraction)
         return self._trained(budget, mean), means
-
-
-def built_with(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Return the model for a seed, on the CPU."""
-    with user_code("making the model"), seeded_to_build(seed):
-        return built(factory)

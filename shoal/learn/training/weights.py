@@ -46,8 +46,9 @@ Module = TypeVar("Module", bound=nn.Module)
 NAME_OF = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
-def built(factory: Callable[[], nn.Module]) -> nn.Module:
-    """Return the module of the user's factory. Raises `InvalidJob` if it cannot be averaged."""
+def built(factory: Callable[[], nn.Module], *, calls_training_step: bool = False) -> nn.Module:
+    """Return the module of the user's factory. Raises `InvalidJob` if it cannot be averaged, or trains itself where
+    that is not called."""
     if isinstance(factory, nn.Module):
         raise InvalidJob(
             "the model is a module; give a function that makes one",
@@ -57,14 +58,15 @@ def built(factory: Callable[[], nn.Module]) -> nn.Module:
     module = factory()
     if not isinstance(module, nn.Module):
         raise InvalidJob(f"the model function gave {type(module).__name__}, not a torch module", code="learner.model")
-    if callable(getattr(module, "training_step", None)):
+    if not calls_training_step and callable(getattr(module, "training_step", None)):
         kind = type(module).__name__
         raise InvalidJob(
             f"{kind} has a training_step, which is not called here: TorchLearner trains forward with its own loss and "
             "optimizer",
             code="learner.model",
-            hint=f"give the network inside it (model=lambda: {kind}(…).net), and what training_step and "
-            "configure_optimizers do as loss=… and optimizer=…; or write a learner of your own",
+            hint="use shoal.learn.lightning.LightningLearner for a LightningModule; or give the network inside it "
+            f"(model=lambda: {kind}(…).net), and what training_step and configure_optimizers do as loss=… and "
+            "optimizer=…",
         )
     check_tensors(module)
     return module
