@@ -12,6 +12,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.failover.failover import Failover
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.gossip.termination import TerminationRule
+from shoal.core.job.early_stop import EarlyStop
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.lr_schedule import LrSchedule, LrScheduleKind
 from shoal.core.job.update_bounds import UpdateBounds
@@ -85,6 +86,30 @@ class LrScheduleTable(JobTable):
     def schedule(self) -> LrSchedule:
         """Return the schedule for the hub."""
         return LrSchedule(**self.model_dump())
+
+
+class EarlyStopTable(JobTable):
+    """The rule by which a job ends before its last round."""
+
+    metric: str = Field(
+        EarlyStop.metric,
+        pattern="^(eval|train)/.",
+        max_length=200,
+        description="metric of nodes; names that end in loss or error are better when smaller, others when greater",
+    )
+    rounds: int = Field(
+        EarlyStop.rounds, ge=0, le=1_000_000, description="rounds without improvement after which the job ends; 0: any"
+    )
+    min_change: float = Field(
+        EarlyStop.min_change, ge=0, allow_inf_nan=False, description="smallest change that counts as an improvement"
+    )
+    target: float | None = Field(
+        EarlyStop.target, allow_inf_nan=False, description="value at which the job ends; left out: none"
+    )
+
+    def rule(self) -> EarlyStop:
+        """Return the rule for the hub."""
+        return EarlyStop(**self.model_dump())
 
 
 class GossipConfig(JobTable):

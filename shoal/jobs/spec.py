@@ -60,6 +60,7 @@ from shoal.core.protocol.message import BlobRef
 from shoal.core.scheduling.schedule import Schedule
 from shoal.core.scheduling.selection import Selection
 from shoal.jobs.job_tables import (
+    EarlyStopTable,
     GossipConfig,
     HeldOutEvaluation,
     JobTable,
@@ -154,6 +155,9 @@ class _JobFile(JobTable):
     lr_schedule: LrScheduleTable = Field(
         default_factory=LrScheduleTable, description="local learning rate of each round; a kind alone will do"
     )
+    early_stop: EarlyStopTable = Field(
+        default_factory=EarlyStopTable, description="end of the job when a metric no longer improves, or is good enough"
+    )
     held_out: HeldOutEvaluation | None = Field(
         None, description="evaluation of each version at the coordinator, on data of its own"
     )
@@ -192,6 +196,7 @@ class _JobFile(JobTable):
             self.shards,
             self.limits.bounds(),
             self.lr_schedule.schedule(),
+            self.early_stop.rule(),
         )
 
     def build_algorithm(self) -> Algorithm:
@@ -235,6 +240,7 @@ class JobSpec(_JobFile):
 TABLES: dict[str, type[JobTable]] = {
     "limits": UpdateLimits,
     "lr_schedule": LrScheduleTable,
+    "early_stop": EarlyStopTable,
     "held_out": HeldOutEvaluation,
     "gossip": GossipConfig,
 }

@@ -51,7 +51,11 @@ def restored(hub: Hub) -> Hub:
 def hub_of(bodies: MemoryBlobs, sums: SumKind = "float64", **how) -> Hub:
     """A hub at the beginning of its first round, with five nodes."""
     start = bodies.put({"model": how.pop("model", model(1.0, 2.0))})
-    more = {name: how.pop(name) for name in ("filters", "accuracy_drop_max", "bounds", "lr_schedule") if name in how}
+    more = {
+        name: how.pop(name)
+        for name in ("filters", "accuracy_drop_max", "bounds", "lr_schedule", "early_stop")
+        if name in how
+    }
     plan = JobPlan(how.pop("versions", 3), 7, sums, start, **more)
     algorithm = how.pop("algorithm", Algorithm())
     hub = Hub(plan, algorithm, how.pop("schedule", Rounds(min_nodes=5, quorum=5)), bodies)

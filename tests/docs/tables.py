@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from shoal.core.errors.ranges import type_texts
-from shoal.jobs.job_tables import GossipConfig, HeldOutEvaluation, LrScheduleTable, UpdateLimits
+from shoal.jobs.job_tables import EarlyStopTable, GossipConfig, HeldOutEvaluation, LrScheduleTable, UpdateLimits
 from shoal.jobs.presets import PRESETS
 from shoal.jobs.spec import JobSpec
 from shoal.plugins import algorithms, filters, mixings, schedules, selections
@@ -139,6 +139,7 @@ def tables() -> dict[str, Callable[[], str]]:
         found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": UpdateLimits, "held-out": HeldOutEvaluation, "coordinator-settings": Settings}
     models |= {"edge-settings": EdgeSettings, "lr-schedule": LrScheduleTable}
+    models["early-stop"] = EarlyStopTable
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
     return {
         **found,

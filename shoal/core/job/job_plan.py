@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shoal.core.algorithm.filter import Filter
+from shoal.core.job.early_stop import EarlyStop
 from shoal.core.job.lr_schedule import LrSchedule
 from shoal.core.job.update_bounds import UpdateBounds
 from shoal.core.model.aggregation import SumKind
@@ -49,6 +50,8 @@ class JobPlan:
     """Bounds on one node's effect on a version."""
     lr_schedule: LrSchedule = field(default_factory=LrSchedule)
     """The local learning rate of each version."""
+    early_stop: EarlyStop = field(default_factory=EarlyStop)
+    """The rule by which the job ends before its last version."""
 
     @property
     def sends_differences(self) -> bool:
@@ -80,6 +83,9 @@ class JobState:
     waiting_for: str = ""
     not_asked: str = ""
     """Members that are not asked, with reasons, as last reported."""
+    best_value: float | None = None
+    """The best value so far of the metric of `JobPlan.early_stop`, which version `best_version` had."""
+    best_version: int = 0
 
     @property
     def is_over(self) -> bool:

@@ -16,7 +16,7 @@ from shoal.core.job.update_bounds import RecentNorms
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import JobEvent, NoteKind
-from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.core.protocol.message import BlobRef, Blobs, Metrics
 from shoal.core.protocol.metrics import LatestMeans
 from shoal.core.protocol.snapshot import from_state, to_state
 from shoal.core.scheduling.round import Round
@@ -93,6 +93,11 @@ class HubState:
         """Put the settings that changed since the last version into force."""
         self.settings.adopt_changes(self.progress.version)
         self.quiet_wait = None
+
+    def metrics_of(self, version: int) -> Metrics:
+        """Return the metrics of the newest version so far; where few reports make one, those of all nodes."""
+        means = self.sum.means.get(version)
+        return (means.values() if means is not None else {}) | self.latest_means.values()
 
     # For people
 

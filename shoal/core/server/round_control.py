@@ -7,6 +7,7 @@ from dataclasses import replace
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.sharding import ShardedTotals
 from shoal.core.job.job_plan import Phase
+from shoal.core.job.settings_change import ROUNDS
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import Effect, ModelVersion, Save, Send
 from shoal.core.protocol.message import BlobRef, Stop
@@ -85,6 +86,7 @@ class RoundControl:
         weight, opened = float(state.sum.totals.weight), current.opened_at
         asked = max(len(current.involved), len(current.reports))  # some have been asked again
         view = state.make_view(now)
+        stops = [] if from_peers else self._stop_early()
         progress.version += 1
         rebase = close.rebase or settings.plan.sends_differences
         store.slots = self._handed_back_slots() if progress.mode == "returning" else self._next_slots(rebase)
@@ -112,8 +114,23 @@ class RoundControl:
         version = ModelVersion(
             progress.version, model, close.why, opened, now, weight, reports, asked, progress.numbers, others
         )
-        effects = [*folded, state.event("decision", f"version {progress.version}: {close.why}"), Save(version)]
+        effects = [*folded, state.event("decision", f"version {progress.version}: {close.why}"), Save(version), *stops]
         return effects + self._after_close(close, now)
+
+    def _stop_early(self) -> list[Effect]:
+        """Let the version in hand be the last, if the metric of the one before says so."""
+        state, progress, settings = self._state, self._state.progress, self._state.settings
+        rule, version = settings.plan.early_stop, progress.version
+        value = state.metrics_of(version).get(rule.metric) if rule.is_used else None
+        if value is None:
+            return []
+        if rule.improves(value, progress.best_value):
+            progress.best_value, progress.best_version = value, version
+        why = rule.reason(value, version, progress.best_value, progress.best_version)
+        if not why or version + 1 >= settings.plan.versions:
+            return []
+        settings.pending = settings.pending | {ROUNDS: float(version + 1)}
+        return [state.event("state", f"version {version + 1} is the last: {why}")]
 
     def _after_close(self, close: Close, now: float) -> list[Effect]:
         state = self._state
