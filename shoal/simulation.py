@@ -38,6 +38,7 @@ from shoal.jobs.spec import load_job
 from shoal.learn.loading import is_learner
 from shoal.plugins import suggestion
 from shoal.progress import Progress, displayed
+from shoal.results.callbacks import RoundCallback
 from shoal.results.result import Fidelity, Result
 from shoal.sim.hosts.coordinator import CoordinatorTiming
 from shoal.sim.hosts.lean_world import LeanWorld
@@ -84,6 +85,7 @@ class SimulateOptions(TypedDict, total=False):
     threads: int
     slow: Mapping[str, float]
     node_info: Mapping[str, NodeInfo]
+    callbacks: Sequence[RoundCallback]
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class _Options:
     threads: int = 1
     slow: Mapping[str, float] = field(default_factory=dict)
     node_info: Mapping[str, NodeInfo] = field(default_factory=dict)
+    callbacks: Sequence[RoundCallback] = ()
 
 
 class SimulatedJob(Protocol):
@@ -132,8 +135,9 @@ def simulate(
     notebook and in a terminal, True elsewhere too, False nowhere; a function is called instead. `held_out` measures
     each `evaluate_every`-th version and the last one on data that no node has: metrics "held_out/…".
     `slow` says how many times longer than the others some nodes take; `node_info` gives tags and hours of some (time
-    begins at midnight). `fidelity` "wire" simulates journal, disks and processes too, as faults need; "lean", the
-    default without faults, leaves them out, with the same result.
+    begins at midnight). `callbacks` (`shoal.results.callbacks`) see the start and the end of each round. `fidelity`
+    "wire" simulates journal, disks and processes too, as faults need; "lean", the default without faults, leaves them
+    out, with the same result.
 
     An interrupt (Ctrl-C) ends the simulation: the result has the versions made so far and the state "interrupted".
     Before the first version, `KeyboardInterrupt` is raised. Raises `InvalidJob` when the job can't go on with these
@@ -164,7 +168,9 @@ def simulate(
     patience_s = _patience_s(setup, factors)
     with torch_threads(options.threads), displayed(progress, job.name) as shown:
         shows = SimulationProgress(shown, plan.versions)
-        record = SimulationRecorder(job.name, progress=shows, held_out=evaluation, tasks=tasks)
+        record = SimulationRecorder(
+            job.name, progress=shows, held_out=evaluation, tasks=tasks, callbacks=options.callbacks
+        )
         with tasks.in_processes(options.workers, shows.show, options.threads):
             return _run(_world(setup, tasks, pace, clock, bodies, record), record, patience_s)
 

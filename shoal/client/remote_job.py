@@ -10,6 +10,7 @@ from shoal.client.followed_job import ENDED, FollowedJob, time_out, unfinished
 from shoal.client.model_versions import download_model, resolve_version
 from shoal.core.model.tree import Tree
 from shoal.progress import Progress, displayed
+from shoal.results.columns import Columns, VersionRow, columns_of, plot_columns
 from shoal.runtime.http.sse import ServerEvent
 
 if TYPE_CHECKING:
@@ -55,6 +56,17 @@ class RemoteJob:
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes of the job: state, reports, metrics, bytes."""
         return list(self._api.get(f"{self._path}/nodes")["nodes"])
+
+    def columns(self) -> Columns:
+        """Return version, seconds, reports, bytes since the start and all metrics as lists, a number for each version:
+        `pandas.DataFrame(job.columns())`. "bytes" has those outside rounds too, such as at joins."""
+        names, versions = ("number", "elapsed_s", "reports", "up_bytes", "down_bytes", "metrics"), self.versions
+        rows = [VersionRow(*(one[name] for name in names)) for one in versions]
+        return columns_of(rows) | {"bytes": [one["total_bytes"] for one in versions]}
+
+    def plot(self, metric: str = "accuracy", x: str = "version", *, axes: Any = None) -> Any:
+        """Draw a metric against another column, as `Result.plot` does."""
+        return plot_columns(self.columns(), metric, x, axes, self.name)
 
     def events(self) -> Iterator[ServerEvent]:
         """Yield the job's events as they come, until it has ended. Reconnects without gaps."""

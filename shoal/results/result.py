@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.core.errors.phrases import counted, number, percent, seconds, size
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
 from shoal.core.protocol.message import Metrics
 from shoal.model_file import save_model
+from shoal.results.columns import Columns, VersionRow, columns_of, plot_columns
 from shoal.results.run_record import NodeTraffic
 
 if TYPE_CHECKING:
@@ -99,6 +100,24 @@ class Result:
         from shoal.learn.training.weights import load_into
 
         return load_into(module, self.model, strict=strict)
+
+    def columns(self) -> Columns:
+        """Return version, seconds, reports, bytes since the start and all metrics as lists, a number for each version:
+        `pandas.DataFrame(result.columns())`."""
+        return columns_of(
+            [
+                VersionRow(one.number, one.closed_s, one.reports, one.up_bytes, one.down_bytes, one.metrics)
+                for one in self.versions
+            ]
+        )
+
+    def plot(self, metric: str = "accuracy", x: str = "version", *, axes: Any = None) -> Any:
+        """Draw a metric against another column, such as "bytes", and return the axes of matplotlib.
+
+        `metric`: "eval/loss", or "loss" for the first of held_out, eval and train. `axes`: draw there, for example a
+        second result. Raises `InvalidJob` for an unknown name, and `ShoalError` without matplotlib.
+        """
+        return plot_columns(self.columns(), metric, x, axes, self.name)
 
     # For people
 

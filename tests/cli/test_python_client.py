@@ -62,6 +62,10 @@ def test_a_job_is_run_to_its_end_and_its_models_are_read(client: CoordinatorClie
     assert np.array_equal(job.model()["w"], expected(3))
     assert np.array_equal(job.model(version=1)["w"], expected(1))
     assert [row["number"] for row in job.versions] == [0, 1, 2, 3]
+    columns = job.columns()
+    assert (columns["version"], columns["reports"]) == ([0, 1, 2, 3], [0, 2, 2, 2])
+    assert columns["bytes"][-1] == job.versions[-1]["total_bytes"] >= columns["up_bytes"][-1] > 0
+    assert {len(values) for values in columns.values()} == {4}
     assert sorted(node["name"] for node in job.nodes) == ["n0", "n1"]
     assert sorted(node["name"] for node in client.nodes) == ["n0", "n1"]
     assert job.metrics == job.status["metrics"]

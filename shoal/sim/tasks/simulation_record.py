@@ -13,8 +13,9 @@ from shoal.core.protocol.machine import Effect, Event, JobEvent, Measured, Model
 from shoal.core.protocol.message import BlobRef, Message, Metrics, Report
 from shoal.core.server.hub import Hub
 from shoal.learn.loading import required_learner
-from shoal.learn.user_errors import IN_THE_LOG
+from shoal.learn.user_errors import IN_THE_LOG, user_code
 from shoal.progress import Progress, WorkRate
+from shoal.results.callbacks import RoundCallback
 from shoal.results.result import Fidelity, Result, VersionResult
 from shoal.sim.network.observer import Direction, Observer
 from shoal.sim.network.traffic_count import TrafficCount
@@ -101,9 +102,10 @@ class SimulationRecorder(Observer):
         progress: SimulationProgress,
         held_out: HeldOutMetrics,
         tasks: SimulatedTasks | None = None,
+        callbacks: Sequence[RoundCallback] = (),
     ) -> None:
         self._name, self._held_out, self.progress = name, held_out, progress
-        self._tasks, self._fed = tasks, 0
+        self._tasks, self._callbacks, self._fed = tasks, callbacks, 0
         self._slots: Slots = {}
         self._made: dict[int, VersionResult] = {}
         self._metrics: dict[int, Metrics] = {}
@@ -132,6 +134,7 @@ class SimulationRecorder(Observer):
                 self._metrics[effect.number] = effect.metrics
             elif isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self._close(effect.what, hub.store.slots)
+                self._call_back(effect.what.number, is_first=len(self._made) == 1, goes_on=not hub.rounds.is_last)
         self.progress.fed(event, hub, self._notes[-1].text if self._notes else "")
 
     @property
@@ -158,6 +161,17 @@ class SimulationRecorder(Observer):
             nodes,
         )
         self._slots = slots
+
+    def _call_back(self, number: int, *, is_first: bool, goes_on: bool) -> None:
+        """Tell the callbacks that a version is made, and that the next round begins."""
+        model = tree_slot(self._slots, "model")
+        for one in self._callbacks:
+            with user_code(f"a callback ({type(one).__name__})"):
+                if not is_first:
+                    metrics = self._metrics.get(number - 1, {}) | self._held_out.of(number)
+                    one.round_ended(number, model, metrics)
+                if goes_on:
+                    one.round_started(number + 1, model)
 
     def message_sent(self, node: str, direction: Direction, message: Message | ReportRejected) -> None:
         """Count a message, and the blob of a report."""

@@ -1,0 +1,24 @@
+"""Callbacks of a simulation: `shoal.simulate(job, learners, callbacks=[…])`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.core.protocol.message import Metrics
+
+if TYPE_CHECKING:
+    from shoal.core.model.tree import Tree
+
+
+class RoundCallback:
+    """Base class of callbacks: it ignores everything. Override the events of interest.
+
+    Errors end the simulation. Save models in `round_ended` by `shoal.model_file.save_model`.
+    """
+
+    def round_started(self, number: int, model: Tree) -> None:
+        """Note that the round begins that makes version `number` from this model."""
+
+    def round_ended(self, number: int, model: Tree, metrics: Metrics) -> None:
+        """Note that version `number` is made. `metrics`: "train/…" of its round, "eval/…" of the model that the round
+        began with, "held_out/…" of this model."""
