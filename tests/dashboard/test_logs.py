@@ -186,3 +186,18 @@ def test_everybody_can_read_it(running: Inside, browser: Browser, scheme: str, w
     assert axe.violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_count_and_arrows_of_the_search_fit_on_a_narrow_screen(running: Inside, browser: Browser, width: int) -> None:
+    write(running, ["loss is 5"] * 10_000)
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
+    opened(page, running, "&q=loss")
+    page.get_by_label("Previous match").click()
+    count = page.get_by_test_id("log-count")
+    expect(count).to_have_text("10000/10000")
+    assert count.evaluate("it => it.scrollWidth <= it.clientWidth"), "the arrows cover the count"
+    for name in ("Previous match", "Next match"):
+        expect(page.get_by_label(name)).to_be_in_viewport(ratio=1)
+    page.close()

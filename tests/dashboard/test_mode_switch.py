@@ -49,7 +49,7 @@ def confirm(page: Page, why: str = "") -> None:
 def test_there_and_back(stage: Stage, page: Page, errors: list[str]) -> None:
     page.goto(f"{stage.running.url}/jobs/{stage.job}", timeout=PATIENCE_MS)
     mode = page.get_by_test_id("job-mode")
-    expect(mode).to_have_text("server", timeout=PATIENCE_MS)
+    expect(mode).to_have_text("Server", timeout=PATIENCE_MS)
     expect(page.get_by_test_id("switch-gossip")).to_have_count(0)
     sign_in(page)
     expect(page.get_by_test_id("mode-history")).to_have_count(0)
@@ -58,7 +58,7 @@ def test_there_and_back(stage: Stage, page: Page, errors: list[str]) -> None:
     expect(page.get_by_role("dialog")).to_contain_text("from version 0")
     assert stage.running.job(stage.job)["mode"] == "server", "nothing is done before it is confirmed"
     confirm(page, "new disk")
-    expect(mode).to_have_text("gossip")
+    expect(mode).to_have_text("Gossip")
     expect(page.get_by_test_id("mode-history")).to_contain_text("new disk")
     for name in ALL:
         expect(page.get_by_test_id(f"node-row-{name}")).to_contain_text("Gossip")
@@ -66,17 +66,17 @@ def test_there_and_back(stage: Stage, page: Page, errors: list[str]) -> None:
 
     page.get_by_test_id("switch-server").click()
     confirm(page)
-    expect(mode).to_have_text("returning")
+    expect(mode).to_have_text("Returning")
     for way in ("switch-gossip", "switch-server"):
         expect(page.get_by_test_id(way)).to_have_count(0)
     tasks(stage, *ALL, recall=True)
     for name in ALL:
         assert report(stage, name).status_code == 200
-    expect(mode).to_have_text("server")
+    expect(mode).to_have_text("Server")
     expect(page.get_by_test_id("version-count")).to_have_text("1 of 3")
     expect(page.get_by_test_id("mode-history").locator("li")).to_have_count(4)
     words = page.get_by_test_id("mode-history").locator("li .mode").all_inner_texts()
-    assert [text.strip() for text in words] == ["server", "returning", "gossip", "server"]
+    assert [text.strip() for text in words] == ["Server", "Returning", "Gossip", "Server"]
     page.reload()
     expect(page.get_by_test_id("mode-history").locator("li")).to_have_count(4)
     assert not errors

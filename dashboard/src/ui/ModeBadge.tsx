@@ -1,4 +1,5 @@
 import type { Mode } from "../api/types";
+import { capitalize } from "../format/text";
 import { Icon } from "./Icon";
 
 /** A job's mode as icon and word. */
@@ -6,7 +7,7 @@ export function ModeBadge({ mode, testId }: { mode: Mode; testId?: string }) {
   return (
     <span className="mode" data-testid={testId} data-mode={mode}>
       <Icon name="mode" />
-      {mode}
+      {capitalize(mode)}
     </span>
   );
 }
