@@ -13,14 +13,24 @@ if TYPE_CHECKING:
     from shoal.learn.arrays.array_learner import ArrayConfig, ArrayLearner
     from shoal.learn.estimators.sklearn_learner import SklearnLearner
     from shoal.learn.loading import load_learner
+    from shoal.learn.training.learner_callback import LearnerCallback
     from shoal.learn.training.torch_learner import TorchConfig, TorchLearner
 
-__all__ = ["ArrayConfig", "ArrayLearner", "SklearnLearner", "TorchConfig", "TorchLearner", "load_learner"]
+__all__ = [
+    "ArrayConfig",
+    "ArrayLearner",
+    "LearnerCallback",
+    "SklearnLearner",
+    "TorchConfig",
+    "TorchLearner",
+    "load_learner",
+]
 
 _HOME = {
     "ArrayConfig": "shoal.learn.arrays.array_learner",
     "ArrayLearner": "shoal.learn.arrays.array_learner",
     "SklearnLearner": "shoal.learn.estimators.sklearn_learner",
+    "LearnerCallback": "shoal.learn.training.learner_callback",
     "TorchConfig": "shoal.learn.training.torch_learner",
     "TorchLearner": "shoal.learn.training.torch_learner",
     "load_learner": "shoal.learn.loading",

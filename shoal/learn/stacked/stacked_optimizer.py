@@ -39,6 +39,8 @@ def why_not_stepped(learner: TorchLearner) -> str:
     config = learner.config
     if config.precision != "float32" or config.tf32 is not None or config.deterministic or config.compile:
         return "they set their precision or arithmetic, or compile the model"
+    if config.callbacks:
+        return "they have callbacks"
     if config.accumulate != 1:
         return "they accumulate the gradients of several batches"
     if learner.optimizer is torch.optim.SGD:

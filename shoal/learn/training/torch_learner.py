@@ -10,7 +10,7 @@ BatchNorm with `batch_norm="local"`) lives as long as the learner object.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +39,7 @@ from shoal.learn.training.corrections import Corrector
 from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
 from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
+from shoal.learn.training.learner_callback import LearnerCallback
 from shoal.learn.training.measures import (
     Loss,
     Mean,
@@ -94,6 +95,8 @@ class TorchConfig:
     set."""
     compile: bool | str = False
     """Run the model through `torch.compile`; a text names its backend."""
+    callbacks: Sequence[LearnerCallback] = ()
+    """Objects of `shoal.learn.LearnerCallback`: they see the start and the end of each task, and each batch's loss."""
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not self.clip_norm > 0:
@@ -209,16 +212,26 @@ class TorchLearner(ModuleLearner):
         if budget.lr:  # else nothing is learned, only weighed
             self.train_data.note_batch_size(budget.batch_size)
         self.weights.enter_training_mode()
+        for callback in self.config.callbacks:
+            callback.task_started(self.module, budget)
+        watchers = [
+            one for one in self.config.callbacks if type(one).batch_trained is not LearnerCallback.batch_trained
+        ]
         for batch, fraction in training_batches(self.train_data, budget, shuffle, tick, descent.step):
             with self._autocast():
                 output, loss = self._forward(batch.data)
                 objective = loss if extra_loss is None else loss + extra_loss(batch.data, output)
             descent.add(objective, batch.examples)
+            for watcher in watchers:
+                watcher.batch_trained(mean.added, float(loss.detach()))
             mean.add(loss.detach(), batch.examples)
             tick(fraction)
         descent.step()
         self._check_functions()  # again: a module may make parameters when it is first called
-        return self._trained(budget, mean)
+        trained = self._trained(budget, mean)
+        for callback in self.config.callbacks:
+            callback.task_ended(self.module, budget, trained)
+        return trained
 
     def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
         if budget.batch_index >= 0:
