@@ -10,9 +10,13 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import digest
 from shoal.core.protocol.message import NodeInfo
 from shoal.jobs.spec import parse_job
+from shoal.plugins import algorithms, filters, schedules, selections
 from shoal.sim.network.blobs import LeanBlobs
+from shoal.sim.tasks import simulated_tasks
 from tests.algorithms.softmax import Softmax, digits, unbalanced
 from tests.algorithms.test_conformance import in_rounds, three
+from tests.sim.drawn_jobs import MODELS, DrawnJob, drawn
+from tests.sim.one_process import OneProcess
 from tests.support.sampling import extended
 
 ROUNDS = {"name": "rounds", "min_nodes": 3, "quorum": 3}
@@ -28,6 +32,16 @@ JOBS: dict[str, dict[str, Any]] = {
     "dynamic, 8 bits": {"preset": "dynamic", "algorithm": {"batch_size": 32}, "filters": [{"name": "quantize"}]},
     "cohorts": {"schedule": {"name": "rounds", "cohort": 2}, "selection": {"name": "power_of_choice"}},
 }
+
+DRAWS, FEW_DRAWS = range(220), range(44)
+ROUNDING = 1e-5
+"""Greatest difference between numbers of models that were trained at once and one by one."""
+FLIPS_MAX = 0.01
+"""Fraction of numbers that a filter may round the other way, or not choose, for a difference of a last bit."""
+METRIC, METRIC_AFTER_FLIPS = 1e-4, 0.02
+"""Greatest difference between their metrics, without such filters and with them."""
+DIGITS = 16
+"""Digits of a metric in a report's head, which has fewer bytes where the last ones are zeros."""
 
 SAMPLE = ("fedavg", "scaffold", "boosted_trees", "buffer", "dynamic, 8 bits", "top_k", "delta", "cohorts")
 
@@ -50,6 +64,46 @@ def test_model_versions_events_and_bytes_are_the_same(name: str) -> None:
     ]
     assert digest(lean.model) == digest(wire.model)
     assert (lean.metrics, lean.state, lean.uncounted) == (wire.metrics, wire.state, wire.uncounted)
+
+
+def test_the_draws_have_each_algorithm_schedule_selection_and_filter() -> None:
+    draws = [drawn(number) for number in FEW_DRAWS]
+    for known, name in ((algorithms(), "algorithm"), (schedules(), "schedule"), (selections(), "selection")):
+        assert {getattr(one.spec, name)["name"] for one in draws} == set(known)
+    assert {one["name"] for draw in draws for one in draw.spec.filters} == set(filters())
+    assert {draw.model for draw in draws} >= {"softmax", *MODELS}
+
+
+@pytest.mark.parametrize("number", extended(DRAWS, but=FEW_DRAWS))
+def test_a_drawn_job_has_one_result(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated lean, on the wire, and by two workers."""
+    monkeypatch.setattr(simulated_tasks, "WorkerPool", OneProcess)
+    draw = drawn(number)
+    lean, wire, shared = draw.simulate(), draw.simulate(fidelity="wire"), draw.simulate(workers=2)
+    assert_same(lean, shared)
+    assert shared.training.startswith(lean.training)
+    if "at once" in lean.training:
+        assert_close(lean, wire, draw)
+    else:
+        assert_same(lean, wire)
+
+
+def assert_same(one: shoal.Result, two: shoal.Result) -> None:
+    assert digest(one.model) == digest(two.model)
+    assert (one.versions, one.notes, one.metrics) == (two.versions, two.notes, two.metrics)
+    assert (one.up_bytes, one.down_bytes) == (two.up_bytes, two.down_bytes)
+
+
+def assert_close(one: shoal.Result, two: shoal.Result, draw: DrawnJob) -> None:
+    """Assert that results agree to rounding: models, metrics, and the digits of these in reports."""
+    differences = np.concatenate([np.abs(np.float64(one.model[name]) - two.model[name]).ravel() for name in two.model])
+    assert np.mean(differences > ROUNDING) <= (FLIPS_MAX if draw.rounds_updates else 0)
+    most = METRIC_AFTER_FLIPS if draw.rounds_updates else METRIC
+    assert (one.notes, one.down_bytes) == (two.notes, two.down_bytes)
+    for mine, theirs in zip(one.versions, two.versions, strict=True):
+        assert (mine.closed_s, mine.reports, mine.down_bytes) == (theirs.closed_s, theirs.reports, theirs.down_bytes)
+        assert mine.metrics == pytest.approx(theirs.metrics, rel=most, abs=most)
+        assert abs(mine.up_bytes - theirs.up_bytes) <= DIGITS * len(mine.metrics) * mine.reports
 
 
 def test_slow_and_particular_nodes_are_the_same() -> None:

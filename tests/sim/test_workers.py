@@ -20,6 +20,7 @@ from shoal.jobs.spec import parse_job
 from shoal.sim.tasks.learners import MakeLearner
 from tests.algorithms.softmax import Softmax
 from tests.sim import worker_learners as make
+from tests.sim.drawn_jobs import drawn
 from tests.sim.worker_learners import in_processes
 from tests.support.waiting import PATIENCE_S, until
 
@@ -52,6 +53,18 @@ def test_the_number_of_processes_changes_no_bit(
     )
     if training:
         assert (one.training, two.training) == (training, f"{training}; in 2 processes")
+    assert "in 2 processes" in two.training
+    assert active_children() == []
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("number", [12, 21])
+def test_drawn_jobs_have_one_result_in_processes(number: int) -> None:
+    """`test_fidelity.py` draws many more, for workers in one process."""
+    draw = drawn(number)
+    given, one, two = draw.simulate(), draw.simulate(workers=1), draw.simulate(workers=2)
+    assert digest(given.model) == digest(one.model) == digest(two.model)
+    assert given.versions == one.versions == two.versions
     assert "in 2 processes" in two.training
     assert active_children() == []
 
