@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from shoal.core.algorithm.learner import Learner
+from shoal.core.errors import InvalidJob
 from shoal.learn.loading import required_learner
 from shoal.learn.user_errors import user_code
 
@@ -20,8 +21,11 @@ class LearnersOnDemand(Mapping[str, Learner]):
 
     def __getitem__(self, node: str) -> Learner:
         number = self._numbers[node]
-        with user_code(f"making the learner of {node}"):
-            made = self._make(number)
+        try:
+            with user_code(f"making the learner of {node}"):
+                made = self._make(number)
+        except InvalidJob as error:
+            raise InvalidJob(f"the learner of {node}: {error.message}", code=error.code, hint=error.hint) from error
         return required_learner(made, f"the learner of {node}")
 
     def __iter__(self) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING
@@ -53,8 +53,8 @@ class SimulatedTasks:
             return None
         from shoal.learn.stacked.stacked_tasks import StackedTasks
 
-        learner_of = self._learners.__getitem__
-        return StackedTasks(self._setup.algorithm, learner_of, self._bodies.get, lambda why: self._note([why]))
+        learner_of, trained = self._learners.__getitem__, self._trained
+        return StackedTasks(self._setup.algorithm, learner_of, self._bodies.get, lambda why: trained.update([why]))
 
     def _new_chunks(self) -> TaskChunks:
         return TaskChunks(self._setup.nodes, stacks=self._stacks)
@@ -110,7 +110,7 @@ class SimulatedTasks:
         """Return the work of a task that is due."""
         if self._remote is not None:
             outcome = self._remote.outcome(task)
-            self._note(outcome.notes)
+            self._trained.update(outcome.notes)
             return RecordingTask(node, RemoteTask(outcome, self._bodies), self)
         setup = self._setup
         if self._stacked is not None and self._chunks is not None:
@@ -120,9 +120,6 @@ class SimulatedTasks:
             learner = self._learners[node]
         work = LearnerTask(setup.algorithm, learner, self._bodies, task, memory, setup.plan.filters)
         return RecordingTask(node, work, self)
-
-    def _note(self, trained: Iterable[str]) -> None:
-        self._trained.update(trained)
 
     @property
     def summary(self) -> str:
