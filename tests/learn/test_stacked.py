@@ -84,6 +84,24 @@ def test_models_that_look_at_the_whole_batch(model) -> None:
     assert alone == [*[0.0] * 8, 2 / 3, *[0.0] * 5]
 
 
+class Attention(nn.Module):
+    """Attention between the rows of a digit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.out = nn.Linear(8, 24), nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.project(x.view(-1, 1, 8, 8)).chunk(3, -1)
+        output: torch.Tensor = self.out(nn.functional.scaled_dot_product_attention(query, key, value).flatten(1))
+        return output
+
+
+def test_attention_is_batched() -> None:
+    """Torch warns where it goes through the rows of a stack one by one, and a warning fails a test."""
+    assert assert_alone(equal_parts(5, Attention), TrainConfig(batch_size=16)) == [0.0] * 5
+
+
 def test_one_learner_with_many_more_examples() -> None:
     assert assert_alone(ragged([100, 9, 10, 11, 12, 13]), TrainConfig(batch_size=8)) == [12 / 13, *[0.5] * 5]
 

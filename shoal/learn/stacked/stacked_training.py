@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
@@ -32,6 +33,9 @@ from shoal.learn.training.measures import Loss
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.training.weights import unwrapped
 from shoal.learn.user_errors import user_code
+
+BATCHED_ATTENTION = [SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION]
+"""Kernels of attention that torch can batch. With another one it loops over the rows of a stack, and warns."""
 
 
 def why_not(learners: Sequence[TorchLearner]) -> str:
@@ -167,7 +171,7 @@ def train_stacked(
     if corrections:
         ordered = [corrections[one] for one in batches.learners]
         training.corrections = StackedCorrections(ordered, model.layout, list(parameters), first.device)
-    with user_code("training"):
+    with user_code("training"), sdpa_kernel(BATCHED_ATTENTION):
         if batches.is_ragged and is_simple and not buffers:
             batches.is_padded = is_by_example(first.module, split(batches.sample(8))[0])
         try:
@@ -179,8 +183,7 @@ def train_stacked(
         if changed:
             raise LearnerFailed(f"training changes the buffer {changed}, which is not exchanged", code="learner.model")
         first.weights.check_complete()
-    results = _results(learners, budgets, batches, training, trees_of(model.layout, rows))
-    return [results[one] for one in range(len(learners))]
+    return _results(learners, budgets, batches, training, trees_of(model.layout, rows))
 
 
 def _results(
@@ -189,8 +192,8 @@ def _results(
     batches: StackedBatches,
     training: _StackedTraining,
     trees: Sequence[Tree],
-) -> dict[int, StackedResult]:
-    """Return the result of each learner by its number."""
+) -> list[StackedResult]:
+    """Return the result of each learner, in the order of the learners."""
     results: dict[int, StackedResult] = {}
     sums, seen, alone = training.losses.tolist(), batches.seen.tolist(), batches.alone.tolist()
     corrected = training.corrections
@@ -200,7 +203,7 @@ def _results(
         weight = examples if budgets[one].batch_index >= 0 else learners[one].train_data.examples or 0
         trained = Trained(float(weight), {"train/loss": sums[row] / examples} if examples else {})
         results[one] = StackedResult(trained, trees[row], alone[row] / max(1, steps), steps, means[row])
-    return results
+    return [results[one] for one in range(len(learners))]
 
 
 class _StackedTraining:
