@@ -35,6 +35,7 @@ from shoal.core.scheduling.schedule import Schedule
 from shoal.core.scheduling.selection import check_node_info
 from shoal.core.server.roster import FAILURES_MAX
 from shoal.jobs.spec import load_job
+from shoal.learn.default_generators import kept_generator
 from shoal.learn.loading import is_learner
 from shoal.plugins import suggestion
 from shoal.progress import Progress, displayed
@@ -166,7 +167,7 @@ def simulate(
     bodies = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
     tasks = SimulatedTasks(setup, named, bodies)
     patience_s = _patience_s(setup, factors)
-    with torch_threads(options.threads), displayed(progress, job.name) as shown:
+    with torch_threads(options.threads), kept_generator(), displayed(progress, job.name) as shown:
         shows = SimulationProgress(shown, plan.versions)
         record = SimulationRecorder(
             job.name, progress=shows, held_out=evaluation, tasks=tasks, callbacks=options.callbacks

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from numpy.random import mtrand
 
 from shoal.core.algorithm.learner import Tick, no_tick
 
@@ -15,6 +16,45 @@ from shoal.core.algorithm.learner import Tick, no_tick
 # the same time would depend on each other, so one waits.
 _TURN = threading.RLock()
 WAIT_S = 0.2
+
+_SPARE: list[np.random.MT19937] = []
+"""Bit generators for numpy that are not in use: to make one takes a hundred times as long as to seed it."""
+
+_KEPT = threading.local()
+
+
+@contextmanager
+def kept_generator() -> Iterator[None]:
+    """Keep the state of numpy's default generator once for all blocks of `seeded_generators` in this one.
+
+    To read and to set this state takes as long as some steps of a small network. Blocks inside restore the generator,
+    but not the second of two normal numbers that it makes at a time.
+    """
+    if getattr(_KEPT, "is_kept", False):
+        yield
+        return
+    with _TURN:
+        state = np.random.get_state()  # noqa: NPY002
+    _KEPT.is_kept = True
+    try:
+        yield
+    finally:
+        _KEPT.is_kept = False
+        with _TURN:
+            np.random.set_state(state)  # noqa: NPY002
+
+
+@contextmanager
+def _numpy_seeded(seed: int) -> Iterator[None]:
+    """Let numpy's default generator draw from another bit generator with this seed."""
+    own, other = mtrand.get_bit_generator(), _SPARE.pop() if _SPARE else np.random.MT19937()
+    mtrand.set_bit_generator(other)
+    try:
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        yield
+    finally:
+        mtrand.set_bit_generator(own)
+        _SPARE.append(other)
 
 
 @contextmanager
@@ -26,12 +66,11 @@ def seeded_generators(seed: int, tick: Tick = no_tick) -> Iterator[None]:
     while not _TURN.acquire(timeout=WAIT_S):
         tick(0.0)
     # Legacy generators on purpose: they are the ones that users' data pipelines draw from.
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    python_state = random.getstate()
     try:
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        random.seed(seed)
-        yield
+        with kept_generator(), _numpy_seeded(seed):
+            random.seed(seed)
+            yield
     finally:
-        np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
         _TURN.release()

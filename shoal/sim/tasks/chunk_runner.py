@@ -20,6 +20,7 @@ from shoal.core.errors import LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import Work
 from shoal.core.protocol.message import BlobRef
+from shoal.learn.default_generators import kept_generator
 from shoal.learn.stacked.task_chunks import TaskChunk
 from shoal.sim.hosts.work import run_piece
 from shoal.sim.tasks.learners import LearnersOnDemand
@@ -80,7 +81,8 @@ class ChunkRunner:
     def __call__(self, work: ChunkWork) -> list[TaskOutcome]:
         """Return the outcomes in the order of the tasks."""
         self._blobs, chunk = work.blobs, TaskChunk(work.tasks)
-        return [self._outcome(task, chunk) for task in work.tasks]
+        with kept_generator():
+            return [self._outcome(task, chunk) for task in work.tasks]
 
     @cached_property
     def _stacked(self) -> StackedTasks:
