@@ -36,10 +36,11 @@ class Corrector(Protocol):
 @contextmanager
 def corrector_of(weights: Weights, correct: Correct | None) -> Iterator[Corrector | None]:
     """Make the corrector of a training in the block, after which the steps are counted and its copies are freed."""
-    device = next(iter(weights.trainable().values())).device
     if correct is None:
         yield None
-    elif not isinstance(correct, Correction) or device.type == WITHOUT_FLOAT64:
+        return
+    device = next(iter(weights.trainable().values())).device
+    if not isinstance(correct, Correction) or device.type == WITHOUT_FLOAT64:
         yield TreeCorrector(weights, correct)
     else:
         corrector = TensorCorrector(weights, correct)

@@ -171,7 +171,7 @@ class Weights:
     def __init__(self, module: nn.Module, roles: TensorRoles = TensorRoles()) -> None:
         self._module, self.roles = unwrapped(module), roles
         state = saved_tensors(module)
-        self._all = state.keys()
+        self._all = frozenset(self._module.state_dict())
         self._names = state.keys() - roles.local - roles.base
         self._local = state.keys() & roles.local
         self._constants = {name: one.clone() for name, one in module.named_buffers() if name in roles.base}
@@ -190,7 +190,7 @@ class Weights:
 
     def check_complete(self) -> None:
         """Raise `LearnerFailed` if the module has tensors that it did not have when it was made."""
-        if added := sorted(saved_tensors(self._module).keys() - self._all):
+        if added := sorted(self._module.state_dict(keep_vars=True).keys() - self._all):
             raise LearnerFailed(
                 f"training has added {', '.join(added[:NAMED_MAX])} to the model, which no other node would get",
                 code="learner.model",
@@ -212,6 +212,8 @@ class Weights:
 
     def local(self) -> dict[str, Tensor]:
         """Return copies of the tensors that stay on this node."""
+        if not self._local:
+            return {}
         return {name: tensor.detach().clone() for name, tensor in _state(self._module) if name in self._local}
 
     def restore_local(self, kept: Mapping[str, Tensor]) -> None:
@@ -232,7 +234,7 @@ class Weights:
 
     def check_constants(self) -> None:
         """Raise `LearnerFailed` if a buffer of the base model has changed."""
-        for name, tensor in self._module.named_buffers():
+        for name, tensor in self._module.named_buffers() if self._constants else ():
             if name in self._constants and not torch.equal(tensor.cpu(), self._constants[name].cpu()):
                 raise LearnerFailed(
                     f"training has changed the buffer {name}, which is not exchanged",
