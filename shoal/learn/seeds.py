@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -46,7 +46,8 @@ def seeded_to_build(seed: int) -> Iterator[None]:
     Opens no card: torch seeds one that nothing has used yet when the module first uses it.
     """
     used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    with seeded(seed, CPU), torch.random.fork_rng(devices=used, enabled=bool(used)), CPU:
+    on_cpu = nullcontext() if torch.get_default_device() == CPU else CPU  # which slows all operations
+    with seeded(seed, CPU), torch.random.fork_rng(devices=used, enabled=bool(used)), on_cpu:
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed % 2**63)
         yield
