@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal.algorithms.flexlora import FlexLoRA, adapter_pairs, mean_product
-from shoal.core.algorithm.algorithm import Update
+from shoal.core.algorithm.algorithm import Algorithm, Update
 from shoal.core.errors import InvalidPayload
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Tree, norm, sub
@@ -107,8 +107,16 @@ def test_federated_averaging_is_another_mean() -> None:
 
 def test_a_frozen_a_makes_the_plain_mean_exact() -> None:
     """FFA-LoRA (Sun et al. 2024): with one A on all nodes, mean(B) A is the mean of the products."""
-    a, left = RNG.standard_normal((4, 64)), [RNG.standard_normal((10, 4)) for _ in range(3)]
-    np.testing.assert_allclose(sum(left) / 3 @ a, sum(b @ a for b in left) / 3)
+    a, name = RNG.standard_normal((4, 64)), "x.lora_B.default.weight"
+    base, *models = (Tree.of({name: RNG.standard_normal((10, 4))}, base_model="ba5e" * 16) for _ in range(4))
+    weights, algorithm, totals = (1.0, 2.0, 5.0), Algorithm(), Totals()
+    for node, (weight, model) in enumerate(zip(weights, models, strict=True)):
+        update = sub(model, base)
+        totals = algorithm.fold(totals, Update(f"n{node}", 0, weight, {"model": update}, norm(update)), 1.0)
+    made = algorithm.step({"model": base}, totals)["model"]
+    assert isinstance(made, Tree)
+    mean = sum(weight * model[name] @ a for weight, model in zip(weights, models, strict=True)) / sum(weights)
+    np.testing.assert_allclose(made[name] @ a, mean)
 
 
 def test_half_precision_and_a_diverged_model() -> None:
