@@ -8,7 +8,7 @@ python benchmarks/dynamic_averaging.py --data FOLDER --svg docs/images/dynamic_a
 
 The model is 784-100-10 (79,510 weights). Bytes are those of every head and blob of all nodes; "over" is their ratio
 to
-the coded bytes of the weights that travelled; "MB to target" those until a version's model first had that accuracy on
+the coded bytes of the weights that traveled; "MB to target" those until a version's model first had that accuracy on
 2,000 test images (after a drift on their new names, so it is the cost of recovery). Accuracies are on test images:
 "final" of the mean model at the end, "local" of the nodes' own models before that mean, "anytime" of the nodes' own
 models over the run.

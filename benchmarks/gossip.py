@@ -9,7 +9,7 @@ one turn. Printed, as medians over seeds: rounds and models sent per peer until 
 the first variance. The mixers are the product's own, on a simulated network; models are vectors of 32 numbers, with a
 filter of 1,024 in single precision, and models sent count by their bytes relative to a model without a filter. 10 %
 loss: of all messages, answers included. 30 % churn: in each round each peer is away with that chance, and the others
-know it; its state stays. Timeouts are scaled to the round: 0.5 s for neighbours, 5 s for the next chunk of an
+know it; its state stays. Timeouts are scaled to the round: 0.5 s for neighbors, 5 s for the next chunk of an
 all-reduce, 0.2 s for a partner, 0.1 s until a message is sent again.
 """
 
@@ -35,7 +35,7 @@ from shoal.core.model.tree import Array, Tree
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
-from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.neighbors import Neighbors
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
 from shoal.sim.network.faults import PeerNetworkConditions
@@ -46,10 +46,10 @@ REACHED = 1e-4
 WAIT = {"exchange_timeout_s": 0.5, "retransmit_s": 0.1}
 METHODS: dict[str, Mixing] = {
     "pairwise": Pairwise(exchange_timeout_s=0.2, slot_timeout_s=0.5),
-    "ring + MH": Neighbours("ring", **WAIT),
-    "4-regular + MH": Neighbours("regular", **WAIT),
-    "4-regular + MH, by examples": Neighbours("regular", target="examples", **WAIT),
-    "one-peer exponential": Neighbours("exponential", **WAIT),
+    "ring + MH": Neighbors("ring", **WAIT),
+    "4-regular + MH": Neighbors("regular", **WAIT),
+    "4-regular + MH, by examples": Neighbors("regular", target="examples", **WAIT),
+    "one-peer exponential": Neighbors("exponential", **WAIT),
     "push-sum": PushSum(retransmit_s=0.1),
     "all-reduce": AllReduce(exchange_timeout_s=5.0, retransmit_s=0.1),
 }
@@ -97,7 +97,7 @@ class Run:
         )
         for holding in swarm.holdings.values():
             holding.filters = filters
-        even = isinstance(mixing, Neighbours) and mixing.target == "uniform"
+        even = isinstance(mixing, Neighbors) and mixing.target == "uniform"
         target = dict.fromkeys(names, 1.0) if even else weights
         mean, first = swarm.mean(target), swarm.variance()
         while swarm.variance() > REACHED * first and swarm.rounds < self.most:

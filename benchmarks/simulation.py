@@ -78,7 +78,7 @@ def parts(clients: int, *, equal: bool) -> Data:
     return [examples(client, EXAMPLES if equal else size) for client, size in enumerate(sizes.tolist())]
 
 
-def normalised() -> nn.Module:
+def normalized() -> nn.Module:
     """Return the MLP with BatchNorm."""
     return nn.Sequential(nn.Linear(PIXELS, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, CLASSES))
 
@@ -89,7 +89,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "adam": ("fedavg", {"optimizer": torch.optim.Adam}),
     "prox": ("fedprox", {}),
     "scaffold": ("scaffold", {}),
-    "batchnorm": ("fedavg", {"model": normalised}),
+    "batchnorm": ("fedavg", {"model": normalized}),
 }
 """Algorithms and options of the learners."""
 

@@ -74,7 +74,7 @@ _SELECTIONS = {
 }
 _MIXINGS = {
     "all_reduce": "shoal.mixing.all_reduce:AllReduce",
-    "neighbours": "shoal.mixing.neighbours:Neighbours",
+    "neighbors": "shoal.mixing.neighbors:Neighbors",
     "pairwise": "shoal.mixing.pairwise:Pairwise",
     "push_sum": "shoal.mixing.push_sum:PushSum",
 }

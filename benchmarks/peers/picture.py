@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-COLOURS = {"floor": "#777777", "shoal": "#0a7d55", "nvflare": "#5a9e1b", "flower": "#d0861a"}
+COLORS = {"floor": "#777777", "shoal": "#0a7d55", "nvflare": "#5a9e1b", "flower": "#d0861a"}
 NODES, MEGABYTES = 2, 10.0
 """The values that stay the same while the other grows."""
 
@@ -26,12 +26,12 @@ def read_rows(files: list[Path]) -> list[dict[str, Any]]:
 
 def draw_panel(axes: Any, rows: list[dict[str, Any]], grows: str, fixed: str, value: float) -> None:
     """Draw one line for each framework: seconds of a round by what grows."""
-    for name, colour in COLOURS.items():
+    for name, color in COLORS.items():
         points = sorted(
             (row[grows], row["round_s"]) for row in rows if row["framework"] == name and row[fixed] == value
         )
         if points:
-            axes.loglog(*zip(*points, strict=True), "o-", color=colour, label=name)
+            axes.loglog(*zip(*points, strict=True), "o-", color=color, label=name)
     ticks = sorted({row[grows] for row in rows if row[fixed] == value})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()

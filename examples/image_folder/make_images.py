@@ -18,6 +18,6 @@ for name in ("cross", "disc", "square"):
             "disc": np.hypot(down, across) < radius,
             "square": np.maximum(down, across) < radius * 0.85,
         }[name]
-        colours = rng.integers(0, 90, 3), rng.integers(140, 256, 3)
-        pixels = np.where(inside[:, :, None], colours[1], colours[0]) + rng.integers(-20, 20, (20, 20, 3))
+        colors = rng.integers(0, 90, 3), rng.integers(140, 256, 3)
+        pixels = np.where(inside[:, :, None], colors[1], colors[0]) + rng.integers(-20, 20, (20, 20, 3))
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{number:02}.png")

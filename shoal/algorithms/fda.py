@@ -13,9 +13,9 @@ sketch    and an AMS sketch of u_i, 5 KB                Var <= mean ||u_i||^2 - 
                                                             in 995 of 1,000 draws of the hashes, one for each r
 
 r' is the reference before r, which each node keeps in its private memory. A node that does not know it (it has just
-joined) says so, and until the next synchronisation all nodes count as naive.
+joined) says so, and until the next synchronization all nodes count as naive.
 
-With server = "adam" the mean displacement goes through a server's optimizer at each synchronisation (FDA-Opt, by the
+With server = "adam" the mean displacement goes through a server's optimizer at each synchronization (FDA-Opt, by the
 same authors). The schedule has the threshold Theta: `shoal.schedules.variance`.
 """
 

@@ -23,7 +23,7 @@ OUTCOMES = {
 }
 PHASES = {
     "unknown": "unknown phase",
-    "init": "initialisation",
+    "init": "initialization",
     "train": "training",
     "evaluate": "evaluation",
     "fold": "aggregation",

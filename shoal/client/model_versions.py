@@ -18,7 +18,7 @@ def resolve_version(api: CoordinatorApi, job: str, version: str) -> int:
         return int(version)
     found = api.get(f"/jobs/{segment(job)}")
     if version not in ("best", "last"):
-        return _labelled(found, version)
+        return _labeled(found, version)
     if found["model"] is None:
         raise ShoalError(f"{job} has no model yet", code="job.no-model", hint=f"shoal jobs show {job}")
     if version == "last":
@@ -28,7 +28,7 @@ def resolve_version(api: CoordinatorApi, job: str, version: str) -> int:
     return int(found["best"]["version"])
 
 
-def _labelled(job: dict[str, Any], label: str) -> int:
+def _labeled(job: dict[str, Any], label: str) -> int:
     labels: dict[str, int] = job.get("labels", {})
     if label not in labels:
         known = ", ".join(sorted(labels)) or "none"

@@ -46,7 +46,7 @@ class Quantize(Filter):
     """Send 8 or 4 bits per number."""
 
     name: ClassVar[str] = "quantize"
-    title: ClassVar[str] = "Stochastic quantisation (QSGD, Alistarh et al. 2017)"
+    title: ClassVar[str] = "Stochastic quantization (QSGD, Alistarh et al. 2017)"
     stage: ClassVar[Stage] = "precision"
 
     bits: Literal[8, 4] = 8
@@ -77,7 +77,7 @@ class Quantize(Filter):
         return packed_beside([(CODES, "U8", (codes,)), (SCALES, "F32", (buckets,))], layout)
 
     def encode(self, tree: Tree, seed: int) -> Tree:
-        """Quantise; the rounding of each number is drawn from `seed`."""
+        """Quantize; the rounding of each number is drawn from `seed`."""
         layout = self.layout(tree.layout)
         buffer = np.zeros(layout.nbytes, np.uint8)
         out = Tree(layout, buffer)

@@ -3,7 +3,7 @@
 Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018 (top-k, Definition 2.1); Aji, Heafield: "Sparse
 Communication for Distributed Gradient Descent", EMNLP 2017. The k = ceil(fraction * n) weights of greatest magnitude of
 an update with n weights are sent, with their indices, so a number costs eight bytes, fewer in half precision or
-quantised. The rest is added to the node's next update (`shoal.core.algorithm.filter.pack_all`), once this one counts.
+quantized. The rest is added to the node's next update (`shoal.core.algorithm.filter.pack_all`), once this one counts.
 """
 
 from __future__ import annotations

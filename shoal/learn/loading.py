@@ -2,7 +2,7 @@
 
 The name is a `Learner`, or a function or class that makes one from options (`--option part=0`), which are converted to
 the types that it declares. A file is loaded by its path under a name of its own (`learner_files`), so it may be called
-like one of shoal's packages or of the standard library; its folder comes last on the search path, so its neighbours can
+like one of shoal's packages or of the standard library; its folder comes last on the search path, so its neighbors can
 be imported but hide nothing.
 """
 

@@ -1,6 +1,6 @@
 """Learners on MNIST or Fashion-MNIST in the setting of McMahan et al., AISTATS 2017, section 3.
 
-Pixels are standardised by the data set's mean and deviation; the paper does not say what it did. Without that the 2NN
+Pixels are standardized by the data set's mean and deviation; the paper does not say what it did. Without that the 2NN
 needs 26 rounds to 97 % (IID, E = 5) instead of 19.
 
 The data come from the cache (`shoal data get mnist`) or from a folder of IDX files. The 60,000 training images are

@@ -315,7 +315,7 @@ class AllReduceMixer:
         return self.on(message, me, now)
 
     def _receive_abort(self, never: ExchangeAbort, me: GossipState) -> list[Effect]:
-        """Handle the abort of a neighbour on the ring."""
+        """Handle the abort of a neighbor on the ring."""
         round_, one = never.id[1], self.open
         if self.round < round_ <= self.round + ROUND_LEAP:
             self._aborted_round = round_

@@ -45,8 +45,8 @@ and 3.45 where 3 is (MNIST, 79,510 weights), both at a learning rate of 0.1."""
 
 SPAN, SPAN_MAX, SPAN_GROWTH = 5.0, 20.0, 1.1
 """delta = "auto", after the first window: the threshold is never below the drift of models in a span of `SPAN` to
-`SPAN_MAX` checks, at the rate of the last synchronisation. A job that starts from a trained model has a first window in
-which little happens; it must not synchronise at every check for that. The span grows with each synchronisation that
+`SPAN_MAX` checks, at the rate of the last synchronization. A job that starts from a trained model has a first window in
+which little happens; it must not synchronize at every check for that. The span grows with each synchronization that
 finds models drifting apart no faster than before; when they do, it is the shortest again."""
 
 FASTER = 1.5
@@ -147,7 +147,7 @@ class Divergence(RelativeSchedule):
         """Close with what is there: no node is left to be asked."""
         if not view.round.reporters:
             return [Wait("no node has answered yet")]
-        done = f"full synchronisation of {len(view.round.reporters)}{late}"
+        done = f"full synchronization of {len(view.round.reporters)}{late}"
         return [Close(done, _receivers(view, violators), rebase=True), *_warnings(view, violators)]
 
     def _grow(self, view: View, violators: list[str], rest: list[str], late: str) -> list[Decision]:
@@ -178,7 +178,7 @@ class Divergence(RelativeSchedule):
         return [close, *violations, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
 
     def _must_complete(self, view: View, violators: list[str]) -> bool:
-        """Return True if only a full synchronisation will do."""
+        """Return True if only a full synchronization will do."""
         if self.balancing == "all" or "delta" not in view.numbers or view.versions_left <= 1:
             return True
         known = view.numbers.get("violations", 0.0) + len(violators)
@@ -187,7 +187,7 @@ class Divergence(RelativeSchedule):
     # Stored state
 
     def numbers(self, view: View, close: Close | None) -> Metrics:
-        """Return the threshold, the violations since the last full synchronisation and in all, and the nodes
+        """Return the threshold, the violations since the last full synchronization and in all, and the nodes
         set aside."""
         violators = _violators(view)
         kept = {} if close is None or close.rebase else {"violations": view.numbers.get("violations", 0.0)}
@@ -266,7 +266,7 @@ def _excluded(numbers: Iterable[str]) -> set[str]:
 
 
 def _totals(view: View, violators: list[str], close: Close | None) -> Metrics:
-    """Return violations and full synchronisations since the job began, for people. The first window violates
+    """Return violations and full synchronizations since the job began, for people. The first window violates
     nothing."""
     more = {VIOLATIONS: len(violators) if "delta" in view.numbers else 0, FULL: int(close is not None and close.rebase)}
     return {name: view.numbers.get(name, 0.0) + count for name, count in more.items()}

@@ -10,7 +10,7 @@ reference r.
 
 theta = "auto" is the rule of FDA-Opt (Theologitis, Samoladas, Deligiannakis: "FDA-Opt: Communication-Efficient
 Federated Fine-Tuning of Language Models", 2025). Variance grows about in proportion to the checks since r was set;
-where the last synchronisation came after n of them and found the variance Var,
+where the last synchronization came after n of them and found the variance Var,
 
     Theta = (E / 2) / n * Var          so that the next one comes after about E / 2 checks, and after E at the latest.
 
@@ -42,7 +42,7 @@ from shoal.core.scheduling.schedule import (
 )
 
 WINDOW_CHECKS = 4
-"""theta = "auto": checks before the first synchronisation, the only one that no variance calls for."""
+"""theta = "auto": checks before the first synchronization, the only one that no variance calls for."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Variance(RelativeSchedule):
     family: ClassVar[ScheduleFamily] = "monitored"
 
     theta: float | Literal["auto"] = "auto"
-    """Theta: threshold on the variance of the models; `auto`: estimated at each synchronisation (FDA-Opt)."""
+    """Theta: threshold on the variance of the models; `auto`: estimated at each synchronization (FDA-Opt)."""
     checks_max: PositiveInt = 20
-    """E, with `auto`: maximum number of checks between two synchronisations; the target is about half."""
+    """E, with `auto`: maximum number of checks between two synchronizations; the target is about half."""
     in_step: bool = False
     """True: synchronize the checks of all nodes, as in the paper; costs a small message more per node and check."""
     deadline_s: PositiveFloat = 60.0
@@ -77,7 +77,7 @@ class Variance(RelativeSchedule):
     # Decisions
 
     def decide(self, view: View) -> list[Decision]:
-        """Greet newcomers, then synchronise all, or wait."""
+        """Greet newcomers, then synchronize all, or wait."""
         current, nodes = view.round, view.nodes
         if wait := wait_for_nodes(view, self.min_nodes):
             return wait
@@ -87,7 +87,7 @@ class Variance(RelativeSchedule):
         if nodes.members and set(nodes.members) <= nodes.finished & set(current.reporters):
             return [Close(f"all {len(nodes.members)} nodes have trained enough", rebase=True, last=True)]
         if current.recalled or _due(view) or not nodes.busy or (view.versions_left <= 1 and current.reporters):
-            return self._synchronise(view)
+            return self._synchronize(view)
         if self.in_step and set(nodes.busy) - nodes.waiting:
             return [Wait("not all have made their check")]
         return self._decide_on_variance(view)
@@ -98,12 +98,12 @@ class Variance(RelativeSchedule):
         if view.versions_left < 1 and all_busy:
             return [Recall(all_busy, "all are asked for the last version")]
         estimate = view.monitor.variance()
-        theta = view.numbers.get("theta")  # there is none before the first synchronisation
+        theta = view.numbers.get("theta")  # there is none before the first synchronization
         if estimate is not None and theta is not None and estimate > theta:
             return [Recall(all_busy, f"variance of about {estimate:.4g} > {theta:.4g}: all are asked")]
         return [Advance()] if self.in_step and view.nodes.waiting else [Wait("all quiet")]
 
-    def _synchronise(self, view: View) -> list[Decision]:
+    def _synchronize(self, view: View) -> list[Decision]:
         current, nodes = view.round, view.nodes
         if self.in_step and not current.recalled and set(nodes.busy) - nodes.waiting:
             return [Wait("not all have made their check")]
@@ -117,7 +117,7 @@ class Variance(RelativeSchedule):
         if not current.reporters:
             return [Wait("no node has answered yet")]
         late = f", {len(pending)} too late" if pending else ""
-        why = f"full synchronisation of {len(current.reporters)}{late}"
+        why = f"full synchronization of {len(current.reporters)}{late}"
         return [Close(why, tuple(sorted(current.reporters)), rebase=True)]
 
     def _cause(self, view: View) -> str:

@@ -207,7 +207,7 @@ def test_admm_finds_the_optimum_of_nodes_with_two_labels_each() -> None:
 
 
 class Quadratic(Softmax):
-    """f(w) = |w - target|^2 / 2, solved exactly: w = (target + rho c) / (1 + rho) for the centre c."""
+    """f(w) = |w - target|^2 / 2, solved exactly: w = (target + rho c) / (1 + rho) for the center c."""
 
     def __init__(self, target: float, rho: float) -> None:
         self.target, self.rho, self.weights = target, rho, tree(0.0)
@@ -221,8 +221,8 @@ class Quadratic(Softmax):
     def train(
         self, budget: TrainConfig, *, correct: Any = None, extra_loss: Any = None, tick: Tick = no_tick
     ) -> Trained:
-        centre = -float(correct(tree(0.0), tree(0.0))["w"][0]) / self.rho
-        self.weights = tree((self.target + self.rho * centre) / (1 + self.rho))
+        center = -float(correct(tree(0.0), tree(0.0))["w"][0]) / self.rho
+        self.weights = tree((self.target + self.rho * center) / (1 + self.rho))
         return Trained(1.0)
 
 

@@ -60,7 +60,7 @@ def test_bytes_beside_periodic_averaging(checks: int) -> None:
 
 @pytest.mark.parametrize(("checks", "seed"), nightly([(140, 0), (200, 0), (200, 1), (200, 2)], but=[(140, 0)]))
 def test_more_is_said_after_a_drift(checks: int, seed: int) -> None:
-    """A2c: 1.7 times as many synchronisations in the quarter after the drift as in the one before; then fewer again."""
+    """A2c: 1.7 times as many synchronizations in the quarter after the drift as in the one before; then fewer again."""
     begun = drifting(checks, seed).probes[0].begun
     quarters = np.histogram(begun, bins=1 + np.arange(5) * checks * 10 / 4)[0]
     assert quarters[2] >= 1.7 * quarters[1]

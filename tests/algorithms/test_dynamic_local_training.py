@@ -133,7 +133,7 @@ def test_pieces_go_on_from_where_the_node_is_and_not_from_the_learner() -> None:
 
 
 @pytest.mark.parametrize(("sync", "seen"), [(1.0, 10.0), (0.0, 40.0)])
-def test_examples_count_from_the_last_full_synchronisation(sync: float, seen: float) -> None:
+def test_examples_count_from_the_last_full_synchronization(sync: float, seen: float) -> None:
     memory: Slots = {"examples_since_reference": 30.0, "batch_index": 6.0, "batches_trained": 6.0, "loss_total": 1.0}
     learner = Walker()
     hand = work(learner, memory, at=50.0)
@@ -198,7 +198,7 @@ def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
     again = work(learner, made.memory, algorithm, at=9.0).run_piece(task(delta=1e9))
     assert isinstance(again, LocalResult)
     assert (value(again.slots), again.metrics[FINISHED], len(learner.budgets)) == (9.0, 1.0, 2)
-    assert made.weight == again.weight == 20.0  # after a synchronisation too: it weighs what it weighed at most
+    assert made.weight == again.weight == 20.0  # after a synchronization too: it weighs what it weighed at most
     synced = work(learner, made.memory, algorithm, at=9.0).run_piece(task(delta=1e9, sync=1.0))
     assert isinstance(synced, LocalResult)
     assert (value(synced.slots), synced.weight) == (0.0, 20.0)

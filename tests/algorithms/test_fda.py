@@ -216,7 +216,7 @@ def test_a_rate_that_is_none_is_refused(rate: float) -> None:
 
 @pytest.mark.parametrize(("monitor", "checks"), [("linear", 120), ("naive", 80)])
 def test_a_threshold_of_its_own_keeps_to_half_of_the_longest_span(monitor: str, checks: int) -> None:
-    """FDA-Opt: the first synchronisation is after four checks; the others are 5 to 16 apart, where E is 16."""
+    """FDA-Opt: the first synchronization is after four checks; the others are 5 to 16 apart, where E is 16."""
     schedule = {"name": "variance", "theta": "auto", "checks_max": 16, "in_step": True}
     probe = run(job({"name": "fda", "monitor": monitor}, schedule, checks)).probes[0]
     assert probe.begun[:2] == [0, 40]

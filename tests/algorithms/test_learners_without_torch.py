@@ -20,7 +20,7 @@ from shoal.core.job.job_plan import JobPlan
 from shoal.core.model.tree import digest
 from shoal.learn import SklearnLearner
 from shoal.mixing.all_reduce import AllReduce
-from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.neighbors import Neighbors
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
 from shoal.plugins import algorithms
@@ -107,7 +107,7 @@ def test_filters_take_its_tensors(made: Callable[[], list[Any]], name: str) -> N
     assert result.versions[-1].metrics["eval/loss"] < result.versions[0].metrics["eval/loss"]
 
 
-@pytest.mark.parametrize("mixing", [Pairwise(), Neighbours("ring"), PushSum(), AllReduce()], ids=lambda one: one.name)
+@pytest.mark.parametrize("mixing", [Pairwise(), Neighbors("ring"), PushSum(), AllReduce()], ids=lambda one: one.name)
 @pytest.mark.parametrize("made", [array_learners, estimators])
 def test_peers_mix_its_models(made: Callable[[], list[Any]], mixing: Any) -> None:
     """Without a coordinator, to one model that knows more than the first."""

@@ -226,7 +226,7 @@ COMMANDS = {
     "data get": Case(("cifar",), 2, "data.unknown"),
     "data list": Case(keys=("cache", "data_sets")),
     "demote": Case(("digits",), keys=("job",), prepare=model_answers),
-    "demo": Case(("--split", "by-colour:1", "--clients", "1"), 2, "job.invalid"),
+    "demo": Case(("--split", "by-color:1", "--clients", "1"), 2, "job.invalid"),
     "doctor": Case(keys=("healthy", "checks"), prepare=job_answers),
     "export": Case(("digits",), keys=("model",), prepare=export_answers),
     "failures": Case(("digits", "--node", "a"), keys=("failures",), prepare=failure_answers),

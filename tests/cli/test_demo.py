@@ -144,7 +144,7 @@ def test_the_job_of_drifting_streams_is_sound() -> None:
         ([0.5, 4.9, 7.5, 19.8], [2, 1, 0, 1], "█▄ ▄"),
     ],
 )
-def test_synchronisations_over_the_data(checks: list[float], counts: list[int], row: str) -> None:
+def test_synchronizations_over_the_data(checks: list[float], counts: list[int], row: str) -> None:
     versions = [{"metrics": {"train/checks": made_at}} for made_at in checks] + [{"metrics": {}}]
     assert versions_per_part(versions, 20, 4) == counts
     assert bars(counts) == row
@@ -156,7 +156,7 @@ def test_the_drift_is_seen_and_answered(tmpdir_of_demo: Path) -> None:
     output, said = running.communicate(timeout=280)
     assert running.returncode == 0, said
     data = json.loads(output)["data"]
-    counts = data["synchronisations"]
+    counts = data["synchronizations"]
     before, after = counts[2:5], counts[5:8]  # half-way is between 5 and 6, and not all nodes come there at once
     assert max(after) > max(before), counts
     assert sum(counts) == data["rounds"] >= 5

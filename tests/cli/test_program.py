@@ -1,4 +1,4 @@
-"""Common behaviour of all commands: flags anywhere, one envelope, plain words, exit codes."""
+"""Common behavior of all commands: flags anywhere, one envelope, plain words, exit codes."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def running_with(argument: str) -> int:
     return pid
 
 
-def test_colours_only_on_a_terminal_that_wants_them() -> None:
+def test_colors_only_on_a_terminal_that_wants_them() -> None:
     assert "\x1b[1m" in on_a_terminal("algorithms")
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", on_a_terminal("data", NO_COLOR="1"))
     assert "\x1b" not in on_a_terminal("algorithms", TERM="dumb")

@@ -137,8 +137,8 @@ def test_what_is_not_there_or_not_allowed_is_named(client: CoordinatorClient, ru
         client.job("nothing")
     with shoal.connect(running.url, "sho_wrong") as stranger, pytest.raises(NotAllowed):
         stranger.job("digits")
-    with pytest.raises(ShoalError, match="colour"):
-        shoal.connect(running.url, colour="red")
+    with pytest.raises(ShoalError, match="color"):
+        shoal.connect(running.url, color="red")
     with shoal.connect("http://127.0.0.1:9", "sho_x") as nobody, pytest.raises(Unreachable):
         nobody.job("digits")
     with pytest.raises(ShoalError, match="no model yet"):

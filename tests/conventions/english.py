@@ -112,6 +112,13 @@ PATTERNS = (
         "The task begins anew.",
         "The task begins again.",
     ),
+    Pattern(
+        "a British spelling",  # PyTorch, Flower and Kubernetes are documented in American English
+        r"(?i:\b(?:synchronis|serialis|initialis|normalis|organis|summaris|minimis|quantis|recognis|standardis|"
+        r"optimis(?!t)|neighbour|behaviour|colour|favour|honour|centre|unlabelled|labelled)\w*)",
+        "Synchronise with a peer.",
+        "Synchronize with a neighbor, and be optimistic.",
+    ),
 )
 
 _ANY = re.compile("|".join(f"(?P<p{number}>{one.expression})" for number, one in enumerate(PATTERNS)))

@@ -103,6 +103,6 @@ def test_impatience_is_found(tmp_path: Path, source: str) -> None:
 def test_patience_passes(tmp_path: Path) -> None:
     source = (
         "thread.join(PATIENCE_S)\nevent.wait()\nasyncio.sleep(0)\nraw.settimeout(60)\n', '.join(names)\n"
-        "Neighbours('ring', exchange_timeout_s=5.0)\nstarted = time.monotonic()\n"
+        "Neighbors('ring', exchange_timeout_s=5.0)\nstarted = time.monotonic()\n"
     )
     assert impatience(plant(tmp_path, {"tests/fine.py": source, "shoal/any.py": "time.sleep(1)\n"})) == []

@@ -28,7 +28,7 @@ collect_ignore = [] if importlib.util.find_spec("schemathesis") else ["test_open
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_logs() -> None:
-    """Tracebacks in colours, with all variables, take longer than what most tests are about."""
+    """Tracebacks in colors, with all variables, take longer than what most tests are about."""
     structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
 

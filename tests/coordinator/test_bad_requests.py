@@ -86,7 +86,7 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "a version beyond numbers": (get(f"/jobs/main/models/{HUGE}"), 422, "request.invalid"),
     "an unknown model": (get(f"/jobs/main/blobs/{'0' * 64}"), 404, "blob.unknown"),
     "too many notes": (get("/jobs/main/events", limit=10**6), 422, "request.invalid"),
-    "an unknown grouping": (get("/jobs/main/traffic", by="colour"), 422, "request.invalid"),
+    "an unknown grouping": (get("/jobs/main/traffic", by="color"), 422, "request.invalid"),
     "a stream after a number beyond numbers": (
         lambda s: s.running.request("GET", "/api/v1/stream", headers={"Last-Event-ID": str(HUGE)}),
         422,

@@ -1,4 +1,4 @@
-"""A jump in the rate of synchronisations: what is one, what is none, and that it is told once."""
+"""A jump in the rate of synchronizations: what is one, what is none, and that it is told once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shoal_coordinator.telemetry.divergence_detector import (
 )
 
 QUIET_S = [1.0] * WINDOW
-"""As long as each of the synchronisations of a window took."""
+"""As long as each of the synchronizations of a window took."""
 
 
 def spans(seconds: list[float], delta: float = 0.5) -> list[Closed]:
@@ -44,7 +44,7 @@ def spans(seconds: list[float], delta: float = 0.5) -> list[Closed]:
         ([0.01] * WINDOW + [*QUIET_S, *[0.25] * WINDOW], 4.0),  # earlier values do not matter
     ],
 )
-def test_a_higher_rate_of_synchronisations_is_detected(seconds: list[float], found: float | None) -> None:
+def test_a_higher_rate_of_synchronizations_is_detected(seconds: list[float], found: float | None) -> None:
     assert rate_rise(spans(seconds)) == found
 
 
@@ -89,7 +89,7 @@ def history(seconds: list[float], **numbers: float) -> list[AppliedEntry]:
     ends = list(accumulate(seconds, initial=0.0))
     made = [ModelVersion(0, BlobRef("0" * 64, 8), "initial model", 0.0, 0.0, numbers=numbers)]
     for number, (opened, closed) in enumerate(pairwise(ends), start=1):
-        made.append(ModelVersion(number, BlobRef("0" * 64, 8), "full synchronisation", opened, closed, numbers=numbers))
+        made.append(ModelVersion(number, BlobRef("0" * 64, 8), "full synchronization", opened, closed, numbers=numbers))
     return [
         AppliedEntry(JournalEntry(n, v.closed_s, v.closed_s, Timer()), [Save(v)], None)
         for n, v in enumerate(made, start=1)

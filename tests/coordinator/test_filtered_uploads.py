@@ -41,7 +41,7 @@ def made_up(scales: Any, codes: Any = 127) -> bytes:
     return b"".join(bytes(piece) for piece in payload_pieces({"model": tree}))
 
 
-def quantised(values: Any) -> bytes:
+def quantized(values: Any) -> bytes:
     """A body as an edge client makes it."""
     tree = Quantize(8, 4).encode(Tree.of({"w": values.astype(np.float32)}), 7)
     return b"".join(bytes(piece) for piece in payload_pieces({"model": tree}))
@@ -89,6 +89,6 @@ def test_the_norm_is_that_of_the_numbers_and_not_of_the_codes(tmp_path: Any) -> 
         (report,) = stage.running.runner("main").hub.state.round.reports
         assert report.norm == pytest.approx(0.99, rel=1e-5)
         problem(stage.report(made_up(1.01 / np.sqrt(SIZE)), "n1"), 422, "update.norm")
-        assert stage.report(quantised(np.full(SIZE, 0.1)), "n1").status_code == 200
+        assert stage.report(quantized(np.full(SIZE, 0.1)), "n1").status_code == 200
         until("version 1", lambda: running.job("main")["version"] == 1)
         stage.close()

@@ -32,11 +32,11 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         (GOING, "Round 8: 2 of 4 nodes have reported"),
         (replace(GOING, why="enough"), "Round 8: 2 of 4 nodes have reported; then it stops: enough"),
         (replace(GOING, unit="version", reported=1), "Version 8: 1 report so far, 2 nodes at work"),
-        (replace(GOING, unit="sync"), "2 nodes at work; models were synchronised 7 times"),
+        (replace(GOING, unit="sync"), "2 nodes at work; models were synchronized 7 times"),
         (
             replace(GOING, unit="sync", endless=True),
             (
-                "2 nodes at work; models were synchronised 7 times; "
+                "2 nodes at work; models were synchronized 7 times; "
                 "the nodes train until the job is stopped or has all its versions"
             ),
         ),

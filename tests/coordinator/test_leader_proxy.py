@@ -16,7 +16,7 @@ from shoal_coordinator.cluster.leader_proxy import LeaderProxy
 from shoal_coordinator.cluster.replica import ActiveCoordinator, Replica
 from shoal_coordinator.cluster.reverse_proxy import Unanswered
 from shoal_coordinator.settings import Settings
-from shoal_coordinator.telemetry.traffic import LabelledExchange
+from shoal_coordinator.telemetry.traffic import LabeledExchange
 
 LEADER = RemoteLeader(1, "http://10.0.0.1:8080", "secret")
 
@@ -59,7 +59,7 @@ def asked(stub: Stub, monkeypatch: pytest.MonkeyPatch, method: str = "GET", path
         await owned.app(*given)
 
     monkeypatch.setattr(front, "_answer", answer)
-    scope = {"type": "http", "method": method, "path": path, "headers": [], SCOPE_KEY: LabelledExchange()}
+    scope = {"type": "http", "method": method, "path": path, "headers": [], SCOPE_KEY: LabeledExchange()}
     asyncio.run(asyncio.wait_for(front(scope, lambda: None, send), 60))  # type: ignore[arg-type]
     return int(statuses[0])
 

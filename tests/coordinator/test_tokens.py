@@ -32,7 +32,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_token_in_the_wrong_place_is_called_by_its_kind(closed: Inside) -> None:
-    """A token without a known prefix, chosen by the operators, is recognised; none is spent."""
+    """A token without a known prefix, chosen by the operators, is recognized; none is spent."""
     join = closed.token()
     viewer = closed.post("/tokens", {"role": "viewer"})["token"]
     told = problem(

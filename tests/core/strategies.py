@@ -65,7 +65,7 @@ def wide(tree: Tree, name: str) -> Array:
 
 
 def rounded(values: Array, dtype: str) -> Array:
-    """Float64 rounded to a float type, in float64 again. BF16: the nearer neighbour of the float32, ties to even."""
+    """Float64 rounded to a float type, in float64 again. BF16: the nearer neighbor of the float32, ties to even."""
     with np.errstate(all="ignore"):
         if dtype != "BF16":
             return values.astype(DTYPES[dtype]).astype(np.float64)
@@ -77,13 +77,13 @@ def rounded(values: Array, dtype: str) -> Array:
 
 
 def nearest_bfloat16(value: np.float32) -> float:
-    """By comparing both neighbours, so unlike the way the code takes."""
+    """By comparing both neighbors, so unlike the way the code takes."""
     if not np.isfinite(value):
         return float(value)
     low = int(np.float32(value).view(np.uint32)) >> 16
     pair = [float(bfloat16(np.array([bits], np.uint16))[0]) for bits in (low, low + 1)]
     if not np.isfinite(pair[1]):
         pair[1] = float(np.copysign(2.0**128, value))
-    gaps = [abs(float(value) - neighbour) for neighbour in pair]
+    gaps = [abs(float(value) - neighbor) for neighbor in pair]
     chosen = pair[0] if gaps[0] < gaps[1] or (gaps[0] == gaps[1] and low % 2 == 0) else pair[1]
     return float(np.copysign(np.inf, value)) if abs(chosen) == 2.0**128 else chosen

@@ -34,7 +34,7 @@ from shoal.core.protocol.peer_message import (
     StateSync,
 )
 from shoal.mixing.all_reduce import AllReduce
-from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.neighbors import Neighbors
 from shoal.mixing.push_sum import PushSum
 from shoal.sim.hosts.toy_models import toy_tree
 from shoal.sim.network.blobs import MemoryBlobs
@@ -164,7 +164,7 @@ def test_the_own_count_never_leaves_what_others_believe() -> None:
 
 @pytest.mark.parametrize("round_", [2**63 - 1, ROUND_LEAP + 1])
 def test_a_round_of_mixing_out_of_reach_is_not_followed(round_: int) -> None:
-    bench = Mixing(Neighbours("complete").mixer())
+    bench = Mixing(Neighbors("complete").mixer())
     effects = bench.gossip.on(ModelOffer("b", round_, bench.body), 1.0)
     assert blamed(effects) == {"b"}
     bench.gossip.mixer.begin_turn(bench.gossip.me, 2.0)

@@ -34,7 +34,7 @@ def view(numbers: Metrics, **changes: Any) -> View:
 
 
 @pytest.mark.parametrize(("close", "full"), [(FULLY, 1), (PARTLY, 0)])
-def test_violations_and_full_synchronisations_are_counted(close: Close, full: int) -> None:
+def test_violations_and_full_synchronizations_are_counted(close: Close, full: int) -> None:
     drift = Divergence(delta=0.5)
     begun = drift.numbers(view({}), None)
     assert (begun[VIOLATIONS], begun[FULL]) == (0, 0)

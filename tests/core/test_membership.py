@@ -264,7 +264,7 @@ def test_needless_alarms_do_nothing() -> None:
     assert peer.alarm == alarm
 
 
-# ---------------------------------------------------------------------------------------------------------- favours
+# ---------------------------------------------------------------------------------------------------------- favors
 def test_one_is_probed_for_another() -> None:
     peer = begun()
     (ping,) = told(peer.on(PingRequest("b", 0, 77, "c"), 0.01))

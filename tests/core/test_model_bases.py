@@ -75,7 +75,7 @@ def test_a_life_of_versions(filters: tuple[Filter, ...]) -> None:
     received = unpack_difference(filters, whole, tree_slot(anchor.slots, "model")) if filters else whole
     assert digest(received) == digest(tree_slot(balanced, "model"))
 
-    moved = anchor.pack_version(bodies, model(3.3, 4.9), True, 8)  # a full synchronisation: a new one
+    moved = anchor.pack_version(bodies, model(3.3, 4.9), True, 8)  # a full synchronization: a new one
     before = tree_slot(anchor.slots, "model")
     anchor.rebase(bodies, moved)
     assert anchor.refs()[0] != first

@@ -72,7 +72,7 @@ def shown(address: str, page: Page, errors: list[str]) -> Iterator[Page]:
     assert not errors
 
 
-def test_synchronisations_and_violations_are_counted(find: Find, shown: Page) -> None:
+def test_synchronizations_and_violations_are_counted(find: Find, shown: Page) -> None:
     versions = find("/versions?points=0")["versions"]
     last: Numbers = versions[-1]["numbers"]
     full, violations = int(last["total.full_syncs"]), int(last["total.violations"])
@@ -82,7 +82,7 @@ def test_synchronisations_and_violations_are_counted(find: Find, shown: Page) ->
     expect(drift).to_contain_text(f"{full} full, {partial} partial")
     expect(drift).to_contain_text(f"{violations} in total")
     expect(drift.get_by_test_id("divergence-threshold")).to_have_text("0.500")
-    for chart in ("synchronisations", "violations"):
+    for chart in ("synchronizations", "violations"):
         expect(drift.get_by_test_id(f"chart-{chart}").locator("canvas")).to_be_visible()
 
 

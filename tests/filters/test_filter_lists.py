@@ -61,7 +61,7 @@ def test_whole_models_go_through_what_rounds_them_little() -> None:
     tables = [{"name": "top_k"}, {"name": "quantize"}], [{"name": "quantize", "bits": 4}], [{"name": "half"}]
     through = [[one.name for one in model_filters(job(list(table)).build_filters())] for table in tables]
     assert through == [["quantize"], [], ["half"]]
-    for mixing, used in {"pairwise": 1, "neighbours": 1, "push_sum": 0, "all_reduce": 0}.items():
+    for mixing, used in {"pairwise": 1, "neighbors": 1, "push_sum": 0, "all_reduce": 0}.items():
         assert len(job([{"name": "half"}], gossip={"mixing": {"name": mixing}}).shown_through()) == used
 
 

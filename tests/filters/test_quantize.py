@@ -1,4 +1,4 @@
-"""Quantisation: its form, its error, no bias, and what hostile bytes come to."""
+"""Quantization: its form, its error, no bias, and what hostile bytes come to."""
 
 from __future__ import annotations
 
@@ -177,6 +177,6 @@ def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
         Quantize(**fields)
 
 
-def test_every_type_can_be_quantised() -> None:
+def test_every_type_can_be_quantized() -> None:
     assert set(ROUNDING) == set(FLOATS)
     assert set(FLOATS) < set(DTYPES)

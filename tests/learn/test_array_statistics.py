@@ -1,4 +1,4 @@
-"""Arrays of an `ArrayLearner` that are measured and not optimised."""
+"""Arrays of an `ArrayLearner` that are measured and not optimized."""
 
 from __future__ import annotations
 

@@ -17,17 +17,17 @@ from shoal.core.model.tree import digest
 from shoal.learn import SklearnLearner, TorchConfig, TorchLearner
 from shoal.learn.data.images import images
 
-COLOURS = {"blue": (0, 0, 255), "red": (255, 0, 0)}
+COLORS = {"blue": (0, 0, 255), "red": (255, 0, 0)}
 
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Six images of two colours, of several sizes and formats; hidden files are none of them."""
-    for name, colour in COLOURS.items():
+    """Six images of two colors, of several sizes and formats; hidden files are none of them."""
+    for name, color in COLORS.items():
         (tmp_path / name).mkdir()
-        Image.new("RGB", (20, 10), colour).save(tmp_path / name / "a.png")
-        Image.new("RGB", (8, 8), colour).save(tmp_path / name / "b.bmp")
-        Image.new("RGB", (64, 48), colour).quantize(4).save(tmp_path / name / "c.gif")
+        Image.new("RGB", (20, 10), color).save(tmp_path / name / "a.png")
+        Image.new("RGB", (8, 8), color).save(tmp_path / name / "b.bmp")
+        Image.new("RGB", (64, 48), color).quantize(4).save(tmp_path / name / "c.gif")
         (tmp_path / name / ".DS_Store").write_text("")
     (tmp_path / "README.txt").write_text("no class")
     return tmp_path
@@ -37,13 +37,13 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 6, 2))
 
 
-def test_images_are_scaled_and_labelled(pictures: Path) -> None:
+def test_images_are_scaled_and_labeled(pictures: Path) -> None:
     found = images(pictures, (4, 6))
     assert (len(found), found.labels.tolist()) == (6, [0, 0, 0, 1, 1, 1])
     for place in range(6):
         pixels, label = found[place]
         assert (pixels.shape, pixels.dtype) == ((3, 4, 6), np.float32)
-        expected = np.array(COLOURS[("blue", "red")[label]], np.float32)[:, None, None] / 255
+        expected = np.array(COLORS[("blue", "red")[label]], np.float32)[:, None, None] / 255
         assert np.allclose(pixels, expected, atol=0.02)
     grey, _ = images(str(pictures), (4, 6), mode="L")[0]
     assert grey.shape == (1, 4, 6)

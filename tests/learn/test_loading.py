@@ -73,9 +73,9 @@ def test_a_file_named_like_a_package_loads_and_hides_nothing(tmp_path: Path, nam
     assert path_list[-1] == str(tmp_path)
 
 
-def test_neighbours_can_be_imported(tmp_path: Path) -> None:
-    written(tmp_path, "ANSWER = 42\n", "neighbour_of_mine.py")
-    path = written(tmp_path, f"from neighbour_of_mine import ANSWER\n{FAKE}def learner(): return Fake(n=ANSWER)\n")
+def test_neighbors_can_be_imported(tmp_path: Path) -> None:
+    written(tmp_path, "ANSWER = 42\n", "neighbor_of_mine.py")
+    path = written(tmp_path, f"from neighbor_of_mine import ANSWER\n{FAKE}def learner(): return Fake(n=ANSWER)\n")
     assert load_learner(path).options == {"n": 42}
 
 

@@ -65,7 +65,7 @@ def local_norm() -> nn.Module:
     return nn.Sequential(nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10))
 
 
-class Centred(nn.Module):
+class Centered(nn.Module):
     """A model whose output for an example depends on the others in its batch, so that none may be padded."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Centred(nn.Module):
         return self.linear(x - x.mean(0))
 
 
-@pytest.mark.parametrize("model", [Centred, local_norm], ids=["centred", "norm"])
+@pytest.mark.parametrize("model", [Centered, local_norm], ids=["centered", "norm"])
 def test_models_that_look_at_the_whole_batch(model) -> None:
     """Their batches are not padded. Those of a norm are merged with last ones that are small."""
     lengths = [10, 10, 10, 10, 13, 13, 13, 13, 20, 7, 7, 7, 7, 5]

@@ -55,10 +55,10 @@ def test_the_count_of_batches_is_exact() -> None:
 
 
 def test_layers_without_statistics() -> None:
-    def normalised() -> nn.Module:
+    def normalized() -> nn.Module:
         return nn.Sequential(nn.Linear(64, 16), nn.LayerNorm(16), nn.GroupNorm(4, 16), nn.ReLU(), nn.Linear(16, 10))
 
-    assert_alone(ragged(LENGTHS, model=normalised), TWO_PASSES)
+    assert_alone(ragged(LENGTHS, model=normalized), TWO_PASSES)
 
 
 class Remembering(nn.Module):

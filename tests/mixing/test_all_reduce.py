@@ -235,7 +235,7 @@ def test_who_hears_that_another_gave_up_gives_up() -> None:
     one = pair()
     one.turn(0.0)
     one.hear(ExchangeAbort("x", ("x", 1, 0)), 1.0)
-    assert one.mixer.is_waiting  # x is not a neighbour on the ring
+    assert one.mixer.is_waiting  # x is not a neighbor on the ring
     one.hear(ExchangeAbort("b", ("b", 1, 0)), 1.0)
     assert not one.mixer.is_waiting
 

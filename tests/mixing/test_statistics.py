@@ -13,7 +13,7 @@ from shoal.core.model.tree import Tree
 from shoal.core.protocol.peer_message import ModelOffer, PushShare
 from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
-from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.neighbors import Neighbors
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
 from shoal.sim.network.faults import PeerNetworkConditions
@@ -35,7 +35,7 @@ def variances(run: MixingRun) -> np.ndarray:
 
 @pytest.mark.parametrize("filters", [(), (Quantize(),)], ids=["plain", "quantized"])
 @pytest.mark.parametrize(
-    "mixing", [Pairwise(), Neighbours(), PushSum(floor=0.05), AllReduce()], ids=lambda mixing: mixing.name
+    "mixing", [Pairwise(), Neighbors(), PushSum(floor=0.05), AllReduce()], ids=lambda mixing: mixing.name
 )
 def test_a_model_that_has_gone_on_meanwhile_does_not_lead_them_astray(mixing: Mixing, filters: Any) -> None:
     """Local rounds change them a thousandfold while models are in transit."""
@@ -65,7 +65,7 @@ def test_a_model_that_has_gone_on_meanwhile_does_not_lead_them_astray(mixing: Mi
 @pytest.mark.parametrize("var", [-1.0, 1e12, nan])
 @pytest.mark.parametrize("kind", ["push", "offer"])
 def test_a_peer_refuses_what_cannot_be(kind: str, var: float) -> None:
-    mixing: Mixing = PushSum() if kind == "push" else Neighbours(graph="complete")
+    mixing: Mixing = PushSum() if kind == "push" else Neighbors(graph="complete")
     one = One(mixing, ["b"], model(1.0, 2.0))
     one.turn(0.0)
     body = one.body(model(3.0, var))

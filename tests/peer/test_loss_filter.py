@@ -92,7 +92,7 @@ def test_a_share_of_greater_loss_goes_back_to_its_sender(tmp_path: Path) -> None
 
 def test_an_offer_of_greater_loss_is_left_out(tmp_path: Path) -> None:
     async def scene() -> None:
-        peers = folders(tmp_path, more='loss_ratio_max = 1.5\n[gossip.mixing]\nname = "neighbours"')
+        peers = folders(tmp_path, more='loss_ratio_max = 1.5\n[gossip.mixing]\nname = "neighbors"')
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
             status, said = await client.send(ModelOffer("b", 1, ref_of(FAR), {"b": 1}, 1.0), bodies=FAR)

@@ -19,7 +19,7 @@ from tests.support.ports import free_ports
 ROUNDS = 4
 TABLES = {
     "pairwise": "",
-    "neighbours": 'graph = "ring"',
+    "neighbors": 'graph = "ring"',
     "push_sum": "",
     "all_reduce": "",
 }
@@ -47,7 +47,7 @@ def nothing_more(made: list[StandalonePeer]) -> None:
     """The first peer to leave may move the mean."""
 
 
-CHECKS = {"pairwise": mean_stays, "push_sum": mass_stays, "neighbours": nothing_more, "all_reduce": nothing_more}
+CHECKS = {"pairwise": mean_stays, "push_sum": mass_stays, "neighbors": nothing_more, "all_reduce": nothing_more}
 
 
 @pytest.mark.parametrize(("name", "check"), CHECKS.items(), ids=CHECKS)

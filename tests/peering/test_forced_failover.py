@@ -101,7 +101,7 @@ def record(term: int, mode: Any = "gossip") -> ModeRecord:
 
 
 def forged(charter: Charter) -> bytes:
-    """As `seal` makes it, but signed by an unauthorised key."""
+    """As `seal` makes it, but signed by an unauthorized key."""
     other = SigningKey.make()
     fake = Charter(
         charter.job, charter.config_sha, charter.schema_sha, other.public_key, other.public_key, charter.policy

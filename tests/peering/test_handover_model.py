@@ -52,10 +52,10 @@ def test_a_new_base_that_came_as_a_difference_is_kept_whole(tmp_path: Path) -> N
     before = anchor.slots
     slots = anchor.pack_version(bodies, model(3.3, -7.7), True, 5)
     anchor.rebase(bodies, slots)
-    synchronised, sent = task()
-    assert synchronised.reference == first
-    whole = part.held_model(synchronised, sent, before)
-    assert whole not in (None, first, synchronised.body)
+    synchronized, sent = task()
+    assert synchronized.reference == first
+    whole = part.held_model(synchronized, sent, before)
+    assert whole not in (None, first, synchronized.body)
     node_state.sweep([])
     assert whole is not None
     assert digest(tree_slot(bodies.get(whole), "model")) == digest(tree_slot(slots, "model"))

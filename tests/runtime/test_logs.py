@@ -61,7 +61,7 @@ def test_a_sentence_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in stream.getvalue()
     monkeypatch.delenv("NO_COLOR")
     logs.configure("edge", stream=stream)
-    structlog.get_logger("x").info("in colours")
+    structlog.get_logger("x").info("in colors")
     assert "\x1b" in stream.getvalue()
 
 

@@ -86,7 +86,7 @@ def test_what_is_kept(name: str) -> None:
     assert {name: value for name, value in kept.items() if name != FULL} == wanted
 
 
-def test_synchronisations_are_counted() -> None:
+def test_synchronizations_are_counted() -> None:
     schedule, seen = Variance(), view("abcd")
     assert schedule.numbers(seen, None)[FULL] == 0
     assert schedule.numbers(view("abcd", numbers={FULL: 6.0}), REBASE)[FULL] == 7

@@ -339,7 +339,7 @@ def report_not_spooled(patch: Patch) -> None:
 
 
 @mutant
-def reference_kept_at_a_full_synchronisation(patch: Patch) -> None:
+def reference_kept_at_a_full_synchronization(patch: Patch) -> None:
     """Nodes go on from the new model, the hub from the old one."""
     rebase = ReferenceModel.rebase
 
@@ -389,7 +389,7 @@ def orders_withdrawn_by_a_balancing(patch: Patch) -> None:
 
 
 @mutant
-def orders_kept_at_a_full_synchronisation(patch: Patch) -> None:
+def orders_kept_at_a_full_synchronization(patch: Patch) -> None:
     close = RoundControl.close
     patch.setattr(RoundControl, "close", lambda self, decision, now: close(self, replace(decision, keep=True), now))
 
@@ -428,7 +428,7 @@ def hub_goes_on_with_what_filters_lost(patch: Patch) -> None:
 
 
 @mutant
-def examples_counted_on_after_a_synchronisation(patch: Patch) -> None:
+def examples_counted_on_after_a_synchronization(patch: Patch) -> None:
     local = Continual.local
 
     def on(self: Continual, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:

@@ -28,10 +28,10 @@ def lying() -> list[GossipScenario]:
 def test_the_swarm_draws_liars_of_every_kind() -> None:
     drawn = lying()
     assert len(drawn) > len(SEEDS) / 10
-    assert {scenario.mixing.name for scenario in drawn} == {"pairwise", "neighbours", "push_sum"}, "no ring: see `draw`"
+    assert {scenario.mixing.name for scenario in drawn} == {"pairwise", "neighbors", "push_sum"}, "no ring: see `draw`"
 
 
-@pytest.mark.parametrize("mixing", ["pairwise", "push_sum", "neighbours"])
+@pytest.mark.parametrize("mixing", ["pairwise", "push_sum", "neighbors"])
 def test_honest_peers_mix_and_their_mean_stays(mixing: str) -> None:
     """The run checks at each step that the weighted sum is conserved, and at its end that no peer was muted."""
     for scenario in [one for one in lying() if one.mixing.name == mixing and not one.conditions.cuts][:3]:

@@ -14,7 +14,7 @@ from shoal.core.membership.retransmission import Retransmissions
 from shoal.core.mixing.pairwise_mixer import PairwiseMixer
 from shoal.core.protocol.message import BlobRef
 from shoal.mixing.all_reduce import AllReduceMixer
-from shoal.mixing.neighbours import NeighboursMixer
+from shoal.mixing.neighbors import NeighborsMixer
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum, PushSumMixer
 from shoal.sim.__main__ import main
@@ -55,7 +55,7 @@ def test_no_run_of_very_many_breaks(first: int) -> None:
 def test_the_swarm_is_varied() -> None:
     drawn = [draw(seed) for seed in range(SEEDS)]
     kinds = Counter(scenario.mixing.name for scenario in drawn)
-    assert kinds.keys() == {"pairwise", "neighbours", "push_sum", "all_reduce"}
+    assert kinds.keys() == {"pairwise", "neighbors", "push_sum", "all_reduce"}
     assert kinds["push_sum"] >= 250
     assert min(kinds.values()) > SEEDS / 5
     assert {len(scenario.weights) for scenario in drawn} == set(range(2, 9))
@@ -71,7 +71,7 @@ def test_the_swarm_is_varied() -> None:
         [bool(scenario.filters) for scenario in drawn],
     ):
         assert sum(share) > SEEDS / 5
-    assert {scenario.mixing.name for scenario in drawn if scenario.filters} == {"pairwise", "neighbours"}
+    assert {scenario.mixing.name for scenario in drawn if scenario.filters} == {"pairwise", "neighbors"}
     assert {scenario.filters for scenario in drawn} == {(), *FILTERS}
 
 
@@ -179,9 +179,9 @@ def reckoned_with_what_was_not_shown(patch: Patch) -> None:
     patch.setattr(GossipState, "published_model", lambda self, shown: self.model)
 
 
-def neighbours_waited_for_without_end(patch: Patch) -> None:
+def neighbors_waited_for_without_end(patch: Patch) -> None:
     """As some do: the round ends when all offers are there."""
-    close = NeighboursMixer._close
+    close = NeighborsMixer._close
 
     def stubborn(self, round_, me, now):
         if round_.degrees.keys() - round_.received.keys():
@@ -189,7 +189,7 @@ def neighbours_waited_for_without_end(patch: Patch) -> None:
             return []
         return close(self, round_, me, now)
 
-    patch.setattr(NeighboursMixer, "_close", stubborn)
+    patch.setattr(NeighborsMixer, "_close", stubborn)
 
 
 def parts_waited_for_without_end(patch: Patch) -> None:
@@ -211,7 +211,7 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
     "an id is used again": pushed_under_an_old_id,
     "a doubt is dropped": doubts_settled_by_guess,
     "rounding is forgotten": reckoned_with_what_was_not_shown,
-    "a neighbour is waited for": neighbours_waited_for_without_end,
+    "a neighbor is waited for": neighbors_waited_for_without_end,
     "a part is waited for": parts_waited_for_without_end,
     "nothing is repeated": nothing_repeated,
 }

@@ -17,7 +17,7 @@ from shoal.core.mixing.exchange_pacing import CEILING_S, TIMES, ExchangeTimeout
 from shoal.core.mixing.pairwise_mixer import PairwiseMixer
 from shoal.core.protocol.machine import Timer
 from shoal.core.protocol.peer_message import ExchangeCommit, ExchangeGrant, ExchangeOffer, ExchangeRequest, PeerMessage
-from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.neighbors import Neighbors
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
 from shoal.sim.hosts.gossip_world import GossipWorld
@@ -102,7 +102,7 @@ def test_it_is_because_models_are_seen_to_move(
     assert swarm.models > 40
 
 
-@pytest.mark.parametrize("mixing", [Neighbours(), PushSum()], ids=["neighbours", "push_sum"])
+@pytest.mark.parametrize("mixing", [Neighbors(), PushSum()], ids=["neighbors", "push_sum"])
 def test_no_other_way_of_mixing_sends_again_what_is_under_way(mixing: Mixing) -> None:
     swarm = slow(mixing, 2.0, until_s=600.0)
     assert swarm.models > 20

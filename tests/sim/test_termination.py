@@ -15,7 +15,7 @@ from shoal.core.gossip.termination import Termination, TerminationRule
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
-from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.neighbors import Neighbors
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum, PushSumMixer
 from shoal.sim.hosts.gossip_world import GossipWorld
@@ -27,7 +27,7 @@ SEEDS = 10
 MIXINGS: dict[str, Mixing] = {
     "pairwise": Pairwise(),
     "pairwise with a trigger": Pairwise(delta=10.0),
-    "ring": Neighbours("ring", exchange_timeout_s=5.0),
+    "ring": Neighbors("ring", exchange_timeout_s=5.0),
     "push_sum": PushSum(),
     "all_reduce": AllReduce(exchange_timeout_s=10.0),
 }
@@ -67,8 +67,8 @@ def test_models_are_one_when_peers_part(mixing: Mixing, first: int) -> None:
 ROUNDED: dict[str, tuple[Mixing, Filter]] = {
     "pairwise, bf16": (Pairwise(), Half()),
     "pairwise, 8 bits": (Pairwise(), Quantize()),
-    "neighbours, bf16": (Neighbours("complete", exchange_timeout_s=5.0), Half()),
-    "neighbours, 8 bits": (Neighbours("complete", exchange_timeout_s=5.0), Quantize()),
+    "neighbors, bf16": (Neighbors("complete", exchange_timeout_s=5.0), Half()),
+    "neighbors, 8 bits": (Neighbors("complete", exchange_timeout_s=5.0), Quantize()),
 }
 
 

@@ -212,7 +212,7 @@ def test_the_roster_overrules_certificates() -> None:
 # Answers
 
 
-def test_an_answer_is_recognised() -> None:
+def test_an_answer_is_recognized() -> None:
     keeper, said = gate("b"), ask(signer())
     answer = signer("a").answer(said, 200, SHA)
     assert keeper.verify_answer(answer, said, NOW) == "a"

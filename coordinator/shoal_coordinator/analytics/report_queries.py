@@ -138,7 +138,7 @@ def _cell(mean: float | None, diverged: int) -> Metric | None:
 
 
 def rounded(value: float) -> float:
-    """Round to `DIGITS` significant digits: a cell has a colour, and a text of four digits."""
+    """Round to `DIGITS` significant digits: a cell has a color, and a text of four digits."""
     return float(f"{value:.{DIGITS}g}")
 
 

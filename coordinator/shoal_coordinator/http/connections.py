@@ -12,7 +12,7 @@ from shoal.runtime.http.server.receive_timeouts import ReceiveTimeouts
 from shoal_coordinator.http.client_certificates import CERTIFIED_KEY, names_of
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.telemetry.metrics import FORWARDED, Metrics, route_of
-from shoal_coordinator.telemetry.traffic import LabelledExchange, TrafficCounter
+from shoal_coordinator.telemetry.traffic import LabeledExchange, TrafficCounter
 
 
 class CoordinatorConnections(ServerConnections):
@@ -26,7 +26,7 @@ class CoordinatorConnections(ServerConnections):
         metrics.connections_max.set(self.limit.most)
 
     def exchange(self) -> HttpExchange:
-        return LabelledExchange()
+        return LabeledExchange()
 
     def opened(self, transport: asyncio.Transport) -> dict[str, Any]:
         self._metrics.connections.inc()
@@ -41,7 +41,7 @@ class CoordinatorConnections(ServerConnections):
         super().refused()
 
     def finished(self, done: HttpExchange, scope: dict[str, Any]) -> None:
-        assert isinstance(done, LabelledExchange)
+        assert isinstance(done, LabeledExchange)
         if not done.elsewhere:
             self.traffic.count(done)
         if done.status:

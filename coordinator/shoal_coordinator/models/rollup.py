@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, select
 
-from shoal_coordinator.models.version_history import best_of, labelled
+from shoal_coordinator.models.version_history import best_of, labeled
 from shoal_coordinator.storage.dialects import insert, whole_sum
 from shoal_coordinator.storage.tables import traffic, versions
 
@@ -63,7 +63,7 @@ def _thin(connection: Connection, job: str, begin: int, end: int, step: int) -> 
     """Delete the versions from `begin` to before `end` that are not kept."""
     first = select(func.min(versions.c.number)).where(versions.c.job == job)
     best = connection.execute(best_of(job, versions.c.number)).scalar()
-    stay = [*connection.execute(first).scalars(), *labelled(connection, job), *([] if best is None else [best])]
+    stay = [*connection.execute(first).scalars(), *labeled(connection, job), *([] if best is None else [best])]
     old = (versions.c.job == job, versions.c.number >= begin, versions.c.number < end)
     connection.execute(delete(versions).where(*old, versions.c.number % step != 0, versions.c.number.not_in(stay)))
 

@@ -153,12 +153,12 @@ def models_to_keep(connection: Connection, job: str, newest: int) -> set[str]:
         connection.execute(_RECENT, {**here, "most": newest}).scalars().all(),
         connection.execute(_BEST, here).scalars().all(),
     ]
-    if numbers := labelled(connection, job):
+    if numbers := labeled(connection, job):
         found.append(connection.execute(_DIGESTS.where(versions.c.number.in_(numbers)), here).scalars().all())
     return {digest for digests in found for digest in digests}
 
 
-def labelled(connection: Connection, job: str) -> list[int]:
+def labeled(connection: Connection, job: str) -> list[int]:
     """Return the versions that labels of a job name."""
     labels = connection.execute(_LABELS, {"of_job": job}).scalar() or {}
     return sorted({kept["version"] for kept in labels.values()})

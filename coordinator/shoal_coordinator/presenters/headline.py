@@ -69,7 +69,7 @@ class JobFacts:
     """Number of the last version; None: it is open."""
     unit: str = "round"
     """"round" where all are asked again for each version; "version" where a few reports make one; "sync" where models
-    are synchronised when they have drifted apart."""
+    are synchronized when they have drifted apart."""
     endless: bool = False
     """True if neither steps nor epochs end the nodes' training."""
     best: tuple[float, int] | None = None
@@ -200,7 +200,7 @@ def _at_work(facts: JobFacts) -> str:
     if facts.unit == "sync":
         end = "; the nodes train until the job is stopped or has all its versions" if facts.endless else ""
         made = counted(facts.version, "time")
-        return f"{counted(facts.busy, 'node')} at work; models were synchronised {made}{end}"
+        return f"{counted(facts.busy, 'node')} at work; models were synchronized {made}{end}"
     if facts.unit == "version":
         reports = counted(facts.reported, "report")
         return f"Version {facts.version + 1}: {reports} so far, {counted(facts.busy, 'node')} at work"

@@ -31,7 +31,7 @@ ETA_FACTOR, ETA_LEAST_S = 3.0, 5.0
 """No estimate is shown once a version takes `ETA_FACTOR` times as long as the last ones, and `ETA_LEAST_S` seconds."""
 
 
-def labelled(record: JobRecord) -> dict[str, int]:
+def labeled(record: JobRecord) -> dict[str, int]:
     """Return the version that each label names."""
     return {label: kept["version"] for label, kept in record.labels.items()}
 
@@ -244,7 +244,7 @@ class JobPresenter:
         if record.summary is None:
             assert record.runner is not None
             return self._job(record, record.runner, known)
-        found = JobView.model_validate({**record.summary["job"], "tags": record.tags, "labels": labelled(record)})
+        found = JobView.model_validate({**record.summary["job"], "tags": record.tags, "labels": labeled(record)})
         totals = self._traffic.totals  # nodes of a job that has ended may ask for it still
         found.up_bytes, found.down_bytes = totals[record.spec.name, "up"], totals[record.spec.name, "down"]
         return found
@@ -314,7 +314,7 @@ class JobPresenter:
             settings_changed=hub.settings.changed,
             settings_pending=hub.settings.pending,
             tags=list(record.tags),
-            labels=labelled(record),
+            labels=labeled(record),
         )
 
     def headline(self, runner: JobRunner, known: version_history.VersionSummary) -> str:

@@ -31,7 +31,7 @@ class JobNode(BaseModel):
     excluded_text: str = Field("", description="why the job's selection excludes the node; empty: it does not")
     deadlines_missed: int = Field(0, description="among the last rounds that asked the node")
     deadlines: int = Field(0, description="number of those rounds, at most ten")
-    resting: bool = Field(False, description="excluded for a while, because it alone kept causing synchronisations")
+    resting: bool = Field(False, description="excluded for a while, because it alone kept causing synchronizations")
     is_gossiping: bool = Field(False, description="trains with its peers, or is asked to hand its model back")
     up_bytes: int
     down_bytes: int

@@ -1,8 +1,8 @@
-"""Detection of concept drift by the coordinator: models diverge faster, so that they are synchronised more often.
+"""Detection of concept drift by the coordinator: models diverge faster, so that they are synchronized more often.
 
 The rule, over the versions of a job of dynamic averaging: the last `WINDOW` took less than 1 / `FACTOR` of the time of
 the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last jump that was
-found, so each change is told once. Learning itself makes synchronisations rarer, never more frequent.
+found, so each change is told once. Learning itself makes synchronizations rarer, never more frequent.
 
 Or what nodes measure says it outright: the loss of each of the last `LOSS_WINDOW` measured versions is more than
 `LOSS_FACTOR` times that of every one of the `WINDOW` measured before them. Where the threshold follows the data, the
@@ -25,14 +25,14 @@ from shoal.core.protocol.machine import ModelVersion
 from shoal_coordinator.storage.tables import versions
 
 WINDOW = 6
-"""Synchronisations on each side."""
+"""Synchronizations on each side."""
 
 FACTOR = 2.5
 
 LOSS_WINDOW = 3
 LOSS_FACTOR = 1.5
 LOOKBACK = 10 * WINDOW
-"""Versions among which the measured ones are sought: nodes measure far fewer than they synchronise."""
+"""Versions among which the measured ones are sought: nodes measure far fewer than they synchronize."""
 LOSSES = ("train/loss", "eval/loss", "held_out/loss")
 """Metrics that tell of it, the quickest first."""
 
@@ -70,7 +70,7 @@ def loss_rise(losses: Sequence[float]) -> float | None:
 
 
 def threshold(numbers: Mapping[str, Any]) -> float | None:
-    """Return the threshold above which a schedule synchronises, from its numbers: Delta or Theta."""
+    """Return the threshold above which a schedule synchronizes, from its numbers: Delta or Theta."""
     found = numbers.get("delta", numbers.get("theta"))
     return found if isinstance(found, int | float) else None
 

@@ -73,7 +73,7 @@ class Label(NamedTuple):
 
 
 @dataclass
-class LabelledExchange(HttpExchange):
+class LabeledExchange(HttpExchange):
     """A request to a coordinator and its response."""
 
     label: Label = field(default_factory=Label)
@@ -148,7 +148,7 @@ class TrafficCounter:
         self._gossip: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._shared: dict[str, defaultdict[Key, Counts]] = {}  # by jobs that another coordinator owns
 
-    def count(self, exchange: LabelledExchange) -> None:
+    def count(self, exchange: LabeledExchange) -> None:
         """Take the bytes of one request and its response."""
         label = exchange.label
         self._add(Key(*label, "up"), 1, exchange.up - exchange.up_body, exchange.up_body)

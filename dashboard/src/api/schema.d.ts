@@ -423,12 +423,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Download Labelled Model
-         * @description Download the labelled model as a safetensors file; `Shoal-Version` is its version.
+         * Download Labeled Model
+         * @description Download the labeled model as a safetensors file; `Shoal-Version` is its version.
          *
          *     With `If-None-Match` it is sent again only when the label names another.
          */
-        get: operations["download_labelled_model"];
+        get: operations["download_labeled_model"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2287,7 +2287,7 @@ export interface components {
             reports: number;
             /**
              * Resting
-             * @description excluded for a while, because it alone kept causing synchronisations
+             * @description excluded for a while, because it alone kept causing synchronizations
              * @default false
              */
             resting?: boolean;
@@ -5503,7 +5503,7 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
-    download_labelled_model: {
+    download_labeled_model: {
         parameters: {
             query?: never;
             header?: never;

@@ -6,7 +6,7 @@ interface Props<A extends Axis> {
   unit: Unit;
   onChange: (axis: A) => void;
   axes?: readonly A[];
-  /** True if time and bytes are labelled as counted from the start of each run. */
+  /** True if time and bytes are labeled as counted from the start of each run. */
   fromStart?: boolean;
 }
 

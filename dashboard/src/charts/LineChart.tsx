@@ -86,7 +86,7 @@ export function LineChart({ kind, versions, allData, settings, unit, zoom, sprea
             <SpreadLegend
               spread={spread}
               at={at === undefined ? null : versions.indexOf(at)}
-              colour={seriesIndex(clientMetric(names) ?? "")}
+              color={seriesIndex(clientMetric(names) ?? "")}
               format={format}
             />
           )}

@@ -33,19 +33,19 @@ interface SpreadProps {
   spread: ClientSpread;
   /** The index of the version; null: the newest that has a value. */
   at: number | null;
-  /** Index into the theme's series colours. */
-  colour: number;
+  /** Index into the theme's series colors. */
+  color: number;
   format: (value: number | undefined) => string;
 }
 
 /** Legend of the band of clients and of the highlighted client. */
-export function SpreadLegend({ spread: { low, high, name, highlighted }, at, colour, format }: SpreadProps) {
+export function SpreadLegend({ spread: { low, high, name, highlighted }, at, color, format }: SpreadProps) {
   const place = at ?? low.findLastIndex((value) => value !== undefined);
   const own = highlighted[at ?? highlighted.findLastIndex((value) => value !== undefined)];
   return (
     <>
       <span className="readout-item">
-        <i className={`swatch block band around-${colour + 1}`} /> <abbr title="the middle 80 % of nodes">10–90 %</abbr>{" "}
+        <i className={`swatch block band around-${color + 1}`} /> <abbr title="the middle 80 % of nodes">10–90 %</abbr>{" "}
         <b>
           {low[place] === undefined ? UNKNOWN : `${format(low[place] ?? undefined)} – ${format(high[place] ?? undefined)}`}
         </b>

@@ -11,7 +11,7 @@ export const AXES = ["round", "time", "bytes"] as const;
 export const RUN_AXES = ["round", "clock", "time", "bytes"] as const;
 export type Axis = (typeof RUN_AXES)[number];
 
-/** `alone`: whether the time axis is the only one; beside the time of day it is labelled as elapsed. */
+/** `alone`: whether the time axis is the only one; beside the time of day it is labeled as elapsed. */
 export function axisLabel(axis: Axis, unit: Unit, alone = true): string {
   if (axis === "round") return capitalize(unit);
   if (axis === "clock") return "Time";

@@ -45,10 +45,10 @@ class MarkPainter {
     this.level = edge === "top" ? top + INSET * this.ratio : top + height - INSET * this.ratio;
   }
 
-  /** Draw dashed lines between finite points and the neighbouring crosses. */
-  drawExits(x: number[], line: Point[], colour: string): void {
+  /** Draw dashed lines between finite points and the neighboring crosses. */
+  drawExits(x: number[], line: Point[], color: string): void {
     const { ctx } = this.plot;
-    ctx.strokeStyle = colour;
+    ctx.strokeStyle = color;
     ctx.lineWidth = 1.5 * this.ratio;
     ctx.setLineDash([3 * this.ratio, 3 * this.ratio]);
     for (const [from, to] of divergedSegments(line)) {
@@ -86,7 +86,7 @@ class MarkPainter {
     ctx.textBaseline = "middle";
     const x = middle + (fits ? -arm : arm);
     const y = this.level + (SIZE + 10) * this.ratio * (this.edge === "top" ? 1 : -1);
-    // An outline in the background colour separates the label from the lines behind it.
+    // An outline in the background color separates the label from the lines behind it.
     ctx.lineWidth = 4 * this.ratio;
     ctx.lineJoin = "round";
     ctx.strokeStyle = this.tokens.surface;

@@ -40,7 +40,7 @@ function renderLegend(figure: HTMLElement, width: number, ink: string): { svg: s
     const across = (swatch ? 16 : 0) + (pen?.measureText(text).width ?? text.length * 7) + 16;
     if (x + across > width && x > MARGIN) [x, line] = [MARGIN, line + 1];
     const y = MARGIN + LINE + 14 + line * LINE;
-    const mark = swatch ? `<rect x="${x}" y="${y - 9}" width="10" height="10" rx="2" fill="${colourOf(swatch)}"/>` : "";
+    const mark = swatch ? `<rect x="${x}" y="${y - 9}" width="10" height="10" rx="2" fill="${colorOf(swatch)}"/>` : "";
     const words = `<text x="${x + (swatch ? 16 : 0)}" y="${y}" font-size="12" fill="${ink}">${escapeXml(text)}</text>`;
     x += across;
     return mark + words;
@@ -48,7 +48,7 @@ function renderLegend(figure: HTMLElement, width: number, ink: string): { svg: s
   return { svg: svg.join("\n"), lines: svg.length > 0 ? line + 1 : 0 };
 }
 
-function colourOf(swatch: Element): string {
+function colorOf(swatch: Element): string {
   const { backgroundColor, borderTopColor } = getComputedStyle(swatch);
   return backgroundColor === "rgba(0, 0, 0, 0)" ? borderTopColor : backgroundColor;
 }

@@ -31,7 +31,7 @@ export function lineOptions({ kind, names, unit, settings, zoom, lines, onPointC
   const strokes = names.map((name) => tokens.series[seriesIndex(name)] ?? tokens.ink2);
   const isSmoothed = smoothing !== "none";
   const lineCount = names.length * (isSmoothed ? 2 : 1);
-  const bandColour = strokes[names.indexOf(clientMetric(names) ?? "")] ?? tokens.series[0];
+  const bandColor = strokes[names.indexOf(clientMetric(names) ?? "")] ?? tokens.series[0];
   const edge = kind === "loss" ? "top" : "bottom";
   return {
     plugins: [divergedPlugin(lines, [...strokes, tokens.ink], tokens, edge), clickPlugin(onPointClick)],
@@ -49,7 +49,7 @@ export function lineOptions({ kind, names, unit, settings, zoom, lines, onPointC
       BAND_EDGE,
       highlightedSeries(tokens),
     ],
-    bands: [{ series: [lineCount + 1, lineCount + 2], fill: `${bandColour}2b` }],
+    bands: [{ series: [lineCount + 1, lineCount + 2], fill: `${bandColor}2b` }],
   };
 }
 

@@ -53,7 +53,7 @@ export function toPoint(value: number | undefined): Point {
   return Number.isFinite(value) ? value : null;
 }
 
-/** Return the segments between finite points and their diverged neighbours, as pairs of indices. */
+/** Return the segments between finite points and their diverged neighbors, as pairs of indices. */
 export function divergedSegments(line: Point[]): [from: number, to: number][] {
   const pairs: [number, number][] = [];
   let before: number | undefined;

@@ -1,4 +1,4 @@
-/** Colours of the theme for canvases, to which style sheets do not apply. */
+/** Colors of the theme for canvases, to which style sheets do not apply. */
 import { useMemo } from "react";
 import { useTheme } from "../ui/theme";
 

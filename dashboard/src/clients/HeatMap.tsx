@@ -8,7 +8,7 @@ import { DIVERGED, formatCount, plural } from "../format/number";
 import { capitalize, escapeHidden } from "../format/text";
 import { Table, type Column } from "../ui/Table";
 import { useWidth } from "../ui/useWidth";
-import { colourScale } from "./colourScale";
+import { colorScale } from "./colorScale";
 import { drawHeatMap } from "./drawHeatMap";
 import { BAD, cellAt, summarizeClients, toGrid, type Grid, type HeatMapData, type Summary } from "./heatMapData";
 
@@ -36,7 +36,7 @@ const NAME_HEIGHT = 11;
 /** Rows that Page Up and Page Down skip. */
 const PAGE = 10;
 
-/** Heat map: clients are rows, rounds are columns, values are colours. */
+/** Heat map: clients are rows, rounds are columns, values are colors. */
 export function HeatMap({ data, metric, unit, selected, onSelect }: Props) {
   const grid = useMemo(() => toGrid(data), [data]);
   const height = grid.nodes.length * rowHeight(grid);
@@ -95,7 +95,7 @@ function HeatMapCanvas({ grid, metric, unit, selected, onSelect }: Omit<Props, "
   const left = width < NARROW ? 0 : NAMES_WIDTH;
   const box = { left: 0, top: 0, width: Math.max(1, width - left), height: row * grid.nodes.length };
   const style = useMemo(
-    () => ({ scale: colourScale(tokens.heat), bad: tokens.bad, ink: tokens.surface, font: tokens.font }),
+    () => ({ scale: colorScale(tokens.heat), bad: tokens.bad, ink: tokens.surface, font: tokens.font }),
     [tokens],
   );
   useLayoutEffect(() => {

@@ -1,5 +1,5 @@
 /** Draws the heat map with one pixel per cell and scales the image up. */
-import { parseColour, toPixel, scaleStep } from "./colourScale";
+import { parseColor, toPixel, scaleStep } from "./colorScale";
 import { BAD, type Grid } from "./heatMapData";
 
 export interface HeatMapStyle {
@@ -41,7 +41,7 @@ export function drawHeatMap(canvas: HTMLCanvasElement, grid: Grid, look: HeatMap
 export function pixels(grid: Grid, look: Pick<HeatMapStyle, "scale" | "bad">): Uint8ClampedArray<ArrayBuffer> {
   const { values, kinds, low, high } = grid;
   const words = new Uint32Array(values.length);
-  const bad = toPixel(parseColour(look.bad));
+  const bad = toPixel(parseColor(look.bad));
   for (let index = 0; index < words.length; index++) {
     const kind = kinds[index];
     if (kind === BAD) words[index] = bad;

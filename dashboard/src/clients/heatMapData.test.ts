@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { cellAt, toGrid, mergeBands, mergeHeat, nearestClient, decodeBands, decodeHeatMap, colourRange, summarizeClients, type HeatMapData } from "./heatMapData";
+import { cellAt, toGrid, mergeBands, mergeHeat, nearestClient, decodeBands, decodeHeatMap, colorRange, summarizeClients, type HeatMapData } from "./heatMapData";
 
 const raw = (rounds: number[], rows: Record<string, (number | "NaN" | null)[]>, step = 1) => ({
   metric: "train/loss",
@@ -58,11 +58,11 @@ test("a grid has its rows in the order in which people count", () => {
   expect([cellAt(grid, 0, 0), cellAt(grid, 0, 1), cellAt(grid, 1, 1)]).toEqual([null, NaN, 2]);
 });
 
-test("one outlier does not take all the colours", () => {
+test("one outlier does not take all the colors", () => {
   const values = [...Array.from({ length: 200 }, (_, place) => place / 200), 1e9];
-  expect(colourRange(values).high).toBeLessThan(1.1);
-  expect(colourRange([])).toEqual({ low: 0, high: 1 });
-  expect(colourRange([3, 3])).toEqual({ low: 3, high: 6 });
+  expect(colorRange(values).high).toBeLessThan(1.1);
+  expect(colorRange([])).toEqual({ low: 0, high: 1 });
+  expect(colorRange([3, 3])).toEqual({ low: 3, high: 6 });
 });
 
 test("each client in figures, and the one that is nearest", () => {

@@ -120,13 +120,13 @@ export function toGrid(heat: HeatMapData): Grid {
       kinds[row * width + column] = value === null ? NOTHING : Number.isFinite(value) ? VALUE : BAD;
     }
   });
-  return { nodes, rounds: heat.rounds, step: heat.step, values, kinds, ...colourRange(values) };
+  return { nodes, rounds: heat.rounds, step: heat.step, values, kinds, ...colorRange(values) };
 }
 
 const SAMPLES = 4000;
 
-/** Return the range of the colour scale: nearly all values, so that an outlier does not compress the rest. */
-export function colourRange(values: ArrayLike<number>): { low: number; high: number } {
+/** Return the range of the color scale: nearly all values, so that an outlier does not compress the rest. */
+export function colorRange(values: ArrayLike<number>): { low: number; high: number } {
   const stride = Math.max(1, Math.floor(values.length / SAMPLES));
   const sample: number[] = [];
   for (let place = 0; place < values.length; place += stride) {

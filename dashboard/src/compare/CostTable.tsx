@@ -76,7 +76,7 @@ function buildColumns(comparison: Comparison, highlighted: string, onHighlight: 
     },
     { title: "Final", sort: "last", numeric, cell: ({ last }) => format(last) },
     { title: "Best", sort: "best", numeric, cell: ({ best }) => format(best) },
-    { title: "Synchronisations", term: "synchronisation", numeric, cell: ({ syncs }) => formatCount(syncs) },
+    { title: "Synchronizations", term: "synchronization", numeric, cell: ({ syncs }) => formatCount(syncs) },
     { title: "Up", numeric, cell: ({ run }) => formatBytes(run.job.up_bytes) },
     { title: "Down", numeric, cell: ({ run }) => formatBytes(run.job.down_bytes) },
     {

@@ -21,7 +21,7 @@ export function NodeCostTable({ comparison, highlighted }: { comparison: Compari
   const shown = chosen.length > 0 ? chosen : comparison.rows.length <= RUNS_MAX ? comparison.rows : [];
   const traffic = useQueries({ queries: shown.map(({ run }) => trafficQuery(run.job)) });
   if (comparison.rankedBy === undefined) return null;
-  if (shown.length === 0) return <p className="sub">Click a run's colour to see its bytes by node.</p>;
+  if (shown.length === 0) return <p className="sub">Click a run's color to see its bytes by node.</p>;
   const rows = shown.flatMap(({ run, place, reached }, index) =>
     nodeCosts(traffic[index]?.data ?? [], reached?.version).map((cost): Row => ({ run: run.job.name, place, ...cost })),
   );

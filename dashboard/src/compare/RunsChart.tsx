@@ -18,7 +18,7 @@ import { formatDuration } from "../format/time";
 import { Table, type Column } from "../ui/Table";
 import { alignRuns } from "./alignRuns";
 import type { Run, RunPoint } from "./comparison";
-import { COLOURS, isDashed, Swatch } from "./Swatch";
+import { COLORS, isDashed, Swatch } from "./Swatch";
 
 interface Props {
   kind: MetricKind;
@@ -58,9 +58,9 @@ export function RunsChart({ kind, metric = "", runs, highlighted, settings, unit
       sync: METRICS_SYNC,
       zoom,
       options: (tokens) => {
-        const colourOf = (run: number) => tokens.series[run % COLOURS] ?? tokens.ink2;
+        const colorOf = (run: number) => tokens.series[run % COLORS] ?? tokens.ink2;
         const isShown = (run: number) => highlight === -1 || highlight === run;
-        const strokes = Array.from({ length: count }, (_, run) => (isShown(run) ? colourOf(run) : tokens.line));
+        const strokes = Array.from({ length: count }, (_, run) => (isShown(run) ? colorOf(run) : tokens.line));
         return {
           hasCursorPoints: count <= MANY,
           plugins: [divergedPlugin(() => latest.current, strokes, tokens, kind === "loss" ? "top" : "bottom")],

@@ -1,9 +1,9 @@
-/** Number of series colours; further runs repeat them with dashed lines. */
-export const COLOURS = 4;
+/** Number of series colors; further runs repeat them with dashed lines. */
+export const COLORS = 4;
 
-export const isDashed = (run: number): boolean => Math.floor(run / COLOURS) % 2 === 1;
+export const isDashed = (run: number): boolean => Math.floor(run / COLORS) % 2 === 1;
 
-/** The colour and dash of a run in the charts. */
+/** The color and dash of a run in the charts. */
 export function Swatch({ run }: { run: number }) {
-  return <i className={`swatch series-${(run % COLOURS) + 1}${isDashed(run) ? " dashed" : ""}`} />;
+  return <i className={`swatch series-${(run % COLORS) + 1}${isDashed(run) ? " dashed" : ""}`} />;
 }

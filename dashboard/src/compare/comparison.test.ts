@@ -42,7 +42,7 @@ test("what the coordinator tells is read", () => {
   ]);
 });
 
-test("rows are put in order, and keep their colour", () => {
+test("rows are put in order, and keep their color", () => {
   const row = (name: string, place: number, best: number | undefined, bytes: number): Row => ({
     place,
     run: { job: job({ name }), points: [] },

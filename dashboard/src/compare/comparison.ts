@@ -18,7 +18,7 @@ export interface Run {
 
 export interface Row {
   run: Run;
-  /** The index of the run, on which its colour depends. */
+  /** The index of the run, on which its color depends. */
   place: number;
   last: number | undefined;
   best: number | undefined;

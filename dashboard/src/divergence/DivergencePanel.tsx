@@ -33,7 +33,7 @@ interface Props {
   nodes: JobNode[];
 }
 
-/** Panel of a job with dynamic averaging: synchronisations, the threshold, the bytes saved, and concept drift. */
+/** Panel of a job with dynamic averaging: synchronizations, the threshold, the bytes saved, and concept drift. */
 export function DivergencePanel({ job, versions, nodes }: Props) {
   const end = useEnd(job, versions);
   const steps = useMemo(() => syncSteps(versions), [versions]);
@@ -53,7 +53,7 @@ export function DivergencePanel({ job, versions, nodes }: Props) {
       <div className="panel">
         <DriftStatus drifts={drifts} />
         <dl className="divergence-figures">
-          <RateStat name="Synchronisations" term="synchronisation" steps={steps} end={end} count={({ full, partial }) => full + partial}>
+          <RateStat name="Synchronizations" term="synchronization" steps={steps} end={end} count={({ full, partial }) => full + partial}>
             {formatCount(total(steps, "full"))} full, {formatCount(total(steps, "partial"))} partial
           </RateStat>
           {!isVariance && (
@@ -71,7 +71,7 @@ export function DivergencePanel({ job, versions, nodes }: Props) {
       </div>
       <div className="pair">
         <div className="panel">
-          <RateChart kind="synchronisations" rates={shown} drifts={drifts} zoom={zoom} />
+          <RateChart kind="synchronizations" rates={shown} drifts={drifts} zoom={zoom} />
         </div>
         {!isVariance && (
           <div className="panel">
@@ -101,7 +101,7 @@ function DriftStatus({ drifts }: { drifts: ConceptDrift[] }) {
   if (last === undefined) {
     return (
       <p className="drift-status" data-testid="drift-status" data-found="false">
-        No <Term of="concept drift">concept drift</Term> detected: neither the rate of synchronisations nor a measured loss has jumped. Slow changes of the
+        No <Term of="concept drift">concept drift</Term> detected: neither the rate of synchronizations nor a measured loss has jumped. Slow changes of the
         data are not detected.
       </p>
     );

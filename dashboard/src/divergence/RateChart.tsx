@@ -14,24 +14,24 @@ import type { ConceptDrift, Rates } from "./divergence";
 const HEIGHT = 184;
 export const SYNC = "divergence";
 
-type RateKind = "synchronisations" | "violations";
+type RateKind = "synchronizations" | "violations";
 
 /** A part of a bar. */
 interface Part {
   name: "full" | "partial" | "violations";
-  /** Index into the theme's series colours. */
-  colour: number;
+  /** Index into the theme's series colors. */
+  color: number;
 }
 
 const PARTS: Record<RateKind, Part[]> = {
-  synchronisations: [
-    { name: "full", colour: 0 },
-    { name: "partial", colour: 1 },
+  synchronizations: [
+    { name: "full", color: 0 },
+    { name: "partial", color: 1 },
   ],
-  violations: [{ name: "violations", colour: 2 }],
+  violations: [{ name: "violations", color: 2 }],
 };
 const TITLES: Record<RateKind, string> = {
-  synchronisations: "Synchronisations per minute",
+  synchronizations: "Synchronizations per minute",
   violations: "Violations per minute",
 };
 
@@ -76,9 +76,9 @@ export function RateChart({ kind, rates, drifts, zoom }: Props) {
           series: [
             {},
             ...parts.toReversed().map(
-              ({ name, colour }): uPlot.Series => ({
+              ({ name, color }): uPlot.Series => ({
                 label: name,
-                fill: tokens.series[colour],
+                fill: tokens.series[color],
                 width: 0,
                 paths,
                 points: { show: false },
@@ -103,9 +103,9 @@ export function RateChart({ kind, rates, drifts, zoom }: Props) {
       empty={parts.some(({ name }) => rates[name].some((value) => value > 0)) ? null : `No ${kind} yet.`}
       legend={
         <>
-          {parts.map(({ name, colour }) => (
+          {parts.map(({ name, color }) => (
             <span key={name} className="readout-item">
-              <i className={`swatch block fill-${colour + 1}`} />
+              <i className={`swatch block fill-${color + 1}`} />
               {name} <b>{shortFigure(rates[name][at] ?? 0)}</b>
             </span>
           ))}

@@ -9,7 +9,7 @@ const closed = (number: number, at: number, full: number, violations: number, mo
     numbers: { delta: 0.5, "total.full_syncs": full, "total.violations": violations, ...more },
   });
 
-test("steps tell full from partial synchronisations", () => {
+test("steps tell full from partial synchronizations", () => {
   const versions = [closed(0, 0, 0, 0), closed(1, 2, 1, 1), closed(2, 3, 1, 3)];
   expect(syncSteps(versions)).toEqual([
     { at: 2, full: 1, partial: 0, violations: 1 },

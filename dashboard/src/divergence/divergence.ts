@@ -68,7 +68,7 @@ export function latestRate(steps: SyncStep[], end: number, count: (step: SyncSte
 
 /** A concept drift that the coordinator detected. */
 export interface ConceptDrift {
-  /** The factor by which the rate of synchronisations or the loss has risen. */
+  /** The factor by which the rate of synchronizations or the loss has risen. */
   rise: number;
   byLoss: boolean;
   /** The last version before. */

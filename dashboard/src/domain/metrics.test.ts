@@ -51,7 +51,7 @@ test("a node's figure prefers its evaluation to its training", () => {
   expect(pickMetric("accuracy", { "train/loss": 3 })).toBeUndefined();
 });
 
-test("a colour belongs to a name", () => {
+test("a color belongs to a name", () => {
   expect(["eval/loss", "held_out/loss", "train/loss", "ward7/loss"].map(seriesIndex)).toEqual([0, 1, 2, 3]);
 });
 

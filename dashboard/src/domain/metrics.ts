@@ -5,8 +5,8 @@ import { capitalize, escapeHidden } from "../format/text";
 /** The kinds of metric that most runs have. */
 export type MetricKind = "accuracy" | "loss";
 
-/** Sources in the order of their colours. */
-const COLOUR_ORDER = ["eval", "held_out", "train"];
+/** Sources in the order of their colors. */
+const COLOR_ORDER = ["eval", "held_out", "train"];
 /** Sources by priority: held-out data are always the same and complete. */
 const PRIORITY_ORDER = ["held_out", "eval", "train"];
 const SOURCE_LABELS: Record<string, string> = { eval: "nodes", held_out: "held out", train: "training" };
@@ -31,8 +31,8 @@ export function metricNamesIn(what: string, versions: Version[]): string[] {
   return metricNames(what, all);
 }
 
-/** Return the index of the series colour, which does not depend on the other metrics. */
-export const seriesIndex = (name: string): number => sourceIndex(COLOUR_ORDER, name);
+/** Return the index of the series color, which does not depend on the other metrics. */
+export const seriesIndex = (name: string): number => sourceIndex(COLOR_ORDER, name);
 
 export const isTrainingMetric = (name: string): boolean => metricSource(name) === "train";
 

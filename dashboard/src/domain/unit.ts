@@ -4,7 +4,7 @@ import type { Job } from "../api/types";
 export const UNITS = ["round", "version"] as const;
 export type Unit = (typeof UNITS)[number];
 
-/** Return whether the job uses dynamic averaging: models are synchronised only when they have diverged. */
+/** Return whether the job uses dynamic averaging: models are synchronized only when they have diverged. */
 export const isDynamic = (job: Pick<Job, "schedule">): boolean => job.schedule === "divergence" || usesVariance(job);
 
 /** Return whether the coordinator estimates the variance of the models, instead of each node checking its distance. */

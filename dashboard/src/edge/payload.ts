@@ -8,7 +8,7 @@ export interface Payload {
   model: Model;
   /** SHA-256 of the base model that completes this one, or "". */
   baseModel: string;
-  /** Names of the tensors that training measures and does not optimise. */
+  /** Names of the tensors that training measures and does not optimize. */
   statistics?: ReadonlySet<string>;
 }
 

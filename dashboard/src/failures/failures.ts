@@ -8,7 +8,7 @@ export type Phase = Failure["phase"];
 export const PHASES: Record<Phase, string> = {
   unknown: "unknown phase",
   download: "download",
-  init: "initialisation",
+  init: "initialization",
   train: "training",
   evaluate: "evaluation",
   gossip: "gossip",

@@ -69,7 +69,7 @@ function buildColumns(dynamic: boolean, ended: boolean): Column<JobNode>[] {
   const numeric = true;
   return [
     { title: "Node", sort: "name", className: "node-cell-name", cell: (node) => <NameCell node={node} /> },
-    { title: "State", term: "node state", sort: "state", className: "node-cell-state", unlabelled: true, cell: (node) => <StateCell node={node} /> },
+    { title: "State", term: "node state", sort: "state", className: "node-cell-state", unlabeled: true, cell: (node) => <StateCell node={node} /> },
     { title: "Local training", className: "node-cell-progress", cell: (node) => <ProgressCell node={node} /> },
     { title: "Reports", term: "report", sort: "reports", numeric, cell: ({ reports }) => formatCount(reports) },
     {
@@ -130,7 +130,7 @@ function StateCell({ node }: { node: JobNode }) {
         </span>
       )}
       {node.resting && (
-        <span className="badge" title="It caused several synchronisations in a row, so it is not asked for a while">
+        <span className="badge" title="It caused several synchronizations in a row, so it is not asked for a while">
           Set aside
         </span>
       )}

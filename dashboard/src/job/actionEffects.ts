@@ -67,7 +67,7 @@ export function actionEffects(action: Action, job: Job): [Effect, ...Effect[]] {
         {
           command: "stop-round",
           verb: "Stop",
-          when: isDynamic(job) ? "After a final synchronisation" : "After this round",
+          when: isDynamic(job) ? "After a final synchronization" : "After this round",
           text: `${finishText(job)}, then the job ends at version ${job.version + 1}. ${KEPT_TEXT}`,
         },
         {
@@ -90,7 +90,7 @@ const finishText = (job: Job) =>
   isDynamic(job) ? "All nodes send their models, which are averaged" : "The open round is completed";
 
 function abortText(job: Job): string {
-  const since = isDynamic(job) ? "since the last synchronisation" : "in the open round";
+  const since = isDynamic(job) ? "since the last synchronization" : "in the open round";
   if (job.busy > 0) return `The work of ${plural(job.busy, "node")} ${since} is discarded.`;
   return isDynamic(job) ? "No node is training." : "The open round is discarded.";
 }

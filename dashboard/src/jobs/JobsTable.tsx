@@ -62,14 +62,14 @@ export function JobsTable({ jobs }: { jobs: Job[] }) {
 const rowAttributes = ({ name }: Job) => ({ "data-testid": `job-row-${name}` });
 
 function buildColumns(selected: string[]): Column<Job>[] {
-  const unlabelled = true;
+  const unlabeled = true;
   return [
     {
       title: "State",
       sort: "state",
       className: "job-cell-state",
       rowHeader: false,
-      unlabelled,
+      unlabeled,
       cell: (job) => (
         <>
           <input
@@ -83,15 +83,15 @@ function buildColumns(selected: string[]): Column<Job>[] {
         </>
       ),
     },
-    { title: "Job", sort: "name", className: "job-cell-name", unlabelled, cell: (job) => <NameCell job={job} /> },
-    { title: "Progress", sort: "progress", className: "job-cell-progress", unlabelled, cell: (job) => <ProgressCell job={job} /> },
-    { title: "Time left", sort: "left", numeric: true, className: "job-cell-left", unlabelled, cell: (job) => <TimeLeft job={job} /> },
-    { title: "Best", sort: "best", numeric: true, className: "job-cell-best", unlabelled, cell: (job) => <BestCell job={job} /> },
+    { title: "Job", sort: "name", className: "job-cell-name", unlabeled, cell: (job) => <NameCell job={job} /> },
+    { title: "Progress", sort: "progress", className: "job-cell-progress", unlabeled, cell: (job) => <ProgressCell job={job} /> },
+    { title: "Time left", sort: "left", numeric: true, className: "job-cell-left", unlabeled, cell: (job) => <TimeLeft job={job} /> },
+    { title: "Best", sort: "best", numeric: true, className: "job-cell-best", unlabeled, cell: (job) => <BestCell job={job} /> },
     {
       title: "History",
       heading: hiddenHeading("Accuracy or loss over time"),
       className: "job-cell-spark",
-      unlabelled,
+      unlabeled,
       cell: (job) => <HistoryCell job={job} />,
     },
     {
@@ -99,7 +99,7 @@ function buildColumns(selected: string[]): Column<Job>[] {
       sort: "up",
       numeric: true,
       className: "job-cell-up",
-      unlabelled,
+      unlabeled,
       cell: ({ up_bytes }) => (
         <>
           <Icon name="up" />
@@ -112,7 +112,7 @@ function buildColumns(selected: string[]): Column<Job>[] {
       sort: "down",
       numeric: true,
       className: "job-cell-down",
-      unlabelled,
+      unlabeled,
       cell: ({ down_bytes }) => (
         <>
           <Icon name="down" />
@@ -148,7 +148,7 @@ function ProgressCell({ job }: { job: Job }) {
     <>
       <span className="of">
         <b>{formatCount(job.version)}</b>
-        {job.versions === null ? " synchronisations" : ` of ${formatCount(job.versions)}`}
+        {job.versions === null ? " synchronizations" : ` of ${formatCount(job.versions)}`}
       </span>
       <Progress value={job.progress} label={`${job.name}: progress`} tone={job.state} />
     </>

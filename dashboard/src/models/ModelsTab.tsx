@@ -92,7 +92,7 @@ function buildColumns(job: string, isOperator: boolean, open: (dialog: Dialog) =
     {
       title: "Labels",
       className: "model-labels",
-      unlabelled: true,
+      unlabeled: true,
       cell: ({ labels }) => <Labels labels={labels} onRemove={isOperator ? (label) => open({ label }) : undefined} />,
     },
     { title: "Accuracy", numeric: true, cell: ({ metrics }) => formatPercent(pickMetric("accuracy", metrics)) },
@@ -104,7 +104,7 @@ function buildColumns(job: string, isOperator: boolean, open: (dialog: Dialog) =
       title: "Actions",
       heading: hiddenHeading("Actions"),
       className: "model-acts",
-      unlabelled: true,
+      unlabeled: true,
       cell: ({ version, kept }) => (
         <>
           {kept ? (

@@ -125,7 +125,7 @@ const COLUMNS: Column<FleetNode>[] = [
     term: "node state",
     sort: "state",
     className: "node-cell-state",
-    unlabelled: true,
+    unlabeled: true,
     cell: ({ state, availability }) => (
       <>
         <StateBadge state={state} /> <AvailabilityBadge availability={availability} />

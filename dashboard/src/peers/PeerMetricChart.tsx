@@ -24,20 +24,20 @@ interface MetricStyle {
   term?: TermName;
   /** Shown beside the value. */
   meaning: string;
-  /** Index into the theme's series colours. */
-  colour: number;
+  /** Index into the theme's series colors. */
+  color: number;
   format: (value: number | null | undefined) => string;
 }
 
 export const PEER_METRICS: Record<PeerMetric, MetricStyle> = {
-  accuracy: { title: "Peer accuracy", unit: "%", meaning: "mean over the peers' models", colour: 0, format: (value) => formatPercent(value) },
-  loss: { title: "Peer loss", unit: "", meaning: "mean over the peers' models", colour: 1, format: formatNumber },
+  accuracy: { title: "Peer accuracy", unit: "%", meaning: "mean over the peers' models", color: 0, format: (value) => formatPercent(value) },
+  loss: { title: "Peer loss", unit: "", meaning: "mean over the peers' models", color: 1, format: formatNumber },
   consensus: {
     title: "Consensus distance",
     unit: "%",
     term: "consensus distance",
     meaning: "of the models from their mean",
-    colour: 0,
+    color: 0,
     format: (value) => formatPercent(value, 2),
   },
   residual: {
@@ -45,7 +45,7 @@ export const PEER_METRICS: Record<PeerMetric, MetricStyle> = {
     unit: "",
     term: "conservation residual",
     meaning: "of all that was learned is missing",
-    colour: 1,
+    color: 1,
     format: formatNumber,
   },
   coverage: {
@@ -53,7 +53,7 @@ export const PEER_METRICS: Record<PeerMetric, MetricStyle> = {
     unit: "%",
     term: "coverage",
     meaning: "of all rounds are in the models",
-    colour: 3,
+    color: 3,
     format: (value) => formatPercent(value),
   },
 };
@@ -67,7 +67,7 @@ interface Props {
 
 /** Chart of one of the peers' metrics over time; shares on a linear axis, other metrics on a logarithmic one. */
 export function PeerMetricChart({ metric, history, zoom }: Props) {
-  const { title, unit, meaning, colour, format } = PEER_METRICS[metric];
+  const { title, unit, meaning, color, format } = PEER_METRICS[metric];
   const name = unit === "" ? title : `${title} (${unit})`;
   const hasShares = isShare(metric);
   const curve = useMemo(() => toCurve(history, metric), [history, metric]);
@@ -100,7 +100,7 @@ export function PeerMetricChart({ metric, history, zoom }: Props) {
             {},
             {
               label: title,
-              stroke: tokens.series[colour],
+              stroke: tokens.series[color],
               width: 2,
               points: { show: (chart) => chart.data[0].length <= 2, size: 5 },
             },
@@ -127,7 +127,7 @@ export function PeerMetricChart({ metric, history, zoom }: Props) {
       legend={
         <>
           <span className="readout-item">
-            <i className={`swatch series-${colour + 1}`} />
+            <i className={`swatch series-${color + 1}`} />
             <b>{format(at?.[metric])}</b> {meaning}
           </span>
           {at && <span className="readout-place">{formatTime(Date.parse(at.at), Date.now())}</span>}

@@ -71,7 +71,7 @@ function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>
     {
       title: "Mode",
       className: "node-cell-state",
-      unlabelled: true,
+      unlabeled: true,
       cell: ({ status, peer }) => <StatusCell status={status} peer={peer} />,
     },
     figure("Round", ({ round }) => (round === null ? UNKNOWN : formatCount(round))),

@@ -130,10 +130,10 @@ function Server({ layout, mode, alone }: { layout: TopologyLayout; mode: Job["mo
   const half = 3.1 * SERVER_LABELS[mode].length + 4; // lines pass behind the label
   return (
     <g aria-hidden="true" className="topology-server" data-mode={mode} data-alone={alone || undefined}>
-      <circle cx={x} cy={y} r={layout.centre} />
-      <Glyph icon="server" x={x} y={y} size={layout.centre * 1.05} />
-      <rect x={x - half} y={y + layout.centre + 3} width={2 * half} height={17} rx={5} />
-      <text x={x} y={y + layout.centre + 15} textAnchor="middle">
+      <circle cx={x} cy={y} r={layout.center} />
+      <Glyph icon="server" x={x} y={y} size={layout.center * 1.05} />
+      <rect x={x - half} y={y + layout.center + 3} width={2 * half} height={17} rx={5} />
+      <text x={x} y={y + layout.center + 15} textAnchor="middle">
         {SERVER_LABELS[mode]}
       </text>
     </g>

@@ -26,7 +26,7 @@ export function share({ rounds, held }: Coverage, row: number, column: number): 
   return all > 0 ? (held[row]?.[column] ?? 0) / all : null;
 }
 
-/** Number of colours; the last is for complete coverage only. */
+/** Number of colors; the last is for complete coverage only. */
 export const LEVELS = 5;
 
 export function level(share: number): number {

@@ -8,7 +8,7 @@ export interface EllipsePoint {
 }
 
 export interface Ellipse {
-  /** The centre, and the semi-axes. */
+  /** The center, and the semi-axes. */
   x: number;
   y: number;
   a: number;
@@ -35,7 +35,7 @@ export function pointsOnEllipse(oval: Ellipse, count: number): EllipsePoint[] {
   });
 }
 
-/** Return the distance of neighbours along the ellipse. */
+/** Return the distance of neighbors along the ellipse. */
 export function spacing({ a, b }: Ellipse, count: number): number {
   const h = ((a - b) / (a + b)) ** 2;
   const perimeter = Math.PI * (a + b) * (1 + (3 * h) / (10 + Math.sqrt(4 - 3 * h))); // Ramanujan's second approximation
@@ -52,7 +52,7 @@ function chordLength(oval: Ellipse, from: number, to: number): number {
   return Math.hypot(p.x - q.x, p.y - q.y);
 }
 
-/** Return a path between two points that bends towards the centre, to avoid points between them. */
+/** Return a path between two points that bends towards the center, to avoid points between them. */
 export function curvedPath(p: EllipsePoint, q: EllipsePoint, oval: Ellipse): string {
   const pull = 0.6;
   const cx = (p.x + q.x) / 2 + (oval.x - (p.x + q.x) / 2) * pull;

@@ -16,7 +16,7 @@ export interface TopologyLayout {
   ellipse: Ellipse;
   /** Radii of the discs of nodes and of the server. */
   radius: number;
-  centre: number;
+  center: number;
   points: Map<string, EllipsePoint>;
   labels: Map<string, Label>;
   fontSize: number;
@@ -26,7 +26,7 @@ export interface TopologyLayout {
 
 /** With more nodes, horizontal labels would overlap. */
 const FLAT_MAX = 12;
-/** With more nodes, they are drawn as dots and not all are labelled. */
+/** With more nodes, they are drawn as dots and not all are labeled. */
 const MANY = 60;
 const NARROW = 520;
 /** Approximate ratio of a character's width to its height. */
@@ -54,7 +54,7 @@ export function layOutTopology(names: readonly string[], width: number): Topolog
     names.map((name, index) => [name, layOutLabel(index % named === 0 ? (texts[index] as string) : "", points.get(name) as EllipsePoint, radius, flat, fontSize)]),
   );
   const lines: [number, number] = count > 24 ? [0.5, 4] : count > FLAT_MAX ? [0.75, 6] : [1, 8];
-  return { height, ellipse, radius, centre: flat ? 23 : 18, points, labels, fontSize, lines };
+  return { height, ellipse, radius, center: flat ? 23 : 18, points, labels, fontSize, lines };
 }
 
 function layOutLabel(text: string, { x, y, out }: EllipsePoint, radius: number, flat: boolean, size: number): Label {

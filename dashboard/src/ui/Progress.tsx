@@ -2,7 +2,7 @@ interface Props {
   /** 0 to 1. */
   value: number;
   label: string;
-  /** State that determines the colour. */
+  /** State that determines the color. */
   tone?: string;
 }
 

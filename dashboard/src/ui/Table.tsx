@@ -22,7 +22,7 @@ export interface Column<R> {
   /** True if the cells are headings of rows; by default those of the first column are. */
   rowHeader?: boolean;
   /** True if the cells of the layout "cards" have no title. */
-  unlabelled?: boolean;
+  unlabeled?: boolean;
 }
 
 interface Sorting {
@@ -159,7 +159,7 @@ const MemoRow = memo(function Row({ row, index, columns, cards, attributes }: Ro
   return (
     <tr role={cards ? "row" : undefined} {...attributes?.(row)}>
       {columns.map((column, place) => {
-        const { title, cell, numeric, isBad, rowHeader = place === 0, unlabelled } = column;
+        const { title, cell, numeric, isBad, rowHeader = place === 0, unlabeled } = column;
         const className = [numeric && "num", isBad?.(row) && "bad", column.className].filter(Boolean).join(" ") || undefined;
         if (rowHeader) {
           return (
@@ -169,7 +169,7 @@ const MemoRow = memo(function Row({ row, index, columns, cards, attributes }: Ro
           );
         }
         return (
-          <td key={title} role={cards ? "cell" : undefined} className={className} data-label={cards && !unlabelled ? title : undefined}>
+          <td key={title} role={cards ? "cell" : undefined} className={className} data-label={cards && !unlabeled ? title : undefined}>
             {cell(row, index)}
           </td>
         );

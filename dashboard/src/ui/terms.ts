@@ -10,7 +10,7 @@ export const TERMS = {
   "drain, block": "Give a node no new tasks; also withdraw those it holds.",
   enrolment: "A node exchanges a one-time token for a credential.",
   exchange: "Two peers average their models, as a two-phase commit.",
-  gossip: "Peers train and average in pairs or neighbourhoods, without a server.",
+  gossip: "Peers train and average in pairs or neighborhoods, without a server.",
   "leader, follower": "The coordinator that holds the lease, and the others on its database.",
   "local condition": "A node's divergence is at most delta; a violation makes it report.",
   mode: "The leadership of a job: server, gossip (by its peers), or returning (from gossip to the server).",
@@ -22,7 +22,7 @@ export const TERMS = {
   quorum: "The number of reports after which a round may close.",
   report: "A node's answer to a task.",
   staleness: "Versions that closed between a task and its report.",
-  synchronisation: "Nodes send their models or updates, and a model version is made of them.",
+  synchronization: "Nodes send their models or updates, and a model version is made of them.",
   traffic: "Bytes counted where they cross the socket, by job, version, node and direction.",
   weight: "The influence of an update in a mean; by default its number of examples.",
 } as const;

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.conformance.cases import ConformanceCase
 
 LOOK_S = 0.5
-COLOURS = {"passed": "green", "refused": "yellow", "failed": "red"}
+COLORS = {"passed": "green", "refused": "yellow", "failed": "red"}
 
 
 def conformance(
@@ -56,7 +56,7 @@ def conformance(
                 results.append(kit.run(case))
     shown = table("case", "result", "description", "why", prose=("description", "why"))
     for one in results:
-        shown.add_row(one.case, f"[{COLOURS[one.verdict]}]{one.verdict}[/]", one.about, one.why)
+        shown.add_row(one.case, f"[{COLORS[one.verdict]}]{one.verdict}[/]", one.about, one.why)
     out.answer({"nodes": kit.nodes, "cases": [asdict(one) for one in results]}, shown)
     return 0 if all(one.is_ok for one in results) else 1
 

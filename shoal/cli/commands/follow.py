@@ -42,7 +42,7 @@ class JobProgress(FollowedJob):
 
     def update_bar(self, advance: ReportProgress) -> None:
         job = self.job
-        parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} synchronisations"]
+        parts = [f"{job['version']}/{job['versions']}" if job["versions"] else f"{job['version']} synchronizations"]
         if job["mode"] != "server" or job["state"] not in GOING_ON or job.get("idle"):
             what = "waiting" if job.get("idle") else job["mode"] if job["state"] in GOING_ON else job["state"]
             parts.append(f"{what}: {safe(job['state_why'])}" if job["state_why"] else what)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EVERY_S = 1.0
 """Seconds between two requests for new lines."""
 PAGE = 1000
-COLOURS = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "bold red"}
+COLORS = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "bold red"}
 Level = Literal["debug", "info", "warning", "error"]
 
 
@@ -69,8 +69,8 @@ def _batches(
 
 def _shown(line: dict[str, Any]) -> str:
     at, level = line["at"][11:23], line["level"]
-    colour = COLOURS.get(level)
-    level_text = f"[{colour}]{level:<7}[/]" if colour else f"{level:<7}"
+    color = COLORS.get(level)
+    level_text = f"[{color}]{level:<7}[/]" if color else f"{level:<7}"
     about = {**({"round": line["round"]} if line["round"] is not None else {}), **line["fields"]}
     rest = " ".join(f"{safe(name)}={safe(value)}" for name, value in about.items())
     where = safe(line["node"] or "coordinator") + (f" {safe(line['job'])}" if line["job"] else "")

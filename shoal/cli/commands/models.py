@@ -77,7 +77,7 @@ def promote(
 
     Example: shoal promote digits best --why "passed the audit"
 
-    A labelled model is kept: shoal export JOB --version production
+    A labeled model is kept: shoal export JOB --version production
     """
     from shoal.cli.connection import connect
     from shoal.client.api import segment

@@ -156,18 +156,18 @@ def answer(api: CoordinatorApi, plan: DemoPlan, job: dict[str, Any], took_s: flo
         ("wall time", seconds(took_s) + " from start to end"),
     ]
     if plan.asked.drift:
-        data["synchronisations"] = versions_per_part(versions, checks_of(plan))
+        data["synchronizations"] = versions_per_part(versions, checks_of(plan))
         summary[:3] = [
             (
                 "accuracy",
                 f"[bold]{percent(own)}[/]  on the clients' own held-back digits (loss {number(data['loss'], 3)})",
             ),
-            ("synchronised", f"{job['version']} times with {len(nodes)} clients, in {seconds(training_s)}"),
+            ("synchronized", f"{job['version']} times with {len(nodes)} clients, in {seconds(training_s)}"),
             (
                 "instead of",
                 f"{size(every_check_bytes(plan, job, len(nodes)))} for the models alone, averaged at every check",
             ),
-            ("over the data", f"{bars(data['synchronisations'])}  [dim]labels were permuted half-way[/]"),
+            ("over the data", f"{bars(data['synchronizations'])}  [dim]labels were permuted half-way[/]"),
         ]
     rows = pairs(summary)
     out.answer(data, node_table(nodes), rows)

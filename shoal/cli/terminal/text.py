@@ -45,7 +45,7 @@ def accuracy(measured: Mapping[str, Any]) -> str:
 
 
 def state(name: str) -> str:
-    """Return a state in its colour."""
+    """Return a state in its color."""
     style = STATE_STYLES.get(name)
     return f"[{style}]{name}[/]" if style else name
 

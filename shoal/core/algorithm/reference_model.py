@@ -3,7 +3,7 @@
 Without one (rounds) a task carries the model itself, and a report is relative to that. With one, a node that lacks it
 fetches it by its digest.
 
-reference   the model r; a new one only at a full synchronisation
+reference   the model r; a new one only at a full synchronization
 previous    the reference from which the present version was made: its holders are sent the difference, if there are
                 filters. Right after a new reference that is the one before.
 

@@ -1,6 +1,6 @@
 """A node's state machine between coordinator and gossip: `FailoverPeer` in `failover_peer`.
 
-    state         behaviour                                     it ends when
+    state         behavior                                     it ends when
     coordinated   does the coordinator's tasks (`Worker`)       the coordinator is silent for
                                                                 `coordinator_timeout_s`: suspect
                                                                 it assigns a task "gossip": gossip

@@ -73,7 +73,7 @@ def rows_of(count: int) -> int:
 
 
 def regular(nodes: tuple[str, ...], degree: int, seed: int) -> Graph:
-    """Return a connected graph in which each node has `degree` neighbours, drawn almost uniformly.
+    """Return a connected graph in which each node has `degree` neighbors, drawn almost uniformly.
 
     Steger, Wormald: "Generating Random Regular Graphs Quickly", Combinatorics, Probability and Computing 8 (1999):
     Algorithm 2, repeated until the graph is connected. For a dense graph the complement is drawn. Raises `InvalidJob`
@@ -83,7 +83,7 @@ def regular(nodes: tuple[str, ...], degree: int, seed: int) -> Graph:
     count, rng = len(nodes), Random(seed)
     if count * degree % 2 or not (0 <= degree < count) or (degree < 2 and count > degree + 1):
         raise InvalidJob(
-            f"no connected graph of {count} nodes gives each exactly {degree} neighbours",
+            f"no connected graph of {count} nodes gives each exactly {degree} neighbors",
             code="topology.regular",
             hint="choose a degree from 2 to the number of nodes - 1; an even one for an odd number of nodes",
         )
@@ -165,13 +165,13 @@ def connected(graph: Graph) -> bool:
 
 
 def metropolis(degree: int, other_degree: int, ratio: float = 1.0) -> float:
-    """Return the weight W_ij of a node for a neighbour whose target is `ratio` times its own.
+    """Return the weight W_ij of a node for a neighbor whose target is `ratio` times its own.
 
     Xiao, Boyd, Lall: "A Scheme for Robust Distributed Sensor Fusion Based on Average Consensus", IPSN 2005: the
     Metropolis weights W_ij = 1 / (1 + max(d_i, d_j)); Xiao, Boyd: "Fast Linear Iterations for Distributed Averaging",
     Systems & Control Letters 53 (2004), section 4, have 1 / max(d_i, d_j), which need not converge (an even ring).
 
-    They are Hastings' rule (Biometrika 57, 1970) for a walk that stays, or goes to any neighbour, with equal chance.
+    They are Hastings' rule (Biometrika 57, 1970) for a walk that stays, or goes to any neighbor, with equal chance.
     For the stationary distribution p_i = n_i / sum_k n_k it says
 
         W_ij = min(1 / (1 + d_i), n_j / n_i / (1 + d_j))

@@ -71,7 +71,7 @@ def squared_norm(of: Sketch) -> float:
 
 
 def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Hash to 64 bits each (the finaliser of SplitMix64; Steele, Lea, Flood, OOPSLA 2014)."""
+    """Hash to 64 bits each (the finalizer of SplitMix64; Steele, Lea, Flood, OOPSLA 2014)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

@@ -8,7 +8,7 @@ segments in cache-sized blocks, however many tensors there are. Statistics follo
 A tree's `data` need not be in memory: anything that answers `data[start:stop]` with bytes will do. Sums, norms and
 digests read block by block; only `tree[name]` and `tree.buffer` bring in more.
 
-Tensors are of three kinds. Weights are optimised: steps, differences and norms are for them. Statistics are floats that
+Tensors are of three kinds. Weights are optimized: steps, differences and norms are for them. Statistics are floats that
 training measures, such as BatchNorm's running mean and variance. In every operation here they travel as values, not as
 differences: they are averaged, so that a mean lies between the values that went into it, and a factor does not change
 them. Whole numbers (a counter such as BatchNorm's `num_batches_tracked`) travel as values too; the greatest one wins.
@@ -128,7 +128,7 @@ class Layout:
     `base_model` is the SHA-256 of the tensors that complete the model and are not exchanged, as a safetensors file of
     them; empty if there are none. Trees of different base models cannot be combined.
 
-    `statistics` names the float tensors that training measures and does not optimise.
+    `statistics` names the float tensors that training measures and does not optimize.
     """
 
     leaves: tuple[Leaf, ...]
@@ -189,7 +189,7 @@ class Layout:
         return {leaf.name: leaf for leaf in self.leaves}
 
     def is_weight(self, leaf: Leaf) -> bool:
-        """Return whether training optimises a tensor: one of floats that is not a statistic."""
+        """Return whether training optimizes a tensor: one of floats that is not a statistic."""
         return leaf.dtype in FLOATS and leaf.name not in self.statistics
 
     @cached_property

@@ -6,8 +6,8 @@
                  ExchangeQuery      asks for the outcome of an exchange       answer: the same
                  ExchangeCommit     the exchange is over at the sender too    no answer
     rounds of    ModelOffer         the sender's model after a local round    answer: Received
-    neighbours   PushShare               a share of the sender's mass              answer: Received or ExchangeAbort
-                 ExchangeQuery      asks a leaving peer's neighbour for a     answer: ExchangeAbort, if there is none
+    neighbors   PushShare               a share of the sender's mass              answer: Received or ExchangeAbort
+                 ExchangeQuery      asks a leaving peer's neighbor for a     answer: ExchangeAbort, if there is none
                                     share in transit
                  RingChunk          a piece of a ring all-reduce              answer: Received or ExchangeAbort
     coordinator  CoordinatorProbe   asks whether the coordinator is heard     answer: CoordinatorStatus
@@ -144,7 +144,7 @@ class ExchangeCommit:
 
 @dataclass(frozen=True)
 class ModelOffer:
-    """The sender's model in a round of mixing, for its neighbours in that round. `weight`: in examples."""
+    """The sender's model in a round of mixing, for its neighbors in that round. `weight`: in examples."""
 
     type_name: ClassVar[str] = "model_offer"
     node: str

@@ -17,7 +17,7 @@ WINDOW = "window"
 """A number that a schedule keeps: the checks after which a node reports without being asked."""
 
 VIOLATIONS, FULL = "total.violations", "total.full_syncs"
-"""Numbers for people: violations and full synchronisations since the job began."""
+"""Numbers for people: violations and full synchronizations since the job began."""
 
 
 @dataclass(frozen=True)

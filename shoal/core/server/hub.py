@@ -15,7 +15,7 @@ node leaves. A *lost* node keeps its task: the hub does not wait for it, but its
 version closes. Polls repeat the current task, so that a lost answer, a restarted node and a restarted coordinator are
 one case.
 
-The state is small and can be serialised (`snapshot`, `Hub.restore`), because models are blob references. It does not
+The state is small and can be serialized (`snapshot`, `Hub.restore`), because models are blob references. It does not
 contain the reports since the last version: after a crash, the journal's events since the last snapshot are replayed in
 their order.
 """

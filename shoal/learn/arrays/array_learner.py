@@ -46,7 +46,7 @@ class ArrayConfig:
     """Settings of an `ArrayLearner`: kinds and types of the parameters."""
 
     statistics: Sequence[str] = ()
-    """Names of float arrays that training measures and does not optimise, such as running means and variances, or
+    """Names of float arrays that training measures and does not optimize, such as running means and variances, or
     patterns of names: `*.running_mean`. They are averaged and never stepped. Counters of whole numbers need no name."""
     convert: Convert | None = None
     """From a numpy array to yours; None: found by the type of each parameter."""

@@ -141,7 +141,7 @@ def permutation(classes: int, share: float, seed: int) -> Tensor:
 
 
 def rotated(images: Tensor, degrees: float) -> Tensor:
-    """Return images rotated counter-clockwise about their centre; pixels from outside repeat the edge."""
+    """Return images rotated counter-clockwise about their center; pixels from outside repeat the edge."""
     if images.ndim == 2:
         side = math.isqrt(images.shape[1])
         shaped = images.reshape(len(images), 1, side, side)

@@ -20,7 +20,7 @@ REFUSED = {
     "deepspeed": "a node trains in one process",
     "fsdp": "a node trains in one process",
 }
-"""Arguments that a task cannot honour, with what to do instead."""
+"""Arguments that a task cannot honor, with what to do instead."""
 
 OF_TRAINER = {
     "model_init": "the model function is the first argument",

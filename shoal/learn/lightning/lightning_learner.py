@@ -47,7 +47,7 @@ REFUSED = {
     "strategy": "a node trains in one process",
     "num_nodes": "a node trains in one process",
 }
-"""Arguments of the Trainer that a task cannot honour, with what to do instead."""
+"""Arguments of the Trainer that a task cannot honor, with what to do instead."""
 
 RATES = ("lr", "learning_rate")
 """Attributes, and hyperparameters, of a module that the job's learning rate is written to."""

@@ -67,8 +67,8 @@ class TreeCorrector:
     def corrected(self, gradients: Iterable[Tensor | None]) -> tuple[Tensor, ...]:
         layout = self._weights.layout
         dense = {name: one.clone() for name, one in dense_of(self._weights.trainable(), gradients).items()}
-        travelling = {name: one for name, one in dense.items() if name in layout.index}
-        unpack(self._correct(self._weights.save(), pack(layout, travelling)), travelling)
+        traveling = {name: one for name, one in dense.items() if name in layout.index}
+        unpack(self._correct(self._weights.save(), pack(layout, traveling)), traveling)
         return tuple(dense.values())
 
 
@@ -93,11 +93,11 @@ class TensorCorrector:
         parameters = self._weights.trainable()
         dense = dense_of(parameters, gradients)
         with torch.no_grad():
-            travelling = {name: p.reshape(-1) for name, p in parameters.items() if name in self._weights.layout.index}
-            flat = {name: dense[name].view(-1) for name in travelling}
-            self._hold(travelling)
+            traveling = {name: p.reshape(-1) for name, p in parameters.items() if name in self._weights.layout.index}
+            flat = {name: dense[name].view(-1) for name in traveling}
+            self._hold(traveling)
             for block in blocks_of(flat):
-                self._correct_block(block, travelling, flat)
+                self._correct_block(block, traveling, flat)
         self._steps += 1
         return tuple(dense.values())
 

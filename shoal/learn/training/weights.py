@@ -121,7 +121,7 @@ def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _is_statistic(tensor: Tensor) -> bool:
-    """Return whether an exchanged tensor is measured and not optimised: a buffer of floats."""
+    """Return whether an exchanged tensor is measured and not optimized: a buffer of floats."""
     return not isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
 
 

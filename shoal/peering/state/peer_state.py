@@ -117,7 +117,7 @@ def check_job(spec: JobSpec) -> None:
             raise InvalidJob(
                 f"peers cannot show their models through the filter {one.name}{why}",
                 code="job.fit",
-                hint="half and quantize with 8 bits can be used, under mixing pairwise and neighbours; leave it out",
+                hint="half and quantize with 8 bits can be used, under mixing pairwise and neighbors; leave it out",
             )
 
 

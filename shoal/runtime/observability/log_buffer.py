@@ -1,7 +1,7 @@
 """Bounded buffer of a process's log lines for other readers; dropped lines are counted.
 
 Credentials are removed before a line is stored. A line's age is measured by this process's clock, so that readers need
-no synchronised clock.
+no synchronized clock.
 """
 
 from __future__ import annotations

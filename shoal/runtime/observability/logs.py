@@ -28,7 +28,7 @@ _SECRET = re.compile(r"sh([onvt])_[A-Za-z0-9_-]{4,}|(?i:\bbearer\s+)[^\s\"',;]+"
 _UNSEEN = re.compile(
     "\x1b\\[[0-9;]*[A-Za-z]|[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
-"""Colours, controls but tab and new line, and what Unicode has for layout alone."""
+"""Colors, controls but tab and new line, and what Unicode has for layout alone."""
 _SECRET_NAMES = {"token", "credential", "authorization", "cookie", "password", "secret"}
 _DEPTH_MAX = 6
 USUAL_WAITS_S = {"storage.pending": 4.0}

@@ -1,4 +1,4 @@
-"""Peers with nothing but membership: its behaviour under faults, and its cost."""
+"""Peers with nothing but membership: its behavior under faults, and its cost."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from shoal.core.protocol.peer_message import PeerMessage
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.mixing.all_reduce import AllReduce
-from shoal.mixing.neighbours import GraphName, Neighbours
+from shoal.mixing.neighbors import GraphName, Neighbors
 from shoal.mixing.pairwise import Pairwise
 from shoal.mixing.push_sum import PushSum
 from shoal.sim.checks.reference_checks import Violation
@@ -70,7 +70,7 @@ def draw(seed: int) -> GossipScenario:
     names = [f"n{number}" for number in range(1, rng.randint(2, 8) + 1)]
     until_s = rng.choice((5.0, 20.0, 60.0))
     split = NetworkSplit(frozenset(rng.sample(names, len(names) // 2)), 3.0, 12.0)
-    mixing = rng.choice((draw_pairwise, draw_neighbours, draw_push_sum, draw_all_reduce))(rng)
+    mixing = rng.choice((draw_pairwise, draw_neighbors, draw_push_sum, draw_all_reduce))(rng)
     byzantine_rng = Random(f"liars of {seed}")
     byzantine = byzantine_rng.choice(names) if len(names) > 2 and byzantine_rng.random() < 0.2 else ""
     if mixing.name == "all_reduce":
@@ -101,11 +101,11 @@ def draw_pairwise(rng: Random) -> Mixing:
     return Pairwise(models_per_round=rng.choice((2.0, 0.7)), delta=rng.choice((0.0, 0.0, 1.0)))
 
 
-def draw_neighbours(rng: Random) -> Mixing:
+def draw_neighbors(rng: Random) -> Mixing:
     """Return averaging on any graph."""
     graphs: tuple[GraphName, ...] = ("ring", "torus", "regular", "complete", "exponential")
     graph = rng.choice(graphs)
-    return Neighbours(
+    return Neighbors(
         graph,
         degree=rng.randint(2, 4),
         seed=rng.getrandbits(16),

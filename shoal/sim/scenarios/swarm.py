@@ -65,7 +65,7 @@ class SeedFailed(AssertionError):
 
 @dataclass(frozen=True)
 class JobScenario:
-    """One run: a job with its faults, operators' actions, and the nodes' behaviour."""
+    """One run: a job with its faults, operators' actions, and the nodes' behavior."""
 
     setup: SimulationSetup
     actions: tuple[OperatorAction, ...]

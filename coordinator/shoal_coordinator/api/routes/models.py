@@ -96,10 +96,10 @@ async def remove_label(
 
 
 @router.get("/jobs/{job}/labels/{name}/model", responses=DOWNLOAD, response_class=Response)
-async def download_labelled_model(
+async def download_labeled_model(
     job: str, name: Label, request: Request, _: Reader, job_blobs: Blobs, version_reader: VersionRows, labels: Labels
 ) -> Response:
-    """Download the labelled model as a safetensors file; `Shoal-Version` is its version.
+    """Download the labeled model as a safetensors file; `Shoal-Version` is its version.
 
     With `If-None-Match` it is sent again only when the label names another.
     """

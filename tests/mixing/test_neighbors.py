@@ -1,4 +1,4 @@
-"""Synchronous averaging with neighbours: exact where nothing goes wrong, and never stuck where something does."""
+"""Synchronous averaging with neighbors: exact where nothing goes wrong, and never stuck where something does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shoal.core.gossip.gossip_state import LivePeers
 from shoal.core.mixing.topology import Graph, complete, halves, matrix, one_peer, regular, ring, torus
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.peer_message import ModelOffer, Received
-from shoal.mixing.neighbours import Neighbours
+from shoal.mixing.neighbors import Neighbors
 from tests.mixing.quiet_network import One, names, still, vector
 
 ROUNDS = 7
-PAIR = Neighbours("ring", exchange_timeout_s=10.0)
+PAIR = Neighbors("ring", exchange_timeout_s=10.0)
 
 
 def drawn(graph: str, size: int) -> Graph:
@@ -28,7 +28,7 @@ def drawn(graph: str, size: int) -> Graph:
 @pytest.mark.parametrize("graph", ["ring", "torus", "regular", "complete"])
 @pytest.mark.parametrize("size", [6, 9, 16])
 def test_on_a_quiet_network_it_is_the_matrix(graph, target, size: int) -> None:
-    swarm = still(Neighbours(graph, seed=3, target=target), size)
+    swarm = still(Neighbors(graph, seed=3, target=target), size)
     weights = swarm.weights if target == "examples" else None
     expected = np.linalg.matrix_power(matrix(drawn(graph, size), weights), ROUNDS) @ swarm.models()
     (degree,) = {len(heard) for heard in drawn(graph, size).values()}
@@ -42,7 +42,7 @@ def test_on_a_quiet_network_it_is_the_matrix(graph, target, size: int) -> None:
 
 @pytest.mark.parametrize("size", [8, 11])
 def test_one_peer_by_round(size: int) -> None:
-    swarm = still(Neighbours("exponential"), size)
+    swarm = still(Neighbors("exponential"), size)
     expected, mean = swarm.models(), swarm.models().mean(axis=0)
     for turn in range(1, 5):
         swarm.round()
@@ -55,7 +55,7 @@ def test_one_peer_by_round(size: int) -> None:
 
 @pytest.mark.parametrize("target", ["uniform", "examples"])
 def test_the_target_is_reached(target) -> None:
-    swarm = still(Neighbours(target=target), 8)
+    swarm = still(Neighbors(target=target), 8)
     mean = swarm.mean(None if target == "examples" else dict.fromkeys(swarm.weights, 1.0))
     for _ in range(120):
         swarm.round()
@@ -63,7 +63,7 @@ def test_the_target_is_reached(target) -> None:
 
 
 def test_whole_numbers_take_the_greatest() -> None:
-    swarm = still(Neighbours("ring"), 5)
+    swarm = still(Neighbors("ring"), 5)
     greatest = max(int(me.model["seen"]) for me in swarm.holdings.values())
     for _ in range(3):
         swarm.round()
@@ -71,7 +71,7 @@ def test_whole_numbers_take_the_greatest() -> None:
 
 
 def test_provenance_travels() -> None:
-    swarm = still(Neighbours("ring"), 3)
+    swarm = still(Neighbors("ring"), 3)
     swarm.holdings["n000"].counts.version_vector = {"n000": 5}
     swarm.round()
     assert [me.counts.version_vector.get("n000") for me in swarm.holdings.values()] == [5, 5, 5]
@@ -81,11 +81,11 @@ def test_provenance_travels() -> None:
 @pytest.mark.parametrize("graph", ["ring", "torus", "regular", "exponential", "complete"])
 def test_every_number_of_peers_has_its_graph(graph, size: int) -> None:
     for degree in (2, 3, 4, 7):
-        links = Neighbours(graph, degree=degree).links(names(size), 1)
+        links = Neighbors(graph, degree=degree).links(names(size), 1)
         assert (min(len(heard) for heard in links.values()) > 0) == (size > 1)
 
 
-# One of two neighbours, by hand
+# One of two neighbors, by hand
 
 
 def pair() -> One:
@@ -96,7 +96,7 @@ def offer(one: One, round_: int, value: float = 1.0, **more) -> ModelOffer:
     return ModelOffer(more.pop("node", "b"), round_, one.body(vector(value)), **more)
 
 
-def test_it_waits_for_its_neighbour_then_mixes() -> None:
+def test_it_waits_for_its_neighbor_then_mixes() -> None:
     one = pair()
     ((to, sent),) = one.turn(0.0)
     assert (to, type(sent), sent.round) == ("b", ModelOffer, 1)
@@ -122,7 +122,7 @@ def test_of_early_offers_only_the_newest_of_each_peer_is_kept() -> None:
     assert [kept.round for kept in one.mixer.early.values()] == [9]
     assert len(one.mixer.blob_refs()) == 1
     ((_, sent),) = one.turn(0.0)
-    assert sent.round == 9  # a peer that is behind goes where its neighbours are
+    assert sent.round == 9  # a peer that is behind goes where its neighbors are
     assert one.w == pytest.approx(4.5)
 
 
@@ -137,7 +137,7 @@ def test_a_late_offer_is_answered_and_ignored() -> None:
 
 
 def test_a_repeated_offer_counts_once() -> None:
-    one = One(Neighbours("complete"), {"b", "c"}, vector(0.0))
+    one = One(Neighbors("complete"), {"b", "c"}, vector(0.0))
     one.turn(0.0)
     one.hear(offer(one, 1))
     one.hear(offer(one, 1, 100.0))
@@ -146,7 +146,7 @@ def test_a_repeated_offer_counts_once() -> None:
     assert one.w == pytest.approx(2 / 3)
 
 
-def test_a_silent_neighbour_is_not_waited_for_longer_than_patience() -> None:
+def test_a_silent_neighbor_is_not_waited_for_longer_than_patience() -> None:
     one = One(PAIR, {"b", "c"}, vector(0.0))
     one.turn(0.0)
     one.hear(offer(one, 1), 1.0)
@@ -158,7 +158,7 @@ def test_a_silent_neighbour_is_not_waited_for_longer_than_patience() -> None:
     assert one.w == pytest.approx(1 / 3)  # the weight of c went to a
 
 
-def test_a_dead_neighbour_is_not_waited_for() -> None:
+def test_a_dead_neighbor_is_not_waited_for() -> None:
     one = One(PAIR, {"b", "c"}, vector(0.0))
     one.turn(0.0)
     one.hear(offer(one, 1), 1.0)
@@ -168,7 +168,7 @@ def test_a_dead_neighbour_is_not_waited_for() -> None:
     assert one.w == pytest.approx(1 / 3)
 
 
-def test_a_neighbour_that_is_past_the_round_is_not_waited_for() -> None:
+def test_a_neighbor_that_is_past_the_round_is_not_waited_for() -> None:
     one = One(PAIR, {"b", "c"}, vector(0.0))
     one.turn(0.0)
     one.hear(offer(one, 2, node="c"), 1.0)
@@ -204,7 +204,7 @@ def test_an_offer_is_repeated_until_it_is_answered() -> None:
     assert one.ring(1000.0) == []
 
 
-def test_a_newer_offer_of_the_neighbour_is_an_answer_too() -> None:
+def test_a_newer_offer_of_the_neighbor_is_an_answer_too() -> None:
     one = pair()
     one.turn(0.0)
     one.hear(offer(one, 1), 0.5)
@@ -257,4 +257,4 @@ def test_what_must_not_be_mixed_is_refused(bad) -> None:
 )
 def test_impossible_settings_are_refused(wrong) -> None:
     with pytest.raises(InvalidJob):
-        Neighbours(**wrong)
+        Neighbors(**wrong)

@@ -1,18 +1,18 @@
-"""Synchronous averaging with neighbours: after each local round all peers take a weighted mean over their neighbours.
+"""Synchronous averaging with neighbors: after each local round all peers take a weighted mean over their neighbors.
 
 Lian, Zhang, Zhang, Hsieh, Zhang, Liu: "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for
 Decentralized Parallel Stochastic Gradient Descent", NeurIPS 2017, Algorithm 1 (D-PSGD), with a local round of the job's
 algorithm in place of one gradient step:
 
-    x_i  <-  sum_j W_ij x_j        over i and its neighbours j; W: see `shoal.core.mixing.topology`
+    x_i  <-  sum_j W_ij x_j        over i and its neighbors j; W: see `shoal.core.mixing.topology`
 
 With `target` "uniform" W is doubly stochastic: gossip alone leads to the *unweighted* mean of the models. With
 "examples" W has the stationary distribution n_k / sum n_k, and leads to the sample-weighted mean; it converges more
 slowly, because peers with many examples give little weight to those with few. Neither conserves the mean when an offer
 is missing, as pairwise exchange does. Where filters round x_k to q_k, it is x_i <- x_i + sum_j W_ij (q_j - q_i).
 
-Rounds of mixing are numbered as in Lamport's clock: a peer whose neighbours are ahead takes their number. It waits for
-its neighbours' offers of its own round, but not for peers that are absent or past that round, and not longer than
+Rounds of mixing are numbered as in Lamport's clock: a peer whose neighbors are ahead takes their number. It waits for
+its neighbors' offers of its own round, but not for peers that are absent or past that round, and not longer than
 `exchange_timeout_s`: a missing peer's weight goes to the peer itself. An offer is repeated until it is acknowledged. A
 process that dies aborts the open round, and the model stays as it was after the local round.
 """
@@ -45,15 +45,15 @@ GraphName = Literal["ring", "torus", "regular", "exponential", "complete"]
 
 
 @dataclass(frozen=True)
-class Neighbours(Mixing):
-    """All peers mix in step, each with its neighbours on a graph of the live peers."""
+class Neighbors(Mixing):
+    """All peers mix in step, each with its neighbors on a graph of the live peers."""
 
-    name: ClassVar[str] = "neighbours"
-    title: ClassVar[str] = "Synchronous averaging with neighbours (D-PSGD, Lian et al. 2017)"
+    name: ClassVar[str] = "neighbors"
+    title: ClassVar[str] = "Synchronous averaging with neighbors (D-PSGD, Lian et al. 2017)"
     supports_filters: ClassVar[bool] = True
 
     graph: GraphName = "regular"
-    """Topology. `exponential`: one neighbour per round, 1, 2, 4, … places away (Ying et al. 2021)."""
+    """Topology. `exponential`: one neighbor per round, 1, 2, 4, … places away (Ying et al. 2021)."""
     degree: Annotated[int, Interval(ge=2)] = 4
     """Degree of the random regular graph. Where none exists: one more, or all peers."""
     seed: NonNegativeInt = 0
@@ -61,25 +61,23 @@ class Neighbours(Mixing):
     target: Literal["uniform", "examples"] = "uniform"
     """Mean to which the models converge: `uniform`, or weighted by `examples`."""
     exchange_timeout_s: PositiveFloat = 30.0
-    """Seconds to wait for the neighbours' models of the same round."""
+    """Seconds to wait for the neighbors' models of the same round."""
     retransmit_s: PositiveFloat = 1.0
     """Seconds until an unacknowledged model is sent again; doubled each time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.graph not in get_args(GraphName):
-            raise InvalidJob(
-                f"neighbours: graph is {self.graph!r}", hint=f"use one of {', '.join(get_args(GraphName))}"
-            )
+            raise InvalidJob(f"neighbors: graph is {self.graph!r}", hint=f"use one of {', '.join(get_args(GraphName))}")
         if self.target not in {"uniform", "examples"}:
-            raise InvalidJob(f"neighbours: target is {self.target!r}", hint='use "uniform" or "examples"')
+            raise InvalidJob(f"neighbors: target is {self.target!r}", hint='use "uniform" or "examples"')
         if self.graph == "exponential" and self.target == "examples":
             raise InvalidJob(
-                "neighbours: one-way links cannot weight by examples", hint='use the graph "regular", or push_sum'
+                "neighbors: one-way links cannot weight by examples", hint='use the graph "regular", or push_sum'
             )
 
-    def mixer(self) -> NeighboursMixer:
-        return NeighboursMixer(self)
+    def mixer(self) -> NeighborsMixer:
+        return NeighborsMixer(self)
 
     def links(self, nodes: tuple[str, ...], round_: int) -> Graph:
         """Return the graph of that round over these nodes; the nearest possible one where it does not exist."""
@@ -97,8 +95,8 @@ class Neighbours(Mixing):
 
 
 @dataclass
-class NeighbourRound:
-    """The open round: the degree of each neighbour, and the offers received."""
+class NeighborRound:
+    """The open round: the degree of each neighbor, and the offers received."""
 
     degrees: dict[str, int]
     degree: int
@@ -108,19 +106,19 @@ class NeighbourRound:
     received: dict[str, ModelOffer] = field(default_factory=dict)
 
 
-class NeighboursMixer:
-    """Durable state: the number of the round, and the offer that neighbours may have missed."""
+class NeighborsMixer:
+    """Durable state: the number of the round, and the offer that neighbors may have missed."""
 
     synchronous: ClassVar[bool] = True
 
-    def __init__(self, policy: Neighbours) -> None:
+    def __init__(self, policy: Neighbors) -> None:
         self.policy = policy
         self.round = 0
         self.offer: ModelOffer | None = None
         self.alarm = inf
         self.refused = 0
         """Offers that must not be mixed."""
-        self.open: NeighbourRound | None = None
+        self.open: NeighborRound | None = None
         self.early: dict[str, ModelOffer] = {}
         """The newest offer of each peer that is ahead."""
         self._to: tuple[str, ...] = ()
@@ -157,7 +155,7 @@ class NeighboursMixer:
         for to in self._to:
             self._unacknowledged.add(to, now)
         degrees = {node: len(graph[node]) for node in sorted(graph[me.node])}
-        self.open = NeighbourRound(degrees, len(graph[me.node]), now + self.policy.exchange_timeout_s, self.offer.body)
+        self.open = NeighborRound(degrees, len(graph[me.node]), now + self.policy.exchange_timeout_s, self.offer.body)
         self.open.received = {node: one for node, one in self.early.items() if one.round == round_ and node in degrees}
         self.early = {node: one for node, one in self.early.items() if one.round > round_}
         return [*(Tell(to, self.offer) for to in self._to), *self.on_timer(me, now)]
@@ -193,12 +191,12 @@ class NeighboursMixer:
         self.alarm = min(self._unacknowledged.alarm, self.open.until if self.open is not None else inf)
         return effects
 
-    def _missing(self, round_: NeighbourRound, me: GossipState) -> bool:
+    def _missing(self, round_: NeighborRound, me: GossipState) -> bool:
         """Return whether an offer of this round may still come: from a live peer that is not past it."""
         return bool((round_.degrees.keys() & me.peers.nodes) - round_.received.keys() - self.early.keys())
 
-    def _close(self, round_: NeighbourRound, me: GossipState, now: float) -> list[Effect]:
-        """Mix the offers received. If all neighbours are ahead, follow them without another local round."""
+    def _close(self, round_: NeighborRound, me: GossipState, now: float) -> list[Effect]:
+        """Mix the offers received. If all neighbors are ahead, follow them without another local round."""
         self.open = None
         if not round_.received:
             ahead = [offer.round for node, offer in self.early.items() if node in me.peers.nodes]
@@ -215,7 +213,7 @@ class NeighboursMixer:
         me.model = towards(me.model, own, mixed, 1.0) if me.filters else mixed
         return []
 
-    def _share(self, round_: NeighbourRound, node: str, ratio: float) -> float:
+    def _share(self, round_: NeighborRound, node: str, ratio: float) -> float:
         if self.policy.graph == "exponential":
             return 0.5
         return metropolis(round_.degree, round_.degrees[node], ratio if self.policy.target == "examples" else 1.0)
@@ -271,7 +269,7 @@ class NeighboursMixer:
         return {"round": self.round, "offer": kept, "to": list(self._to)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore the state; the open round is aborted, but neighbours may still wait for the offer."""
+        """Restore the state; the open round is aborted, but neighbors may still wait for the offer."""
         self.round = state["round"]
         if "offer" in state:
             node, body, seen, weight = state["offer"]
