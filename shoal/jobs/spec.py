@@ -237,6 +237,9 @@ class JobSpec(_JobFile):
         return handler(complete(values))
 
 
+NEAR = 0.8
+"""Minimum similarity of a key and a misspelled one, a ratio of `difflib`."""
+
 TABLES: dict[str, type[JobTable]] = {
     "limits": UpdateLimits,
     "lr_schedule": LrScheduleTable,
@@ -263,7 +266,9 @@ def _key_of_table(key: str, values: Mapping[str, Any]) -> str:
         named = table.get("name") if isinstance(table := values.get(what), dict) else usual
         if kind := known.get(str(named)):
             keys[what] = [field.name for field in fields(kind)]
-    for cutoff in (1.0, 0.8):  # a key of another table comes before one that is misspelt
+    if get_close_matches(key, _JobFile.model_fields, 1, NEAR) and key not in chain(*keys.values()):
+        return ""
+    for cutoff in (1.0, NEAR):  # a key of another table comes before one that is misspelled
         for what, known_keys in keys.items():
             if close := get_close_matches(key, known_keys, 1, cutoff):
                 return f"did you mean {close[0]!r} in [{what}]?"

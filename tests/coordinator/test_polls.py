@@ -17,7 +17,7 @@ from shoal.core.server.hub import Hub
 from shoal.wire import codec
 from shoal_coordinator.composition import housekeeping
 from shoal_coordinator.jobs.hub_replay import HubReplay
-from shoal_coordinator.node_protocol import polling
+from shoal_coordinator.node_protocol import held_polls
 from tests.support.coordinator import Inside, Server, inside
 from tests.support.node import Node
 from tests.support.raw_http import connected, head
@@ -79,13 +79,13 @@ def test_an_order_comes_the_moment_there_is_one(patient: Inside) -> None:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """The seconds that polls have waited for news, None at the end of one."""
     found: list[float | None] = []
-    decide = polling.seconds_to_wait
+    decide = held_polls.seconds_to_wait
 
     def noted(left_s: float, **more: bool) -> float | None:
         found.append(decide(left_s, **more))
         return found[-1]
 
-    monkeypatch.setattr(polling, "seconds_to_wait", noted)
+    monkeypatch.setattr(held_polls, "seconds_to_wait", noted)
     return found
 
 
@@ -100,7 +100,7 @@ def test_a_quiet_poll_ends_with_204_in_its_time(patient: Inside, waits: list[flo
 
 def test_a_busy_job_is_not_taken_for_a_quiet_one(patient: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll that does not want to wait is answered with the task that stands, though the hub is folding a report."""
-    monkeypatch.setattr(polling, "BUSY_S", 60.0)
+    monkeypatch.setattr(held_polls, "BUSY_S", 60.0)
     stage, go, feed = set_up(patient), threading.Event(), HubReplay.apply_all
 
     def slow_feed(replay: HubReplay, hub: Hub, entries: Any) -> Any:

@@ -176,7 +176,7 @@ def test_what_is_lost_late_doubled_or_killed_does_not_show_in_the_model(name: st
         until_s=30, delay_s=0.2, message_loss=0.2, message_duplicates=0.2, coordinator_crashes=6, node_crashes=3
     )
     spec = job(name, aggregation_precision="fixed", schedule={"name": "rounds", "min_nodes": NODES, "quorum": NODES})
-    with shoal.simulated(spec, nodes=NODES, faults=faults, seed=1) as node:
+    with shoal.simulated(spec, nodes=NODES, faults=faults, fault_seed=1) as node:
         loop(node.tasks(model := network()), model)
     assert node.result.fidelity == "wire"
     assert digest(node.result.model) == digest(shoal.simulate(spec, learners()).model)
