@@ -102,7 +102,7 @@ class PeerRequestLimits:
         peer = self._hosted.find(job)
         try:
             self._check_host(scope)
-            check_body(scope, _bytes_max(peer, hub=rest.startswith("hub/")), "send this job's model")
+            check_body(scope, _bytes_max(peer, is_relayed=rest.startswith("relay/")), "send this job's model")
         except ShoalError as error:
             refuse = self._hosted.record_refusal if peer is None else peer.record_refusal
             refuse(error.code, error.message, STRANGER)
@@ -124,12 +124,12 @@ class PeerRequestLimits:
             raise Refused(text, code="host.unknown", hint="use its address, or the name that the roster has for it")
 
 
-def _bytes_max(peer: HostedPeer | None, *, hub: bool) -> int:
-    """Return the longest body of a request to the peer of a job. `hub`: on its way to the coordinator."""
+def _bytes_max(peer: HostedPeer | None, *, is_relayed: bool) -> int:
+    """Return the longest body of a request to the peer of a job. `is_relayed`: on its way to the coordinator."""
     if peer is None:
         return peer_codec.HEAD_BYTES_MAX
     expected = peer.expected_model
-    return expected.letter_bytes_max + ((MODELS_MAX - 1) * expected.body_bytes if hub else 0)
+    return expected.letter_bytes_max + ((MODELS_MAX - 1) * expected.body_bytes if is_relayed else 0)
 
 
 _SIGNATURE = b"shoal-signature"
