@@ -48,7 +48,7 @@ def test_every_mistake_stands_at_its_place(coordinator: Inside) -> None:
         "rounds": -1,
         "algorithm": {"name": "fedavg", "lr": "fast", "epoch": 2},
         "schedule": {"name": "rounds", "quorum": -1},
-        "filters": [{"name": "quantize"}, {"name": "quantize"}],
+        "filters": [{"name": "quantize"}, {"name": "quantizes"}],
         "gossip": {"convergence_tol": 2, "mixing": {"name": "pairwise", "partners_asked_max": "many"}},
     }
     found = check(coordinator, spec=spec)

@@ -39,8 +39,8 @@ def lengthen(folder: Path, count: int) -> None:
         connection.execute("UPDATE versions SET number = ? WHERE number = 1", (count,))
         metrics = [json.dumps({"eval/accuracy": n % 997 / 1000}) for n in range(count)]
         connection.executemany(
-            "INSERT INTO versions (job, number, seq, digest, nbytes, why, opened, closed, closed_at, weight, asked,"
-            " reports, metrics, score, measured) VALUES (?, ?, 1, ?, 40, '', ?, ?, ?, 1, 2, '[]', ?, ?, 1)",
+            "INSERT INTO versions (job, number, seq, digest, nbytes, why, opened_s, closed_s, closed_at, weight, asked,"
+            " reports, metrics, score, has_metrics) VALUES (?, ?, 1, ?, 40, '', ?, ?, ?, 1, 2, '[]', ?, ?, 1)",
             ((JOB, n, f"{n:064x}", n - 1, n, n, metrics[n], n % 997 / 1000) for n in range(1, count)),
         )
         connection.executemany(

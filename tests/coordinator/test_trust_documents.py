@@ -441,7 +441,7 @@ def test_what_nodes_have_sent_each_other_counts_once(server: Callable[..., Serve
 
 MALFORMED: dict[str, dict[str, Any]] = {
     "no process number": {"process_number": 0},
-    "no such state": {"state": "gossip"},
+    "no such state": {"state": "away"},
     "a negative term": {"term": -1},
     "a weight below zero": {"weight": -1.0},
     "half a model_projection": {"model_projection": [0.0] * 16},
