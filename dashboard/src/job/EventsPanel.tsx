@@ -62,7 +62,7 @@ export function EventsPanel({ events, query }: { events: JobEvent[]; query: Quer
           )}
           <ol>
             {groups.slice(0, shown).map((group) => (
-              <GroupRows key={group[0].id} group={group} />
+              <GroupRows key={group.at(-1)?.id} group={group} />
             ))}
           </ol>
           <OlderButton left={groups.length - shown} onClick={() => setShown(shown + PAGE)} />
@@ -81,7 +81,10 @@ function OlderButton({ left, onClick }: { left: number; onClick: () => void }) {
   );
 }
 
-/** The newest event of a group, and the earlier ones while it is open: a long run has thousands. */
+/**
+ * The newest event of a group, and the earlier ones while it is open: a long run has thousands. Give it the oldest
+ * event's id as its key, because a group stays open when a newer event joins it.
+ */
 export function GroupRows({ group: [newest, ...earlier] }: { group: EventGroup }) {
   const [isOpen, setOpen] = useState(false);
   const [shown, setShown] = useState(PAGE);
