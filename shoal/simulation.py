@@ -36,7 +36,7 @@ from shoal.core.scheduling.selection import check_node_info
 from shoal.core.server.roster import FAILURES_MAX
 from shoal.jobs.spec import load_job
 from shoal.learn.default_generators import kept_generator
-from shoal.learn.loading import is_learner
+from shoal.learn.loading import is_learner, with_device
 from shoal.plugins import suggestion
 from shoal.progress import Progress, displayed
 from shoal.results.callbacks import RoundCallback
@@ -84,6 +84,7 @@ class SimulateOptions(TypedDict, total=False):
     nodes: int
     workers: int
     threads: int
+    device: str
     slow: Mapping[str, float]
     node_info: Mapping[str, NodeInfo]
     callbacks: Sequence[RoundCallback]
@@ -97,6 +98,7 @@ class _Options:
     nodes: int = 0
     workers: int = 1
     threads: int = 1
+    device: str = ""
     slow: Mapping[str, float] = field(default_factory=dict)
     node_info: Mapping[str, NodeInfo] = field(default_factory=dict)
     callbacks: Sequence[RoundCallback] = ()
@@ -131,7 +133,8 @@ def simulate(
     A sequence of learners gets the names node-0, node-1, … A function makes the learner of one of `nodes` nodes from
     its number, 0 to nodes - 1, for each of its tasks, so that few learners are in memory. With such a function,
     `workers` processes can do the tasks, with the same result; each finds it by its module and name. Torch computes
-    with `threads` threads in each process: more are slower for small models.
+    with `threads` threads in each process: more are slower for small models. `device` ("cuda") is where all learners
+    compute, in place of their own choice.
     `faults` says what goes wrong; `fault_seed` draws its instants (None: the job's own). `progress`: None shows it in a
     notebook and in a terminal, True elsewhere too, False nowhere; a function is called instead. `held_out` measures
     each `evaluate_every`-th version and the last one on data that no node has: metrics "held_out/…".
@@ -148,8 +151,8 @@ def simulate(
         job = load_job(job)
     plan, algorithm, schedule = job.plan(), job.build_algorithm(), job.build_schedule()
     options = _Options(**more)
-    named = _named(learners, options.nodes)
-    evaluation = HeldOutMetrics(held_out, options.evaluate_every)
+    named = _named(learners, options.nodes, options.device)
+    evaluation = HeldOutMetrics(held_out and with_device(held_out, device=options.device), options.evaluate_every)
     factors, node_info = _factors(options.slow, named), _checked_node_info(options.node_info, named)
     clock, rng = VirtualClock(), Random(plan.seed if fault_seed is None else fault_seed)
     setup = SimulationSetup(
@@ -236,15 +239,18 @@ def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patien
     return record.result(world.hub, state, "lean" if isinstance(world, LeanWorld) else "wire")
 
 
-def _named(learners: Any, nodes: int) -> Mapping[str, Learner]:
-    """Return the learners by name. Raises `InvalidJob` where they are not a mapping, sequence or function."""
+def _named(learners: Any, nodes: int, device: str) -> Mapping[str, Learner]:
+    """Return the learners by name, which compute on `device` if it is given.
+
+    Raises `InvalidJob` where they are not a mapping, sequence or function, or cannot use the device.
+    """
     given = learners
     made = isinstance(given, Iterable) or is_learner(given) or (isinstance(given, type) and not nodes)
     if callable(given) and not made:
         if nodes < 1:
             text = "learners is a function, so the number of nodes is needed"
             raise InvalidJob(text, code="job.learners", hint="pass nodes=1000")
-        return LearnersOnDemand(given, nodes)
+        return LearnersOnDemand(given, nodes, device)
     if nodes:
         text = "nodes goes with a function that makes the learners, and these are made"
         raise InvalidJob(text, code="job.learners", hint="leave nodes out, or give the function")
@@ -256,7 +262,7 @@ def _named(learners: Any, nodes: int) -> Mapping[str, Learner]:
     )
     if not named:
         raise InvalidJob("a job needs at least one learner", code="job.learners")
-    return named
+    return {node: with_device(learner, device=device) for node, learner in named.items()}
 
 
 def _paced(clock: VirtualClock, factors: Mapping[str, float], nodes: Sequence[str], rng: Random | None) -> Pace:

@@ -17,6 +17,7 @@ TORCH = {
     *("shoal.lightning", "shoal.loop.module_model"),
     *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
+    "stacked.device_stack",
     "stacked.row_module",
     *(f"stacked.stacked_{name}" for name in ("batches", "corrections", "optimizer", "tasks", "training", "trees")),
     *(

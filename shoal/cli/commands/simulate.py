@@ -77,6 +77,12 @@ class SimulationOptions:
         ),
     ] = None
     threads: Annotated[int, typer.Option(min=1, help="threads of each process; 1 is fastest for small models")] = 1
+    device: Annotated[
+        str,
+        typer.Option(
+            help="where all learners compute: cpu, cuda, cuda:1 or mps (default: their own choice)", show_default=False
+        ),
+    ] = ""
     evaluate_every: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="evaluate each N-th version and the last one on the job's held-out data"),
@@ -156,6 +162,7 @@ def run(spec: JobSpec, here: SimulationOptions) -> Result:
             nodes=count if callable(learners) else 0,
             workers=here.workers,
             threads=here.threads,
+            device=here.device,
             faults=faults_of(here.fault),
             fidelity=cast("Fidelity | None", here.fidelity),
             fault_seed=here.fault_seed,

@@ -110,7 +110,7 @@ class TreeSum:
         """Note the weight of a row, to add all rows of its stack at once."""
         if self._rows is None or self._rows[0] is not row.stack:
             self._add_rows()
-            self._rows = row.stack, [0.0] * len(row.stack.values)
+            self._rows = row.stack, [0.0] * len(row.stack)
         self._rows[1][row.index] += weight
 
     def _add_rows(self) -> None:

@@ -16,12 +16,21 @@ from shoal.core.model.tree import BLOCK_ELEMENTS, Layout, Tree
 
 
 class Stack:
-    """Trees as rows: `values` is `float32[rows, elements]`, their layout has no other type."""
+    """Trees as rows; their layout has no other type than float32."""
 
     def __init__(self, layout: Layout, values: npt.NDArray[np.float32]) -> None:
-        self.layout, self.values, self._bytes = layout, values, values.view(np.uint8)
+        self.layout, self._values, self._bytes = layout, values, values.view(np.uint8)
         self._base: Tree | None = None
         self._displacements: Stack | None = None
+
+    @property
+    def values(self) -> npt.NDArray[np.float32]:
+        """The numbers of all rows, `float32[rows, elements]`."""
+        return self._values
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.values)
 
     def __reduce__(self) -> tuple[type[Stack], tuple[Layout, npt.NDArray[np.float32]]]:
         """Return what is copied to another process: the rows alone."""

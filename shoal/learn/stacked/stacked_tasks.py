@@ -23,7 +23,7 @@ from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import BlobRef, Metrics, Task
 from shoal.learn.stacked.stacked_corrections import form_of, is_same
 from shoal.learn.stacked.stacked_training import StackedResult, stack_key, train_stacked, why_not
-from shoal.learn.stacked.task_chunks import TaskChunk
+from shoal.learn.stacked.task_chunks import CARD_CHUNK_BYTES, CHUNK_BYTES, TaskChunk
 from shoal.learn.training.torch_learner import TorchLearner
 
 GROUP_MIN = 8
@@ -162,6 +162,11 @@ class StackedTasks:
         if type(self._algorithm).local is not Algorithm.local and not self._algorithm.trains_by_config:
             return f"{self._algorithm.name} trains in a way of its own"
         return self._kind(learner)[0]
+
+    def chunk_bytes(self, learner: Learner) -> int:
+        """Return the greatest size of a chunk's models, for learners like this one."""
+        on_card = isinstance(learner, TorchLearner) and learner.device.type == "cuda"
+        return CARD_CHUNK_BYTES if on_card else CHUNK_BYTES
 
     def _train_group(self, task: Task, learner: Learner, chunk: TaskChunk) -> str:
         """Train this learner and others that are alike; return why that is impossible, or an empty string."""

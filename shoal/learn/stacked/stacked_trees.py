@@ -4,33 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.core.model.stack import Stack
 from shoal.core.model.tree import Layout, Tree
+from shoal.learn.stacked.device_stack import DeviceStack
 from shoal.learn.training.weights import TORCH_DTYPES
+
+STAYS_ON = frozenset({"cuda"})
+"""Devices that models stay on after training: mps has no double precision to add them in."""
 
 
 def repeated(tree: Tree, count: int, device: torch.device) -> Tensor:
     """Return the bytes of `count` copies, `uint8[count, nbytes]`."""
-    padded = _padded(tree.layout, count)
-    padded.numpy()[:, : tree.layout.nbytes] = tree.buffer
-    return padded.to(device)[:, : tree.layout.nbytes]
+    rows = _room(tree.layout, count, device)
+    rows[:] = torch.from_numpy(np.array(tree.buffer)).to(device)
+    return rows
 
 
 def rows_of(trees: Sequence[Tree], device: torch.device) -> Tensor:
     """Return the bytes of trees of one layout, `uint8[tree, nbytes]`."""
-    nbytes = trees[0].layout.nbytes
-    padded = _padded(trees[0].layout, len(trees))
-    for row, tree in zip(padded.numpy(), trees, strict=True):
-        row[:nbytes] = tree.buffer
-    return padded.to(device)[:, :nbytes]
+    rows = _room(trees[0].layout, len(trees), torch.device("cpu"))
+    for row, tree in zip(rows.numpy(), trees, strict=True):
+        row[:] = tree.buffer
+    return rows.to(device)
 
 
-def _padded(layout: Layout, count: int) -> Tensor:
+def _room(layout: Layout, count: int, device: torch.device) -> Tensor:
     """Return room for trees, with a few bytes between two that align the numbers."""
-    return torch.empty(count, (layout.nbytes + 7) // 8 * 8, dtype=torch.uint8, device="cpu")
+    padded = torch.empty(count, (layout.nbytes + 7) // 8 * 8, dtype=torch.uint8, device=device)
+    return padded[:, : layout.nbytes]
 
 
 def views(layout: Layout, rows: Tensor, names: Iterable[str]) -> dict[str, Tensor]:
@@ -43,9 +48,9 @@ def views(layout: Layout, rows: Tensor, names: Iterable[str]) -> dict[str, Tenso
 
 
 def trees_of(layout: Layout, rows: Tensor) -> list[Tree]:
-    """Return the trees of all rows."""
-    buffer = rows.cpu().numpy()
-    if not Stack.suits(layout):
-        return [Tree(layout, row) for row in buffer]
-    stack = Stack(layout, buffer.view("<f4"))
-    return [stack.row(index) for index in range(len(buffer))]
+    """Return the trees of all rows. Those on a card stay there, and are copied only if their bytes are read."""
+    if Stack.suits(layout):
+        stays = rows.device.type in STAYS_ON
+        stack = DeviceStack(layout, rows) if stays else Stack(layout, rows.cpu().numpy().view("<f4"))
+        return [stack.row(index) for index in range(len(stack))]
+    return [Tree(layout, row) for row in rows.cpu().numpy()]

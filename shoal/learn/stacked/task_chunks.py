@@ -17,6 +17,9 @@ CHUNK_MAX = 256
 CHUNK_BYTES = 10_000_000
 """Bytes of all its models: they stay in the processor's cache, and results that wait for their turn are few."""
 
+CARD_CHUNK_BYTES = 1_000_000_000
+"""The same on a GPU, which has no such cache and needs many models at once to be busy."""
+
 STACKED_MIN, STACKED_CHUNKS = 128, 8
 """Tasks that are stacked gain nothing in larger chunks than the first; there are no more chunks than the second, unless
 they would be too large."""
@@ -40,10 +43,11 @@ class TaskChunk:
 
 class TaskChunks:
     """Divides the tasks that have begun. `nodes`: in the order in which equally long tasks end; `stacks`: whether tasks
-    can be trained at once."""
+    can be trained at once; `bytes_max`: of the models of a chunk."""
 
-    def __init__(self, nodes: Sequence[str], *, stacks: bool) -> None:
+    def __init__(self, nodes: Sequence[str], *, stacks: bool, bytes_max: int = CHUNK_BYTES) -> None:
         self._turns, self._stacks = {node: turn for turn, node in enumerate(nodes)}, stacks
+        self._bytes_max = bytes_max
         self._begun: dict[int, Work] = {}
         self._order: list[int] = []
         self._chunk_of: dict[str, TaskChunk] = {}
@@ -89,7 +93,7 @@ class TaskChunks:
         """Yield chunks of nearly equal length."""
         total, kind, body = len(works), works[0].task.kind, works[0].task.body
         least, chunks = (STACKED_MIN, STACKED_CHUNKS) if self._stacks and kind == "train" else (1, ALONE_CHUNKS)
-        most = min(CHUNK_MAX, max(1, CHUNK_BYTES // max(1, body.nbytes))) if body is not None else CHUNK_MAX
+        most = min(CHUNK_MAX, max(1, self._bytes_max // max(1, body.nbytes))) if body is not None else CHUNK_MAX
         count = max(-(-total // most), min(total // least, chunks))
         for index in range(count):
             yield TaskChunk(works[total * index // count : total * (index + 1) // count])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob
-from shoal.learn.loading import required_learner
+from shoal.learn.loading import required_learner, with_device
 from shoal.learn.user_errors import user_code
 
 MakeLearner = Callable[[int], Learner]
@@ -14,10 +14,11 @@ MakeLearner = Callable[[int], Learner]
 
 
 class LearnersOnDemand(Mapping[str, Learner]):
-    """Learners that a function makes from their numbers, each time that they are asked for."""
+    """Learners that a function makes from their numbers, each time that they are asked for, to compute on `device`."""
 
-    def __init__(self, make: MakeLearner, count: int) -> None:
-        self._make, self._numbers = make, {f"node-{number}": number for number in range(count)}
+    def __init__(self, make: MakeLearner, count: int, device: str = "") -> None:
+        self._make, self._device = make, device
+        self._numbers = {f"node-{number}": number for number in range(count)}
 
     def __getitem__(self, node: str) -> Learner:
         number = self._numbers[node]
@@ -26,7 +27,7 @@ class LearnersOnDemand(Mapping[str, Learner]):
                 made = self._make(number)
         except InvalidJob as error:
             raise InvalidJob(f"the learner of {node}: {error.message}", code=error.code, hint=error.hint) from error
-        return required_learner(made, f"the learner of {node}")
+        return with_device(required_learner(made, f"the learner of {node}"), device=self._device)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._numbers)

@@ -15,7 +15,7 @@ from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.protocol.machine import TaskResult, Work
 from shoal.core.protocol.message import BlobRef, Task, TaskStatus
 from shoal.learn.loading import required_learner
-from shoal.learn.stacked.task_chunks import TaskChunks
+from shoal.learn.stacked.task_chunks import CHUNK_BYTES, TaskChunks
 from shoal.learn.user_errors import one_line
 from shoal.sim.hosts.work import LearnerTask, SimulatedTask
 from shoal.sim.hosts.world import SimulationSetup
@@ -41,6 +41,7 @@ class SimulatedTasks:
         first = _first_checked(setup, learners)
         self._stacked = self._stacked_tasks() if isinstance(bodies, LeanBlobs) else None
         self._stacks = self._stacked is not None and not self._stacked.why_alone(first)
+        self._chunk_bytes = self._stacked.chunk_bytes(first) if self._stacked is not None else CHUNK_BYTES
         self._chunks = self._new_chunks() if self._stacked is not None else None
         self._remote: RemoteTasks | None = None
         self.failed: ShoalError | None = None
@@ -57,7 +58,7 @@ class SimulatedTasks:
         return StackedTasks(self._setup.algorithm, learner_of, self._bodies.get, lambda why: trained.update([why]))
 
     def _new_chunks(self) -> TaskChunks:
-        return TaskChunks(self._setup.nodes, stacks=self._stacks)
+        return TaskChunks(self._setup.nodes, stacks=self._stacks, bytes_max=self._chunk_bytes)
 
     @contextmanager
     def in_processes(self, workers: int, show: Callable[[str], None], threads: int) -> Iterator[None]:
