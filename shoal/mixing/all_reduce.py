@@ -35,7 +35,7 @@ from shoal.core.gossip.counter_bounds import ROUND_LEAP, implausible
 from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.gossip.transfer import Transfer
-from shoal.core.membership.retransmission import Retransmissions
+from shoal.core.mixing.round_mixer import RoundMixer
 from shoal.core.model.tree import STATISTICS, Layout, Segment, Tree, combine, norm, same_layout, sub
 from shoal.core.protocol.machine import Effect, JobEvent, Tell
 from shoal.core.protocol.message import BlobRef
@@ -163,42 +163,19 @@ def merge_chunk(part: RingChunk, piece: int, one: RingRound, me: GossipState) ->
     return combine(theirs, mine, part.weight / whole, me.weight / whole), whole
 
 
-class AllReduceMixer:
+class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
     """Durable state: the numbers of the last round and of the last completed one."""
 
-    synchronous: ClassVar[bool] = True
-
     def __init__(self, policy: AllReduce) -> None:
+        super().__init__(policy.retransmit_s)
         self.policy = policy
-        self.round = 0
         self.done = 0
-        self.alarm = inf
         self.given_up = 0
         """Number of aborted rounds."""
-        self.open: RingRound | None = None
         self.early: dict[str, dict[int, RingChunk]] = {}
         """Chunks of the newest later round from each peer, by step."""
         self._aborted_round = 0  # a later round that another peer has aborted
         self._sent: dict[ExchangeId, SentChunk] = {}
-        self._unacknowledged: Retransmissions[ExchangeId] = Retransmissions(policy.retransmit_s)
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.open is not None
-
-    @property
-    def is_busy(self) -> bool:
-        return self.open is not None or len(self._unacknowledged) > 0
-
-    @property
-    def moving_until(self) -> float:
-        return self._unacknowledged.moving_until
-
-    def halt(self) -> None:
-        """Do nothing: rounds begin in `begin_turn` only, and end by themselves."""
-
-    def resume(self) -> None:
-        """Do nothing: the next `begin_turn` begins a round."""
 
     def begin_turn(self, me: GossipState, now: float) -> Sequence[Effect]:
         """Send the first piece."""

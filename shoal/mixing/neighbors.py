@@ -32,7 +32,7 @@ from shoal.core.gossip.counter_bounds import ROUND_LEAP, implausible
 from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.gossip.mixer import Mixing
 from shoal.core.gossip.transfer import Transfer
-from shoal.core.membership.retransmission import Retransmissions
+from shoal.core.mixing.round_mixer import RoundMixer
 from shoal.core.mixing.topology import Graph, complete, listeners, metropolis, one_peer, regular, ring, rows_of, torus
 from shoal.core.model.aggregation import TreeSum
 from shoal.core.model.tree import norm, sub
@@ -106,42 +106,19 @@ class NeighborRound:
     received: dict[str, ModelOffer] = field(default_factory=dict)
 
 
-class NeighborsMixer:
+class NeighborsMixer(RoundMixer[NeighborRound, str]):
     """Durable state: the number of the round, and the offer that neighbors may have missed."""
 
-    synchronous: ClassVar[bool] = True
-
     def __init__(self, policy: Neighbors) -> None:
+        super().__init__(policy.retransmit_s)
         self.policy = policy
-        self.round = 0
         self.offer: ModelOffer | None = None
-        self.alarm = inf
         self.refused = 0
         """Offers that must not be mixed."""
-        self.open: NeighborRound | None = None
         self.early: dict[str, ModelOffer] = {}
         """The newest offer of each peer that is ahead."""
         self._to: tuple[str, ...] = ()
-        self._unacknowledged: Retransmissions[str] = Retransmissions(policy.retransmit_s)
         self._drawn: tuple[object, Graph] = None, {}
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.open is not None
-
-    @property
-    def is_busy(self) -> bool:
-        return self.open is not None or len(self._unacknowledged) > 0
-
-    @property
-    def moving_until(self) -> float:
-        return self._unacknowledged.moving_until
-
-    def halt(self) -> None:
-        """Do nothing: rounds begin in `begin_turn` only, and end by themselves."""
-
-    def resume(self) -> None:
-        """Do nothing: the next `begin_turn` begins a round."""
 
     def begin_turn(self, me: GossipState, now: float) -> Sequence[Effect]:
         """Offer the model to the listening peers."""
