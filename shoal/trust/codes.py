@@ -80,8 +80,7 @@ REASONS: dict[str, Reason] = {
     "trust.roster-forked": Reason(Refused, "another roster of the same version is known", _FORK),
     "trust.mode-old": Reason(Refused, "a newer mode record is known", "ask a peer for the newest one"),
     "trust.mode-forked": Reason(Refused, "another mode record of the same term and number is known", _FORK),
-    "trust.lease-old": Reason(Refused, "a newer lease is known", "ask the coordinator for a new one"),
-    "trust.lease-forked": Reason(Refused, "another coordinator holds that term", _FORK),
+    "trust.term-forked": Reason(Refused, "another coordinator holds that term", _FORK),
     "trust.snapshot": Reason(
         StorageFailed,
         "the stored roster and request numbers cannot be read",

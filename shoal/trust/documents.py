@@ -7,7 +7,6 @@
     Invitation   operator                  permission to add keys to the roster
     ModeRecord   coordinator or operator   the mode of the job: server or gossip
     Manifest     coordinator               an official model version and its parents
-    SignedLease  coordinator               the coordinator is alive in a term
 
 A document travels as canonical JSON (sorted keys, no spaces, ASCII, no floats):
 
@@ -178,28 +177,11 @@ class Manifest:
     round: Whole
 
 
-@dataclass(frozen=True)
-class SignedLease:
-    """A statement that the coordinator is alive. It proves no time: it counts only in a signed answer to a request."""
-
-    TYPE: ClassVar = "lease"
-    BYTES_MAX: ClassVar = 4 * 1024
-
-    job: Name
-    term: Whole
-    incarnation: Whole
-    seq: Whole
-    """Rises with every lease of this incarnation."""
-    round: Whole
-    mode: Mode
-    ttl_s: Whole
-
-
-Document = Charter | JoinCert | Roster | Invitation | ModeRecord | Manifest | SignedLease
+Document = Charter | JoinCert | Roster | Invitation | ModeRecord | Manifest
 P = TypeVar("P", bound=Document)
-Ranked = Roster | ModeRecord | SignedLease
+Ranked = Roster | ModeRecord
 KINDS: dict[str, type[Document]] = {
-    kind.TYPE: kind for kind in (Charter, JoinCert, Roster, Invitation, ModeRecord, Manifest, SignedLease)
+    kind.TYPE: kind for kind in (Charter, JoinCert, Roster, Invitation, ModeRecord, Manifest)
 }
 
 SIGNED_BY = {
@@ -343,22 +325,13 @@ def _rises(names: Any) -> bool:
 def supersedes(new: Ranked, held: Ranked | None) -> bool:
     """Return whether the verified document `new` replaces `held`: True if it is newer, False if it is the same.
 
-    Raises `Refused`: `trust.roster-old`, `trust.mode-old`, `trust.lease-old` where the one held is newer;
-    `trust.…-forked` where two differ that cannot both be.
+    Raises `Refused`: `trust.roster-old`, `trust.mode-old` where the one held is newer; `trust.…-forked`
+    where two differ that cannot both be.
     """
     if held is None or new == held:
         return held is None
     assert type(new) is type(held)
-    what = {"roster": "roster", "moderecord": "mode", "lease": "lease"}[new.TYPE]
-    if (
-        isinstance(new, SignedLease)
-        and isinstance(held, SignedLease)
-        and new.term == held.term
-        and new.incarnation != held.incarnation
-    ):
-        used = f"term {new.term} was used by another coordinator process, {held.incarnation}"
-        text = f"{used}; {new.incarnation} may be a copy of it"
-        raise refusal("trust.lease-forked", text)
+    what = {"roster": "roster", "moderecord": "mode"}[new.TYPE]
     ours, theirs = _rank(held), _rank(new)
     if theirs < ours:
         raise refusal(f"trust.{what}-old", f"{new.TYPE} {theirs} of {new.job}; {ours} is held")

@@ -290,7 +290,7 @@ def test_nodes_that_refuse_this_coordinator_are_known_until_they_obey(monkeypatc
     monkeypatch.setattr(peer_status, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0))
 
     def status(at_s: float, state: str, count: int, number: int = 1) -> tuple[str, ...]:
-        now[0], refused = at_s, {"trust.lease-forked": count, "trust.replayed": int(at_s)}
+        now[0], refused = at_s, {"trust.term-forked": count, "trust.replayed": int(at_s)}
         report = PeerStatusReport.model_validate(status_report(state=state, refused=refused, process_number=number))
         kept.update("main", "n0", report)
         return kept.refusing("main")
@@ -311,9 +311,9 @@ def test_nodes_that_refuse_this_coordinator_are_known_until_they_obey(monkeypatc
 def test_a_refused_coordinator_says_so(stage: Stage) -> None:
     """As after a backup was restored."""
     for count in (0, 2):
-        send_status(stage, **status_report(refused={"trust.lease-forked": count}))
+        send_status(stage, **status_report(refused={"trust.term-forked": count}))
     assert refusals(stage) == [
-        "n0 refused 2 answers of this coordinator (trust.lease-forked): another coordinator holds that term"
+        "n0 refused 2 answers of this coordinator (trust.term-forked): another coordinator holds that term"
     ]
     headline, gossip = stage.running.job("main")["headline"], stage.running.runner("main").spec.gossip
     assert headline.startswith("Refused by n0: another coordinator had the same term")

@@ -237,7 +237,7 @@ def test_what_is_meant_for_another_life_of_the_same_term_is_refused(lost: Lost) 
         found = lost.carry(carried)
         assert found.status_code == status
         assert "shoal-signature" in found.headers, "it is the coordinator's own word"
-    problem(found, 409, "trust.lease-forked")
+    problem(found, 409, "trust.term-forked")
     assert lost.stage.picture() == before
 
 

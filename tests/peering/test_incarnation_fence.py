@@ -46,8 +46,8 @@ def test_the_next_process_is_deaf_to_the_same_one(tmp_path: Path) -> None:
     again = fence()
     with pytest.raises(Unreachable) as caught:
         again.check(3, 8)
-    assert caught.value.code == "trust.lease-forked"
-    assert refused == ["trust.lease-forked"]
+    assert caught.value.code == "trust.term-forked"
+    assert refused == ["trust.term-forked"]
     assert (again.incarnation(3), again.incarnation(4)) == (7, 0)
     again.check(4, 8)
     assert again.incarnation(4) == 8
@@ -80,7 +80,7 @@ def test_of_a_coordinator_and_its_copy_the_first_is_heard(
 
         def refused(node: Threaded) -> int:
             group = node.pump.group.group  # type: ignore[union-attr]
-            return int(group.refusals.counts["trust.lease-forked"])
+            return int(group.refusals.counts["trust.term-forked"])
 
         until("both to refuse the copy", lambda: all(refused(node) > 1 for node in nodes))
         assert [node.agent.jobs[JOB].last_task for node in nodes] == tasks, "nothing that it ordered is done"
@@ -100,5 +100,5 @@ def test_of_a_coordinator_and_its_copy_the_first_is_heard(
     def told() -> list[dict[str, int]]:
         return [row["refused"] for row in server.get(f"/jobs/{JOB}/peers")["peers"]]
 
-    until("it to be shown", lambda: all(row.get("trust.lease-forked", 0) > 1 for row in told()))
-    assert any("trust.lease-forked" in note["text"] for note in server.notes(JOB, "refusal"))
+    until("it to be shown", lambda: all(row.get("trust.term-forked", 0) > 1 for row in told()))
+    assert any("trust.term-forked" in note["text"] for note in server.notes(JOB, "refusal"))

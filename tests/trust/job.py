@@ -18,7 +18,6 @@ from shoal.trust.documents import (
     ModeRecord,
     Roster,
     RosterEntry,
-    SignedLease,
     sign_document,
 )
 from shoal.trust.envelope import SignedRequest, Signer, read_request, sha256
@@ -60,16 +59,12 @@ def mode(term: int = 3, seq: int = 1, **more: Any) -> ModeRecord:
     return replace(found, **more)
 
 
-def lease(term: int = 3, incarnation: int = 5, seq: int = 1) -> SignedLease:
-    return SignedLease("digits", term, incarnation, seq, 12, "server", 15)
-
-
 def documents() -> list[Document]:
     """One of each type, and a mode record of either signer."""
     manifest = Manifest("digits", 3, 7, SHA, (SHA, SHA[::-1]), 12)
     invitation = Invitation("digits", "0f" * 16, 3, 500, NOW + DAY)
     modes = [mode(), mode(signer="operator", why="«ja»")]
-    return [CHARTER, cert(), roster(revoked="e"), invitation, *modes, manifest, lease()]
+    return [CHARTER, cert(), roster(revoked="e"), invitation, *modes, manifest]
 
 
 def sealed(document: Document, charter: Charter = CHARTER) -> bytes:

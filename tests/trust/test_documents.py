@@ -26,14 +26,13 @@ from shoal.trust.documents import (
     ModeRecord,
     Roster,
     RosterEntry,
-    SignedLease,
     canonical,
     open_charter,
     sign_document,
     supersedes,
     verify_document,
 )
-from tests.trust.job import CHARTER, DAY, NOW, SHA, cert, documents, key, lease, mode, peer, roster, sealed
+from tests.trust.job import CHARTER, DAY, NOW, SHA, cert, documents, key, mode, peer, roster, sealed
 
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,62}", fullmatch=True).filter(lambda name: name != HUB)
 SHAS = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
@@ -69,7 +68,6 @@ EACH: dict[type[Document], st.SearchStrategy[Any]] = {
     Invitation: st.builds(
         Invitation, JOB, st.from_regex(r"[0-9a-f]{32}", fullmatch=True), st.integers(1, 4096), WHOLE, WHOLE
     ),
-    SignedLease: st.builds(SignedLease, JOB, WHOLE, WHOLE, WHOLE, WHOLE, MODES, WHOLE),
 }
 PAPERS: st.SearchStrategy[Document] = st.one_of(*EACH.values())
 POLICIES = st.dictionaries(NAMES, st.one_of(TEXTS, WHOLE, st.booleans()), max_size=5)
@@ -120,10 +118,11 @@ def test_a_charter_is_read_as_it_was_signed(charter: Charter) -> None:
 
 
 def test_the_signed_text_is_what_the_documentation_says() -> None:
-    data = json.loads(sealed(lease()))
+    data = json.loads(sealed(mode()))
     text = (
-        f"shoal-document-1\nlease\n{CHARTER.digest}\n"
-        '{"incarnation":5,"job":"digits","mode":"server","round":12,"seq":1,"term":3,"ttl_s":15}'
+        f"shoal-document-1\nmoderecord\n{CHARTER.digest}\n"
+        f'{{"base_sha256":"{SHA}","base_version":7,"job":"digits","mode":"gossip","seq":1,'
+        '"signer":"coordinator","term":3,"why":"the coordinator is silent"}'
     )
     assert data["signature"] == key("coordinator").sign(text.encode())
 
@@ -172,7 +171,7 @@ def test_no_document_passes_for_another_type() -> None:
         for kind in {type(one) for one in documents()} - {type(document)}:
             assert reads(sealed(document), kind) == "trust.document"
     values = json.loads(sealed(mode()))
-    text = f"shoal-document-1\nlease\n{CHARTER.digest}\n".encode() + canonical(values["document"])
+    text = f"shoal-document-1\nmanifest\n{CHARTER.digest}\n".encode() + canonical(values["document"])
     values["signature"] = key("coordinator").sign(text)
     assert reads(canonical(values), ModeRecord) == "trust.signature"
 
@@ -237,8 +236,8 @@ def test_a_refusal_says_what_is_wrong() -> None:
         verify_document(forged(roster(), lambda values: values["peers"][0].update(more=1)), Roster, CHARTER)
     with pytest.raises(Refused, match=r"roster: version: Input should be a valid integer"):
         verify_document(forged(roster(), lambda values: values.update(version="1")), Roster, CHARTER)
-    with pytest.raises(Refused, match="a roster was expected, not a lease"):
-        verify_document(sealed(lease()), Roster, CHARTER)
+    with pytest.raises(Refused, match="a roster was expected, not a moderecord"):
+        verify_document(sealed(mode()), Roster, CHARTER)
 
 
 def test_what_no_reader_would_take_is_not_signed() -> None:
@@ -246,7 +245,7 @@ def test_what_no_reader_would_take_is_not_signed() -> None:
         replace(roster(), peers=(peer("b"), peer("a"))),
         replace(cert(), peer_id=key("z").peer_id),
         replace(cert(), node=HUB),
-        replace(lease(), ttl_s=1.5),  # type: ignore[arg-type]
+        replace(mode(), seq=1.5),  # type: ignore[arg-type]
         replace(mode(), why="x" * 201),
     ]
     assert {code_of(lambda document=document: sealed(document)) for document in wrong} == {"trust.document"}
@@ -281,9 +280,7 @@ def test_the_newer_one_holds() -> None:
     assert supersedes(roster(2), roster(1))
     assert supersedes(mode(3, 2), mode(3, 1))
     assert supersedes(mode(4, 0), mode(3, 9))
-    assert supersedes(lease(3, 5, 2), lease(3, 5, 1))
-    assert supersedes(lease(4, 6, 1), lease(3, 5, 9))
-    for one in (roster(), mode(), lease()):
+    for one in (roster(), mode()):
         assert supersedes(one, None)
         assert not supersedes(one, one)
 
@@ -296,11 +293,6 @@ def test_the_newer_one_holds() -> None:
         (mode(3, 1), mode(3, 2), "trust.mode-old"),
         (mode(2, 9), mode(3, 1), "trust.mode-old"),
         (mode(3, 1, mode="server"), mode(3, 1), "trust.mode-forked"),
-        (lease(3, 5, 1), lease(3, 5, 2), "trust.lease-old"),
-        (lease(2, 4, 9), lease(3, 5, 1), "trust.lease-old"),
-        (lease(3, 6, 9), lease(3, 5, 1), "trust.lease-forked"),
-        (lease(3, 6, 1), lease(3, 5, 9), "trust.lease-forked"),
-        (replace(lease(), round=13), lease(), "trust.lease-forked"),
     ],
 )
 def test_an_older_or_contradicting_one_is_refused(new: Any, held: Any, code: str) -> None:

@@ -28,7 +28,7 @@ SAMPLE_S = 5.0
 HISTORY_KEPT = 300
 CHANGES_KEPT = 50
 
-FORKED = "trust.lease-forked"
+FORKED = "trust.term-forked"
 """Code with which a node refuses this coordinator, because it obeyed another one with the same key and term."""
 
 NOTE_S = 60.0

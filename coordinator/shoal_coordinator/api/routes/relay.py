@@ -96,7 +96,7 @@ async def relay_message(
             answer = present
         elif incarnation not in (0, runner.gate.incarnation):
             raise refusal(
-                "trust.lease-forked",
+                "trust.term-forked",
                 f"for incarnation {incarnation:x} of term {term}; this is {runner.gate.incarnation:x}",
             )
         elif isinstance(message, Poll) and wait_s:

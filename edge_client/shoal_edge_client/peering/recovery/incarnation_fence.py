@@ -38,7 +38,7 @@ class IncarnationFence:
         if found is None:
             used = f"term {term} was used by another coordinator process, {held.incarnation:x}"
             text = f"{used}; {incarnation:x} may be a copy of it"
-            error = refusal("trust.lease-forked", text)
+            error = refusal("trust.term-forked", text)
             self._refused(error.code, error.message)
             raise Unreachable(error.message, code=error.code, hint=error.hint)
 
