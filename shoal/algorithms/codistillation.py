@@ -52,34 +52,35 @@ class Codistillation(Algorithm):
 
     def init(self, model: Tree) -> Slots:
         """Keep the form of all models; no node has weights yet."""
-        return {"model": model, "made": 0.0}
+        return {"model": model, "versions": 0.0}
 
     def task_slots(self, slots: Slots, node: str, kind: Kind) -> Slots:
         """Send a node its own model, if it has one yet, and its present teacher."""
         own = {"model": slots.get(MODEL + node, slots["model"])}
         if kind != "train":
             return own
-        made = slots["made"]
-        assert not isinstance(made, Tree)
+        versions = slots["versions"]
+        assert not isinstance(versions, Tree)
         others = [name for name in sorted(slots) if name.startswith(MODEL) and name != MODEL + node]
         teachers: Slots = {}
-        if others and made >= self.burn_in:
-            teachers = {TEACHER: slots[others[int(made) % len(others)]]}
+        if others and versions >= self.burn_in:
+            teachers = {TEACHER: slots[others[int(versions) % len(others)]]}
             if self.teachers == "all":
                 teachers = {f"{TEACHER}.{place}": slots[name] for place, name in enumerate(others)}
-        return own | teachers | {"begun": float(MODEL + node in slots)}
+        return own | teachers | {"has_own_model": float(MODEL + node in slots)}
 
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Train the own model on labels and on what the teacher says; report its displacement, at first itself."""
-        begun = bool(task.slots["begun"])
-        base = tree_slot(task.slots, "model") if begun else fresh_weights(learner, task.seed)
+        has_own_model = bool(task.slots["has_own_model"])
+        base = tree_slot(task.slots, "model") if has_own_model else fresh_weights(learner, task.seed)
         learner.load(base)
         metrics = learner.evaluate()
         teachers = [tree_slot(task.slots, name) for name in sorted(task.slots) if name.startswith(TEACHER)]
         extra = self._taught(learner, teachers) if teachers and self.weight else None
         trained = learner.train(self.train_config(task), extra_loss=extra, tick=task.tick)
-        made = present_weights(learner)
-        return LocalResult(trained.weight, {"model": sub(made, base) if begun else made}, metrics | trained.metrics)
+        weights = present_weights(learner)
+        update = sub(weights, base) if has_own_model else weights
+        return LocalResult(trained.weight, {"model": update}, metrics | trained.metrics)
 
     def _taught(self, learner: Learner, teachers: list[Tree]) -> ExtraLoss:
         """Return the cross entropy with the mean of the teachers' outputs, which is the mean of those with each."""
@@ -104,6 +105,6 @@ class Codistillation(Algorithm):
         now: Slots = {name: value for name, value in slots.items() if name.startswith(MODEL)}
         for name in sorted(totals.trees):
             now[name] = totals.mean_onto(name, tree_slot(now, name)) if name in now else totals.mean(name)
-        made = slots["made"]
-        assert not isinstance(made, Tree)
-        return {"model": now[min(now)], "made": made + 1, **now}
+        versions = slots["versions"]
+        assert not isinstance(versions, Tree)
+        return {"model": now[min(now)], "versions": versions + 1, **now}

@@ -23,7 +23,7 @@ from shoal.core.algorithm.algorithm import LocalTask
 from shoal.core.algorithm.continual import Continual, ContinualState
 from shoal.core.errors.ranges import PositiveInt
 from shoal.core.protocol.message import ScheduleFamily
-from shoal.core.scheduling.schedule import WINDOW
+from shoal.core.scheduling.schedule import REPORT_AFTER_CHECKS
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class DynamicAveraging(Continual):
 
         A schedule without a threshold gets every check, unless it asks by itself: the number "fraction" is below 1.
         """
-        if WINDOW in task.numbers:
-            return mine.checks_made >= task.numbers[WINDOW]
+        if REPORT_AFTER_CHECKS in task.numbers:
+            return mine.checks_made >= task.numbers[REPORT_AFTER_CHECKS]
         if "delta" not in task.numbers:
             return task.numbers.get("fraction", 1.0) >= 1
         return mine.divergence > task.numbers["delta"]

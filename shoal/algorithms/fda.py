@@ -37,7 +37,7 @@ from shoal.core.model.aggregation import Totals
 from shoal.core.model.sketch import BUCKETS, EPSILON, NBYTES, ROWS, Sketch, sketch, squared_norm
 from shoal.core.model.tree import Slots, Tree, dot, norm, sub
 from shoal.core.protocol.message import ScheduleFamily, TaskStatus
-from shoal.core.scheduling.schedule import WINDOW
+from shoal.core.scheduling.schedule import REPORT_AFTER_CHECKS
 
 UNKNOWN = -1.0
 """Instead of the version of r', when a node does not have it."""
@@ -64,7 +64,7 @@ class FunctionalDynamicAveraging(Continual):
 
     def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
         """Return True at the end of a first window, or after the longest span, whatever the variance is."""
-        return WINDOW in task.numbers and mine.checks_made >= task.numbers[WINDOW]
+        return REPORT_AFTER_CHECKS in task.numbers and mine.checks_made >= task.numbers[REPORT_AFTER_CHECKS]
 
     def start_task(self, task: LocalTask, mine: ContinualState, memory: Slots) -> None:
         """Compute xi, if this task sets a new reference and private memory has the one before."""

@@ -23,8 +23,8 @@ from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat, PositiveIn
 from shoal.core.protocol.message import Metrics, ScheduleFamily
 from shoal.core.scheduling.schedule import (
     FULL,
+    REPORT_AFTER_CHECKS,
     VIOLATIONS,
-    WINDOW,
     Advance,
     Ask,
     Close,
@@ -220,7 +220,7 @@ def _measured(view: View, close: Close | None) -> Metrics:
     kept = {name: value for name, value in view.numbers.items() if name == "delta" or name.startswith("auto.")}
     moving = [node for node in current.reporters if node not in view.nodes.finished]
     if close is None or not (kept or moving):
-        return {WINDOW: float(WINDOW_CHECKS)}
+        return {REPORT_AFTER_CHECKS: float(WINDOW_CHECKS)}
     if not close.rebase or not moving:
         return kept
     gaps = [current.norms[node] ** 2 for node in moving]

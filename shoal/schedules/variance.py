@@ -29,7 +29,7 @@ from shoal.core.errors.ranges import PositiveFloat, PositiveInt
 from shoal.core.protocol.message import Metrics, ScheduleFamily
 from shoal.core.scheduling.schedule import (
     FULL,
-    WINDOW,
+    REPORT_AFTER_CHECKS,
     Advance,
     Ask,
     Close,
@@ -137,17 +137,17 @@ class Variance(RelativeSchedule):
         if self.theta != "auto":
             return {"theta": self.theta}
         if close is None:
-            return {WINDOW: float(min(WINDOW_CHECKS, self.checks_max))}
+            return {REPORT_AFTER_CHECKS: float(min(WINDOW_CHECKS, self.checks_max))}
         norms = view.round.norms.values()
         found = fmean(norm * norm for norm in norms) - view.monitor.divergence() if norms else 0.0
         if found <= 0.0:  # a node alone has no variance: it reports when it is time
-            return {WINDOW: float(self.checks_max)}
-        return {"theta": self.checks_max / 2 / _checks(view) * found, WINDOW: float(self.checks_max)}
+            return {REPORT_AFTER_CHECKS: float(self.checks_max)}
+        return {"theta": self.checks_max / 2 / _checks(view) * found, REPORT_AFTER_CHECKS: float(self.checks_max)}
 
 
 def _due(view: View) -> list[str]:
     """Return the nodes that report because it is time. A node that reports before has no reason to, and waits."""
-    current, window = view.round, view.numbers.get(WINDOW, float("inf"))
+    current, window = view.round, view.numbers.get(REPORT_AFTER_CHECKS, float("inf"))
     due = [node for node in current.reporters if current.checks_since_task.get(node, 1.0) >= window]
     return [node for node in due if node not in view.nodes.finished]
 

@@ -66,13 +66,15 @@ def model(value: float) -> Tree:
 
 def test_teachers_take_turns_after_the_burn_in() -> None:
     algorithm, own = Codistillation(burn_in=1), {f"model.{node}": model(number) for number, node in enumerate("abc")}
-    slots: Slots = {"model": model(0), "made": 0.0, **own}
+    slots: Slots = {"model": model(0), "versions": 0.0, **own}
     assert "teacher" not in algorithm.task_slots(slots, "b", "train")
-    told = [algorithm.task_slots({**slots, "made": made}, "b", "train") for made in (1.0, 2.0, 3.0)]
+    told = [algorithm.task_slots({**slots, "versions": made}, "b", "train") for made in (1.0, 2.0, 3.0)]
     assert [tree_slot(one, "teacher")["w"][0] for one in told] == [2, 0, 2]
     assert all(tree_slot(one, "model")["w"][0] == 1 for one in told)
-    assert "teacher" not in algorithm.task_slots({**slots, "made": 9.0}, "b", "evaluate")
-    assert "teacher" not in algorithm.task_slots({"model": model(0), "made": 9.0, "model.b": model(1)}, "b", "train")
+    assert "teacher" not in algorithm.task_slots({**slots, "versions": 9.0}, "b", "evaluate")
+    assert "teacher" not in algorithm.task_slots(
+        {"model": model(0), "versions": 9.0, "model.b": model(1)}, "b", "train"
+    )
 
 
 def test_a_teacher_that_never_comes_is_not_waited_for() -> None:

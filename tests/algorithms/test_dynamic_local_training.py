@@ -206,7 +206,7 @@ def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
 
 def test_a_first_window_ends_after_its_checks_however_far() -> None:
     hand = work(Walker(pace=100.0))
-    window = task(numbers={"window": 3.0, "new_reference": 1.0})
+    window = task(numbers={"report_after_checks": 3.0, "new_reference": 1.0})
     assert [type(hand.run_piece(window)) for _ in range(3)] == [type(None), type(None), LocalResult]
 
 

@@ -93,7 +93,7 @@ def test_codistillation_from_the_mean_of_all_teachers() -> None:
     x, y = x[:200], y[:200]
     algorithm = Codistillation(teachers="all", weight=0.7, burn_in=1, lr=0.5, batch_size=0)
     models = {name: Softmax(x, y).init(seed) for seed, name in enumerate("abcd", 1)}
-    slots: Slots = {"model": models["a"], "made": 3.0} | {f"model.{name}": model for name, model in models.items()}
+    slots: Slots = {"model": models["a"], "versions": 3.0} | {f"model.{name}": model for name, model in models.items()}
     sent = algorithm.task_slots(slots, "b", "train")
     assert sorted(name for name in sent if name.startswith("teacher")) == ["teacher.0", "teacher.1", "teacher.2"]
     made = algorithm.local(Softmax(x, y), LocalTask((1, 1), "train", 3, 0, sent), {})

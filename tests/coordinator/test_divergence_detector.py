@@ -1,4 +1,4 @@
-"""A jump in the rate of synchronizations: what is one, what is none, and that it is told once."""
+"""Detection of concept drift from the rate of synchronizations and from losses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shoal_coordinator.jobs.journal import AppliedEntry, JournalEntry
 from shoal_coordinator.storage.tables import jobs, metadata, versions
 from shoal_coordinator.telemetry.divergence_detector import (
     BY_LOSS,
+    DRIFT_FACTOR,
     FACTOR,
-    JUMP,
     SINCE,
     WINDOW,
     Closed,
@@ -106,8 +106,8 @@ def test_a_divergence_is_reported_and_marked_once(connection: Connection) -> Non
     assert len(told) == 1
     assert "2.7 times as fast since version 10" in told[0]  # 6 s before; then 2 of 1 s and 4 of 0.05 s
     rows = connection.execute(select(versions.c.number, versions.c.numbers).order_by(versions.c.number)).all()
-    marked = {row.number: row.numbers for row in rows if JUMP in row.numbers}
-    assert marked == {16: {"delta": 1, JUMP: pytest.approx(6 / 2.2), SINCE: 10}}
+    marked = {row.number: row.numbers for row in rows if DRIFT_FACTOR in row.numbers}
+    assert marked == {16: {"delta": 1, DRIFT_FACTOR: pytest.approx(6 / 2.2), SINCE: 10}}
 
 
 def test_a_divergence_is_not_reported_again_after_a_crash(connection: Connection) -> None:
@@ -131,8 +131,8 @@ def test_a_rising_loss_is_reported_at_an_unchanged_rate(connection: Connection) 
         journal.merge_metrics(connection, "stream", number, {"eval/accuracy": 0.9, "train/loss": loss})
     assert told == ["train/loss is 12.0 times as high since version 12: the data seem to have changed"]
     rows = connection.execute(select(versions.c.number, versions.c.numbers).order_by(versions.c.number)).all()
-    marked = {row.number: row.numbers for row in rows if JUMP in row.numbers}
-    assert marked == {15: {"delta": 0.5, JUMP: pytest.approx(12.0), SINCE: 12, BY_LOSS: 1.0}}
+    marked = {row.number: row.numbers for row in rows if DRIFT_FACTOR in row.numbers}
+    assert marked == {15: {"delta": 0.5, DRIFT_FACTOR: pytest.approx(12.0), SINCE: 12, BY_LOSS: 1.0}}
 
 
 def test_a_rising_loss_is_reported_where_few_versions_are_measured(connection: Connection) -> None:

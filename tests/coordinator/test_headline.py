@@ -89,7 +89,7 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         ),
         (replace(GOING, phase="evaluating"), "The final model is being measured: 2 of 4 nodes have reported"),
         (replace(GOING, paused=True, why="lunch"), "Paused: lunch"),
-        (replace(GOING, trouble="no space left"), "In trouble: no space left"),
+        (replace(GOING, trouble="no space left"), "Needs attention: no space left"),
         (replace(IDLE, phase="stopped", why="by an operator"), "Stopped: by an operator"),
         (
             replace(IDLE, phase="done", why="30 versions, measured by 4 nodes", best=(0.953, 28)),

@@ -138,16 +138,16 @@ def changed(page: Page) -> Iterator[Change]:
 def test_a_divergence_and_a_waiting_node_are_named(
     address: str, page: Page, changed: Change, errors: list[str]
 ) -> None:
-    """The detection of a jump depends on this machine's speed, so the test makes the coordinator report one."""
+    """The detection of concept drift depends on this machine's speed, so the test makes the coordinator report one."""
 
-    def jump(body: Any) -> None:
-        body["versions"][-1]["numbers"] |= {"jump": 3.24, "jump.since": 2}
+    def drift(body: Any) -> None:
+        body["versions"][-1]["numbers"] |= {"concept_drift.factor": 3.24, "concept_drift.since": 2}
 
     def rest(body: Any) -> None:
         body["nodes"][0]["resting"] = True
 
     page.route(re.compile(r"/api/v1/stream"), lambda route: route.fulfill(content_type="text/event-stream", body=HELLO))
-    changed(r"/jobs/stream/versions\?", jump)
+    changed(r"/jobs/stream/versions\?", drift)
     changed(r"/jobs/stream/nodes$", rest)
     page.goto(f"{address}/jobs/stream")
     verdict = page.get_by_test_id("drift-status")
@@ -163,7 +163,7 @@ def test_a_divergence_and_a_waiting_node_are_named(
 def test_no_divergence_is_said_to_be_none(address: str, page: Page, changed: Change) -> None:
     def calm(body: Any) -> None:
         for version in body["versions"]:
-            version["numbers"].pop("jump", None)
+            version["numbers"].pop("concept_drift.factor", None)
 
     changed(r"/jobs/stream/versions\?", calm)
     page.goto(f"{address}/jobs/stream")

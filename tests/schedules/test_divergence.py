@@ -64,7 +64,7 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     ),
     "no threshold yet: the window is over": (
         {"balancing": "double"},
-        view("b", numbers={"window": 8.0}),
+        view("b", numbers={"report_after_checks": 8.0}),
         ["recall acd"],
     ),
     "in step: not all have made their check": ({"in_step": True}, view(waiting="ab"), ["wait"]),
@@ -124,16 +124,16 @@ TWO_EACH = dict.fromkeys("abc", 2.0)
 
 KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
     "a number": ({"delta": 3.0}, view(), None, {"delta": 3.0}),
-    "a first window": ({}, view(numbers={}), None, {"window": float(WINDOW_CHECKS)}),
+    "a first window": ({}, view(numbers={}), None, {"report_after_checks": float(WINDOW_CHECKS)}),
     "the median of the window": (
         {},
-        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, numbers={"window": 8.0}),
+        view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, numbers={"report_after_checks": 8.0}),
         Close("", rebase=True),
         {"delta": 4.0, "auto.delta_min": 4.0, "auto.drift_per_check": 4.0, "auto.span_checks": SPAN},
     ),
     "a window in which nobody moved": (
         {},
-        view("ab", norms={"a": 0.0, "b": 0.0}, numbers={"window": 8.0}),
+        view("ab", norms={"a": 0.0, "b": 0.0}, numbers={"report_after_checks": 8.0}),
         Close("", rebase=True),
         {"delta": 1e-12, "auto.delta_min": 1e-12, "auto.drift_per_check": 0.0, "auto.span_checks": SPAN},
     ),

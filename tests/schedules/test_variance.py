@@ -21,7 +21,7 @@ def view(reports: str = "", recalled: str = "", waiting: str = "", away: str = "
         recalled,
         waiting,
         away,
-        **{"numbers": {"theta": 1.0, "window": 20.0}, "checks_since_task": pieces, **more},
+        **{"numbers": {"theta": 1.0, "report_after_checks": 20.0}, "checks_since_task": pieces, **more},
     )
 
 
@@ -36,7 +36,11 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
     "a newcomer": ({}, view(away="c"), ["ask c"]),
     "the variance is too great": ({}, view(variance=lambda: 1.5), ["recall abcd"]),
     "the variance is not": ({}, view(variance=lambda: 1.0), ["wait"]),
-    "no threshold yet, however great": ({}, view(variance=lambda: 99.0, numbers={"window": 4.0}), ["wait"]),
+    "no threshold yet, however great": (
+        {},
+        view(variance=lambda: 99.0, numbers={"report_after_checks": 4.0}),
+        ["wait"],
+    ),
     "not all have told": ({}, view(variance=lambda: None), ["wait"]),
     "it is time": ({}, timely("b"), ["recall acd"]),
     "it is time, and a newcomer": ({}, timely("b", away="c"), ["ask c"]),
@@ -69,13 +73,18 @@ REBASE = Close("", rebase=True)
 KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
     "a number": ({"theta": 3.0}, view(), None, {"theta": 3.0}),
     "a number stays": ({"theta": 3.0}, view("abcd"), REBASE, {"theta": 3.0}),
-    "a first window": ({}, view(numbers={}), None, {"window": float(WINDOW_CHECKS)}),
-    "a first window of at most E": ({"checks_max": 2}, view(numbers={}), None, {"window": 2.0}),
+    "a first window": ({}, view(numbers={}), None, {"report_after_checks": float(WINDOW_CHECKS)}),
+    "a first window of at most E": ({"checks_max": 2}, view(numbers={}), None, {"report_after_checks": 2.0}),
     # norms of 2 and a mean of squared norm 0.5: the variance is 3.5, after 5 checks.
-    "FDA-Opt: E / 2 / n of the variance found": ({}, view("abcd"), REBASE, {"theta": 20 / 2 / 5 * 3.5, "window": 20.0}),
-    "more often": ({"checks_max": 8}, view("abcd"), REBASE, {"theta": 8 / 2 / 5 * 3.5, "window": 8.0}),
-    "after the longest span": ({}, timely("abcd"), REBASE, {"theta": 20 / 2 / 20 * 3.5, "window": 20.0}),
-    "a node alone": ({}, view("a", divergence=lambda: 4.0), REBASE, {"window": 20.0}),
+    "FDA-Opt: E / 2 / n of the variance found": (
+        {},
+        view("abcd"),
+        REBASE,
+        {"theta": 20 / 2 / 5 * 3.5, "report_after_checks": 20.0},
+    ),
+    "more often": ({"checks_max": 8}, view("abcd"), REBASE, {"theta": 8 / 2 / 5 * 3.5, "report_after_checks": 8.0}),
+    "after the longest span": ({}, timely("abcd"), REBASE, {"theta": 20 / 2 / 20 * 3.5, "report_after_checks": 20.0}),
+    "a node alone": ({}, view("a", divergence=lambda: 4.0), REBASE, {"report_after_checks": 20.0}),
 }
 
 

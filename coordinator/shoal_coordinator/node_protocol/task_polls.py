@@ -12,8 +12,8 @@ from shoal.runtime.http.server.exchange import SCOPE_KEY
 from shoal_coordinator.jobs.job_runner import JobRunner
 from shoal_coordinator.node_protocol.byte_labels import label
 from shoal_coordinator.node_protocol.fair_queue import FairQueue
-from shoal_coordinator.node_protocol.handler import NodeProtocolHandler, held_task
 from shoal_coordinator.node_protocol.held_polls import hold_poll
+from shoal_coordinator.node_protocol.node_messages import NodeProtocolHandler, held_task
 from shoal_coordinator.node_protocol.node_request import NodeServices
 from shoal_coordinator.node_protocol.poll_decision import HeldTask
 from shoal_coordinator.nodes.load_shedding import HEADER, LoadShedding

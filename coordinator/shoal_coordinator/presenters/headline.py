@@ -97,7 +97,7 @@ def headline(facts: JobFacts) -> str:
 
 
 def _trouble(facts: JobFacts) -> str:
-    return f"In trouble: {facts.trouble}" if facts.trouble else ""
+    return f"Needs attention: {facts.trouble}" if facts.trouble else ""
 
 
 def _end(facts: JobFacts) -> str:

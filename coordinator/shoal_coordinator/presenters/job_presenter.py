@@ -24,7 +24,7 @@ from shoal_coordinator.schemas.peers import RestoredFrom
 from shoal_coordinator.schemas.values import BestVersion, ProvisionalAccuracy, iso
 from shoal_coordinator.storage.tables import versions
 from shoal_coordinator.storage.writer import Database
-from shoal_coordinator.telemetry.divergence_detector import JUMP
+from shoal_coordinator.telemetry.divergence_detector import DRIFT_FACTOR
 from shoal_coordinator.telemetry.traffic import Spent, TrafficCounter
 
 ETA_FACTOR, ETA_LEAST_S = 3.0, 5.0
@@ -188,7 +188,7 @@ def version(runner: JobRunner | None, row: Row[Any], start: float, before: Spent
 
 def _is_marked(row: Row[Any]) -> bool:
     """Return whether a version must survive thinning, because of concept drift or a value that is not finite."""
-    return JUMP in row.numbers or any(isinstance(value, str) for value in row.metrics.values())
+    return DRIFT_FACTOR in row.numbers or any(isinstance(value, str) for value in row.metrics.values())
 
 
 def _is_backed_off(runner: JobRunner, node: str) -> bool:

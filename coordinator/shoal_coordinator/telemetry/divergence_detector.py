@@ -1,7 +1,7 @@
 """Detection of concept drift by the coordinator: models diverge faster, so that they are synchronized more often.
 
 The rule, over the versions of a job of dynamic averaging: the last `WINDOW` took less than 1 / `FACTOR` of the time of
-the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last jump that was
+the `WINDOW` before them, and the threshold is not lower than it was. Both windows begin after the last drift that was
 found, so each change is told once. Learning itself makes synchronizations rarer, never more frequent.
 
 Or what nodes measure says it outright: the loss of each of the last `LOSS_WINDOW` measured versions is more than
@@ -36,9 +36,9 @@ LOOKBACK = 10 * WINDOW
 LOSSES = ("train/loss", "eval/loss", "held_out/loss")
 """Metrics that tell of it, the quickest first."""
 
-JUMP, SINCE, BY_LOSS = "jump", "jump.since", "jump.loss"
-"""Numbers of a version at which a jump was found: by how much the rate (or, with the third, the loss) has risen, and
-since which version."""
+DRIFT_FACTOR, SINCE, BY_LOSS = "concept_drift.factor", "concept_drift.since", "concept_drift.by_loss"
+"""Numbers of a version at which concept drift was found: by how much the rate (or, with the third, the loss) has risen,
+and since which version."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Closed:
 
 
 def rate_rise(closed: Sequence[Closed]) -> float | None:
-    """Return the rise of the rate, if it has risen; `closed` are the versions since the last jump, oldest first."""
+    """Return the rise of the rate, if it has risen; `closed` are the versions since the last drift, oldest first."""
     if len(closed) < 2 * WINDOW:
         return None
     before, last = closed[-2 * WINDOW : -WINDOW], closed[-WINDOW:]
@@ -76,22 +76,22 @@ def threshold(numbers: Mapping[str, Any]) -> float | None:
 
 
 def find(connection: Connection, job: str, version: ModelVersion) -> str | None:
-    """Look for a jump at a version that was just written down; marks it, and says it in a sentence."""
+    """Look for concept drift at a version that was just written down; marks it, and says it in a sentence."""
     if threshold(version.numbers) is None:
         return None
     columns = (versions.c.number, versions.c.opened_s, versions.c.closed_s, versions.c.numbers, versions.c.metrics)
     query = select(*columns).where(versions.c.job == job, versions.c.number.between(1, version.number))
     rows = connection.execute(query.order_by(versions.c.number.desc()).limit(LOOKBACK)).all()
-    rows = list(takewhile(lambda row: JUMP not in row.numbers, rows))
+    rows = list(takewhile(lambda row: DRIFT_FACTOR not in row.numbers, rows))
     pairs = [(row, threshold(row.numbers)) for row in rows[: 2 * WINDOW]]
     rise = rate_rise([Closed(row.closed_s - row.opened_s, limit) for row, limit in pairs if limit is not None][::-1])
     by_loss = None if rise is not None else _first_loss_rise(rows[::-1])
     if rise is not None:
-        marks = {JUMP: rise, SINCE: version.number - WINDOW}
+        marks = {DRIFT_FACTOR: rise, SINCE: version.number - WINDOW}
         text = f"models drift apart {rise:.1f} times as fast since version {version.number - WINDOW}"
     elif by_loss is not None:
         rise, since, name = by_loss
-        marks = {JUMP: rise, SINCE: since, BY_LOSS: 1.0}
+        marks = {DRIFT_FACTOR: rise, SINCE: since, BY_LOSS: 1.0}
         text = f"{name} is {rise:.1f} times as high since version {since}"
     else:
         return None

@@ -53,8 +53,8 @@ test("the latest rate looks back a minute, or as far as there is", () => {
   expect(latestRate([], 0, ({ full }) => full)).toBe(0);
 });
 
-test("a jump stands where the rate began to rise", () => {
-  const versions = [closed(0, 0, 0, 0), closed(15, 10, 15, 15), closed(23, 13, 23, 23, { jump: 2.8, "jump.since": 15 })];
+test("concept drift stands where the rate began to rise", () => {
+  const versions = [closed(0, 0, 0, 0), closed(15, 10, 15, 15), closed(23, 13, 23, 23, { "concept_drift.factor": 2.8, "concept_drift.since": 15 })];
   expect(conceptDrifts(versions)).toEqual([{ rise: 2.8, byLoss: false, since: 15, from: 10, found: 13 }]);
   expect(conceptDrifts([versions[0]!, versions[2]!])[0]?.from).toBe(0);
   expect(conceptDrifts(versions.slice(0, 2))).toEqual([]);

@@ -80,10 +80,10 @@ export interface ConceptDrift {
 
 export function conceptDrifts(versions: Version[]): ConceptDrift[] {
   return versions.flatMap(({ numbers, elapsed_s }) => {
-    const { jump: rise, "jump.since": since } = numbers;
+    const { "concept_drift.factor": rise, "concept_drift.since": since } = numbers;
     if (rise === undefined || since === undefined) return [];
     const before = versions.findLast((version) => version.number <= since);
-    const byLoss = numbers["jump.loss"] === 1;
+    const byLoss = numbers["concept_drift.by_loss"] === 1;
     return [{ rise, byLoss, since, from: before?.elapsed_s ?? elapsed_s, found: elapsed_s }];
   });
 }

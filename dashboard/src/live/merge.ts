@@ -72,7 +72,7 @@ export const mergeVersions =
 /** Like the coordinator, keep the versions at which drift was detected. */
 function limit(versions: Version[], max: number): Version[] {
   if (versions.length <= max * SLACK) return versions;
-  const isDrift = ({ numbers }: Version) => numbers["jump"] !== undefined;
+  const isDrift = ({ numbers }: Version) => numbers["concept_drift.factor"] !== undefined;
   return downsample(versions, max, rankingValues(versions), isDrift, Math.min(TAIL, max / 4));
 }
 

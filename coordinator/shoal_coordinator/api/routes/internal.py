@@ -22,7 +22,7 @@ from shoal_coordinator.api.dependencies import (
 )
 from shoal_coordinator.cluster.follower_polls import LABEL
 from shoal_coordinator.http.client_certificates import VOUCHED_KEY
-from shoal_coordinator.node_protocol.handler import NodeProtocolHandler
+from shoal_coordinator.node_protocol.node_messages import NodeProtocolHandler
 from shoal_coordinator.node_protocol.task_polls import TaskPolls, held_tasks
 from shoal_coordinator.nodes.presence import Presence
 from shoal_coordinator.schemas.nodes import HeartbeatRequest, NodeAvailability

@@ -28,7 +28,7 @@ from shoal_coordinator.api.routers import api_router
 from shoal_coordinator.http import problems
 from shoal_coordinator.http.problems import errors
 from shoal_coordinator.node_protocol.byte_labels import label
-from shoal_coordinator.node_protocol.handler import NodeProtocolHandler, held_task
+from shoal_coordinator.node_protocol.node_messages import NodeProtocolHandler, held_task
 from shoal_coordinator.node_protocol.node_request import frame_response
 from shoal_coordinator.node_protocol.report_pipeline import ReportPipeline
 

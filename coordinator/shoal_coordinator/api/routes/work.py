@@ -22,7 +22,7 @@ from shoal_coordinator.api.dependencies import (
 from shoal_coordinator.api.routers import api_router
 from shoal_coordinator.http.problems import errors
 from shoal_coordinator.node_protocol.byte_labels import label, mark_alive
-from shoal_coordinator.node_protocol.handler import NodeProtocolHandler
+from shoal_coordinator.node_protocol.node_messages import NodeProtocolHandler
 from shoal_coordinator.node_protocol.node_request import decode_frame
 from shoal_coordinator.node_protocol.report_pipeline import ReportPipeline
 from shoal_coordinator.schemas.nodes import CoordinatorPingRequest, HeartbeatRequest, LeaseView, RejoinRequest
