@@ -25,7 +25,7 @@ class HeldModel:
     """A peer's model, the local rounds that it has made, and those of each peer that the model holds."""
 
     model: Tree
-    round: int
+    local_rounds: int
     rounds_by_peer: dict[str, int]
 
 
@@ -48,13 +48,13 @@ def _read(state: Path) -> HeldModel:
     if found is None:
         hint = "start the peer with `shoal peer run`; it has a model as soon as it has begun to learn"
         raise Refused(f"{state.parent} holds no model yet", code="peer.no-model", hint=hint)
-    ref, round_, rounds_by_peer = found
-    return HeldModel(tree_slot(FileBlobs(state / "bodies").get(ref), "model"), round_, rounds_by_peer)
+    ref, local_rounds, rounds_by_peer = found
+    return HeldModel(tree_slot(FileBlobs(state / "bodies").get(ref), "model"), local_rounds, rounds_by_peer)
 
 
 def _parse(values: Any) -> tuple[BlobRef, int, dict[str, int]]:
     gossip = values["gossip"]
-    return BlobRef(*gossip["slots"]), int(gossip["round"]), dict(gossip["version_vector"])
+    return BlobRef(*gossip["slots"]), int(gossip["local_rounds"]), dict(gossip["version_vector"])
 
 
 def write_model(model: Tree, path: Path) -> tuple[int, str]:

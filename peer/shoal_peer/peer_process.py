@@ -143,7 +143,7 @@ class StandalonePeer:
         if saved is None:
             self.gossip = GossipPeer(spec.plan(), algorithm, me, mixer, termination=termination)
         else:
-            if saved["round"]:
+            if saved["local_rounds"]:
                 self.start_gate.opened.set()  # the others may have ended meanwhile
             self.gossip = GossipPeer.restore(spec.plan(), algorithm, me, mixer, saved, termination=termination)
         self._check_schema(me.model)
@@ -212,7 +212,7 @@ class StandalonePeer:
         rounds = gossip.me.counts.rounds
         return PeerSummary(
             gossip.me.node,
-            gossip.me.round,
+            gossip.me.local_rounds,
             finished,
             settled,
             progress.final_metrics or {},

@@ -130,7 +130,7 @@ def peer_status(gossip: GossipPeer, group: PeerGroup, progress: PeerProgress, wa
         "process_number": group.signer.process_number,
         "phase": "waiting" if waiting else progress.phase,
         "waiting": waiting,
-        "round": gossip.me.round,
+        "local_rounds": gossip.me.local_rounds,
         "rounds": gossip.me.counts.rounds,
         "weight": gossip.me.weight,
         "rounds_by_peer": gossip.me.counts.version_vector,

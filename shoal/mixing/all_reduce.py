@@ -264,7 +264,7 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
         self.given_up += 1
         self._leave()
         reply = Tell(after, ExchangeAbort(me.node, (me.node, self.round, 0), "it was given up"))
-        return [reply, JobEvent("decision", f"mixing round {self.round} was aborted: {why}", me.round)]
+        return [reply, JobEvent("decision", f"mixing round {self.round} was aborted: {why}", me.local_rounds)]
 
     # Messages
 
@@ -306,7 +306,7 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
             return self._accept_chunk(part, me)
         if part.round > self.round + ROUND_LEAP:
             reply = f"is in mixing round {part.round}; this peer is in {self.round}"
-            return [taken, implausible(part.node, reply, me.round)]
+            return [taken, implausible(part.node, reply, me.local_rounds)]
         if part.round <= self.round or not 0 <= part.step < 2 * len(me.peers.nodes):
             return [taken]
         kept = self.early.get(part.node, {})

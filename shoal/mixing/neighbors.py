@@ -218,7 +218,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
         if offer.round > self.round + ROUND_LEAP:
             return [
                 answer,
-                implausible(node, f"is in mixing round {offer.round}; this peer is in {self.round}", me.round),
+                implausible(node, f"is in mixing round {offer.round}; this peer is in {self.round}", me.local_rounds),
             ]
         if offer.round > self.round:
             self._unacknowledged.drop(node)
@@ -229,7 +229,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
             self.refused += 1
             if self.open is not None and offer.round == self.round:
                 self.open.degrees.pop(node, None)
-            return [answer, JobEvent("refusal", f"its model was not mixed: {why}", me.round, node)]
+            return [answer, JobEvent("refusal", f"its model was not mixed: {why}", me.local_rounds, node)]
         if offer.round > self.round:
             self.early[node] = max(offer, self.early.get(node, offer), key=lambda one: one.round)
         elif self.open is not None and node in self.open.degrees:

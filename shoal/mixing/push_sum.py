@@ -246,7 +246,7 @@ class PushSumMixer:
                 del self._leaving[push.node]  # it did not leave
             if why:
                 self.refused += 1
-                effects = [JobEvent("refusal", f"its share was not mixed: {why}", me.round, push.node)]
+                effects = [JobEvent("refusal", f"its share was not mixed: {why}", me.local_rounds, push.node)]
             else:
                 theirs = me.open_model(push.body)
                 me.record_distance(push.node, norm(sub(theirs, me.model)))

@@ -35,7 +35,7 @@ def a_peer(name: str, **changes: Any) -> dict[str, Any]:
     }
     row |= {
         "term": 2,
-        "round": 17,
+        "local_rounds": 17,
         "weight": 1200.0,
         "rounds_by_peer": {},
         "coverage": 0.875,
@@ -46,7 +46,7 @@ def a_peer(name: str, **changes: Any) -> dict[str, Any]:
 
 
 POINT = {"at": "2026-01-02T03:04:05.000Z", "peers": 2, "consensus": 0.034, "residual": 1.5e-7, "coverage": 0.875}
-SILENT = dict.fromkeys(("state", "told_s", "process_number", "term", "round", "weight", "coverage"))
+SILENT = dict.fromkeys(("state", "told_s", "process_number", "term", "local_rounds", "weight", "coverage"))
 
 
 def test_peers_in_a_table(shoal: Shoal, fake: FakeCoordinator) -> None:
@@ -93,7 +93,7 @@ def test_budgets_are_shown_where_there_are_any(shoal: Shoal, fake: FakeCoordinat
 
 def test_peers_are_watched_until_the_job_has_ended(shoal: Shoal, fake: FakeCoordinator) -> None:
     def table(turn: int) -> dict[str, Any]:
-        return {"roster": 3, "peers": [a_peer("a", round=turn)], "now": POINT, "history": [POINT]}
+        return {"roster": 3, "peers": [a_peer("a", local_rounds=turn)], "now": POINT, "history": [POINT]}
 
     def script() -> Iterator[tuple[str, Any]]:
         for turn, (topic, data) in enumerate((("hello", {}), ("peers", {}), ("job", a_job()), ("peers", {}))):

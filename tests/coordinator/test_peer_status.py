@@ -105,15 +105,17 @@ def test_the_greatest_numbers_that_are_taken_can_be_reckoned_with() -> None:
 
 def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
     words = {
-        "a": of([1.0], 1.0, round=10, rounds_by_peer={"b": 5, "gone": 5}, model_projection=[], expected_projection=[]),
-        "b": of([1.0], 1.0, round=20, rounds_by_peer={"a": 10}, model_projection=[], expected_projection=[]),
+        "a": of(
+            [1.0], 1.0, local_rounds=10, rounds_by_peer={"b": 5, "gone": 5}, model_projection=[], expected_projection=[]
+        ),
+        "b": of([1.0], 1.0, local_rounds=20, rounds_by_peer={"a": 10}, model_projection=[], expected_projection=[]),
     }
     found = consensus_stats.coverage(words)
     assert found == {"a": pytest.approx(20 / 35), "b": pytest.approx(30 / 35)}
     assert consensus_stats.coverage({}) == {}
     assert (
         consensus_stats.coverage(
-            {"a": of([1.0], 1.0, round=0, rounds_by_peer={}, model_projection=[], expected_projection=[])}
+            {"a": of([1.0], 1.0, local_rounds=0, rounds_by_peer={}, model_projection=[], expected_projection=[])}
         )
         == {}
     )
@@ -124,14 +126,16 @@ def test_coverage_counts_the_rounds_that_anybody_has_heard_of() -> None:
 
 def test_what_peers_tell_is_shown(stage: Stage) -> None:
     assert [row["state"] for row in view(stage)["peers"]] == [None, None, None]
-    told = status_report(rounds_by_peer={"n0": 17, "n1": 16, "stranger": 9}, round=17, quarantine=["n1", "stranger"])
+    told = status_report(
+        rounds_by_peer={"n0": 17, "n1": 16, "stranger": 9}, local_rounds=17, quarantine=["n1", "stranger"]
+    )
     told["peers"]["stranger"] = told["peers"]["n1"]
     assert send_status(stage, **told).status_code == 204
     found = view(stage)
     first, second, third = found["peers"]
     assert found["roster"] == documents(stage)[1].version
     assert (first["name"], first["peer_id"], first["is_reachable"]) == ("n0", KEYS["n0"].peer_id, True)
-    assert (first["state"], first["term"], first["round"], first["weight"]) == ("gossip", 2, 17, 1200.0)
+    assert (first["state"], first["term"], first["local_rounds"], first["weight"]) == ("gossip", 2, 17, 1200.0)
     assert first["rounds_by_peer"] == {"n0": 17, "n1": 16}, "nothing of who is not in the roster"
     assert first["peers"] == {"n1": status_report()["peers"]["n1"]}
     assert (first["refused"], first["quarantine"]) == ({"trust.signature": 2}, ["n1"])
@@ -159,7 +163,7 @@ def test_a_history_is_kept_while_peers_carry_on(stage: Stage, monkeypatch: pytes
             model_projection=model_projection,
             expected_projection=model_projection,
             rounds_by_peer={},
-            round=4,
+            local_rounds=4,
         )
         assert send_status(stage, name, **said).status_code == 204
     point = until("a point of two", lambda: (now := view(stage)["now"]) and now["peers"] == 2 and now)
@@ -211,7 +215,7 @@ def test_pages_follow_live(stage: Stage) -> None:
         news = next(e.data for e in events if e.name == "peers" and any(row["state"] for row in e.data["peers"]))
         assert (news["job"], news["roster"]) == ("main", documents(stage)[1].version)
         (row,) = (row for row in news["peers"] if row["name"] == "n0")
-        assert (row["state"], row["round"]) == ("gossip", 17)
+        assert (row["state"], row["local_rounds"]) == ("gossip", 17)
         stage.send("n1", "POST", "/hello", json={"peer": peer_info("n1", port=9009)})
         newer = next(e.data for e in events if e.name == "peers" and e.data["roster"] > news["roster"])
         assert newer["roster"] == news["roster"] + 1
@@ -231,10 +235,12 @@ def test_pages_are_told_only_what_has_changed(stage: Stage) -> None:
         assert (first["partial"], set(first["peers"]), first["rounds_by_peer"]) == (False, {"n1", "n2"}, seen)
         send_status(
             stage,
-            **status_report(peers=both | {"n2": {**edge, "exchanges": 13}}, rounds_by_peer=seen | {"n0": 18}, round=18),
+            **status_report(
+                peers=both | {"n2": {**edge, "exchanges": 13}}, rounds_by_peer=seen | {"n0": 18}, local_rounds=18
+            ),
         )
         second = told(events)
-        assert (second["partial"], second["round"], second["rounds_by_peer"]) == (True, 18, {"n0": 18, "n2": 15})
+        assert (second["partial"], second["local_rounds"], second["rounds_by_peer"]) == (True, 18, {"n0": 18, "n2": 15})
         assert second["peers"] == {"n2": {**edge, "exchanges": 13}}
         send_status(stage, **status_report(peers=both, rounds_by_peer=seen, process_number=2))
         assert told(events)["partial"] is False, "another process: nothing of what was told goes on"

@@ -469,7 +469,7 @@ def test_numbers_that_are_not_finite_are_refused(stage: Stage) -> None:
     join_as_peers(stage, "n0")
     documents(stage)
     for number in ("NaN", "Infinity", "1e999"):
-        content = '{"process_number":1,"state":"gossip","term":0,"round":0,"weight":' + number + "}"
+        content = '{"process_number":1,"state":"gossip","term":0,"local_rounds":0,"weight":' + number + "}"
         headers = {"Content-Type": "application/json"}
         problem(
             stage.send("n0", "POST", "/jobs/main/peer-status", content=content, headers=headers), 422, "request.invalid"

@@ -342,7 +342,7 @@ def test_who_was_not_waited_for_brings_what_it_has(recalled: bool, news: str) ->
         if bench.said(CoordinatorPing) or bench.said(Join):
             bench.feed(CoordinatorAlive(3), float(second))
     assert joins
-    assert joins[0].gossip_rounds == (1, gossip.me.round)
+    assert joins[0].gossip_rounds == (1, gossip.me.local_rounds)
 
 
 def test_a_base_is_only_replaced_by_a_newer_one() -> None:

@@ -166,7 +166,7 @@ def test_who_went_away_by_itself_comes_back_through_another() -> None:
             if isinstance(body, CoordinatorPing):
                 bench.feed(RelayResponse("c", CoordinatorAlive(3)), now)
         now += 1.0
-    assert said == [("c", Join("a", (2, bench.peer.gossip.me.round if bench.peer.gossip is not None else -1)))]
+    assert said == [("c", Join("a", (2, bench.peer.gossip.me.local_rounds if bench.peer.gossip is not None else -1)))]
 
 
 def test_who_asks_to_be_left_is_left_so_long_but_not_for_ever() -> None:

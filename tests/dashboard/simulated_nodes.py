@@ -42,7 +42,7 @@ class Member:
             "process_number": 1,
             "state": self.state,
             "term": 2,
-            "round": self.round,
+            "local_rounds": self.round,
             "weight": self.weight,
             "rounds_by_peer": {**self.rounds_by_peer, self.name: self.round},
             "peers": self.edges,

@@ -58,7 +58,7 @@ class One:
         return self.told
 
     def turn(self, now: float) -> list[tuple[str, PeerMessage]]:
-        self.me.round += 1
+        self.me.local_rounds += 1
         return self._took(self.mixer.begin_turn(self.me, now))
 
     def hear(self, message, now: float = 0.0) -> list[tuple[str, PeerMessage]]:
@@ -71,7 +71,7 @@ class One:
         """Another process over what this one has saved."""
         other = One(self.mixing, self.me.peers.nodes, self.me.model, self.me.weight)
         other.bodies = other.me.bodies = self.bodies
-        other.me.process_number, other.me.round = self.me.process_number + 1, self.me.round
+        other.me.process_number, other.me.local_rounds = self.me.process_number + 1, self.me.local_rounds
         other.mixer = self.mixing.mixer()
         other.mixer.restore(self.mixer.state())
         return other

@@ -30,7 +30,7 @@ def rested(names: str) -> dict[str, One]:
     peers = {name: One(name, WEIGHTS[name], bodies, Pairwise()) for name in names}
     for number, (name, one) in enumerate(peers.items(), 1):
         me = one.gossip.me
-        me.counts.rounds, me.round, me.counts.rounds_done, me.counts.version_vector = 1, 1, True, {name: 1}
+        me.counts.rounds, me.local_rounds, me.counts.rounds_done, me.counts.version_vector = 1, 1, True, {name: 1}
         me.model, me.counts.reported = toy_tree((10.0 * number, 0.0, 0.0), 0), dict.fromkeys(live - {name}, 1)
         one.live = live
     for one in peers.values():

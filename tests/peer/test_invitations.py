@@ -76,7 +76,7 @@ def test_three_come_together_with_one_string(tmp_path: Path) -> None:
                             and "b" in c.group.membership.live()
                         )
                     )
-                    await until(lambda: all(one.gossip.me.round == 3 for one in (a, b, c)))
+                    await until(lambda: all(one.gossip.me.local_rounds == 3 for one in (a, b, c)))
                     await until(
                         lambda: all(
                             one.gossip.me.counts.version_vector.keys() == {"a", "b", "b-2"} for one in (a, b, c)

@@ -44,7 +44,7 @@ def test_a_peer_without_its_state_is_heard_and_learns_anew(tmp_path: Path, lose:
                     await until(lambda before=before: heard_by_all(others, before), "c was never heard")
             lose(peers / "c")
             c = await stack.enter_async_context(node(peers / "c", 3, port=ports[2], hold=True))
-            assert c.gossip.me.round == 0, "it begins anew"
+            assert c.gossip.me.local_rounds == 0, "it begins anew"
             await until(lambda: heard_by_all(others, c), "it is mute")
             for one in (*others, c):
                 one.trainer.hold.set()  # type: ignore[attr-defined]

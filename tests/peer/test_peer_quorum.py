@@ -45,9 +45,9 @@ def test_by_default_all_of_the_roster_are_waited_for(tmp_path: Path, monkeypatch
             assert "--join NAME=URL" in a.start_gate.waiting[2]
             assert "--min-peers 2" in a.start_gate.waiting[-1]
             assert a.status()["waiting"] == a.start_gate.waiting
-            assert a.gossip.me.round == b.gossip.me.round == 0
+            assert a.gossip.me.local_rounds == b.gossip.me.local_rounds == 0
             async with node(peers / "c", 3, port=ports[2]):
-                await until(lambda: a.gossip.me.round == 2 and b.gossip.me.round == 2)
+                await until(lambda: a.gossip.me.local_rounds == 2 and b.gossip.me.local_rounds == 2)
             assert a.observer.waits[-1] == a.start_gate.waiting == []  # type: ignore[attr-defined]
 
     asyncio.run(scene())
@@ -58,7 +58,7 @@ def test_fewer_are_enough_where_a_person_says_so(tmp_path: Path) -> None:
         ports = free_ports(3)
         peers = unset(tmp_path, ports)
         async with node(peers / "a", 1, port=ports[0], min_peers=1) as a:
-            await until(lambda: a.gossip.me.round == 2)
+            await until(lambda: a.gossip.me.local_rounds == 2)
             assert a.observer.waits == []  # type: ignore[attr-defined]
 
     asyncio.run(scene())
@@ -84,10 +84,10 @@ def test_a_peers_model_is_written_while_it_runs_and_afterwards(tmp_path: Path) -
         with pytest.raises(Refused, match="no model yet"):
             held_model(peers / "a")
         async with node(peers / "a") as a:
-            await until(lambda: (peers / "a/state/machine.json").exists() and held_model(peers / "a").round == 4)
+            await until(lambda: (peers / "a/state/machine.json").exists() and held_model(peers / "a").local_rounds == 4)
             held = held_model(peers / "a")
             assert floats(held.model).tolist() == floats(a.gossip.me.model).tolist()
-            assert held.round == a.gossip.me.round
+            assert held.local_rounds == a.gossip.me.local_rounds
 
     asyncio.run(scene())
     said = CliRunner().invoke(app, ["--json", "peer", "export", str(tmp_path / "peers" / "a"), "-o", str(target)])

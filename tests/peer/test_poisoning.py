@@ -85,7 +85,7 @@ def running(root: Path, cast: Cast) -> Iterator[dict[str, LineProcess]]:
         for number, (name, port) in enumerate(zip(cast.honest + cast.poisoned, ports, strict=False), 1):
             if name in cast.poisoned:  # a peer that has learned nothing cannot tell a poisoned model from its own
                 for one in made.values():
-                    one.until(lambda said: said["round"] >= 1)
+                    one.until(lambda said: said["local_rounds"] >= 1)
             made[name] = LineProcess(peers / name, number, port, name in cast.poisoned)
         yield made
     finally:
@@ -147,7 +147,7 @@ def test_honest_peers_learn_despite_a_poisoning_and_a_malicious_peer(cast: Cast,
         assert all(counted[code] > before.get(code, 0) for _, code in answers), "each is counted"
         assert victim.rss - rss < RSS_MAX
         for one in honest:
-            one.until(lambda said: said["round"] >= ROUNDS and said["refused"].get("peer.loss", 0) > 0)
+            one.until(lambda said: said["local_rounds"] >= ROUNDS and said["refused"].get("peer.loss", 0) > 0)
             one.until(lambda said: said["quarantine"] == list(cast.poisoned))
         for one in honest:
             assert cast.loud not in one.status()["rounds_by_peer"], "nothing of it is in anybody's model"

@@ -129,7 +129,7 @@ def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> N
     with processes(tmp_path, "abc", pause_s=0.3, rounds=9) as peers:
         victim, numbers = peers["c"], []
         for round_ in (2, 4, 6):
-            victim.until(lambda said, round_=round_: said["round"] >= round_)
+            victim.until(lambda said, round_=round_: said["local_rounds"] >= round_)
             numbers.append(victim.status()["process_number"])
             victim.kill()
             victim.start()
@@ -149,7 +149,7 @@ def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> N
 def test_ctrl_c_once_settles_and_leaves_and_it_goes_on_later(tmp_path: Path) -> None:
     with processes(tmp_path, "ab", pause_s=0.1, rounds=100) as peers:
         one = peers["b"]
-        one.until(lambda said: said["round"] >= 3)
+        one.until(lambda said: said["local_rounds"] >= 3)
         process_number = one.status()["process_number"]
         one.process.send_signal(signal.SIGINT)
         said = one.answer()
@@ -158,7 +158,7 @@ def test_ctrl_c_once_settles_and_leaves_and_it_goes_on_later(tmp_path: Path) -> 
         assert not said["finished"]
         peers["a"].until(lambda found: found["peers"]["b"]["state"] == "left")
         one.start()
-        one.until(lambda found: found["process_number"] > process_number and found["round"] > said["rounds"])
+        one.until(lambda found: found["process_number"] > process_number and found["local_rounds"] > said["rounds"])
         peers["a"].until(lambda found: found["peers"]["b"]["state"] == "alive")
 
 

@@ -359,6 +359,6 @@ def test_pings_are_answered_while_it_trains_and_while_a_model_is_asked_after(tmp
                 "PingAck",
                 "ExchangeAbort",
             ]
-            assert not made.gossip.me.round
+            assert not made.gossip.me.local_rounds
 
     asyncio.run(scene())

@@ -41,7 +41,7 @@ def test_nothing_may_be_fetched_or_run_by_the_page() -> None:
 def test_both_kinds_of_status_are_read() -> None:
     alone = {"peers": {"b": {"state": "dead", "last_error": "refused"}}, "exchanges_by_peer": {"b": 4}}
     alone |= {"bytes": {"sent": {"b": 5}, "received": {"b": 6}}, "last_exchange_s": {"b": 1.5}, "waiting": ["for b"]}
-    found = overview({"job": "j", "node": "a", "phase": "learning", "round": 1, "rounds": 2, **alone})
+    found = overview({"job": "j", "node": "a", "phase": "learning", "local_rounds": 1, "rounds": 2, **alone})
     assert found.peers == (PeerOverview("b", "dead", 4, 1.5, 5, 6, "refused"),)
     assert found.problems == ("for b",)
     coordinated = {"peers": {"b": {"state": "alive", "exchanges": 4, "sent": 5, "received": 6}}, "quarantine": ["b"]}

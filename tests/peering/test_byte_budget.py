@@ -35,7 +35,7 @@ def test_it_holds_and_the_way_back_does_not_wait_for_it(server: Server, threaded
     until("all to gossip", lambda: all(node.peer.state == "gossip" for node in nodes))
     before = server.job(JOB)["version"]
     until("an exchange", lambda: all(len(gossip(node).me.counts.version_vector) == 2 for node in nodes))
-    until("rounds", lambda: all(gossip(node).me.round >= 20 for node in nodes))
+    until("rounds", lambda: all(gossip(node).me.local_rounds >= 20 for node in nodes))
 
     def rows() -> list[dict]:
         return [row for row in server.get(f"/jobs/{JOB}/peers")["peers"] if row["budget"] and row["state"] == "gossip"]

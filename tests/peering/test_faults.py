@@ -88,8 +88,8 @@ def test_kills_lost_answers_and_late_letters_cost_nothing(
     (tmp_path / "weather").touch()
     victim = nodes["c"]
     for _ in range(3):
-        made = victim.status()["round"]
-        wait("its rounds", lambda made=made: victim.status().get("round", 0) >= made + 2)
+        made = victim.status()["local_rounds"]
+        wait("its rounds", lambda made=made: victim.status().get("local_rounds", 0) >= made + 2)
         victim.kill()
         victim.start()
         wait("it to be back", lambda: victim.status().get("state") == "gossip")

@@ -34,7 +34,7 @@ def three_nodes(threaded: Make, kind: type[Threaded] = Threaded) -> list[Threade
 def rounds(node: Threaded) -> int:
     """How many local rounds it has made since it went away."""
     gossip = node.peer.gossip
-    return gossip.me.round if gossip is not None else 0
+    return gossip.me.local_rounds if gossip is not None else 0
 
 
 def seen(node: Threaded, name: str) -> int:
@@ -87,13 +87,13 @@ def test_a_job_survives_the_death_of_its_coordinator(
     before = server.job(JOB)["version"]
     server.kill()
     until("all to gossip", lambda: all(node.status().get("state") == "gossip" for node in nodes), every_s=0.1)
-    assert all(node.status()["round"] == 0 for node in nodes), "what is in hand goes on"
+    assert all(node.status()["local_rounds"] == 0 for node in nodes), "what is in hand goes on"
     hold.unlink()
     until("rounds", lambda: all(node.status()["rounds_by_peer"].get("c", 0) >= 4 for node in nodes), every_s=0.1)
     nodes[2].kill()
     made = max(node.status()["rounds_by_peer"]["c"] for node in nodes[:2])
     nodes[2].start()
-    until("it to carry on", lambda: nodes[2].status().get("round", 0) > made, every_s=0.1)
+    until("it to carry on", lambda: nodes[2].status().get("local_rounds", 0) > made, every_s=0.1)
     assert nodes[2].status()["state"] == "gossip"
     until("its rounds", lambda: all(node.status()["rounds_by_peer"]["c"] > made for node in nodes), every_s=0.1)
     server.start()

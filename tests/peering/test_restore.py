@@ -100,14 +100,16 @@ def test_a_lost_coordinator_is_rebuilt_from_one_node(
     lost = Lost(server, tmp_path)
     lost.lose()
     until("all to gossip", lambda: all(node.status().get("state") == "gossip" for node in nodes.values()), every_s=0.1)
-    until("rounds", lambda: all(node.status().get("round", 0) >= 3 for node in nodes.values()), every_s=0.1)
+    until("rounds", lambda: all(node.status().get("local_rounds", 0) >= 3 for node in nodes.values()), every_s=0.1)
     nodes["c"].kill()
     forge(tmp_path / "c", away=5)
     lost.start()
-    made = nodes["b"].status()["round"]
+    made = nodes["b"].status()["local_rounds"]
     nodes["b"].kill()
     nodes["b"].start()  # with a token that it used up long ago
-    until("b to carry on though nobody knows it", lambda: nodes["b"].status().get("round", 0) > made, every_s=0.1)
+    until(
+        "b to carry on though nobody knows it", lambda: nodes["b"].status().get("local_rounds", 0) > made, every_s=0.1
+    )
     address = f"http://127.0.0.1:{nodes['a'].port}"
     code, found = lost.restore("--from", address, "--from", tmp_path / "c", "--dry-run")
     assert (code, server.get("/jobs")["jobs"]) == (0, []), "only a look"

@@ -197,7 +197,7 @@ def test_work_in_hand_at_the_death_counts() -> None:
     for node in stage.nodes:
         peer = stage.world.peer(node).peer
         assert peer.gossip is not None
-        if not peer.gossip.me.round and not peer.gossip.me.counts.version_vector.keys() - {node}:
+        if not peer.gossip.me.local_rounds and not peer.gossip.me.counts.version_vector.keys() - {node}:
             assert peer.gossip.me.model["w"] == pytest.approx(start["w"] + moved[node]["w"])  # type: ignore[index]
 
 

@@ -58,7 +58,7 @@ def status_report(process_number: int = 1, **changes: Any) -> dict[str, Any]:
         "process_number": process_number,
         "state": "gossip",
         "term": 2,
-        "round": 17,
+        "local_rounds": 17,
         "weight": 1200.0,
         "rounds_by_peer": {"n0": 17, "n1": 16},
     }

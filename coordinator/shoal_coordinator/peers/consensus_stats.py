@@ -72,7 +72,7 @@ def _latest_rounds(statuses: Mapping[str, PeerStatusReport]) -> dict[str, int]:
 
 
 def _rounds_by_peer(node: str, status: PeerStatusReport) -> dict[str, int]:
-    return {**status.rounds_by_peer, node: max(status.round, status.rounds_by_peer.get(node, 0))}
+    return {**status.rounds_by_peer, node: max(status.local_rounds, status.rounds_by_peer.get(node, 0))}
 
 
 def mean_metric(statuses: Iterable[PeerStatusReport], what: str) -> float | None:

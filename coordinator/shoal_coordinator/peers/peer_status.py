@@ -121,7 +121,7 @@ class PeerStatuses:
                 one.status for one in gossiping.values()
             ),  # models of silent peers are not lost
             coverage=consensus_stats.mean(list(consensus_stats.coverage(fresh).values())),
-            rounds=max((status.round for status in fresh.values()), default=0),
+            rounds=max((status.local_rounds for status in fresh.values()), default=0),
             accuracy=consensus_stats.mean_metric(fresh.values(), "accuracy"),
             loss=consensus_stats.mean_metric(fresh.values(), "loss"),
         )
@@ -193,7 +193,7 @@ def _row(
             "told_s": time.monotonic() - known_status.received_at,
             "process_number": status.process_number,
             "term": status.term,
-            "round": status.round,
+            "local_rounds": status.local_rounds,
             "weight": status.weight,
             "metrics": status.metrics,
             "rounds_by_peer": {name: count for name, count in status.rounds_by_peer.items() if name in roster},

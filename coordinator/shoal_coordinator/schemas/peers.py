@@ -121,7 +121,7 @@ class PeerStatusReport(BaseModel):
     process_number: int = Field(ge=1, le=2**53)
     state: PeerState
     term: Count
-    round: Count = Field(description="local rounds since the failover")
+    local_rounds: Count = Field(description="that it has made since the failover")
     weight: float = Field(ge=0, le=2**53, allow_inf_nan=False)
     rounds_by_peer: dict[Name, Count] = Field(
         {}, max_length=PEERS_MAX, description="local rounds of each peer that the model includes"
@@ -160,7 +160,7 @@ class PeerView(BaseModel):
     told_s: float | None = Field(None, description="seconds since its last status report")
     process_number: int | None = None
     term: int | None = None
-    round: int | None = None
+    local_rounds: int | None = Field(None, description="that it has made since the failover")
     weight: float | None = None
     metrics: Metrics = Field({}, description="of its last local round")
     rounds_by_peer: dict[str, int] = Field({}, description="local rounds of each peer that the model includes")

@@ -30,7 +30,7 @@ test("durations become moments of this clock", () => {
 
 test("a peer that has told nothing has nothing", () => {
   const silent = decodePeer({ name: "ada", peer_id: "x", is_reachable: false }, 1000);
-  expect(silent).toMatchObject({ state: null, state_since: null, reported_at: null, round: null, coverage: null });
+  expect(silent).toMatchObject({ state: null, state_since: null, reported_at: null, local_rounds: null, coverage: null });
   expect([silent.rounds_by_peer.size, silent.links.size, silent.refused.size]).toEqual([0, 0, 0]);
   expect(silent.budget).toBeNull();
 });

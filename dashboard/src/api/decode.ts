@@ -59,7 +59,7 @@ export function decodeNode(raw: RawNode, now: number): JobNode {
 }
 
 export function decodePeer(raw: RawPeer, now: number): Peer {
-  const { name, is_reachable, state = null, told_s = null, term = null, round = null, weight = null, coverage = null } = raw;
+  const { name, is_reachable, state = null, told_s = null, term = null, local_rounds = null, weight = null, coverage = null } = raw;
   return {
     name,
     is_reachable,
@@ -67,7 +67,7 @@ export function decodePeer(raw: RawPeer, now: number): Peer {
     state_since: raw.changes?.at(-1)?.at ?? null,
     reported_at: told_s === null ? null : now - told_s * 1000,
     term,
-    round,
+    local_rounds,
     weight,
     metrics: decodeMetrics(raw.metrics),
     rounds_by_peer: new Map(Object.entries(raw.rounds_by_peer ?? {})),

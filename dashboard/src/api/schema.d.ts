@@ -3226,6 +3226,11 @@ export interface components {
              */
             expected_projection?: number[];
             /**
+             * Local Rounds
+             * @description that it has made since the failover
+             */
+            local_rounds: number;
+            /**
              * Metrics
              * @description of its last local round
              * @default {}
@@ -3262,11 +3267,6 @@ export interface components {
             refused?: {
                 [key: string]: number;
             };
-            /**
-             * Round
-             * @description local rounds since the failover
-             */
-            round: number;
             /**
              * Rounds By Peer
              * @description local rounds of each peer that the model includes
@@ -3305,6 +3305,11 @@ export interface components {
             coverage?: number | null;
             /** Is Reachable */
             is_reachable: boolean;
+            /**
+             * Local Rounds
+             * @description that it has made since the failover
+             */
+            local_rounds?: number | null;
             /**
              * Metrics
              * @description of its last local round
@@ -3352,8 +3357,6 @@ export interface components {
              * @description the peer that relays its requests to the coordinator; null: none
              */
             relayed_by?: string | null;
-            /** Round */
-            round?: number | null;
             /**
              * Rounds By Peer
              * @description local rounds of each peer that the model includes
@@ -3395,6 +3398,11 @@ export interface components {
             /** Is Reachable */
             is_reachable: boolean;
             /**
+             * Local Rounds
+             * @description that it has made since the failover
+             */
+            local_rounds?: number | null;
+            /**
              * Metrics
              * @description of its last local round
              * @default {}
@@ -3435,8 +3443,6 @@ export interface components {
              * @description the peer that relays its requests to the coordinator; null: none
              */
             relayed_by?: string | null;
-            /** Round */
-            round?: number | null;
             /**
              * Rounds By Peer
              * @description local rounds of each peer that the model includes

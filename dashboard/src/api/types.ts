@@ -107,7 +107,8 @@ export interface Peer {
   /** Time of the report, in milliseconds of this browser's clock. */
   reported_at: number | null;
   term: number | null;
-  round: number | null;
+  /** Local rounds that it has made since the failover. */
+  local_rounds: number | null;
   weight: number | null;
   /** Metrics of the last local round. */
   metrics: Metrics;

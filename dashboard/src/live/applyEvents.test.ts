@@ -50,8 +50,8 @@ test("a new roster is fetched, since events do not report who has left it", asyn
   client.setQueryData(queryKey, { roster: 1, peers: [peer("a"), peer("b")], now: null, history: [] });
   const meta = { merge: mergePeers("digits") };
   const stop = new QueryObserver(client, { queryKey, queryFn, meta, staleTime: Infinity }).subscribe(() => undefined);
-  applyEvents(client, [event("peers", { roster: 1, peers: [peerUpdate("a", { round: 11 })], now: null })]);
-  expect(client.getQueryData<JobPeers>(queryKey)?.peers[0]?.round).toBe(11);
+  applyEvents(client, [event("peers", { roster: 1, peers: [peerUpdate("a", { local_rounds: 11 })], now: null })]);
+  expect(client.getQueryData<JobPeers>(queryKey)?.peers[0]?.local_rounds).toBe(11);
   expect(queryFn).not.toHaveBeenCalled();
   applyEvents(client, [event("peers", { roster: 2, peers: [], now: null })]);
   await vi.waitFor(() => expect(client.getQueryData<JobPeers>(queryKey)?.peers.map(({ name }) => name)).toEqual(["b"]));

@@ -147,11 +147,11 @@ test("nodes that changed replace themselves by name, others stay the very same",
 
 test("peers are replaced one by one, and a new point lengthens their history", () => {
   const known = { roster: 1, peers: [peer("a"), peer("b")], now: null, history: [point(0)] };
-  const update = { roster: 2, peers: [peerUpdate("b", { round: 11 })], now: point(5) };
+  const update = { roster: 2, peers: [peerUpdate("b", { local_rounds: 11 })], now: point(5) };
   const merged = mergePeers("digits")(known, event("peers", update));
   expect(merged.roster).toBe(2);
   expect(merged.peers[0]).toBe(known.peers[0]);
-  expect(merged.peers[1]?.round).toBe(11);
+  expect(merged.peers[1]?.local_rounds).toBe(11);
   expect(merged.history.map(({ at }) => at)).toEqual([point(0).at, point(5).at]);
   const again = mergePeers("digits")(merged, event("peers", update));
   expect(again.history).toBe(merged.history);
@@ -162,7 +162,7 @@ test("peers are replaced one by one, and a new point lengthens their history", (
 test("of a peer that tells partly, the rest stays as it was", () => {
   const before = peer("a", { rounds_by_peer: new Map([["a", 9], ["b", 8]]), links: new Map([["b", link()]]) });
   const known = { roster: 1, peers: [before], now: null, history: [] };
-  const told = peer("a", { round: 10, rounds_by_peer: new Map([["a", 10]]), links: new Map([["c", link({ exchanges: 1 })]]) });
+  const told = peer("a", { local_rounds: 10, rounds_by_peer: new Map([["a", 10]]), links: new Map([["c", link({ exchanges: 1 })]]) });
   const merge = (partial: boolean) =>
     mergePeers("digits")(known, event("peers", { roster: 1, peers: [{ ...told, partial }], now: null })).peers[0];
   expect(merge(true)).toEqual({

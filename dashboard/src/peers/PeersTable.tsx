@@ -74,7 +74,7 @@ function buildColumns(nodes: GraphNode[], now: number | null): Column<GraphNode>
       unlabeled: true,
       cell: ({ status, peer }) => <StatusCell status={status} peer={peer} />,
     },
-    figure("Round", ({ round }) => (round === null ? UNKNOWN : formatCount(round))),
+    figure("Local rounds", ({ local_rounds }) => (local_rounds === null ? UNKNOWN : formatCount(local_rounds))),
     figure("Loss", (peer) => formatNumber(lossOf(peer)), (peer) => !Number.isFinite(lossOf(peer) ?? 0)),
     figure("Accuracy", ({ metrics }) => formatPercent(pickMetric("accuracy", metrics))),
     figure("Coverage", ({ coverage }) => formatPercent(coverage, 0)),

@@ -96,7 +96,7 @@ function describe({ name, status, peer, bytes }: GraphNode): string {
   const parts = [`${escapeHidden(name)}: ${STATUS_STYLES[status].meaning}`];
   if (isGossiping(status) && peer !== undefined) {
     const { exchanges, sent, received } = exchangeTotals(peer);
-    parts.push(`round ${formatCount(peer.round ?? 0)}`, plural(exchanges, "exchange"));
+    parts.push(plural(peer.local_rounds ?? 0, "local round"), plural(exchanges, "exchange"));
     parts.push(`${formatBytes(sent)} sent, ${formatBytes(received)} received`);
   } else {
     parts.push(`${formatBytes(bytes)} to and from the coordinator`);

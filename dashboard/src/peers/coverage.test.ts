@@ -2,11 +2,11 @@ import { expect, test } from "vitest";
 import { peer } from "../test/factories";
 import { coverage, LEVELS, level, levelPaths, share } from "./coverage";
 
-const a = peer("a", { round: 4, rounds_by_peer: new Map([["a", 3], ["b", 5]]) });
-const b = peer("b", { round: 10, rounds_by_peer: new Map([["a", 2]]) });
+const a = peer("a", { local_rounds: 4, rounds_by_peer: new Map([["a", 3], ["b", 5]]) });
+const b = peer("b", { local_rounds: 10, rounds_by_peer: new Map([["a", 2]]) });
 
 test("each row tells how many rounds of each peer its model holds, its own included", () => {
-  const found = coverage([a, b, peer("c", { round: null })]);
+  const found = coverage([a, b, peer("c", { local_rounds: null })]);
   expect(found).toEqual({ names: ["a", "b"], rounds: [4, 10], held: [[4, 5], [2, 10]] });
   expect([share(found, 0, 0), share(found, 0, 1), share(found, 1, 0)]).toEqual([1, 0.5, 0.5]);
 });
@@ -16,7 +16,7 @@ test("rows are in the order of their numbers", () => {
 });
 
 test("where there are no rounds, none are missing", () => {
-  const found = coverage([peer("a", { round: 0 }), peer("b", { round: 0 })]);
+  const found = coverage([peer("a", { local_rounds: 0 }), peer("b", { local_rounds: 0 })]);
   expect(share(found, 0, 1)).toBeNull();
   expect(levelPaths(found, 10, 1).join("")).toBe("");
 });

@@ -11,10 +11,10 @@ export interface Coverage {
 }
 
 export function coverage(peers: readonly Peer[]): Coverage {
-  const told = peers.filter((peer) => peer.round !== null).sort((a, b) => naturalOrder(a.name, b.name));
+  const told = peers.filter((peer) => peer.local_rounds !== null).sort((a, b) => naturalOrder(a.name, b.name));
   const names = told.map((peer) => peer.name);
   const held = told.map((peer) =>
-    names.map((name) => Math.max(peer.rounds_by_peer.get(name) ?? 0, name === peer.name ? (peer.round ?? 0) : 0)),
+    names.map((name) => Math.max(peer.rounds_by_peer.get(name) ?? 0, name === peer.name ? (peer.local_rounds ?? 0) : 0)),
   );
   const rounds = names.map((_, column) => Math.max(0, ...held.map((row) => row[column] ?? 0)));
   return { names, rounds, held };

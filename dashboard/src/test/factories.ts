@@ -100,7 +100,7 @@ export const peer = (name: string, rest: Partial<Peer> = {}): Peer => ({
   state_since: "2026-11-21T08:00:00Z",
   reported_at: 0,
   term: 2,
-  round: 10,
+  local_rounds: 10,
   weight: 400,
   metrics: {},
   rounds_by_peer: new Map(),

@@ -130,7 +130,7 @@ class FailoverMachine:
         return {
             "state": peer.state,
             "term": peer.term,
-            "round": gossip.me.round if gossip is not None else 0,
+            "local_rounds": gossip.me.local_rounds if gossip is not None else 0,
             "weight": gossip.me.weight if gossip is not None else 0.0,
             "rounds_by_peer": dict(gossip.me.counts.version_vector) if gossip is not None else {},
             "budget": peer.budget.status(exchange_bytes),

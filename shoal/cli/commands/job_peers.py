@@ -90,7 +90,7 @@ def shown(found: dict[str, Any]) -> RenderableType:
 def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
     """Return a table with one row per peer."""
     budgeted = any(row["budget"] is not None for row in rows)
-    columns = ["peer", "mode", "term", "round", "weight", "coverage", "alive peers"]
+    columns = ["peer", "mode", "term", "local rounds", "weight", "coverage", "alive peers"]
     columns += ["exchanges", "sent", "received", "refused"]
     columns += ["budget"] if budgeted else []
     carries = any(_carried(row) for row in rows)
@@ -103,7 +103,7 @@ def peer_table(rows: list[dict[str, Any]]) -> RenderableType:
             row["name"] + ("" if row["is_reachable"] else " [dim](calls only)[/]"),
             _state(row),
             number(row["term"]),
-            number(row["round"]),
+            number(row["local_rounds"]),
             number(row["weight"]),
             percent(row["coverage"]),
             _liveness(row["peers"]) if known else "–",

@@ -50,12 +50,18 @@ def save(folder: Path, path: Path) -> dict[str, Any]:
 
     held = held_model(folder)
     nbytes, digest = write_model(held.model, path)
-    return {"path": path, "bytes": nbytes, "sha256": digest, "round": held.round, "rounds_by_peer": held.rounds_by_peer}
+    return {
+        "path": path,
+        "bytes": nbytes,
+        "sha256": digest,
+        "local_rounds": held.local_rounds,
+        "rounds_by_peer": held.rounds_by_peer,
+    }
 
 
 def line(found: dict[str, Any]) -> str:
     """Return a description of a written model."""
     holds = ", ".join(f"{safe(node)} {count}" for node, count in found["rounds_by_peer"].items()) or "none"
-    rounds = counted(found["round"], "local round")
+    rounds = counted(found["local_rounds"], "local round")
     written = f"{safe(found['path'])}: {size(found['bytes'])}, sha256 {found['sha256']}"
     return f"{written}\nafter {rounds} of this peer; it holds rounds of {holds}"

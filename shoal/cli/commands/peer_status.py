@@ -78,7 +78,10 @@ def _head(one: NodeOverview) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [
         ("job", safe(one.job)),
         ("node", safe(one.node)),
-        ("state", f"{safe(one.phase)}, round {one.round}{of}, {one.live} of {len(one.peers)} others here"),
+        (
+            "state",
+            f"{safe(one.phase)}, local rounds: {one.local_rounds}{of}, {one.live} of {len(one.peers)} others here",
+        ),
     ]
     measured = [f"{safe(name)} {number(value)}" for name, value in sorted(one.metrics.items())]
     return [*rows, ("measured", ", ".join(measured))] if measured else rows

@@ -112,10 +112,10 @@ def _kill_coordinator(processes: ProcessGroup, plan: DemoPlan, result: FailoverR
         processes,
         plan,
         "without a coordinator",
-        lambda states: all(one.get("round", 0) >= GOSSIP_ROUNDS for one in states),
+        lambda states: all(one.get("local_rounds", 0) >= GOSSIP_ROUNDS for one in states),
     )
     result.gossip_s = time.monotonic() - killed
-    result.gossip_rounds = {one["node"]: one["round"] for one in states}
+    result.gossip_rounds = {one["node"]: one["local_rounds"] for one in states}
     result.gossip_bytes = sum(peer["sent"] for one in states for peer in one["peers"].values())
     known = [one["metrics"]["eval/accuracy"] for one in states if "eval/accuracy" in one["metrics"]]
     result.during = mean(known) if known else None
@@ -169,7 +169,7 @@ def _wait_for_statuses(
 
 
 def _progress_text(status: Status) -> str:
-    made = f" {status['round']}" if status.get("state") == "gossip" else ""
+    made = f" {status['local_rounds']}" if status.get("state") == "gossip" else ""
     return f"{status.get('state', '–')}{made}"
 
 

@@ -99,14 +99,14 @@ def await_peers(processes: ProcessGroup, peers: DemoPeers) -> None:
                 raise ShoalError(f"not over after {seconds(RUN_S)}; the end of a log:\n{tail}", code="demo.time-out")
             for name, port in zip(peers.names, peers.ports, strict=True):
                 last[name] = peer_status("digits", port) or last.get(name, {})
-            rounds = [int(one.get("round", 0)) for one in last.values()]
+            rounds = [int(one.get("local_rounds", 0)) for one in last.values()]
             advance(float(sum(rounds)), progress_text(list(last.values()), peers.rounds))
             time.sleep(POLL_S)
 
 
 def progress_text(peers: list[dict[str, Any]], rounds: int) -> str:
     """Return the progress as one line."""
-    made = [one.get("round", 0) for one in peers]
+    made = [one.get("local_rounds", 0) for one in peers]
     sent = sum(sum(one["bytes"]["sent"].values()) for one in peers if one)
     if min(made, default=0) < rounds:
         step = f"round {min(made, default=0)} to {max(made, default=0)} of {rounds}" if any(made) else "starting"

@@ -99,7 +99,7 @@ class GossipBuilder:
         assert task.body is not None
         me = gossip.me
         moved = sub(me.model, tree_slot(self.bodies.get(task.body), "model"))
-        result = TaskResult(me.weight, self.bodies.put({"model": moved}), {MIXED_ROUNDS: float(me.round)})
+        result = TaskResult(me.weight, self.bodies.put({"model": moved}), {MIXED_ROUNDS: float(me.local_rounds)})
         return TaskDone(task.id, result)
 
 
@@ -387,7 +387,7 @@ class FailoverPeer:
                 self.term = max(self.term, decision.term) + 1
                 effects += self._declare(self._leave_hub(decision.why, now))
             case "join" | "ping":
-                rounds = self.gossip.me.round if self.gossip is not None else 0
+                rounds = self.gossip.me.local_rounds if self.gossip is not None else 0
                 ping = CoordinatorPing(self.node, self.term)
                 term_seen = Join(self.node, (self.term, rounds)) if decision.action == "join" else ping
                 effects += self.reachability.send(term_seen, self.peers.nodes, self.term, now)

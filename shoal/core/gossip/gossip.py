@@ -150,7 +150,7 @@ class GossipPeer:
         """Return the peer of a saved state; `me` carries the new process number."""
         gossip = cls(plan, algorithm, me, mixer, termination=termination)
         ref = BlobRef(*state["slots"])
-        me.slots, me.weight, me.round = me.bodies.get(ref), state["weight"], state["round"]
+        me.slots, me.weight, me.local_rounds = me.bodies.get(ref), state["weight"], state["local_rounds"]
         me.counts.version_vector = state["version_vector"]
         gossip._kept = me.slots, ref
         gossip.memory, gossip.settings = ref_from_state(state["memory"]), state.get("settings", {})
@@ -165,7 +165,7 @@ class GossipPeer:
         return {
             "process_number": me.process_number,
             "weight": me.weight,
-            "round": me.round,
+            "local_rounds": me.local_rounds,
             "version_vector": me.counts.version_vector,
             "slots": ref_state(self._slots_ref()),
             "memory": ref_state(self.memory),
@@ -187,7 +187,7 @@ class GossipPeer:
     @property
     def finished(self) -> bool:
         """Return whether all local rounds are made."""
-        return 0 < self.me.counts.rounds <= self.me.round
+        return 0 < self.me.counts.rounds <= self.me.local_rounds
 
     def start(self, now: float) -> list[PeerEffect]:
         """Start the machine."""
@@ -248,7 +248,7 @@ class GossipPeer:
         try:
             return [*lies, *self.mixer.on(message, self.me, now)]
         except InvalidPayload as error:
-            return [JobEvent("refusal", error.message, self.me.round, message.node)]
+            return [JobEvent("refusal", error.message, self.me.local_rounds, message.node)]
 
     def _start_round(self) -> list[Effect]:
         """Begin the next local round, if one may begin. Its kind "gossip" exempts it from filters."""
@@ -256,14 +256,14 @@ class GossipPeer:
             return []
         me = self.me
         self._begun += 1
-        seed = self.plan.task_seed(me.round + 1, me.node)
+        seed = self.plan.task_seed(me.local_rounds + 1, me.node)
         sent = self.algorithm.task_slots(me.slots, me.node, "train")
         whole = sent.keys() == me.slots.keys() and all(value is me.slots[name] for name, value in sent.items())
         body = self._slots_ref() if whole else me.bodies.put(sent)
         once = self.algorithm.continual  # a continual algorithm reports after one piece
         number = me.process_number, self._begun
-        settings = self.settings or scheduled_settings(self.plan, self.algorithm, me.round)
-        self.task = Task(number, me.node, "gossip", me.round, seed, body, numbers=settings, recall=once)
+        settings = self.settings or scheduled_settings(self.plan, self.algorithm, me.local_rounds)
+        self.task = Task(number, me.node, "gossip", me.local_rounds, seed, body, numbers=settings, recall=once)
         return [Work(self.task, self.memory)]
 
     def _finish_round(self, done: TaskDone, now: float) -> list[PeerEffect]:
@@ -274,12 +274,14 @@ class GossipPeer:
             result = self._apply_result(done)
         except InvalidPayload as error:
             pause = self._retry.fail(now)
-            return [JobEvent("warning", f"local round failed, again in {pause:g} s: {error.message}", self.me.round)]
+            return [
+                JobEvent("warning", f"local round failed, again in {pause:g} s: {error.message}", self.me.local_rounds)
+            ]
         self._retry.succeed()
         me = self.me
-        me.round += 1
-        me.counts.merge({me.node: me.round})
-        effects: list[PeerEffect] = [LocalRoundDone(me.round, result.weight, result.metrics)]
+        me.local_rounds += 1
+        me.counts.merge({me.node: me.local_rounds})
+        effects: list[PeerEffect] = [LocalRoundDone(me.local_rounds, result.weight, result.metrics)]
         resting = self.finished and self._termination is not None
         return effects if self.halted or resting else [*effects, *self.mixer.begin_turn(me, now)]
 
@@ -295,7 +297,7 @@ class GossipPeer:
             length = max((norm(value) for value in slots.values() if isinstance(value, Tree)), default=0.0)
             if not length < inf:
                 raise InvalidPayload("the update is not finite: the training has diverged", hint="lower the lr")
-            totals = self.algorithm.fold(Totals(), Update(me.node, me.round, 1.0, slots, length), 1.0)
+            totals = self.algorithm.fold(Totals(), Update(me.node, me.local_rounds, 1.0, slots, length), 1.0)
             me.slots = self.algorithm.step(me.slots, totals)
         self._adopted = False
         self.memory = result.memory or self.memory

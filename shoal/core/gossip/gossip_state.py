@@ -101,7 +101,7 @@ class GossipState:
     slots: Slots
     bodies: GossipBlobs
     rng: Random
-    round: int = 0
+    local_rounds: int = 0
     peers: LivePeers = LivePeers(frozenset())
     counts: RoundCounts = field(default_factory=RoundCounts)
     convergence: ConvergenceEvidence = field(default_factory=ConvergenceEvidence)

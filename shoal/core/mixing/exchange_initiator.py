@@ -131,7 +131,7 @@ class ExchangeInitiator:
         else:
             self._steps.refused += 1
             effects.append(
-                JobEvent("refusal", "its model was not mixed: not what was agreed on", me.round, message.node)
+                JobEvent("refusal", "its model was not mixed: not what was agreed on", me.local_rounds, message.node)
             )
         if current is not None and current.id == xid and current.begun is not None:
             self._timeout.record(me.exchange_bytes, now - current.begun)

@@ -124,7 +124,7 @@ class ModelAcceptance:
             return ""
         try:
             async with asyncio.timeout(self._timeout_s):
-                why = await self._loss_filter.rejection(message, (gossip, gossip.me.round))
+                why = await self._loss_filter.rejection(message, (gossip, gossip.me.local_rounds))
         except TimeoutError:
             return LATE
         if why:

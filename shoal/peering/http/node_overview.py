@@ -35,7 +35,7 @@ class NodeOverview:
     job: str
     node: str
     phase: str
-    round: int
+    local_rounds: int
     rounds: int
     metrics: dict[str, float]
     peers: tuple[PeerOverview, ...]
@@ -73,7 +73,7 @@ def overview(status: Mapping[str, Any]) -> NodeOverview:
         str(status.get("job", "")),
         str(status.get("node", "")),
         str(status.get("phase", MODES.get(state, state))),
-        int(status.get("round", 0) or 0),
+        int(status.get("local_rounds", 0) or 0),
         int(status.get("rounds", 0) or 0),
         {name: value for name, value in status.get("metrics", {}).items() if isinstance(value, int | float)},
         tuple(rows),

@@ -52,13 +52,18 @@ def render(peer_id: str, jobs: Sequence[NodeOverview]) -> str:
 
 def _job(one: NodeOverview) -> str:
     of = f" of {one.rounds}" if one.rounds else ""
-    bar = f'<progress max="{one.rounds}" value="{min(one.round, one.rounds)}"></progress>' if one.rounds else ""
+    bar = f'<progress max="{one.rounds}" value="{min(one.local_rounds, one.rounds)}"></progress>' if one.rounds else ""
     measured = [
         f"{name} {one.metrics[name]:.4g}"
         for name in ("eval/accuracy", "eval/loss", "train/loss")
         if name in one.metrics
     ]
-    facts = [one.phase, f"round {one.round}{of}", f"{one.live} of {len(one.peers)} others here", *measured]
+    facts = [
+        one.phase,
+        f"local rounds: {one.local_rounds}{of}",
+        f"{one.live} of {len(one.peers)} others here",
+        *measured,
+    ]
     rows = "".join(map(_row, one.peers))
     head = "".join(
         f"<th{kind}>{name}</th>"

@@ -57,7 +57,7 @@ class MixingRun:
             self._carry_out(name, self.mixers[name].on_timer(self.holdings[name], self.clock.now))
         for name in sorted(self.there):
             if not self.mixers[name].is_waiting:
-                self.holdings[name].round += 1
+                self.holdings[name].local_rounds += 1
                 self._carry_out(name, self.mixers[name].begin_turn(self.holdings[name], self.clock.now))
         self.rounds += 1
         end: list[bool] = []

@@ -165,7 +165,7 @@ def run(scenario: GossipScenario, write_line: Callable[[str], None] | None = Non
     if scenario.byzantine:
         world.wire = ByzantineWire(scenario.byzantine, list(scenario.weights), Random(f"lies of {scenario.seed}"))
     if not world.run(scenario.conditions.until_s + GRACE_S + ROUND_S * scenario.rounds, STEPS_MAX):
-        rounds = {name: peer.gossip.me.round for name, peer in world.peers.items() if peer.gossip is not None}
+        rounds = {name: peer.gossip.me.local_rounds for name, peer in world.peers.items() if peer.gossip is not None}
         raise Violation(
             f"ends: after {world.clock.now:.0f} s and {world.clock.steps} steps the rounds are {rounds} "
             f"of {scenario.rounds}"
