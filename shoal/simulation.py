@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import floor
 from pathlib import Path
@@ -34,12 +34,12 @@ from shoal.core.scheduling.availability_windows import DAY_S
 from shoal.core.scheduling.schedule import Schedule
 from shoal.core.scheduling.selection import check_node_info
 from shoal.core.server.roster import FAILURES_MAX
-from shoal.jobs.spec import load_job
+from shoal.jobs.spec import JobSpec, load_job
 from shoal.learn.default_generators import kept_generator
 from shoal.learn.loading import is_learner, with_device
 from shoal.plugins import suggestion
 from shoal.progress import Progress, displayed
-from shoal.results.callbacks import RoundCallback
+from shoal.results.callbacks import Checkpoints, RoundCallback
 from shoal.results.result import Fidelity, Result
 from shoal.sim.hosts.coordinator import CoordinatorTiming
 from shoal.sim.hosts.lean_world import LeanWorld
@@ -150,6 +150,7 @@ def simulate(
     if isinstance(job, str | Path | Mapping):
         job = load_job(job)
     plan, algorithm, schedule = job.plan(), job.build_algorithm(), job.build_schedule()
+    checkpoints = Checkpoints(job.checkpoint_every if isinstance(job, JobSpec) else 0)
     options = _Options(**more)
     named = _named(learners, options.nodes, options.device)
     evaluation = HeldOutMetrics(held_out and with_device(held_out, device=options.device), options.evaluate_every)
@@ -173,10 +174,11 @@ def simulate(
     with torch_threads(options.threads), kept_generator(), displayed(progress, job.name) as shown:
         shows = SimulationProgress(shown, plan.versions)
         record = SimulationRecorder(
-            job.name, progress=shows, held_out=evaluation, tasks=tasks, callbacks=options.callbacks
+            job.name, progress=shows, held_out=evaluation, tasks=tasks, callbacks=[checkpoints, *options.callbacks]
         )
         with tasks.in_processes(options.workers, shows.show, options.threads):
-            return _run(_world(setup, tasks, pace, clock, bodies, record), record, patience_s)
+            result = _run(_world(setup, tasks, pace, clock, bodies, record), record, patience_s)
+    return replace(result, checkpoints=checkpoints.models)
 
 
 def _world(

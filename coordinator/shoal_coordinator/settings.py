@@ -91,7 +91,7 @@ class Settings(BaseModel):
     token_ttl_s: float = Field(900.0, gt=0, description="default lifetime of a token")
     session_ttl_s: float = Field(7 * 86400.0, gt=0, description="lifetime of a browser session")
     models_kept: int = Field(
-        20, ge=2, description="newest models kept per job, in addition to the best and the labeled ones"
+        20, ge=2, description="newest models kept per job, in addition to the best, labeled ones and checkpoints"
     )
     keep_updates: bool = Field(False, description="keep updates after the fold, and late ones")
     events_kept: int = Field(100_000, ge=100, description="newest events kept per job, which browsers can replay")

@@ -126,6 +126,12 @@ class _JobFile(JobTable):
         1, ge=1, le=SHARDS_MAX, description="parts of the model that the coordinator aggregates independently"
     )
     init_timeout_s: float = Field(300.0, gt=0, description="seconds to wait for an initial model and final evaluations")
+    checkpoint_every: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="versions from one checkpoint, a model kept as long as the job, to the next; 0: none",
+    )
     learner: str = Field(
         "",
         description="`file.py:name` or `package.module:name`, for `shoal simulate` and `shoal peer`; a coordinator's "

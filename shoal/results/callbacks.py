@@ -22,3 +22,16 @@ class RoundCallback:
     def round_ended(self, number: int, model: Tree, metrics: Metrics) -> None:
         """Note that version `number` is made. `metrics`: "train/…" of its round, "eval/…" of the model that the round
         began with, "held_out/…" of this model."""
+
+
+class Checkpoints(RoundCallback):
+    """A callback that keeps the model of every `every`-th version; 0: none."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self.models: dict[int, Tree] = {}
+
+    def round_ended(self, number: int, model: Tree, metrics: Metrics) -> None:
+        """Keep the model of a checkpoint."""
+        if self._every and number % self._every == 0:
+            self.models[number] = model

@@ -9,7 +9,7 @@ network = result.load_into(network())   # the torch module with the trained weig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -81,6 +81,8 @@ class Result:
     """"wire": simulated with journal, disks and processes, as faults need, "lean": without them."""
     training: str = ""
     """The numbers of tasks whose learners were trained at once and one by one, and why; empty where none could be."""
+    checkpoints: Mapping[int, Tree] = field(default_factory=dict)
+    """The models of every `checkpoint_every`-th version, if the job sets it."""
 
     @property
     def accuracy(self) -> float:
@@ -90,6 +92,11 @@ class Result:
     def save(self, path: str | Path) -> Path:
         """Write the final model as a safetensors file and return its path. Raises `StorageFailed`."""
         return save_model(self.model, path)
+
+    def save_checkpoints(self, path: str | Path) -> list[Path]:
+        """Write each checkpoint beside this path, such as model-10.safetensors for model.safetensors."""
+        whole = Path(path)
+        return [save_model(one, whole.with_stem(f"{whole.stem}-{number}")) for number, one in self.checkpoints.items()]
 
     def load_into(self, module: Module, *, strict: bool = True) -> Module:
         """Copy the final model's weights into a torch module, bit for bit, and return the module.

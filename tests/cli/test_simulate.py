@@ -81,6 +81,13 @@ def test_a_job_is_run_by_all_nodes(shoal: Shoal) -> None:
     assert data["metrics"]["eval/loss"] == pytest.approx((0.875 + 0.125 + 1.125) / 3)
 
 
+def test_checkpoints_are_written_beside_the_model(shoal: Shoal, place: Path) -> None:
+    result = shoal("simulate", "job.toml", "--set", "checkpoint_every=2", "-o", "m.safetensors")
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in place.glob("*.safetensors")) == ["m-2.safetensors", "m.safetensors"]
+    assert load_file("m-2.safetensors")["w"].tolist() == [0.75, 0.75]
+
+
 def test_an_interrupt_leaves_the_result_of_the_versions_made(shoal: Shoal, place: Path) -> None:
     """Node 1's second task is interrupted: version 1 is made."""
     interrupted = """

@@ -43,7 +43,9 @@ def rounds(stage: Stage, count: int) -> None:
             assert stage.report(node=node.node).status_code == 200
         until("the version", lambda version=version: stage.running.job("main")["version"] > version)
     newest = stage.running.job("main")["version"]
+    every = stage.running.job("main")["spec"]["checkpoint_every"] or newest
     here = {row["version"] for row in shown(stage)["models"] if row["labels"]} | {newest, newest - 1}
+    here |= set(range(every, newest, every))
     until("old models to go", lambda: {row["version"] for row in shown(stage, kept=True)["models"]} == here)
 
 
@@ -110,6 +112,20 @@ def test_what_is_promoted_outlives_restarts_and_the_sweep_of_what_nothing_names(
     with inside(folder, models_kept=2) as running:
         assert running.job("main")["labels"] == {"first": 0}
         assert promote(running, 2, "last").json()["labels"] == {"first": 0, "last": 2}, "a job that has ended"
+
+
+def test_checkpoints_outlive_restarts_and_the_sweep_of_what_nothing_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_coordinator.models.retention.ORPHAN_AGE_S", -60.0)
+    folder = tmp_path / "data"
+    with inside(folder, lease_s=86_400.0, models_kept=2) as running:
+        stage = set_up(running, rounds=9, checkpoint_every=2)
+        stage.dismiss("n2")
+        rounds(stage, 6)
+        stage.close()
+    with inside(folder, lease_s=86_400.0, models_kept=2) as running:
+        assert {row["version"] for row in running.get("/jobs/main/models", kept=True)["models"]} == {2, 4, 5, 6}
 
 
 def test_promotions_are_told_and_written_among_the_notes(stage: Stage) -> None:

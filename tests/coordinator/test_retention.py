@@ -75,6 +75,19 @@ def test_updates_go_when_they_are_folded_and_models_when_they_are_old(tmp_path: 
                 problem(answer, 410, "model.gone")
 
 
+def test_checkpoints_stay(tmp_path: Path, swarm: Swarm) -> None:
+    with inside(tmp_path / "data", models_kept=2) as running:
+        running.begin("a", nodes=2, rounds=13, checkpoint_every=4)
+        for node in swarm(running, 2, {"a": 10}):
+            node.finish()
+        until("the job to have ended", lambda: running.job("a")["ended_at"])
+        made, wanted = models(running, "a"), {4, 8, 12, 13, running.job("a")["best"]["version"]}
+        until("old files to go", lambda: bodies(running, "a") == {made[number] for number in wanted})
+        assert {row["version"] for row in running.get("/jobs/a/models", kept=True)["models"]} == wanted
+        answer = running.request("GET", "/api/v1/jobs/a/models/5")
+        assert "checkpoint_every" in problem(answer, 410, "model.gone")["hint"]
+
+
 def test_what_an_algorithm_keeps_of_nodes_is_no_part_of_a_model(tmp_path: Path, swarm: Swarm) -> None:
     """ADMM keeps the last contribution of each node by its name: of the newest version alone, and not for download."""
     with inside(tmp_path / "data", models_kept=2) as running:

@@ -137,6 +137,16 @@ def test_rows_stop_growing_and_sums_stay_exact(connection: Connection) -> None:
     assert [sum(one) for one in loaded.spent("a", numbers[-3:])] == [spent[number] for number in numbers[-3:]]
 
 
+def test_the_rows_of_checkpoints_stay(connection: Connection) -> None:
+    job, rolling = Job(connection), VersionRollup(KEPT)
+    connection.execute(jobs.update().values(spec={"checkpoint_every": 75}))
+    for _ in range(16):
+        job.close(25)
+        rolling.run(connection, "a")
+    assert set(range(0, job.next, 75)) <= set(job.numbers())
+    assert len(job.numbers()) <= 2 * KEPT + 8
+
+
 def test_counters_in_memory_are_rolled_up_like_the_tables(connection: Connection) -> None:
     job, rolling = Job(connection), VersionRollup(KEPT)
     ledger = TrafficCounter()

@@ -61,6 +61,18 @@ def test_callbacks_see_the_start_and_the_end_of_each_round(fidelity: Any, tmp_pa
     assert digest(saved) == digest(result.model)
 
 
+@pytest.mark.parametrize("fidelity", ["lean", "wire"])
+def test_checkpoints_are_the_models_of_their_rounds(fidelity: Any, tmp_path: Path) -> None:
+    result = shoal.simulate(job(rounds=5, checkpoint_every=2), unbalanced(), fidelity=fidelity)
+    shorter = {rounds: shoal.simulate(job(rounds=rounds), unbalanced(), fidelity=fidelity) for rounds in (2, 4)}
+    wanted = {rounds: digest(one.model) for rounds, one in shorter.items()}
+    assert {number: digest(model) for number, model in result.checkpoints.items()} == wanted
+    paths = result.save_checkpoints(tmp_path / "model.safetensors")
+    assert [path.name for path in paths] == ["model-2.safetensors", "model-4.safetensors"]
+    assert [digest(load_model(path)) for path in paths] == list(wanted.values())
+    assert not shorter[2].checkpoints
+
+
 def test_an_error_of_a_callback_is_named() -> None:
     class Broken(RoundCallback):
         def round_ended(self, number: int, model: Tree, metrics: Metrics) -> None:

@@ -1,5 +1,5 @@
-"""Retention: deletes updates after their fold, models that are neither new, best nor promoted, and unreferenced
-files.
+"""Retention: deletes updates after their fold, models that are neither new, best, promoted nor checkpoints, and
+unreferenced files.
 
 A blob is deleted only when the snapshot that makes it superfluous is durable, and when no hub, task or request
 needs it: blobs are named by content, so two rounds may share one.
@@ -84,14 +84,14 @@ class Retention:
 
     async def _sweep_closed(self, use: BlobsInUse, closed: Sequence[ModelVersion]) -> None:
         name = use.job
-        keep = await self._database.write(lambda c: version_history.models_to_keep(c, name, self._settings.models_kept))
         refs = [ref for version in closed for ref in (version.model, version.algorithm_state) if ref is not None]
         made, known = {ref.digest for ref in refs}, self._models.get(name)
         doomed = made | (await self._models_here(use) if known is None else known)
         if not self._settings.keep_updates:
             doomed |= {digest for version in closed for _, _, _, digest in version.reports}
             doomed &= set(await asyncio.to_thread(use.blobs.digests))  # small updates never had files
-        left = list(doomed - keep)
+        keep, checkpoints = await self._database.write(lambda c: self._to_keep(c, name, doomed))
+        left = list(doomed - keep - checkpoints)
         for place in range(0, len(left), AT_ONCE):
             if not use.may_delete():  # another does now, and perhaps needs what this one does not know of
                 return
@@ -172,11 +172,18 @@ class Retention:
             log.info("cleared away", job=use.job, blobs=len(doomed))
 
     def _unnamed(self, connection: Connection, job: str, old: set[str]) -> set[str]:
-        """Return the old files that may be deleted: all except kept models, and updates if those are kept."""
-        named = version_history.models_to_keep(connection, job, self._settings.models_kept)
+        """Return the old files that may be deleted: all except models and checkpoints that are kept, and updates if
+        those are."""
+        keep, checkpoints = self._to_keep(connection, job, old)
+        named = keep | checkpoints
         start = connection.execute(select(jobs.c.start).where(jobs.c.name == job)).scalar()
         if start is not None:
             named.add(start["digest"])
         if self._settings.keep_updates:
             old = set(version_history.models_among(connection, job, old).values())
         return old - named
+
+    def _to_keep(self, connection: Connection, job: str, digests: set[str]) -> tuple[set[str], set[str]]:
+        """Return a job's models to keep, and those of the digests that are checkpoints."""
+        keep = version_history.models_to_keep(connection, job, self._settings.models_kept)
+        return keep, version_history.checkpoints_among(connection, job, digests)

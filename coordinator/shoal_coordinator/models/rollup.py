@@ -1,9 +1,10 @@
 """Rolling up of old rounds: a job's rows stop growing, and its sums stay exact.
 
 The newest `rounds_kept` versions of a job are kept one by one. Every second of the older ones stays, later every
-fourth, and so on, so there are never more than about twice as many rows. The first, the best and the versions that
-labels name stay too. Bytes counted under a deleted version are added to those of the last version before it that stays:
-what had crossed the wire when a version was made is exact for each version that is still there, and so are all sums.
+fourth, and so on, so there are never more than about twice as many rows. The first, the best, checkpoints and the
+versions that labels name stay too. Bytes counted under a deleted version are added to those of the last version before
+it that stays: what had crossed the wire when a version was made is exact for each version that is still there, and so
+are all sums.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, select
 
-from shoal_coordinator.models.version_history import best_of, labeled
+from shoal_coordinator.models.version_history import best_of, checkpoint_every, labeled
 from shoal_coordinator.storage.dialects import insert, whole_sum
 from shoal_coordinator.storage.tables import traffic, versions
 
@@ -65,7 +66,10 @@ def _thin(connection: Connection, job: str, begin: int, end: int, step: int) -> 
     best = connection.execute(best_of(job, versions.c.number)).scalar()
     stay = [*connection.execute(first).scalars(), *labeled(connection, job), *([] if best is None else [best])]
     old = (versions.c.job == job, versions.c.number >= begin, versions.c.number < end)
-    connection.execute(delete(versions).where(*old, versions.c.number % step != 0, versions.c.number.not_in(stay)))
+    gone = [versions.c.number % step != 0, versions.c.number.not_in(stay)]
+    if every := checkpoint_every(connection, job):
+        gone.append(versions.c.number % every != 0)
+    connection.execute(delete(versions).where(*old, *gone))
 
 
 def _move_bytes(connection: Connection, job: str, begin: int, end: int) -> None:

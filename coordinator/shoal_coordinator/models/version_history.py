@@ -36,6 +36,7 @@ _COMPLETE = (
 _DIGESTS = select(versions.c.digest).where(versions.c.job == _JOB)
 _RECENT = _DIGESTS.order_by(versions.c.number.desc()).limit(bindparam("most"))
 _LABELS = select(jobs.c.labels).where(jobs.c.name == _JOB)
+_CHECKPOINT_EVERY = select(jobs.c.spec["checkpoint_every"].as_integer()).where(jobs.c.name == _JOB)
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,18 @@ def labeled(connection: Connection, job: str) -> list[int]:
     """Return the versions that labels of a job name."""
     labels = connection.execute(_LABELS, {"of_job": job}).scalar() or {}
     return sorted({kept["version"] for kept in labels.values()})
+
+
+def checkpoint_every(connection: Connection, job: str) -> int:
+    """Return the number of versions from one checkpoint of a job to the next; 0: it keeps none."""
+    return connection.execute(_CHECKPOINT_EVERY, {"of_job": job}).scalar() or 0
+
+
+def checkpoints_among(connection: Connection, job: str, digests: Collection[str]) -> set[str]:
+    """Return those of the digests that are checkpoints of the job. Only the versions of the digests are read."""
+    every = checkpoint_every(connection, job)
+    found = models_among(connection, job, digests) if every else {}
+    return {digest for number, digest in found.items() if number and number % every == 0}
 
 
 def models_among(connection: Connection, job: str, digests: Collection[str]) -> dict[int, str]:

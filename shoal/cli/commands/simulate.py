@@ -131,6 +131,7 @@ def simulate(
     result = run(spec, here)
     if output is not None:
         result.save(output)
+        result.save_checkpoints(output)
     if record is not None:
         keep(spec, result, record)
     report(result, time.monotonic() - started)

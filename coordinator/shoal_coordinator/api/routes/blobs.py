@@ -244,7 +244,7 @@ async def file_of(blobs: FileBlobs, request: Request, ref: BlobRef, done: Callab
         raise Refused(
             "this model is no longer kept",
             code="model.gone",
-            hint="raise models_kept of the coordinator; see GET …/versions",
+            hint="set checkpoint_every in the job, or raise models_kept of the coordinator; see GET …/models",
         )
     return FileResponse(await call_blobs(blobs, blobs.open, ref), ref, request, done)
 
