@@ -66,6 +66,7 @@ def plot_columns(columns: Columns, metric: str, x: str, axes: Any, title: str) -
     axes.plot([at for at, _ in points], [value for _, value in points], marker=".", label=title)
     axes.set_xlabel(along)
     axes.set_ylabel(drawn)
+    axes.legend()
     return axes
 
 

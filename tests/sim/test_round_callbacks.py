@@ -103,6 +103,7 @@ class Axes:
     def __init__(self) -> None:
         self.lines: list[tuple[Any, ...]] = []
         self.names: list[str] = []
+        self.legend_lines = 0
 
     def plot(self, x: Any, y: Any, **more: Any) -> None:
         self.lines.append((x, y, more["label"]))
@@ -111,6 +112,9 @@ class Axes:
         self.names.append(name)
 
     set_ylabel = set_xlabel
+
+    def legend(self) -> None:
+        self.legend_lines = len(self.lines)
 
 
 def test_a_plot_draws_a_metric_against_bytes(result: shoal.Result, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +128,7 @@ def test_a_plot_draws_a_metric_against_bytes(result: shoal.Result, monkeypatch: 
     assert axes.names == ["bytes", "eval/accuracy"]
     assert result.plot("train/loss", axes=axes) is axes
     assert axes.lines[1][0] == [0, 1, 2, 3], "the last version has no loss"
+    assert axes.legend_lines == 2
 
 
 def test_a_plot_says_what_is_missing(result: shoal.Result, monkeypatch: pytest.MonkeyPatch) -> None:
