@@ -147,13 +147,11 @@ def simulate(
     Before the first version, `KeyboardInterrupt` is raised. Raises `InvalidJob` when the job can't go on with these
     learners, `LearnerFailed` when they fail too often, from the first error that one of them has raised.
     """
-    if isinstance(job, str | Path | Mapping):
-        job = load_job(job)
+    job = load_job(job) if isinstance(job, str | Path | Mapping) else job
     plan, algorithm, schedule = job.plan(), job.build_algorithm(), job.build_schedule()
-    checkpoints = Checkpoints(job.checkpoint_every if isinstance(job, JobSpec) else 0)
-    options = _Options(**more)
+    options, checkpoints = _Options(**more), Checkpoints(job.checkpoint_every if isinstance(job, JobSpec) else 0)
     named = _named(learners, options.nodes, options.device)
-    evaluation = HeldOutMetrics(held_out and with_device(held_out, device=options.device), options.evaluate_every)
+    evaluation = HeldOutMetrics(held_out, options.evaluate_every, options.device)
     factors, node_info = _factors(options.slow, named), _checked_node_info(options.node_info, named)
     clock, rng = VirtualClock(), Random(plan.seed if fault_seed is None else fault_seed)
     setup = SimulationSetup(

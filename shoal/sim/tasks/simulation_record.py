@@ -12,7 +12,7 @@ from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.machine import Effect, Event, JobEvent, Measured, ModelVersion, ReportRejected, Save, Work
 from shoal.core.protocol.message import BlobRef, Message, Metrics, Report
 from shoal.core.server.hub import Hub
-from shoal.learn.loading import required_learner
+from shoal.learn.loading import required_learner, with_device
 from shoal.learn.user_errors import IN_THE_LOG, user_code
 from shoal.progress import Progress, WorkRate
 from shoal.results.callbacks import RoundCallback
@@ -35,9 +35,9 @@ class HeldOutMetrics:
     Raises `InvalidJob` for something else than a learner, and for an interval below 1.
     """
 
-    def __init__(self, learner: Learner | None, every: int = 1) -> None:
+    def __init__(self, learner: Learner | None, every: int = 1, device: str = "") -> None:
         if learner is not None:
-            required_learner(learner, "held_out")
+            with_device(required_learner(learner, "held_out"), device=device)
         if every < 1:
             raise InvalidJob(f"evaluate_every is {every}", code="job.held-out", hint="1 or more")
         self._learner, self._every = learner, every
