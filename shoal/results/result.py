@@ -80,7 +80,8 @@ class Result:
     fidelity: Fidelity = "wire"
     """"wire": simulated with journal, disks and processes, as faults need, "lean": without them."""
     training: str = ""
-    """The numbers of tasks whose learners were trained at once and one by one, and why; empty where none could be."""
+    """The numbers of tasks whose learners were trained, and of evaluations that were done, at once and one by one, and
+    why; empty where none could be."""
     checkpoints: Mapping[int, Tree] = field(default_factory=dict)
     """The models of every `checkpoint_every`-th version, if the job sets it."""
 

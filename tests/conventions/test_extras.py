@@ -19,7 +19,10 @@ TORCH = {
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
     "stacked.device_stack",
     "stacked.row_module",
-    *(f"stacked.stacked_{name}" for name in ("batches", "corrections", "optimizer", "tasks", "training", "trees")),
+    *(
+        f"stacked.stacked_{name}"
+        for name in ("batches", "corrections", "evaluation", "optimizer", "tasks", "training", "trees")
+    ),
     *(
         f"training.{name}"
         for name in (

@@ -19,7 +19,8 @@ from shoal.core.protocol.message import BlobRef, Task
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchConfig, TorchLearner, digits, models
 from shoal.learn.data.partition import dirichlet
-from shoal.learn.stacked.stacked_tasks import StackedTasks, TrainedLearner
+from shoal.learn.stacked.stacked_evaluation import StackedEvaluation
+from shoal.learn.stacked.stacked_tasks import BegunTask, StackedTasks, TrainedLearner
 from shoal.learn.stacked.stacked_training import StackedResult, recipe
 from shoal.learn.stacked.task_chunks import TaskChunk
 
@@ -53,20 +54,23 @@ PARTIAL_WORK = {"name": "fedprox", "batch_size": 8, "epochs": 2, "partial_work_f
 @pytest.mark.parametrize(
     ("given", "training"),
     [
-        (job(), "60 tasks at once"),
-        (job("fedadam"), "60 tasks at once"),
-        (job("fedavgm", schedule={"name": "rounds", "cohort": 12}), "36 tasks at once"),
+        (job(), "60 tasks at once; 80 evaluations at once"),
+        (job("fedadam"), "60 tasks at once; 80 evaluations at once"),
+        (job("fedavgm", schedule={"name": "rounds", "cohort": 12}), "36 tasks at once; 56 evaluations at once"),
         (
             job("fedbuff", schedule={"name": "buffer", "size": 8, "min_nodes": 20}),
-            "20 tasks at once; 4 one by one: fewer than 8 learners are alike",
+            "20 tasks at once; 40 evaluations at once; 4 one by one: fewer than 8 learners are alike",
         ),
-        (job("fedasync", schedule={"name": "buffer", "size": 10, "min_nodes": 20}), "30 tasks at once"),
-        (job("fedprox"), "60 tasks at once"),
-        (job("scaffold", schedule={"name": "rounds", "cohort": 15}), "45 tasks at once"),
-        (job("admm"), "60 tasks at once"),
+        (
+            job("fedasync", schedule={"name": "buffer", "size": 10, "min_nodes": 20}),
+            "30 tasks at once; 50 evaluations at once",
+        ),
+        (job("fedprox"), "60 tasks at once; 80 evaluations at once"),
+        (job("scaffold", schedule={"name": "rounds", "cohort": 15}), "45 tasks at once; 65 evaluations at once"),
+        (job("admm"), "60 tasks at once; 80 evaluations at once"),
         (
             parse_job({"name": "j", "rounds": 3, "algorithm": PARTIAL_WORK}),
-            "47 tasks at once; 13 one by one: fewer than 8 learners are alike",
+            "47 tasks at once; 67 evaluations at once; 13 one by one: fewer than 8 learners are alike",
         ),
     ],
     ids=["fedavg", "fedadam", "cohorts", "buffer", "fedasync", "fedprox", "scaffold", "admm", "partial work"],
@@ -82,13 +86,13 @@ def test_training_at_once_is_training_alone(given: shoal.JobSpec, training: str)
 def test_an_optimizer_with_momentum(optimizer: Any) -> None:
     lean, wire = both(lambda: divided(0.5, 30, optimizer=optimizer), job(rounds=2))
     assert_alike(lean, wire)
-    assert lean.training == "60 tasks at once"
+    assert lean.training == "60 tasks at once; 90 evaluations at once"
 
 
 def test_batch_norm() -> None:
     lean, wire = both(lambda: learners([20] * 20, models.bn))
     assert_alike(lean, wire)
-    assert lean.training == "60 tasks at once"
+    assert lean.training == "60 tasks at once; 80 evaluations at once"
 
 
 def test_it_is_the_same_to_the_bit_again() -> None:
@@ -108,7 +112,7 @@ def divided(alpha: float, parts: int, **more: Any) -> list[TorchLearner]:
 def test_a_dirichlet_partition_is_trained_at_once(loss: Any) -> None:
     lean, wire = both(lambda: divided(0.5, 30, loss=loss), job(rounds=2))
     assert_alike(lean, wire)
-    assert lean.training == "60 tasks at once"
+    assert lean.training == "60 tasks at once; 90 evaluations at once"
 
 
 def test_whole_data_of_unequal_sizes_are_trained_one_by_one() -> None:
@@ -118,7 +122,9 @@ def test_whole_data_of_unequal_sizes_are_trained_one_by_one() -> None:
         lambda: learners([*range(20, 30), 20, 20, 20], loss=nn.CrossEntropyLoss(label_smoothing=0.1)), given
     )
     assert_alike(lean, wire)
-    assert lean.training == "12 tasks at once; 27 one by one: few learners have batches of their sizes"
+    assert lean.training.startswith(
+        "12 tasks at once; 52 evaluations at once; 27 one by one: few learners have batches"
+    )
 
 
 def test_models_that_only_look_alike_are_not_mixed() -> None:
@@ -127,7 +133,7 @@ def test_models_that_only_look_alike_are_not_mixed() -> None:
 
     lean, wire = both(lambda: [*learners([20] * 10), *learners([20] * 10, other)])
     assert_alike(lean, wire)
-    assert lean.training == "60 tasks at once"
+    assert lean.training == "60 tasks at once; 80 evaluations at once"
 
 
 def dropout() -> nn.Module:
@@ -146,7 +152,6 @@ def wide() -> nn.Module:
             job(),
             "some of the model's weights stay on the node",
         ),
-        (partial(learners, [20] * 9, dropout), job(), "27 one by one: the model draws random numbers, as dropout does"),
         (partial(learners, [20] * 9, wide), job(), "more than 100,000 numbers"),
         (
             partial(learners, [20] * 9, optimizer=torch.optim.Adafactor),
@@ -156,7 +161,7 @@ def wide() -> nn.Module:
         (partial(learners, [20] * 9), job("fedsgd"), "fedsgd trains in a way of its own"),
         (partial(learners, [20] * 3), job(), "fewer than 8 learners are alike"),
     ],
-    ids=["local norms", "random", "large", "optimizer", "algorithm", "few"],
+    ids=["local norms", "large", "optimizer", "algorithm", "few"],
 )
 def test_others_are_trained_one_by_one_and_the_result_says_why(make: Any, given: shoal.JobSpec, reason: str) -> None:
     lean, wire = both(make, given)
@@ -166,13 +171,22 @@ def test_others_are_trained_one_by_one_and_the_result_says_why(make: Any, given:
     assert "at once" not in lean.training
 
 
+def test_models_with_dropout_are_trained_one_by_one_and_evaluated_at_once() -> None:
+    lean, wire = both(partial(learners, [20] * 9, dropout))
+    assert digest(lean.model) == digest(wire.model)
+    assert_alike(lean, wire)
+    assert lean.training.startswith("27 one by one: the model draws random numbers, as dropout does")
+    assert lean.training.endswith("; 9 evaluations at once")
+
+
 def test_any_other_call_goes_to_the_learner_itself() -> None:
     """An algorithm that does more than load, train and take the model gets that from the learner."""
     (own, alone) = learners([20, 20])
     base, budget = own.init(1), TrainConfig(batch_size=8, seed=4)
     made = StackedResult(Trained(7.0), own.init(2))
-    used: list[bool] = []
-    ahead = TrainedLearner(own, base, budget, None, made, used.append)
+    notes: list[str] = []
+    begun = BegunTask(Task(id=(0, 0), node="a", kind="train", version=1, seed=4), own, budget, None)
+    ahead = TrainedLearner(begun, base, StackedEvaluation([own], base), made, notes.append)
     ahead.load(base)
     assert ahead.train(budget) is made.trained
     assert ahead.model() is made.model
@@ -188,7 +202,7 @@ def test_any_other_call_goes_to_the_learner_itself() -> None:
     assert ahead.train(budget) != made.trained
     ahead.load(base)
     assert ahead.train(budget, correct=Correction(pull=1.0, anchor=base)) != made.trained
-    assert used == [True, False, False, False]
+    assert notes == ["tasks at once", *["one by one: they were asked for other training"] * 3]
     ahead.load(made.model)
     assert digest(ahead.model()) == digest(made.model)
     assert ahead.applies_corrections
@@ -216,7 +230,7 @@ def test_learners_that_are_made_when_asked_for_are_trained_at_once() -> None:
 
     spec = job(schedule={"name": "rounds", "deadline_s": 20.0})
     lean = shoal.simulate(spec, make, nodes=12)
-    assert lean.training == "33 tasks at once"
+    assert lean.training == "33 tasks at once; 44 evaluations at once"
     assert [version.reports for version in lean.versions] == [0, 11, 11, 11]
     wire = shoal.simulate(spec, {f"node-{n}": one for n, one in enumerate(given) if n != 5}, fidelity="wire")
     assert all(np.allclose(lean.model[name], wire.model[name], atol=1e-5) for name in wire.model)

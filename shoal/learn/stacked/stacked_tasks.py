@@ -7,9 +7,8 @@ training and alike learners. The others' results wait for their turn. An algorit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,8 +21,17 @@ from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import BlobRef, Metrics, Task
 from shoal.learn.stacked.stacked_corrections import form_of, is_same
+from shoal.learn.stacked.stacked_evaluation import StackedEvaluation
 from shoal.learn.stacked.stacked_training import StackedResult, stack_key, train_stacked, why_not
-from shoal.learn.stacked.task_chunks import CARD_CHUNK_BYTES, CHUNK_BYTES, TaskChunk
+from shoal.learn.stacked.task_chunks import (
+    ALONE,
+    AT_ONCE,
+    CARD_CHUNK_BYTES,
+    CHUNK_BYTES,
+    EVALUATED_ALONE,
+    EVALUATED_AT_ONCE,
+    TaskChunk,
+)
 from shoal.learn.training.torch_learner import TorchLearner
 
 GROUP_MIN = 8
@@ -32,31 +40,23 @@ GROUP_MIN = 8
 STACKED_ELEMENTS_MAX = 100_000
 """Larger models train as fast one by one on a processor."""
 
+FEW = f"fewer than {GROUP_MIN} learners are alike"
 
 RANDOM = "called random operation"
 """Part of torch's error for a model that draws random numbers."""
 
 
-class TrainedLearner:
-    """A learner that has been trained already: from `base`, with `budget` and `correction`. Any other call goes to the
-    learner itself.
+class EvaluatedLearner:
+    """A learner that is evaluated with others, with the weights `base`. Any other call goes to the learner itself.
 
-    `count` is called with True if that training is the requested one.
+    `note` is told why it is evaluated alone, where it is.
     """
 
     def __init__(
-        self,
-        learner: TorchLearner,
-        base: Tree,
-        budget: TrainConfig,
-        correction: Correction | None,
-        made: StackedResult,
-        count: Callable[[bool], None],
+        self, learner: TorchLearner, base: Tree, evaluation: StackedEvaluation, note: Callable[[str], None]
     ) -> None:
-        self._learner, self._base, self._budget, self._correction = learner, base, budget, correction
-        self._made, self._count = made, count
+        self._learner, self._base, self._evaluation, self._note = learner, base, evaluation, note
         self._loaded: Tree | None = None
-        self._is_trained = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._present(), name)
@@ -69,10 +69,10 @@ class TrainedLearner:
         return self._learner
 
     def load(self, model: Tree) -> None:
-        self._loaded, self._is_trained = model, False
+        self._loaded = model
 
     def model(self) -> Tree:
-        return self._made.model if self._is_trained else self._present().model()
+        return self._present().model()
 
     def train(
         self,
@@ -82,13 +82,6 @@ class TrainedLearner:
         extra_loss: ExtraLoss | None = None,
         tick: Tick = no_tick,
     ) -> Trained:
-        is_known = self._loaded is self._base and budget == self._budget and is_same(correct, self._correction)
-        self._is_trained = is_known and extra_loss is None
-        self._count(self._is_trained)
-        if self._is_trained:
-            if isinstance(correct, Correction):
-                correct.count(self._made.steps, self._made.mean)
-            return self._made.trained
         return self._present().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
 
     def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
@@ -100,12 +93,65 @@ class TrainedLearner:
     def evaluate(self) -> Metrics:
         if self._learner.test_data is None:
             return {}
+        if self._loaded is self._base:
+            found = self._evaluation.of(self._learner)
+            self._note(f"{EVALUATED_ALONE}{found}" if isinstance(found, str) else EVALUATED_AT_ONCE)
+            if not isinstance(found, str):
+                return found
         loaded, metrics = self._loaded, self._present().evaluate()
         self._loaded = loaded  # it is loaded once more only if training must be done after all
         return metrics
 
 
-class _Begun(NamedTuple):
+class TrainedLearner(EvaluatedLearner):
+    """A learner that has been trained already: from `base`, with `budget` and `correction`.
+
+    `note` is told whether that training was the requested one.
+    """
+
+    def __init__(
+        self,
+        begun: BegunTask,
+        base: Tree,
+        evaluation: StackedEvaluation,
+        made: StackedResult,
+        note: Callable[[str], None],
+    ) -> None:
+        super().__init__(begun.learner, base, evaluation, note)
+        self._budget, self._correction, self._made = begun.budget, begun.correction, made
+        self._is_trained = False
+
+    def load(self, model: Tree) -> None:
+        super().load(model)
+        self._is_trained = False
+
+    def model(self) -> Tree:
+        return self._made.model if self._is_trained else super().model()
+
+    def train(
+        self,
+        budget: TrainConfig,
+        *,
+        correct: Correct | None = None,
+        extra_loss: ExtraLoss | None = None,
+        tick: Tick = no_tick,
+    ) -> Trained:
+        is_known = self._loaded is self._base and budget == self._budget and is_same(correct, self._correction)
+        self._is_trained = is_known and extra_loss is None
+        self._note(self._how())
+        if self._is_trained:
+            if isinstance(correct, Correction):
+                correct.count(self._made.steps, self._made.mean)
+            return self._made.trained
+        return super().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
+
+    def _how(self) -> str:
+        if not self._is_trained:
+            return f"{ALONE}they were asked for other training"
+        return f"{ALONE}few learners have batches of their sizes" if self._made.alone >= 0.5 else AT_ONCE
+
+
+class BegunTask(NamedTuple):
     """A task that has begun."""
 
     task: Task
@@ -122,7 +168,7 @@ class _Begun(NamedTuple):
 class StackedTasks:
     """Trains the tasks of chunks, and keeps the results that wait for their turn.
 
-    `note` is told of each training in its turn: "" if it was done at once with others, else why not.
+    `note` is told of each training in its turn, and of evaluations that were done one by one.
     """
 
     def __init__(
@@ -133,29 +179,23 @@ class StackedTasks:
         note: Callable[[str], None],
     ) -> None:
         self._algorithm, self._learner_of, self._open, self._note = algorithm, learner_of, open_blob, note
-        self._made: WeakKeyDictionary[TaskChunk, dict[str, TrainedLearner]] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[TaskChunk, dict[str, EvaluatedLearner]] = WeakKeyDictionary()
         self._failed: dict[int, str] = {}
         self._kind_of: dict[str, int] = {}
         self._kinds: dict[Hashable, int] = {}
         self._known: WeakKeyDictionary[TorchLearner, tuple[str, int]] = WeakKeyDictionary()
 
     def learner(self, task: Task, chunk: TaskChunk) -> Learner:
-        """Return the node's learner for a due task, already trained if possible."""
+        """Return the node's learner for a due task, already trained if possible, and evaluated with others."""
         made = self._made.setdefault(chunk, {})
         if task.node not in made:
             learner = self._learner_of(task.node)
-            reason = self._train_group(task, learner, chunk) if task.kind == "train" else None
+            reason = self._why_not_together(task, learner) or self._join_group(task, learner, chunk)
+            if reason and task.kind == "train":
+                self._note(f"{ALONE}{reason}")
             if reason:
-                self._note(reason)
-            if reason != "":
                 return learner
         return made.pop(task.node)
-
-    def _count(self, alone: float, at_once: bool) -> None:
-        if not at_once:
-            self._note("they were asked for other training")
-        else:
-            self._note("few learners have batches of their sizes" if alone >= 0.5 else "")
 
     def why_alone(self, learner: Learner) -> str:
         """Return why learners like this one are trained one by one; empty if they can be stacked."""
@@ -168,31 +208,48 @@ class StackedTasks:
         on_card = isinstance(learner, TorchLearner) and learner.device.type == "cuda"
         return CARD_CHUNK_BYTES if on_card else CHUNK_BYTES
 
-    def _train_group(self, task: Task, learner: Learner, chunk: TaskChunk) -> str:
-        """Train this learner and others that are alike; return why that is impossible, or an empty string."""
-        if task.reference is not None or task.body is None:
+    def _why_not_together(self, task: Task, learner: Learner) -> str:
+        """Return why a task is done alone; empty if it can be done with others.
+
+        Failures to train do not keep learners from being evaluated at once: another process may not know of them.
+        """
+        if task.kind == "init" or task.reference is not None or task.body is None:
             return "models come as differences"
-        reason, kind = self.why_alone(learner), self._kind(learner)[1]
-        if reason or kind in self._failed:
-            return reason or self._failed[kind]
+        failed = self._failed if task.kind == "train" else {}
+        return self.why_alone(learner) or failed.get(self._kind(learner)[1], "")
+
+    def _join_group(self, task: Task, learner: Learner, chunk: TaskChunk) -> str:
+        """Do the task with those of other learners that are alike; return why that is impossible, or an empty
+        string."""
         assert isinstance(learner, TorchLearner)
+        assert task.body is not None
         slots = self._open(task.body)
-        first = self._begun(task, learner, slots, chunk)
-        group = self._group(first, slots, kind, chunk)
+        base, kind = tree_slot(slots, "model"), self._kind(learner)[1]
+        group = self._group(task, learner, kind, chunk)
+        if task.kind == "evaluate":
+            if len(group) < GROUP_MIN:
+                return FEW
+            evaluation = StackedEvaluation([own for _, own in group], base)
+            self._made[chunk] |= {
+                other.node: EvaluatedLearner(own, base, evaluation, self._note) for other, own in group
+            }
+            return ""
+        return self._train_group(self._begun_alike(task, group, slots, chunk), base, kind, chunk)
+
+    def _train_group(self, group: Sequence[BegunTask], base: Tree, kind: int, chunk: TaskChunk) -> str:
+        """Train learners at once; return why that is impossible, or an empty string."""
         if len(group) < GROUP_MIN:
-            return f"fewer than {GROUP_MIN} learners are alike"
-        base = tree_slot(slots, "model")
+            return FEW
+        learners = [one.learner for one in group]
+        corrections = [one.correction for one in group if one.correction is not None]
         try:
-            corrections = [one.correction for one in group if one.correction is not None]
-            budgets = [one.budget for one in group]
-            results = train_stacked([one.learner for one in group], base, budgets, corrections=corrections)
+            results = train_stacked(learners, base, [one.budget for one in group], corrections=corrections)
         except (InvalidPayload, LearnerFailed) as error:
             self._failed[kind] = _why_failed(error)
             return self._failed[kind]
+        evaluation = StackedEvaluation(learners, base)
         self._made[chunk] |= {
-            one.task.node: TrainedLearner(
-                one.learner, base, one.budget, one.correction, made, partial(self._count, made.alone)
-            )
+            one.task.node: TrainedLearner(one, base, evaluation, made, self._note)
             for one, made in zip(group, results, strict=True)
         }
         return ""
@@ -210,23 +267,30 @@ class StackedTasks:
             known = self._known[learner] = reason, kind
         return known
 
-    def _group(self, first: _Begun, slots: Slots, kind: int, chunk: TaskChunk) -> list[_Begun]:
-        """Return the tasks of the chunk that are like this one, with alike learners, in their order."""
-        found: list[_Begun] = []
+    def _group(
+        self, first: Task, learner: TorchLearner, kind: int, chunk: TaskChunk
+    ) -> list[tuple[Task, TorchLearner]]:
+        """Return the tasks of the chunk with learners like that of the first one, in their order."""
+        found: list[tuple[Task, TorchLearner]] = []
         for task in chunk.tasks:
-            if task.node == first.task.node:
-                found.append(first)
+            if task.node == first.node:
+                found.append((first, learner))
                 continue
             if self._kind_of.get(task.node, kind) != kind:
                 continue
             own = self._learner_if_made(task.node)
             self._kind_of[task.node] = self._kind(own)[1] if own is not None else -1
-            if not isinstance(own, TorchLearner) or self._kind_of[task.node] != kind:
-                continue
-            begun = self._begun(task, own, slots, chunk)
-            if begun.form == first.form:
-                found.append(begun)
+            if isinstance(own, TorchLearner) and self._kind_of[task.node] == kind:
+                found.append((task, own))
         return found
+
+    def _begun_alike(
+        self, first: Task, group: Sequence[tuple[Task, TorchLearner]], slots: Slots, chunk: TaskChunk
+    ) -> list[BegunTask]:
+        """Return those of a group with as much training and a correction of the same form as the first task."""
+        begun = [self._begun(task, own, slots, chunk) for task, own in group]
+        form = next(one.form for one in begun if one.task is first)
+        return [one for one in begun if one.form == form]
 
     def _learner_if_made(self, node: str) -> Learner | None:
         """Return a node's learner; None where making it fails, as it will in its own turn."""
@@ -235,12 +299,12 @@ class StackedTasks:
         except ShoalError:
             return None
 
-    def _begun(self, task: Task, learner: TorchLearner, slots: Slots, chunk: TaskChunk) -> _Begun:
+    def _begun(self, task: Task, learner: TorchLearner, slots: Slots, chunk: TaskChunk) -> BegunTask:
         algorithm = apply_node_settings(self._algorithm, task.numbers)
         local = LocalTask(task.id, task.kind, task.version, task.seed, slots, numbers=task.numbers)
         ref = chunk.memories.get(task.node)
         memory = without_unsent(self._open(ref)) if ref else {}
-        return _Begun(task, learner, algorithm.train_config(local), algorithm.correction(local, memory))
+        return BegunTask(task, learner, algorithm.train_config(local), algorithm.correction(local, memory))
 
 
 def _why_failed(error: ShoalError) -> str:

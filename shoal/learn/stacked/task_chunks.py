@@ -27,6 +27,12 @@ they would be too large."""
 ALONE_CHUNKS = 32
 """Chunks of tasks that are trained one by one: they gain nothing together, and there may be processes to share them."""
 
+AT_ONCE, ALONE = "tasks at once", "one by one: "
+"""Notes of how a task was trained; the reason follows the second."""
+
+EVALUATED_AT_ONCE, EVALUATED_ALONE = "evaluations at once", "evaluations one by one: "
+"""The same of its evaluation, where that is of a learner with others."""
+
 
 class TaskChunk:
     """Tasks of one kind on one model. `memories`: the private memory of each node whose task can still come due."""
@@ -92,7 +98,7 @@ class TaskChunks:
     def _divided(self, works: Sequence[Work]) -> Iterator[TaskChunk]:
         """Yield chunks of nearly equal length."""
         total, kind, body = len(works), works[0].task.kind, works[0].task.body
-        least, chunks = (STACKED_MIN, STACKED_CHUNKS) if self._stacks and kind == "train" else (1, ALONE_CHUNKS)
+        least, chunks = (STACKED_MIN, STACKED_CHUNKS) if self._stacks and kind != "init" else (1, ALONE_CHUNKS)
         most = min(CHUNK_MAX, max(1, self._bytes_max // max(1, body.nbytes))) if body is not None else CHUNK_MAX
         count = max(-(-total // most), min(total // least, chunks))
         for index in range(count):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from shoal.core.errors import InvalidJob
 from shoal.core.protocol.message import Metrics
-from shoal.core.protocol.metrics import METRIC_RULE, METRICS_MAX, metrics_fault, own_count
+from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, METRICS_MAX, metrics_fault, own_count
 
 Loss = Callable[[Any, Any], Tensor]
 """`(output, target) -> scalar`, the mean over the batch."""
@@ -119,6 +119,25 @@ def named_means(means: Mapping[str, Mean], examples: int) -> Metrics:
         if mean.weight not in (0, examples):
             values[own_count(f"eval/{name}")] = float(mean.weight)
     return values
+
+
+class Evaluation:
+    """The means of the loss and of the metrics over test data."""
+
+    def __init__(self, loss: Loss, metrics: Mapping[str, Measure], device: torch.device) -> None:
+        self._loss, self._metrics, self._examples = loss, metrics, 0
+        self._means = {name: Mean(device) for name in ("loss", *metrics)}
+
+    def add(self, output: Any, target: Any, loss: Tensor, examples: int) -> None:
+        """Add a batch, whose mean loss is known."""
+        self._examples += examples
+        self._means["loss"].add(loss, targets_counted(self._loss, target, examples))
+        for name, measure in self._metrics.items():
+            self._means[name].add_measured(measure(output, target), examples)
+
+    def named(self) -> Metrics:
+        """Return "eval/examples", "eval/loss" and each metric as "eval/NAME"."""
+        return {EVAL_WEIGHT: float(self._examples), **named_means(self._means, self._examples)}
 
 
 def checked_metrics(metrics: Mapping[str, Measure]) -> dict[str, Measure]:

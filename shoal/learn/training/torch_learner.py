@@ -23,7 +23,6 @@ from shoal.core.algorithm.learner import ExtraLoss, Tick, TrainConfig, Trained
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
-from shoal.core.protocol.metrics import EVAL_WEIGHT
 from shoal.learn.data.batches import (
     BatchOptions,
     Data,
@@ -41,14 +40,13 @@ from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.learner_callback import LearnerCallback
 from shoal.learn.training.measures import (
+    Evaluation,
     Loss,
     Mean,
     Measure,
     check_without_parameters,
     checked_metrics,
     default_metrics,
-    named_means,
-    targets_counted,
 )
 from shoal.learn.training.module_learner import Losses, ModuleLearner
 from shoal.learn.training.tensor_roles import Travels
@@ -142,7 +140,7 @@ class TorchLearner(ModuleLearner):
         self._kept.lasts = config.keep_optimizer
         if config.compile:
             self.module.compile(backend="inductor" if config.compile is True else config.compile)
-        self._metrics = default_metrics(loss) if metrics is None else checked_metrics(metrics)
+        self.metrics = default_metrics(loss) if metrics is None else checked_metrics(metrics)
         if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
             test = train.alongside(test)
         self._check_functions()
@@ -180,7 +178,7 @@ class TorchLearner(ModuleLearner):
 
     def _check_functions(self) -> None:
         """Raise `InvalidJob` if the loss or a metric has parameters, which no other node would get."""
-        for name, function in (("loss", self.loss), *self._metrics.items()):
+        for name, function in (("loss", self.loss), *self.metrics.items()):
             check_without_parameters(name, function)
 
     def _place_data(self, device: torch.device) -> None:
@@ -294,14 +292,11 @@ class TorchLearner(ModuleLearner):
         test_data = None if self.test_data is None else self.test_data.as_of(self._position)
         if test_data is None or test_data.examples == 0:
             return {}
-        means, examples = {name: Mean(device) for name in ("loss", *self._metrics)}, 0
+        found = Evaluation(self.loss, self.metrics, device)
         with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
             self.module.eval()
             for batch in test_data.epoch(self.config.eval_batch_size, None):
                 with self._autocast():
                     output, loss = self._forward(batch.data)
-                target, examples = split(batch.data)[1], examples + batch.examples
-                means["loss"].add(loss, targets_counted(self.loss, target, batch.examples))
-                for name, measure in self._metrics.items():
-                    means[name].add_measured(measure(output, target), batch.examples)
-        return {EVAL_WEIGHT: float(examples), **named_means(means, examples)}
+                found.add(output, split(batch.data)[1], loss, batch.examples)
+        return found.named()

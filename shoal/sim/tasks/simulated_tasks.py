@@ -15,7 +15,7 @@ from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.protocol.machine import TaskResult, Work
 from shoal.core.protocol.message import BlobRef, Task, TaskStatus
 from shoal.learn.loading import required_learner
-from shoal.learn.stacked.task_chunks import CHUNK_BYTES, TaskChunks
+from shoal.learn.stacked.task_chunks import AT_ONCE, CHUNK_BYTES, TaskChunks
 from shoal.learn.user_errors import one_line
 from shoal.sim.hosts.work import LearnerTask, SimulatedTask
 from shoal.sim.hosts.world import SimulationSetup
@@ -125,10 +125,8 @@ class SimulatedTasks:
     @property
     def summary(self) -> str:
         """The numbers of tasks that were trained at once and one by one, with the reasons, and where."""
-        counts = self._trained.copy()
-        together = counts.pop("", 0)
-        parts = [f"{together:,} tasks at once"] if together else []
-        parts += [f"{count:,} one by one: {why}" for why, count in counts.most_common()]
+        counts = sorted(self._trained.items(), key=lambda pair: (not pair[0].startswith(AT_ONCE), -pair[1]))
+        parts = [f"{count:,} {how}" for how, count in counts]
         return "; ".join([*parts, self._where] if self._where else parts)
 
 
