@@ -128,15 +128,20 @@ def test_no_learner_of_a_simulation_is_evaluated_alone(monkeypatch: pytest.Monke
     assert result.training == "30 tasks at once; 45 evaluations at once"
 
 
-def test_no_learner_without_test_data_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first one of each stack that is trained."""
+class Unstacked(TorchLearner):
+    """A learner that is trained one by one, because it might train in a way of its own."""
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(TorchLearner, lambda given: given[:1]), (Unstacked, list)])
+def test_no_learner_without_test_data_is_loaded(kind: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first one of each stack that is trained, or each that is trained alone."""
     x, y = digits.digits()
-    given = [TorchLearner(models.mlp, (x[:20], y[:20]), device="cpu") for _ in range(20)]
+    given = [kind(models.mlp, (x[:20], y[:20]), device="cpu") for _ in range(20)]
     loaded: list[object] = []
     load = TorchLearner.load
     monkeypatch.setattr(TorchLearner, "load", lambda self, model: (loaded.append(self), load(self, model))[1])
     shoal.simulate(JOB, given)
-    assert loaded == [given[0]] * 2
+    assert loaded == expected(given) * 2
 
 
 def test_the_result_says_which_were_evaluated_alone() -> None:

@@ -194,8 +194,18 @@ class StackedTasks:
             if reason and task.kind == "train":
                 self._note(f"{ALONE}{reason}")
             if reason:
-                return learner
+                return self._unloaded(task, learner)
         return made.pop(task.node)
+
+    def _unloaded(self, task: Task, learner: Learner) -> Learner:
+        """Return a learner that need not load a model in order to find that it has no test data, or the learner
+        itself."""
+        if task.kind != "evaluate" or not isinstance(learner, TorchLearner) or learner.test_data is not None:
+            return learner
+        if type(learner).evaluate is not TorchLearner.evaluate or task.body is None or task.reference is not None:
+            return learner
+        base = tree_slot(self._open(task.body), "model")
+        return EvaluatedLearner(learner, base, StackedEvaluation([learner], base), self._note)
 
     def why_alone(self, learner: Learner) -> str:
         """Return why learners like this one are trained one by one; empty if they can be stacked."""
@@ -243,7 +253,8 @@ class StackedTasks:
         learners = [one.learner for one in group]
         corrections = [one.correction for one in group if one.correction is not None]
         try:
-            results = train_stacked(learners, base, [one.budget for one in group], corrections=corrections)
+            budgets = [one.budget for one in group]
+            results = train_stacked(learners, base, budgets, corrections=corrections, are_alike=True)
         except (InvalidPayload, LearnerFailed) as error:
             self._failed[kind] = _why_failed(error)
             return self._failed[kind]

@@ -41,17 +41,23 @@ BATCHED_ATTENTION = [SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION]
 def why_not(learners: Sequence[TorchLearner]) -> str:
     """Return why these learners cannot be trained at once; empty if they can."""
     first = learners[0]
-    if any(learner.weights.layout != first.weights.layout for learner in learners):
-        return "their models differ"
     if any(not isinstance(learner.train_data, TensorSource) for learner in learners):
         return "their data are not tensors"
+    unlike = _why_unlike(learners) if len(learners) > 1 else ""
+    return unlike or why_not_stepped(first) or _why_not_stacked(first)
+
+
+def _why_unlike(learners: Sequence[TorchLearner]) -> str:
+    """Return in what learners with data of tensors differ; empty if they can be trained at once if one of them can."""
+    if any(learner.weights.layout != learners[0].weights.layout for learner in learners):
+        return "their models differ"
     if len({cast("TensorSource", learner.train_data).form for learner in learners}) > 1:
         return "their examples differ in shape, type or place"
     if len({steps_key(learner) for learner in learners}) > 1:
         return "their optimizers or settings differ"
     if len({_buffers_key(learner) for learner in learners}) > 1:
         return "their buffers differ"
-    return why_not_stepped(first) or _why_not_stacked(first)
+    return ""
 
 
 def is_of_classes(loss: Loss) -> bool:
@@ -147,16 +153,18 @@ def train_stacked(
     budgets: Sequence[TrainConfig],
     tick: Tick = no_tick,
     corrections: Sequence[Correction] = (),
+    *,
+    are_alike: bool = False,
 ) -> list[StackedResult]:
     """Return the results of `load(model)`, `train(budget)` and `model()` for each learner, in their order.
 
     The budgets differ in their seed only, the corrections of gradients, if there are any, in their trees. The first
     learner's module does the work and holds `model` afterwards; the others are not touched. Raises `InvalidJob` where
-    `why_not` has a reason.
+    `why_not` has a reason; `are_alike`: it is known that it has none.
     """
     for learner in learners:
         learner.place()
-    if reason := why_not(learners):
+    if not are_alike and (reason := why_not(learners)):
         raise InvalidJob(f"the learners cannot be trained at once: {reason}", code="learner.stacked")
     first = learners[0]
     first.load(model)
