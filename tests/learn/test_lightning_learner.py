@@ -10,7 +10,6 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import EarlyStopping
-from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import shoal
@@ -21,31 +20,11 @@ from shoal.core.model.tree import Tree, digest
 from shoal.learn import TorchLearner
 from shoal.learn.lightning import LightningLearner
 from tests.conventions.sources import ROOT
+from tests.learn.lightning_modules import Module, unwrapped
 from tests.loop.loops import network, parts
 
 TASK = TrainConfig(epochs=2, batch_size=16, lr=0.1, seed=5)
 TRAIN, TEST = parts()[0], parts()[2]
-
-
-class Module(LightningModule):
-    """The network of a `TorchLearner`, and what that does with it."""
-
-    def __init__(self, momentum: float = 0.0) -> None:
-        super().__init__()
-        self.net, self.lr, self.momentum = network(), 0.5, momentum
-
-    def training_step(self, batch: Any, index: int) -> Tensor:
-        loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-        self.log("own", loss)
-        return loss
-
-    def validation_step(self, batch: Any, index: int) -> None:
-        output = self.net(batch[0])
-        self.log("val_accuracy", (output.argmax(1) == batch[1]).float().mean())
-        self.log("val_loss", nn.functional.cross_entropy(output, batch[1]))
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=self.momentum)
 
 
 class Scheduled(Module):
@@ -66,11 +45,6 @@ def learner(model: Any = Module, train: Any = TRAIN, test: Any = None, **more: A
 
 def torch_learner(**more: Any) -> TorchLearner:
     return TorchLearner(network, TRAIN, TEST, device="cpu", **more)
-
-
-def unwrapped(model: Any, like: Tree) -> Tree:
-    arrays = {name.removeprefix("net."): model[name] for name in model}
-    return Tree.of(arrays, statistics=like.layout.statistics)
 
 
 def pulled(start: Tree) -> Correction:
