@@ -47,17 +47,26 @@ def run(code: str, folder: Path) -> str:
     return done.stdout.splitlines()[-1]
 
 
-def test_there_are_three() -> None:
-    assert ["lightning" in diff for diff in DIFFS] == [False, True, False]
-    assert ["transformers" in diff for diff in DIFFS] == [False, False, True]
+def in_cells(code: str) -> str:
+    """Return code that runs the cells of a script one after the other in an event loop, as a notebook does."""
+    cells = [cell for cell in re.split(r"^# %%.*$", code, flags=re.MULTILINE) if cell.strip()]
+    return f"import asyncio\nasync def run():\n    for cell in {cells!r}: exec(cell, globals())\nasyncio.run(run())"
+
+
+def test_there_are_four() -> None:
+    assert ["lightning" in diff for diff in DIFFS] == [False, True, False, False]
+    assert ["transformers" in diff for diff in DIFFS] == [False, False, True, False]
+    assert ["# %%" in diff for diff in DIFFS] == [False, False, False, True]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("diff", DIFFS, ids=["torch", "lightning", "transformers"])
+@pytest.mark.parametrize("diff", DIFFS, ids=["torch", "lightning", "transformers", "notebook"])
 def test_a_script_becomes_a_node_by_a_few_lines(diff: str, tmp_path: Path) -> None:
     assert len(re.findall(r"^\+", diff, re.MULTILINE)) <= CHANGED_MAX
     assert len(re.findall(r"^-", diff, re.MULTILINE)) <= CHANGED_MAX
-    said = run(f"exec({side(diff, '-')!r}, {{}})\n{SIMULATED}{side(diff, '+')}{RESULT}", tmp_path)
+    before, after = side(diff, "-"), side(diff, "+")
+    after = in_cells(after) if "# %%" in diff else after
+    said = run(f"exec({before!r}, {{}})\n{SIMULATED}{after}{RESULT}", tmp_path)
     assert said.startswith("done [0, 2, 2] [")
     assert ("lora_A" in said) == ("peft" in diff)
     assert "embeddings" not in said
