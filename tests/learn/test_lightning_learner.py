@@ -246,12 +246,14 @@ def test_refusals_name_what_is_wrong(make: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "make", "text"),
     [
-        ("fedsgd", "declares that it gives none"),
-        ("scaffold", r"of LightningLearner is SGD\(momentum=0.9"),
+        ("fedsgd", learner, "declares that it gives none"),
+        ("scaffold", lambda: learner(lambda: Module(momentum=0.9)), r"of LightningLearner is SGD\(momentum=0.9"),
+        ("scaffold", lambda: learner(gradient_clip_val=1.0), "of LightningLearner is SGD with clipped gradients"),
+        ("scaffold", lambda: learner(Scheduled), "of LightningLearner is one with a scheduler, or several"),
     ],
 )
-def test_algorithms_that_need_more_are_refused_by_name(name: str, text: str) -> None:
+def test_algorithms_that_need_more_are_refused_by_name(name: str, make: Any, text: str) -> None:
     with pytest.raises(InvalidJob, match=text):
-        shoal.simulate({"name": "no", "algorithm": name}, [learner(lambda: Module(momentum=0.9))])
+        shoal.simulate({"name": "no", "algorithm": name}, [make()])
