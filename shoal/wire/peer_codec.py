@@ -26,7 +26,7 @@ from shoal.core.protocol.peer_message import MemberUpdate, MixingMessage, PeerMe
 from shoal.validation.message_checks import COUNT_MAX, NAME, WEIGHT_MAX, is_digest
 from shoal.wire import codec
 
-MEDIA_TYPE = "application/x-shoal-letter"
+MEDIA_TYPE = "application/x-shoal-peer-messages"
 HEAD_BYTES_MAX = 1 << 20
 MESSAGES_MAX = 64
 BODIES_MAX = 4

@@ -5981,7 +5981,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/x-shoal-letter": string;
+                "application/x-shoal-peer-messages": string;
             };
         };
         responses: {
