@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard import axe
 from tests.dashboard.screens import each_screen
+from tests.dashboard.sign_in import sign_in
 from tests.support.coordinator import inside
 from tests.support.scenario import Stage, set_up
 
@@ -17,6 +18,11 @@ pytestmark = [pytest.mark.timeout(300)]
 
 VERSION = "A closed model of a job, numbered from 0."
 REPORT = "A node's answer to a task."
+TOPMOST = """tip => {
+  const { left, top, width, height } = tip.getBoundingClientRect();
+  return document.elementFromPoint(left + width / 2, top + height / 2) === tip;
+}"""
+"""True if nothing covers the middle of an explanation."""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +69,30 @@ def test_a_heading_that_sorts_is_explained_too(job_page: Page) -> None:
     expect(job_page.get_by_role("tooltip")).to_have_text(REPORT)
     heading.press("Enter")
     expect(job_page).to_have_url(f"{job_page.url.partition('?')[0]}?sort=reports")
+
+
+def test_a_term_in_a_dialog_is_explained_above_the_dialog(stage: Stage, page: Page, errors: list[str]) -> None:
+    page.goto(f"{stage.running.url}/jobs/{stage.job}")
+    sign_in(page)
+    page.get_by_role("tab", name="Models").click()
+    page.get_by_label("Promote version 0").click()
+    dialog = page.get_by_role("dialog")
+    term, tip = dialog.get_by_role("button", name="model version"), dialog.get_by_role("tooltip")
+    term.hover()
+    expect(tip).to_have_text(VERSION)
+    assert tip.evaluate(TOPMOST), "the dialog hides it"
+    dialog.get_by_role("heading").hover()
+    expect(tip).to_have_count(0)
+    term.focus()
+    expect(tip).to_have_text(VERSION)
+    assert tip.evaluate(TOPMOST), "the dialog hides it"
+    expect(term).to_have_accessible_description(VERSION)
+    term.press("Escape")
+    expect(tip).to_have_count(0)
+    expect(dialog).to_be_visible()
+    term.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert not errors
 
 
 UNDERLINE = """button => {

@@ -2,6 +2,7 @@ import { useId, useState } from "react";
 import { promoteVersion, removeLabel } from "../api/commands";
 import type { Job } from "../api/types";
 import { ConfirmDialog } from "../ui/ConfirmDialog";
+import { Term } from "../ui/Term";
 import { LABEL_PATTERN, promotionEffect, DEFAULT_LABEL, removalEffect } from "./labels";
 
 interface PromoteProps {
@@ -38,6 +39,9 @@ export function PromoteDialog({ job, version, onClose }: PromoteProps) {
           <option key={one} value={one} />
         ))}
       </datalist>
+      <p className="hint">
+        A label names one <Term of="model version">model version</Term>.
+      </p>
       <p data-testid="effect">{promotionEffect(job, label, version)}</p>
     </ConfirmDialog>
   );

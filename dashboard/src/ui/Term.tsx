@@ -52,7 +52,11 @@ function Explanation({ id, term, text, onHide }: ExplanationProps) {
     place(tip.current, term.current.getBoundingClientRect());
   }, [term]);
   useEffect(() => {
-    const press = (event: KeyboardEvent) => event.key === "Escape" && onHide();
+    const press = (event: KeyboardEvent) => {
+      if (event.key !== "Escape") return;
+      event.preventDefault(); // else a dialog around the term closes too
+      onHide();
+    };
     window.addEventListener("keydown", press);
     window.addEventListener("scroll", onHide, true);
     return () => {
