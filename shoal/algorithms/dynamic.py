@@ -28,7 +28,7 @@ from shoal.core.scheduling.schedule import REPORT_AFTER_CHECKS
 
 @dataclass(frozen=True)
 class DynamicAveraging(Continual):
-    """Train on, and speak only when the model has drifted away from the reference."""
+    """Train on, and report only when the model is too far from the reference."""
 
     name: ClassVar[str] = "dynamic"
     title: ClassVar[str] = "Dynamic model averaging (Kamp et al. 2018)"

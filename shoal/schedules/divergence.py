@@ -19,6 +19,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from shoal.core.errors import InvalidJob
+from shoal.core.errors.phrases import counted
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from shoal.core.protocol.message import Metrics, ScheduleFamily
 from shoal.core.scheduling.schedule import (
@@ -44,10 +45,10 @@ checks. Four of ten mini-batches gave what had been found by hand before: 1.36 w
 and 3.45 where 3 is (MNIST, 79,510 weights), both at a learning rate of 0.1."""
 
 SPAN, SPAN_MAX, SPAN_GROWTH = 5.0, 20.0, 1.1
-"""delta = "auto", after the first window: the threshold is never below the drift of models in a span of `SPAN` to
+"""delta = "auto", after the first window: the threshold is never below the divergence of models in a span of `SPAN` to
 `SPAN_MAX` checks, at the rate of the last synchronization. A job that starts from a trained model has a first window in
 which little happens; it must not synchronize at every check for that. The span grows with each synchronization that
-finds models drifting apart no faster than before; when they do, it is the shortest again."""
+finds that models diverge no faster than before; when they do, it is the shortest again."""
 
 FASTER = 1.5
 """Factor by which a rate must have risen not to be chance."""
@@ -67,7 +68,7 @@ STEP_MAX = 2.0
 
 @dataclass(frozen=True)
 class Divergence(RelativeSchedule):
-    """Speak only when models have drifted apart."""
+    """Synchronize only when a model is too far from the reference."""
 
     name: ClassVar[str] = "divergence"
     title: ClassVar[str] = "Dynamic averaging"
@@ -111,7 +112,7 @@ class Divergence(RelativeSchedule):
         resting = {node: view.numbers[f"excluded_until.{node}"] for node in due}
         fresh = tuple(node for node in view.idle if node not in view.round.reporters and node not in resting)
         if fresh:
-            return [Ask(fresh, "train", f"{_count(fresh)} from version {view.version}: {_names(fresh)}")]
+            return [Ask(fresh, "train", f"{counted(len(fresh), 'node')} from version {view.version}: {_names(fresh)}")]
         active = [node for node in nodes.members if node not in resting]
         wake = min(resting.values(), default=None)
         if set(active) - set(nodes.busy) and set(active) <= nodes.finished & set(view.round.reporters):
@@ -154,7 +155,7 @@ class Divergence(RelativeSchedule):
         """Accept the set as it is, or ask more nodes, or all."""
         current = view.round
         late_or_few = f"{_names(sorted(current.late))} answered late" if current.late else "too few were heard"
-        why = f"{_count(violators)} drifted ({_names(violators)})" if violators else late_or_few
+        why = f"{counted(len(violators), 'violation')} ({_names(violators)})" if violators else late_or_few
         if violators and not current.recalled and violators == _false_alarms(view, violators):
             return self._close_unbalanced(view, violators)
         if not current.reporters or self._must_complete(view, violators):
@@ -172,8 +173,8 @@ class Divergence(RelativeSchedule):
 
     def _close_unbalanced(self, view: View, violators: list[str]) -> list[Decision]:
         """Let the nodes go on as they were: no model has diverged. Warn of nodes with repeated false alarms."""
-        close = Close(f"{_names(violators)}: no drift as measured here", _receivers(view, violators), keep=True)
-        why = "says that it has drifted, and has not; if it goes on it is left out for a while"
+        close = Close(f"{_names(violators)}: no violation as measured here", _receivers(view, violators), keep=True)
+        why = "reports false violations; if it goes on it is left out for a while"
         violations: list[Decision] = [Warn(node, f"{node} {why}") for node in violators]
         return [close, *violations, *_warnings(view, violators), *([Advance()] if self.in_step else [])]
 
@@ -229,11 +230,11 @@ def _measured(view: View, close: Close | None) -> Metrics:
     )
     if not kept:
         delta = max(median(gaps), 1e-12)
-        return {"delta": delta, "auto.delta_min": delta, "auto.drift_per_check": rate, "auto.span_checks": SPAN}
-    is_faster = rate > FASTER * kept["auto.drift_per_check"]
+        return {"delta": delta, "auto.delta_min": delta, "auto.divergence_per_check": rate, "auto.span_checks": SPAN}
+    is_faster = rate > FASTER * kept["auto.divergence_per_check"]
     span = SPAN if is_faster else min(SPAN_GROWTH * kept["auto.span_checks"], SPAN_MAX)
     delta = max(kept["auto.delta_min"], span * rate)
-    return kept | {"delta": delta, "auto.drift_per_check": rate, "auto.span_checks": span}
+    return kept | {"delta": delta, "auto.divergence_per_check": rate, "auto.span_checks": span}
 
 
 def _violators(view: View) -> list[str]:
@@ -290,10 +291,6 @@ def _streaks(view: View, violators: list[str], close: Close | None) -> Metrics:
         pause_s = min((view.now - current.opened_at) * 2 ** (streak - STREAK_MAX + 1), PAUSE_S_MAX)
         kept[f"excluded_until.{violators[0]}"] = view.now + pause_s
     return kept | {name: streak}
-
-
-def _count(nodes: list[str] | tuple[str, ...]) -> str:
-    return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
 
 
 def _names(nodes: list[str] | tuple[str, ...]) -> str:

@@ -47,7 +47,7 @@ WINDOW_CHECKS = 4
 
 @dataclass(frozen=True)
 class Variance(RelativeSchedule):
-    """Average all when their models have drifted apart."""
+    """Average all when their models are too far apart."""
 
     name: ClassVar[str] = "variance"
     title: ClassVar[str] = "Functional dynamic averaging"

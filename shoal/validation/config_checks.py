@@ -29,7 +29,7 @@ _METHODS: dict[ScheduleFamily, str] = {
     "synchronous": "averages reports on one and the same version",
     "asynchronous": "takes reports as they come, each by its age",
     "periodic": "averages after equal numbers of mini-batches",
-    "conditional": "averages when models have drifted apart",
+    "conditional": "averages when models are too far apart",
     "monitored": "averages when the variance of the models is too great",
 }
 """The method of an algorithm whose first family of schedules this is."""
@@ -38,7 +38,7 @@ _WAYS: dict[ScheduleFamily, str] = {
     "synchronous": "asks nodes for each version and waits for them",
     "asynchronous": "counts reports on older versions",
     "periodic": "asks nodes that train on at every check",
-    "conditional": "waits until nodes that train on report that they have drifted",
+    "conditional": "waits until nodes that train on report a violation",
     "monitored": "waits for the variance that nodes that train on report",
 }
 """The way in which schedules of a family come to a version."""

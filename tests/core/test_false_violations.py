@@ -1,4 +1,4 @@
-"""A node that says that it has drifted, and has not."""
+"""A node that reports false violations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_others_are_not_bothered(balancing: str) -> None:
     close, warning = Divergence(delta=1.0, balancing=balancing).decide(spoken(0.1))  # type: ignore[arg-type]
     assert isinstance(close, Close)
     assert (close.to, close.keep, close.rebase) == (("a",), True, False)
-    assert warning == Warn("a", "a says that it has drifted, and has not; if it goes on it is left out for a while")
+    assert warning == Warn("a", "a reports false violations; if it goes on it is left out for a while")
 
 
 @pytest.mark.parametrize("norm", [FALSE_ALARM**0.5 * 1.001, 1.1])

@@ -297,7 +297,7 @@ def test_a_node_that_joins_later_is_held_by_what_is_told_of_it() -> None:
 
 
 def test_a_node_that_is_drained_while_its_order_has_no_end_is_relieved() -> None:
-    """Dynamic averaging: a task stands until the models have drifted apart, perhaps for ever."""
+    """Dynamic averaging: a task stands until a model is too far from the reference, perhaps for ever."""
     bodies = MemoryBlobs()
     start = bodies.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
     hub = Hub(JobPlan(9, 7, initial_model=start), DynamicAveraging(), Divergence(delta=1.0), bodies)

@@ -89,7 +89,7 @@ TABLE: dict[str, tuple[dict[str, Any], View, list[str]]] = {
         view("ab", members=("a", "b"), busy={}, finished=frozenset("ab")),
         ["close rebase last"],
     ),
-    "the last version: nobody has drifted": ({}, view(versions_left=0), ["recall abcd"]),
+    "the last version: no violation": ({}, view(versions_left=0), ["recall abcd"]),
     "the last version: near is not enough": ({"balancing": "double"}, view("b", versions_left=1), ["recall acd"]),
     "double: a late answer, near": ({"balancing": "double"}, view("b", late=frozenset("b")), ["close b keep"]),
     "double: a late answer, far": (
@@ -119,7 +119,7 @@ def test_who_came_first_is_no_matter() -> None:
     assert schedule.decide(view("db", divergence=far)) == schedule.decide(view("bd", divergence=far))
 
 
-AUTO = {"delta": 7.0, "auto.delta_min": 4.0, "auto.drift_per_check": 2.0, "auto.span_checks": SPAN}
+AUTO = {"delta": 7.0, "auto.delta_min": 4.0, "auto.divergence_per_check": 2.0, "auto.span_checks": SPAN}
 TWO_EACH = dict.fromkeys("abc", 2.0)
 
 KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
@@ -129,19 +129,20 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
         {},
         view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, numbers={"report_after_checks": 8.0}),
         Close("", rebase=True),
-        {"delta": 4.0, "auto.delta_min": 4.0, "auto.drift_per_check": 4.0, "auto.span_checks": SPAN},
+        {"delta": 4.0, "auto.delta_min": 4.0, "auto.divergence_per_check": 4.0, "auto.span_checks": SPAN},
     ),
     "a window in which nobody moved": (
         {},
         view("ab", norms={"a": 0.0, "b": 0.0}, numbers={"report_after_checks": 8.0}),
         Close("", rebase=True),
-        {"delta": 1e-12, "auto.delta_min": 1e-12, "auto.drift_per_check": 0.0, "auto.span_checks": SPAN},
+        {"delta": 1e-12, "auto.delta_min": 1e-12, "auto.divergence_per_check": 0.0, "auto.span_checks": SPAN},
     ),
     "as fast as before: a longer span, and what happens in it": (
         {},
         view("abc", norms={"a": 1.0, "b": 3.0, "c": 2.0}, checks_since_task=TWO_EACH, numbers=AUTO),
         Close("", rebase=True),
-        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.drift_per_check": 2.0, "auto.span_checks": 1.1 * SPAN},
+        AUTO
+        | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.divergence_per_check": 2.0, "auto.span_checks": 1.1 * SPAN},
     ),
     "faster: the shortest span": (
         {},
@@ -149,16 +150,16 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
             "abc",
             norms={"a": 1.0, "b": 3.0, "c": 2.0},
             checks_since_task=TWO_EACH,
-            numbers=AUTO | {"auto.drift_per_check": 1.2},
+            numbers=AUTO | {"auto.divergence_per_check": 1.2},
         ),
         Close("", rebase=True),
-        AUTO | {"delta": 2.0 * SPAN, "auto.drift_per_check": 2.0, "auto.span_checks": SPAN},
+        AUTO | {"delta": 2.0 * SPAN, "auto.divergence_per_check": 2.0, "auto.span_checks": SPAN},
     ),
     "slow: what the first window has shown": (
         {},
         view("abc", norms=dict.fromkeys("abc", 0.1), checks_since_task=TWO_EACH, numbers=AUTO),
         Close("", rebase=True),
-        AUTO | {"delta": 4.0, "auto.drift_per_check": pytest.approx(0.005), "auto.span_checks": 1.1 * SPAN},
+        AUTO | {"delta": 4.0, "auto.divergence_per_check": pytest.approx(0.005), "auto.span_checks": 1.1 * SPAN},
     ),
     "a span has an end": (
         {},
@@ -169,7 +170,7 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
             numbers=AUTO | {"auto.span_checks": SPAN_MAX},
         ),
         Close("", rebase=True),
-        AUTO | {"delta": 4.0, "auto.drift_per_check": pytest.approx(0.005), "auto.span_checks": SPAN_MAX},
+        AUTO | {"delta": 4.0, "auto.divergence_per_check": pytest.approx(0.005), "auto.span_checks": SPAN_MAX},
     ),
     "those who train no more tell nothing": (
         {},
@@ -181,7 +182,8 @@ KEPT: dict[str, tuple[dict[str, Any], View, Close | None, Metrics]] = {
             finished=frozenset("ab"),
         ),
         Close("", rebase=True),
-        AUTO | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.drift_per_check": 2.0, "auto.span_checks": 1.1 * SPAN},
+        AUTO
+        | {"delta": pytest.approx(2.0 * 1.1 * SPAN), "auto.divergence_per_check": 2.0, "auto.span_checks": 1.1 * SPAN},
     ),
     "a balancing tells nothing of all": (
         {},

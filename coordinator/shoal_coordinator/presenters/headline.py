@@ -69,7 +69,7 @@ class JobFacts:
     """Number of the last version; None: it is open."""
     unit: str = "round"
     """"round" where all are asked again for each version; "version" where a few reports make one; "sync" where models
-    are synchronized when they have drifted apart."""
+    are synchronized when they are too far apart."""
     endless: bool = False
     """True if neither steps nor epochs end the nodes' training."""
     best: tuple[float, int] | None = None

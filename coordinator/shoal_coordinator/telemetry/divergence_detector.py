@@ -88,7 +88,7 @@ def find(connection: Connection, job: str, version: ModelVersion) -> str | None:
     by_loss = None if rise is not None else _first_loss_rise(rows[::-1])
     if rise is not None:
         marks = {DRIFT_FACTOR: rise, SINCE: version.number - WINDOW}
-        text = f"models drift apart {rise:.1f} times as fast since version {version.number - WINDOW}"
+        text = f"models diverge {rise:.1f} times as fast since version {version.number - WINDOW}"
     elif by_loss is not None:
         rise, since, name = by_loss
         marks = {DRIFT_FACTOR: rise, SINCE: since, BY_LOSS: 1.0}

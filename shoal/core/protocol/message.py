@@ -42,7 +42,7 @@ their reports are relative to a reference model.
 synchronous     nodes are asked for each version, and reports on older versions do not count
 asynchronous    nodes are asked for each version, and reports on older versions count, even several of one node
 periodic        nodes are averaged after equal numbers of mini-batches
-conditional     nodes report when their models have drifted too far from the reference
+conditional     nodes report when their models are too far from the reference
 monitored       nodes are averaged when the variance is too great that the hub estimates from their statuses
 """
 
