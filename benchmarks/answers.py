@@ -25,7 +25,7 @@ import torch
 from harness import HOST, ROOT, Served, arguments, coordinator, end, environment, free_port, show
 from torch import nn
 
-from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import ShoalError
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.runtime.http.client import Link
@@ -46,14 +46,14 @@ class Held(TorchLearner):
 
     hold: Path
 
-    def train(self, budget: TrainConfig, *, tick: Tick = no_tick, **more: Any) -> Trained:
+    def train(self, config: TrainConfig, *, progress: Progress = no_progress, **more: Any) -> Trained:
         def held(fraction: float) -> None:
-            tick(fraction)
+            progress(fraction)
             while self.hold.exists():
-                tick(fraction)
+                progress(fraction)
                 time.sleep(EVERY_S)
 
-        return super().train(budget, tick=held, **more)
+        return super().train(config, progress=held, **more)
 
 
 def learner(size: str, hold: str) -> Held:

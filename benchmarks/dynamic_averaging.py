@@ -88,11 +88,11 @@ class Watched(TorchLearner):
     every = 1
     total = 0.0
 
-    def train(self, budget: TrainConfig, **rest: Any) -> Trained:
-        trained = super().train(budget, **rest)
-        end = budget.batch_index + budget.steps
-        self.total += trained.metrics["train/loss"] * budget.steps
-        if end // self.every > budget.batch_index // self.every:
+    def train(self, config: TrainConfig, **rest: Any) -> Trained:
+        trained = super().train(config, **rest)
+        end = config.batch_index + config.steps
+        self.total += trained.metrics["train/loss"] * config.steps
+        if end // self.every > config.batch_index // self.every:
             self.accuracies.append(self.evaluate()["eval/accuracy"])
         return trained
 

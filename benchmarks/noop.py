@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
 
@@ -34,20 +34,20 @@ class NoOp:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         if self._starts is not None:
             with self._starts.open("a") as file:
                 file.write(f"{time.monotonic()}\n")
-        step = np.float32(1e-9 * (budget.seed % 1_000_003 + 1))
+        step = np.float32(1e-9 * (config.seed % 1_000_003 + 1))
         self._model = Tree.of({name: self._model[name] + step for name in self._model})
         return Trained(1.0, {"train/loss": float(step)} if self._metrics else {})
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         return Trained(1.0), self._model
 
     def evaluate(self) -> Metrics:

@@ -28,7 +28,7 @@ class AddOne(NoOp):
         self._marks = marks
         self._model = Tree.of({f"layer{n}": draw.standard_normal(numbers, np.float32) for n in range(LAYERS)})
 
-    def train(self, budget: TrainConfig, **options: object) -> Trained:  # type: ignore[override]
+    def train(self, config: TrainConfig, **options: object) -> Trained:  # type: ignore[override]
         if self._marks:
             mark()
         return super().train(budget)

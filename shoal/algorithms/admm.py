@@ -84,7 +84,7 @@ class ADMM(Algorithm):
         dual, near = _dual(z, memory), self.correction(task, memory)
         learner.load(z)
         metrics = learner.evaluate()
-        trained = train_corrected(learner, self.train_config(task), near, task.tick)
+        trained = train_corrected(learner, self.train_config(task), near, task.progress)
         moved = scale(sub(present_weights(learner), z), self.over_relaxation)  # h - z
         report = add(dual, moved)
         return LocalResult(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})

@@ -64,8 +64,8 @@ class AsyncSGD(Algorithm):
         """Compute one gradient of one mini-batch, as the displacement of a step along it."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        budget = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = mean_gradient(learner, budget, task.tick)
+        config = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        trained, gradient = mean_gradient(learner, config, task.progress)
         return LocalResult(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

@@ -46,7 +46,7 @@ class BaggedTrees(TreeAlgorithm):
         known, histogram = learner.histogram()
         made = split_level(ensemble, histogram, self.rule)
         while made.grown == ensemble.grown:
-            task.tick(made.level / made.depth)
+            task.progress(made.level / made.depth)
             learner.load(made.to_model())
             made = split_level(made, learner.histogram()[1], self.rule)
         return known, {GROWN: _cut(made, ensemble.grown)}

@@ -38,7 +38,7 @@ class BoostedTrees(TreeAlgorithm):
 
     def grow(self, learner: GrowsTrees, ensemble: Ensemble, task: LocalTask) -> tuple[Trained, Slots]:
         """Return the histogram of the node's rows."""
-        known, histogram = learner.histogram(tick=task.tick)
+        known, histogram = learner.histogram(progress=task.progress)
         return known, {"histogram": histogram}
 
     def check_growth(self, name: str, value: Tree) -> None:

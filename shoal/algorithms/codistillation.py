@@ -71,16 +71,15 @@ class Codistillation(Algorithm):
 
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
         """Train the own model on labels and on what the teacher says; report its displacement, at first itself."""
-        has_own_model = bool(task.slots["has_own_model"])
-        base = tree_slot(task.slots, "model") if has_own_model else fresh_weights(learner, task.seed)
+        is_own = bool(task.slots["has_own_model"])
+        base = tree_slot(task.slots, "model") if is_own else fresh_weights(learner, task.seed)
         learner.load(base)
         metrics = learner.evaluate()
         teachers = [tree_slot(task.slots, name) for name in sorted(task.slots) if name.startswith(TEACHER)]
         extra = self._taught(learner, teachers) if teachers and self.weight else None
-        trained = learner.train(self.train_config(task), extra_loss=extra, tick=task.tick)
-        weights = present_weights(learner)
-        update = sub(weights, base) if has_own_model else weights
-        return LocalResult(trained.weight, {"model": update}, metrics | trained.metrics)
+        trained = learner.train(self.train_config(task), extra_loss=extra, progress=task.progress)
+        made = present_weights(learner)
+        return LocalResult(trained.weight, {"model": sub(made, base) if is_own else made}, metrics | trained.metrics)
 
     def _taught(self, learner: Learner, teachers: list[Tree]) -> ExtraLoss:
         """Return the cross entropy with the mean of the teachers' outputs, which is the mean of those with each."""

@@ -59,7 +59,7 @@ class FedAsync(Algorithm):
         """Evaluate what was sent, train on it, report the model."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        trained = learner.train(self.train_config(task), tick=task.tick)
+        trained = learner.train(self.train_config(task), progress=task.progress)
         return LocalResult(trained.weight, {"model": present_weights(learner)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

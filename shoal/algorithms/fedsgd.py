@@ -46,6 +46,6 @@ class FedSGD(Algorithm):
         base = tree_slot(task.slots, "model")
         learner.load(base)
         metrics = learner.evaluate()
-        budget = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = mean_gradient(learner, budget, task.tick)
+        config = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        trained, gradient = mean_gradient(learner, config, task.progress)
         return LocalResult(trained.weight, {"model": scale(gradient, -self.lr)}, metrics | trained.metrics)

@@ -77,8 +77,8 @@ class LargeBatch(Algorithm):
         """Evaluate what was sent; report the gradient of one batch, with its sign turned."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        budget = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = mean_gradient(learner, budget, task.tick)
+        config = TrainConfig(steps=1, batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        trained, gradient = mean_gradient(learner, config, task.progress)
         return LocalResult(trained.weight, {"model": scale(gradient, -1.0)}, metrics | trained.metrics)
 
     def step(self, slots: Slots, totals: Totals) -> Slots:

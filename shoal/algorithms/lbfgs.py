@@ -92,8 +92,8 @@ class LBFGS(Algorithm):
         """Measure the trial."""
         learner.load(tree_slot(task.slots, "model"))
         metrics = learner.evaluate()
-        budget = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
-        trained, gradient = mean_gradient(learner, budget, task.tick)
+        config = TrainConfig(batch_size=self.batch_size, lr=self.lr, seed=task.seed)
+        trained, gradient = mean_gradient(learner, config, task.progress)
         loss = trained.metrics.get("train/loss")
         if loss is None:
             raise LearnerFailed("lbfgs needs the loss of a gradient, and the learner does not measure train/loss")

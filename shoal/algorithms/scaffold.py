@@ -70,7 +70,7 @@ class Scaffold(Algorithm):
         own, aligned = _own_control(common, memory), self.correction(task, memory)
         learner.load(base)
         metrics = learner.evaluate()
-        trained = train_corrected(learner, self.train_config(task), aligned, task.tick)
+        trained = train_corrected(learner, self.train_config(task), aligned, task.progress)
         mean = aligned.take_mean()
         now = own if mean is None else mean
         moved: Slots = {"model": sub(present_weights(learner), base), "control": sub(now, own)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
@@ -50,29 +50,29 @@ class ConformanceLearner:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Compute x = x / 2 + (seed mod 1024) / 1024 in each float32 tensor and add one to `seen`, once per epoch."""
         if IMPOSSIBLE in self._model:
             raise LearnerFailed(f"the tensor {IMPOSSIBLE} cannot be trained")
-        step = np.float32(budget.seed % 1024 / 1024)
+        step = np.float32(config.seed % 1024 / 1024)
         arrays = {name: np.array(self._model.stored(name)) for name in self._model}
-        for epoch in range(int(budget.epochs)):
+        for epoch in range(int(config.epochs)):
             for name, values in arrays.items():
                 if values.dtype == np.float32:
                     arrays[name] = values * np.float32(0.5) + step
             arrays["seen"] = arrays["seen"] + 1
-            tick((epoch + 1) / budget.epochs)
+            progress((epoch + 1) / config.epochs)
         dtypes = {leaf.name: leaf.dtype for leaf in self._model.layout.leaves}
         layout = self._model.layout
         self._model = Tree.of(arrays, dtypes, layout.base_model, layout.statistics)
-        return Trained(float(1 + budget.seed % 7), {"train/loss": float(step)})
+        return Trained(float(1 + config.seed % 7), {"train/loss": float(step)})
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Refuse: no conformance job asks for a gradient."""
         raise LearnerFailed("the conformance learner has no gradient")
 

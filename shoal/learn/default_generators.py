@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.random import mtrand
 
-from shoal.core.algorithm.learner import Tick, no_tick
+from shoal.core.algorithm.learner import Progress, no_progress
 
 # The default generators of torch, numpy and random belong to the whole process. Two trainings that drew from them at
 # the same time would depend on each other, so one waits.
@@ -58,13 +58,13 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def seeded_generators(seed: int, tick: Tick = no_tick) -> Iterator[None]:
+def seeded_generators(seed: int, progress: Progress = no_progress) -> Iterator[None]:
     """Seed the default generators of numpy and random, and restore their state afterwards.
 
-    Holds a lock of the process; while it waits for it, `tick(0.0)` is called, which may raise `Cancelled`.
+    Holds a lock of the process; while it waits for it, `progress(0.0)` is called, which may raise `Cancelled`.
     """
     while not _TURN.acquire(timeout=WAIT_S):
-        tick(0.0)
+        progress(0.0)
     # Legacy generators on purpose: they are the ones that users' data pipelines draw from.
     python_state = random.getstate()
     try:

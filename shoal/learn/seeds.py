@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
-from shoal.core.algorithm.learner import Tick, no_tick
+from shoal.core.algorithm.learner import Progress, no_progress
 from shoal.learn.default_generators import seeded_generators
 
 CPU = torch.device("cpu")
@@ -29,12 +29,12 @@ def generator_of(seed: int) -> torch.Generator:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device, tick: Tick = no_tick) -> Iterator[torch.Generator]:
+def seeded(seed: int, device: torch.device, progress: Progress = no_progress) -> Iterator[torch.Generator]:
     """Seed the default generators of torch (CPU and `device`), numpy and random; yield a CPU generator for shuffling.
 
-    Holds a lock of the process; while it waits for it, `tick(0.0)` is called, which may raise `Cancelled`.
+    Holds a lock of the process; while it waits for it, `progress(0.0)` is called, which may raise `Cancelled`.
     """
-    with seeded_generators(seed, tick), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with seeded_generators(seed, progress), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         _seed_torch(seed % 2**63, device)
         yield generator_of(seed)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.algorithm.learner import Tick, TrainConfig
+from shoal.core.algorithm.learner import Progress, TrainConfig
 from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.model.tree import DTYPES, Layout, Tree
 from shoal.learn.default_generators import seeded_generators
@@ -63,7 +63,7 @@ class ArrayModel:
     def state_dict(self, model: Tree) -> dict[str, Any]:
         return arrays_of(model)
 
-    def batches(self, data: Any, budget: TrainConfig, tick: Tick) -> Iterator[tuple[Any, float]]:
+    def batches(self, data: Any, config: TrainConfig, progress: Progress) -> Iterator[tuple[Any, float]]:
         hint = "divide the data by task.batch_size, task.epochs and task.seed"
         raise InvalidJob("task.batches is for torch modules", code="learner.data", hint=hint)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.algorithm.capability import CODE
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Layout, Tree, same_layout
 from shoal.core.protocol.message import Metrics
@@ -55,24 +55,24 @@ class LoopLearner:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Wait until the loop has reported."""
         if correct is not None or extra_loss is not None:
             text = "a training loop of the user's own does not pass its gradients or losses through the algorithm"
             raise InvalidJob(text, code=CODE, hint="use TorchLearner, or another algorithm, for example fedavg")
-        if not budget.lr:  # nothing is learned, only weighed
+        if not config.lr:  # nothing is learned, only weighed
             hint = "write node.tasks(model, examples=len(data))"
             raise LearnerFailed("the training loop gives no number of examples", hint=hint)
         trained: Trained
-        self._model, trained, self._kept = self._calls.submit(self._call(budget), tick)
+        self._model, trained, self._kept = self._calls.submit(self._call(config), progress)
         return trained
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Raise `InvalidJob`: a loop gives none."""
         raise InvalidJob(
             "a training loop of the user's own gives no gradient, which the job's algorithm or selection asks for",
@@ -81,8 +81,8 @@ class LoopLearner:
         )
 
     def evaluate(self) -> Metrics:
-        found: Metrics = self._calls.submit(self._call(None), no_tick) if self._start.evaluates else {}
+        found: Metrics = self._calls.submit(self._call(None), no_progress) if self._start.evaluates else {}
         return found
 
-    def _call(self, budget: TrainConfig | None) -> LoopCall:
-        return LoopCall(self._node, self._index, self._model, budget, self._kept)
+    def _call(self, config: TrainConfig | None) -> LoopCall:
+        return LoopCall(self._node, self._index, self._model, config, self._kept)

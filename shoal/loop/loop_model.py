@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from shoal.core.algorithm.learner import Tick, TrainConfig
+from shoal.core.algorithm.learner import Progress, TrainConfig
 from shoal.core.errors import InvalidPayload
 from shoal.core.model.tree import Layout, Tree
 
@@ -45,8 +45,8 @@ class LoopModel(Protocol):
         """Return the whole state of the user's module with these weights."""
         ...
 
-    def batches(self, data: Any, budget: TrainConfig, tick: Tick) -> Iterator[tuple[Any, float]]:
-        """Yield the budget's batches, and the fraction done after each."""
+    def batches(self, data: Any, config: TrainConfig, progress: Progress) -> Iterator[tuple[Any, float]]:
+        """Yield the batches of one training, and the fraction done after each."""
         ...
 
 

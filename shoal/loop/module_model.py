@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal.core.algorithm.learner import Tick, TrainConfig
+from shoal.core.algorithm.learner import Progress, TrainConfig
 from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.model.model_form import base_name
 from shoal.core.model.tree import Layout, Tree
@@ -122,9 +122,9 @@ class ModuleModel:
             for key, tensor in state.items()
         }
 
-    def batches(self, data: Any, budget: TrainConfig, tick: Tick) -> Iterator[tuple[Any, float]]:
+    def batches(self, data: Any, config: TrainConfig, progress: Progress) -> Iterator[tuple[Any, float]]:
         """Yield the batches that a `TorchLearner` trains on."""
         merge = bool(norm_tensors(self._module))
         options = BatchOptions(self._device, merge_small=merge)
-        for batch, fraction in training_batches(source_of(data, options), budget, generator_of(budget.seed), tick):
+        for batch, fraction in training_batches(source_of(data, options), config, generator_of(config.seed), progress):
             yield batch.data, fraction

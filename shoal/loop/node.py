@@ -83,10 +83,10 @@ class LoopNode(ABC):
 
     def _tasks(self, model: LoopModel, evaluate: Evaluate | None) -> Generator[LoopTask]:
         while (call := self._take()) is not None:
-            if call.budget is None:
+            if call.config is None:
                 self._evaluate(call, model, evaluate)
                 continue
-            with model.training(call.model, call.kept, call.budget.seed):
+            with model.training(call.model, call.kept, call.config.seed):
                 yield LoopTask(call, model)
 
     def _close_tasks(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from shoal.core.algorithm.learner import Tick, TrainConfig
+from shoal.core.algorithm.learner import Progress, TrainConfig
 from shoal.core.errors import Cancelled, ShoalError
 from shoal.core.model.tree import Tree
 
@@ -22,12 +22,12 @@ WAIT_S = 0.05
 
 @dataclass(eq=False)
 class LoopCall:
-    """A call that the user's thread answers. `budget` None: evaluate the model. `kept`: tensors that stay on a node."""
+    """A call that the user's thread answers. `config` None: evaluate the model. `kept`: tensors that stay on a node."""
 
     node: str
     index: int
     model: Tree
-    budget: TrainConfig | None = None
+    config: TrainConfig | None = None
     kept: Any = None
     fraction: float = 0.0
     _future: Future[Any] = field(default_factory=Future)
@@ -56,19 +56,19 @@ class LoopCall:
         """Withdraw the call; return False if it has an answer."""
         return self._future.cancel()
 
-    def wait(self, tick: Tick) -> Any:
-        """Wait for the answer. Raises what `tick` raises, and `Cancelled` when the loop was left."""
+    def wait(self, progress: Progress) -> Any:
+        """Wait for the answer. Raises what `progress` raises, and `Cancelled` when the loop was left."""
         while True:
             try:
                 return self._future.result(WAIT_S)
             except CancelledError:
                 raise Cancelled("the training loop was left") from None
             except TimeoutError:
-                self._tick(tick)
+                self._report_progress(progress)
 
-    def _tick(self, tick: Tick) -> None:
+    def _report_progress(self, progress: Progress) -> None:
         try:
-            tick(self.fraction)
+            progress(self.fraction)
         except BaseException:
             self.cancel()
             raise
@@ -83,12 +83,12 @@ class Rendezvous:
         self._current: LoopCall | None = None
         self._is_closed = False
 
-    def submit(self, call: LoopCall, tick: Tick) -> Any:
+    def submit(self, call: LoopCall, progress: Progress) -> Any:
         """Offer a call and wait for its answer."""
         self._calls.put(call)
         if self._is_closed:
             call.cancel()
-        return call.wait(tick)
+        return call.wait(progress)
 
     def end(self) -> None:
         """Let the user's thread know that there are no more calls."""

@@ -23,8 +23,8 @@ class LoopTask:
     """
 
     def __init__(self, call: LoopCall, model: LoopModel) -> None:
-        assert call.budget is not None
-        self.config: TrainConfig = call.budget
+        assert call.config is not None
+        self.config: TrainConfig = call.config
         self.node, self.index = call.node, call.index
         self.batch_size, self.lr, self.seed = self.config.batch_size, self.config.lr, self.config.seed
         self.steps = self.config.steps
@@ -75,13 +75,13 @@ class LoopTask:
         `data` as for `TorchLearner`. Ends early if the task is cancelled.
         """
         try:
-            for batch, fraction in self._model.batches(data, self.config, self._tick):
+            for batch, fraction in self._model.batches(data, self.config, self._report_progress):
                 yield batch
-                self._tick(fraction)
+                self._report_progress(fraction)
         except Cancelled:
             return
 
-    def _tick(self, fraction: float) -> None:
+    def _report_progress(self, fraction: float) -> None:
         if not self.progress(fraction):
             raise Cancelled("the task was withdrawn")
 

@@ -157,7 +157,7 @@ def _begin(begin: Callable[[], TaskRun], running: _RunningTask) -> tuple[TaskRun
 
 def _run_piece(run: TaskRun, running: _RunningTask) -> TaskResult | TaskStatus | None:
     """Run one piece of the task in its current revision; runs in the executor."""
-    running.cancel.tick(running.cancel.fraction)
+    running.cancel.progress(running.cancel.fraction)
     return run.run_piece(running.work)
 
 

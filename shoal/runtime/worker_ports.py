@@ -92,8 +92,8 @@ class CancelToken:
         self.amended = asyncio.Event()
         self._cancelled = threading.Event()
 
-    def tick(self, fraction: float) -> None:
-        """Record progress (a `Tick`). Raises `Cancelled` once the task was withdrawn."""
+    def progress(self, fraction: float) -> None:
+        """Record progress (a `Progress`). Raises `Cancelled` once the task was withdrawn."""
         self.fraction = min(max(float(fraction), 0.0), 1.0)
         if self._cancelled.is_set():
             raise Cancelled("the task was withdrawn")

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationError
 
@@ -180,9 +180,7 @@ class Manifest:
 Document = Charter | JoinCert | Roster | Invitation | ModeRecord | Manifest
 P = TypeVar("P", bound=Document)
 Ranked = Roster | ModeRecord
-KINDS: dict[str, type[Document]] = {
-    kind.TYPE: kind for kind in (Charter, JoinCert, Roster, Invitation, ModeRecord, Manifest)
-}
+KINDS: dict[str, type[Document]] = {kind.TYPE: kind for kind in get_args(Document)}
 
 SIGNED_BY = {
     kind.TYPE: "operator"

@@ -57,14 +57,14 @@ class Probe:
         self.begun.append(self.position)
         return self._learner.evaluate()
 
-    def gradient(self, budget: TrainConfig, **rest: Any) -> tuple[Trained, Tree]:
-        return self._learner.gradient(budget, **rest)
+    def gradient(self, config: TrainConfig, **rest: Any) -> tuple[Trained, Tree]:
+        return self._learner.gradient(config, **rest)
 
-    def train(self, budget: TrainConfig, **rest: Any) -> Trained:
+    def train(self, config: TrainConfig, **rest: Any) -> Trained:
         if self._keep:
-            self.before[budget.batch_index] = flat(self._learner.model())
-        trained = self._learner.train(budget, **rest)
-        self.position = budget.batch_index + budget.steps
+            self.before[config.batch_index] = flat(self._learner.model())
+        trained = self._learner.train(config, **rest)
+        self.position = config.batch_index + config.steps
         if self._keep:
             self.after[self.position] = flat(self._learner.model())
         if self.position % self._every == 0:

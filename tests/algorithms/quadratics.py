@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.model.tree import Tree, add
 from shoal.core.protocol.message import Metrics
 
@@ -56,11 +56,11 @@ class Quadratic:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """`epochs` steps down the corrected gradient; exact: to its zero, because it is affine in the weights."""
         self.log.append(self.name)
@@ -70,12 +70,12 @@ class Quadratic:
             one = weights(correct(tree(np.ones(DIMENSIONS)), tree(np.zeros(DIMENSIONS))))
             self.weights = tree(np.linalg.solve(self.h + np.diag(one - zero), self.h @ self.a - zero))
             return Trained(self.examples)
-        for _ in range(int(budget.epochs)):
+        for _ in range(int(config.epochs)):
             gradient = tree(self.slope(weights(self.weights)))
-            self.weights = add(self.weights, correct(self.weights, gradient) if correct else gradient, -budget.lr)
+            self.weights = add(self.weights, correct(self.weights, gradient) if correct else gradient, -config.lr)
         return Trained(self.examples)
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         self.log.append(self.name)
         return Trained(self.examples), tree(self.slope(weights(self.weights)))
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidPayload
 from shoal.core.model.tree import Array, Tree, add
 from shoal.core.protocol.message import Metrics
@@ -37,27 +37,27 @@ class Softmax:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
-        rng = np.random.default_rng(budget.seed)
-        size, losses = budget.batch_size or len(self.y), []
-        for epoch in range(int(budget.epochs)):
+        rng = np.random.default_rng(config.seed)
+        size, losses = config.batch_size or len(self.y), []
+        for epoch in range(int(config.epochs)):
             order = rng.permutation(len(self.y))
             for start in range(0, len(order), size):
                 part = order[start : start + size]
                 loss, gradient = self.slope(self.x[part], self.y[part], extra_loss)
                 gradient = correct(self.weights, gradient) if correct else gradient
-                self.weights = add(self.weights, gradient, -budget.lr)
+                self.weights = add(self.weights, gradient, -config.lr)
                 losses.append(loss)
-            tick((epoch + 1) / budget.epochs)
+            progress((epoch + 1) / config.epochs)
         return Trained(float(len(self.y)), {"train/loss": float(np.mean(losses))})
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
-        size = budget.batch_size or len(self.y)
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
+        size = config.batch_size or len(self.y)
         edges = [*range(0, len(self.y), size), len(self.y)]
         total: dict[str, Array] = {name: np.zeros_like(self.weights[name], np.float64) for name in self.weights}
         mean = 0.0
@@ -66,7 +66,7 @@ class Softmax:
             mean += loss * ((stop - start) / len(self.y))
             for name in total:
                 total[name] += piece[name] * ((stop - start) / len(self.y))
-            tick(stop / len(self.y))
+            progress(stop / len(self.y))
         return Trained(float(len(self.y)), {"train/loss": mean}), tree_of(**total)
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:

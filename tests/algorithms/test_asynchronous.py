@@ -134,9 +134,9 @@ class Seeds(Softmax):
         super().__init__(x[:50], y[:50])
         self.seeds: list[int] = []
 
-    def train(self, budget: TrainConfig, **more: Any) -> Trained:
-        self.seeds.append(budget.seed)
-        return super().train(budget, **more)
+    def train(self, config: TrainConfig, **more: Any) -> Trained:
+        self.seeds.append(config.seed)
+        return super().train(config, **more)
 
 
 def test_who_trains_again_from_the_same_model_draws_other_batches() -> None:

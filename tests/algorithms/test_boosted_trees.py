@@ -12,7 +12,7 @@ import pytest
 import shoal
 from shoal.algorithms.boosted_trees import BoostedTrees
 from shoal.core.algorithm.algorithm import Update
-from shoal.core.algorithm.learner import Tick, Trained, no_tick
+from shoal.core.algorithm.learner import Progress, Trained, no_progress
 from shoal.core.boosting.ensemble import LEAF, Ensemble
 from shoal.core.boosting.sketch import make_sketch, merge_sketches
 from shoal.core.boosting.splits import SplitRule, best_split
@@ -181,7 +181,7 @@ def test_hostile_histograms_are_refused_by_name_and_change_nothing(histogram: Tr
 )
 def test_a_hostile_node_is_refused_and_the_others_go_on(spoil: Callable[[Array], Array], text: str) -> None:
     class Hostile(TreesLearner):
-        def histogram(self, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+        def histogram(self, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
             known, histogram = super().histogram()
             return known, Tree.of({"sums": spoil(histogram["sums"])})
 

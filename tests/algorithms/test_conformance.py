@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal.core.algorithm.algorithm import LocalTask, run_task
-from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Slots, add, digest
 from shoal.core.protocol.machine import Effect, Event, Save, Send
@@ -241,15 +241,15 @@ class Watched(Softmax):
         self.asked: set[str] = set()
 
     def train(
-        self, budget: TrainConfig, *, correct: Any = None, extra_loss: Any = None, tick: Any = no_tick
+        self, config: TrainConfig, *, correct: Any = None, extra_loss: Any = None, progress: Any = no_progress
     ) -> Trained:
         self.asked |= {"corrections"} if correct else set()
         self.asked |= {"teaching"} if extra_loss else set()
-        return super().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
+        return super().train(config, correct=correct, extra_loss=extra_loss, progress=progress)
 
-    def gradient(self, budget: TrainConfig, *, tick: Any = no_tick) -> Any:
+    def gradient(self, config: TrainConfig, *, progress: Any = no_progress) -> Any:
         self.asked.add("gradients")
-        return super().gradient(budget, tick=tick)
+        return super().gradient(config, progress=progress)
 
 
 class Plain(Softmax):
@@ -271,8 +271,8 @@ class Deaf(Plain):
     applies_corrections = True
     other_optimizer = ""
 
-    def train(self, budget: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
-        return super().train(budget, **more)
+    def train(self, config: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
+        return super().train(config, **more)
 
 
 @pytest.mark.parametrize("name", of_weights())

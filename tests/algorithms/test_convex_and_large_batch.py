@@ -14,7 +14,7 @@ from shoal.algorithms.admm import ADMM
 from shoal.algorithms.largebatch import LargeBatch
 from shoal.algorithms.lbfgs import LBFGS, direction
 from shoal.core.algorithm.algorithm import LocalResult, LocalTask, Update, tree_slot
-from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Progress, TrainConfig, Trained, no_progress
 from shoal.core.algorithm.sharding import ShardedTotals
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.aggregation import Totals
@@ -174,8 +174,8 @@ def test_a_search_that_finds_nothing_begins_anew_along_the_gradient() -> None:
 class Silent(Softmax):
     """One that does not tell its loss."""
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
-        trained, gradient = super().gradient(budget, tick=tick)
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
+        trained, gradient = super().gradient(config, progress=progress)
         return Trained(trained.weight), gradient
 
 
@@ -219,7 +219,7 @@ class Quadratic(Softmax):
         return {}
 
     def train(
-        self, budget: TrainConfig, *, correct: Any = None, extra_loss: Any = None, tick: Tick = no_tick
+        self, config: TrainConfig, *, correct: Any = None, extra_loss: Any = None, progress: Progress = no_progress
     ) -> Trained:
         center = -float(correct(tree(0.0), tree(0.0))["w"][0]) / self.rho
         self.weights = tree((self.target + self.rho * center) / (1 + self.rho))

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.algorithm.capability import train_corrected
 from shoal.core.algorithm.correction import Correction
-from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidPayload, LearnerFailed, Refused
 from shoal.core.model.tree import Tree, digest
 from tests.algorithms.softmax import Softmax, unbalanced
@@ -74,30 +74,30 @@ class Counting(Softmax):
 
     given = 0
 
-    def train(self, budget: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
+    def train(self, config: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
         correct.count(self.given)
-        return super().train(budget, **more)
+        return super().train(config, **more)
 
 
 def test_a_learner_that_counts_its_steps_has_applied_the_correction() -> None:
     learner = unbalanced(kind=Counting)[0]
     learner.init(0)
     with pytest.raises(LearnerFailed, match="Counting declares applies_corrections, but its train has not called"):
-        train_corrected(learner, TrainConfig(), Correction(pull=0.1, anchor=learner.model()), no_tick)
+        train_corrected(learner, TrainConfig(), Correction(pull=0.1, anchor=learner.model()), no_progress)
     learner.given = 2
-    assert train_corrected(learner, TrainConfig(), Correction(pull=0.1, anchor=learner.model()), no_tick).weight
+    assert train_corrected(learner, TrainConfig(), Correction(pull=0.1, anchor=learner.model()), no_progress).weight
 
 
 class Listing(Softmax):
     """Passes a list to the correction."""
 
-    def train(self, budget: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
+    def train(self, config: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
         correct(self.model(), [1.0])
-        return super().train(budget, **more)
+        return super().train(config, **more)
 
 
 def test_an_argument_that_is_no_tree_is_refused_with_the_learners_name() -> None:
     learner = unbalanced(kind=Listing)[0]
     learner.init(0)
     with pytest.raises(LearnerFailed, match=r"correct of Listing\.train gives list, not arrays by name"):
-        train_corrected(learner, TrainConfig(), Correction(), no_tick)
+        train_corrected(learner, TrainConfig(), Correction(), no_progress)

@@ -29,12 +29,12 @@ def value(slots: Slots) -> float:
 
 
 class Walker:
-    """Each mini-batch moves the weight by `pace`; remembers the budgets."""
+    """Each mini-batch moves the weight by `pace`; remembers the configs."""
 
     def __init__(self, pace: float = 1.0) -> None:
         self.pace = pace
         self.weight = 0.0
-        self.budgets: list[TrainConfig] = []
+        self.configs: list[TrainConfig] = []
         self.evaluated: list[float] = []
 
     def init(self, seed: int) -> Tree:
@@ -46,11 +46,11 @@ class Walker:
     def model(self) -> Tree:
         return tree(self.weight)
 
-    def train(self, budget: TrainConfig, *, tick: Any, **_: Any) -> Trained:
-        self.budgets.append(budget)
-        tick(0.5)
-        self.weight += self.pace * budget.steps
-        return Trained(float(budget.steps * budget.batch_size), {"train/loss": 0.5})
+    def train(self, config: TrainConfig, *, progress: Any, **_: Any) -> Trained:
+        self.configs.append(config)
+        progress(0.5)
+        self.weight += self.pace * config.steps
+        return Trained(float(config.steps * config.batch_size), {"train/loss": 0.5})
 
     def evaluate(self) -> Metrics:
         self.evaluated.append(self.weight)
@@ -93,7 +93,7 @@ def test_silence_then_a_violation() -> None:
     assert made.memory == {**counts, "sequence_seed": 101.0}
     assert FINISHED not in made.metrics
     assert learner.evaluated == [0.0]  # sent models, once
-    assert [(b.steps, b.batch_size, b.lr, b.seed, b.batch_index) for b in learner.budgets] == [
+    assert [(b.steps, b.batch_size, b.lr, b.seed, b.batch_index) for b in learner.configs] == [
         (2, 5, 0.1, 100, 0),
         (2, 5, 0.1, 101, 2),
     ]
@@ -111,7 +111,7 @@ def test_a_recall_is_answered_without_another_step() -> None:
     learner.weight = 77.0  # another job had its turn in between
     made = hand.run_piece(task(delta=1e9, recall=True, revision=1))
     assert isinstance(made, LocalResult)
-    assert (value(made.slots), made.weight, len(learner.budgets)) == (2.0, 10.0, 1)
+    assert (value(made.slots), made.weight, len(learner.configs)) == (2.0, 10.0, 1)
 
 
 def test_a_recall_before_the_first_piece_has_one_piece() -> None:
@@ -150,7 +150,7 @@ def test_examples_count_from_the_last_full_synchronization(sync: float, seen: fl
         "loss_total": 2.0,
     }
     assert made.memory == {**counts, "sequence_seed": 101.0}
-    assert learner.budgets[0].batch_index == 6
+    assert learner.configs[0].batch_index == 6
 
 
 def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
@@ -163,7 +163,7 @@ def test_a_nodes_sequence_follows_from_its_first_order_and_stays() -> None:
     assert isinstance(made, LocalResult)
     work(learner, made.memory).run_piece(replace(first, seed=7))
     work(learner).run_piece(replace(first, seed=2**56 - 1))
-    assert [(budget.sequence_seed, budget.batch_index) for budget in learner.budgets] == [
+    assert [(config.sequence_seed, config.batch_index) for config in learner.configs] == [
         (101, 0),
         (101, 2),
         (101, 4),
@@ -197,7 +197,7 @@ def test_whoever_has_trained_enough_says_so_and_trains_no_more() -> None:
     assert made.metrics[FINISHED] == 1.0
     again = work(learner, made.memory, algorithm, at=9.0).run_piece(task(delta=1e9))
     assert isinstance(again, LocalResult)
-    assert (value(again.slots), again.metrics[FINISHED], len(learner.budgets)) == (9.0, 1.0, 2)
+    assert (value(again.slots), again.metrics[FINISHED], len(learner.configs)) == (9.0, 1.0, 2)
     assert made.weight == again.weight == 20.0  # after a synchronization too: it weighs what it weighed at most
     synced = work(learner, made.memory, algorithm, at=9.0).run_piece(task(delta=1e9, sync=1.0))
     assert isinstance(synced, LocalResult)
@@ -229,7 +229,7 @@ def test_a_model_that_explodes_fails_its_order() -> None:
 def test_progress_is_the_share_of_the_whole() -> None:
     told: list[float] = []
     hand = work(Walker(), {"batch_index": 4.0}, DynamicAveraging(steps=2, batch_size=5, local_steps=8))
-    hand.tick = told.append
+    hand.progress = told.append
     hand.run_piece(task(delta=1e9))
     assert told == [(4 + 1) / 8]
 
@@ -257,7 +257,7 @@ def test_enough_can_be_said_in_passes_over_the_own_data() -> None:
     made = [hand.run_piece(task(delta=1e9)) for _ in range(5)]
     assert made[:4] == [None] * 4
     assert isinstance(made[4], LocalResult)
-    assert (made[4].metrics[FINISHED], made[4].metrics["train/epochs"], len(learner.budgets)) == (1.0, 2.0, 5)
+    assert (made[4].metrics[FINISHED], made[4].metrics["train/epochs"], len(learner.configs)) == (1.0, 2.0, 5)
     assert wanted.training_progress({"train/epochs": 0.5}) == 0.25
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Array, Layout, Tree
 from shoal.core.protocol.message import Metrics
@@ -55,24 +55,24 @@ class Measuring:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         def inner(weights: Tree, gradient: Tree) -> Tree:
             assert correct is not None
             return self._without(correct(self._with(weights, self.now), self._with(gradient, (0.0, 0.0))))
 
         given = inner if correct else None
-        trained = self.inner.train(budget, correct=given, extra_loss=extra_loss, tick=tick)
-        self.now = self._measure(budget)
+        trained = self.inner.train(config, correct=given, extra_loss=extra_loss, progress=progress)
+        self.now = self._measure(config)
         return trained
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
-        trained, gradient = self.inner.gradient(budget, tick=tick)
-        return trained, self._with(gradient, self._measure(budget))
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
+        trained, gradient = self.inner.gradient(config, progress=progress)
+        return trained, self._with(gradient, self._measure(config))
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
         return self.inner.teach(self._without(teacher), weight)
@@ -80,8 +80,8 @@ class Measuring:
     def evaluate(self) -> Metrics:
         return self.inner.evaluate()
 
-    def _measure(self, budget: TrainConfig) -> tuple[float, float]:
-        draw = np.random.default_rng([self.number, budget.seed % 2**32, len(self.found)])
+    def _measure(self, config: TrainConfig) -> tuple[float, float]:
+        draw = np.random.default_rng([self.number, config.seed % 2**32, len(self.found)])
         values = np.float32([draw.uniform(-50, 50), self.least * 10 ** draw.uniform(0, 4)])
         self.found.append((float(values[0]), float(values[1])))
         return self.found[-1]

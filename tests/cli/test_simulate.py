@@ -35,10 +35,10 @@ class Toy:
         self.weights = np.array(model["w"])
     def model(self):
         return Tree.of({"w": self.weights})
-    def train(self, budget, *, correct=None, extra_loss=None, tick=None):
+    def train(self, config, *, correct=None, extra_loss=None, progress=None):
         self.weights = self.weights + np.float32(0.5) * (self.target - self.weights)
         return Trained(1.0, {"train/loss": float(abs(self.target - self.weights).sum())})
-    def gradient(self, budget, *, tick=None):
+    def gradient(self, config, *, progress=None):
         return Trained(1.0), Tree.of({"w": self.weights - self.target})
     def evaluate(self):
         off = float(abs(self.target - self.weights).mean())
@@ -93,11 +93,11 @@ def test_an_interrupt_leaves_the_result_of_the_versions_made(shoal: Shoal, place
     interrupted = """
 class Interrupted(Toy):
     tasks = 0
-    def train(self, budget, **more):
+    def train(self, config, **more):
         self.tasks += 1
         if self.target == 1 and self.tasks == 2:
             raise KeyboardInterrupt
-        return super().train(budget, **more)
+        return super().train(config, **more)
 
 def interrupted(part: int = 0):
     return Interrupted(part)

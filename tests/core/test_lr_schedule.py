@@ -101,9 +101,9 @@ class Recording(VectorLearner):
         super().__init__()
         self.rates: list[float] = []
 
-    def train(self, budget: TrainConfig, **more: Any) -> Trained:
-        self.rates.append(budget.lr)
-        return super().train(budget, **more)
+    def train(self, config: TrainConfig, **more: Any) -> Trained:
+        self.rates.append(config.lr)
+        return super().train(config, **more)
 
 
 def test_learners_of_a_job_get_the_rates() -> None:

@@ -136,8 +136,8 @@ def test_nodes_that_carry_on_keep_what_they_were_told() -> None:
 class Noting(VectorLearner):
     """A learner that records what it is asked to train with."""
 
-    def train(self, budget: TrainConfig, **_: Any) -> Trained:  # type: ignore[override]
-        self.told = [*getattr(self, "told", []), (budget.lr, budget.batch_size)]
+    def train(self, config: TrainConfig, **_: Any) -> Trained:  # type: ignore[override]
+        self.told = [*getattr(self, "told", []), (config.lr, config.batch_size)]
         return Trained(1.0)
 
 

@@ -60,17 +60,17 @@ def test_our_own_client_passes(where: Inside) -> None:
 class Impatient(ConformanceLearner):
     """Trains for one epoch, whatever it is told."""
 
-    def train(self, budget: TrainConfig, **more: Any) -> Any:
-        return super().train(TrainConfig(seed=budget.seed), **more)
+    def train(self, config: TrainConfig, **more: Any) -> Any:
+        return super().train(TrainConfig(seed=config.seed), **more)
 
 
 class Careless(ConformanceLearner):
     """Trains what cannot be trained."""
 
-    def train(self, budget: TrainConfig, **more: Any) -> Any:
+    def train(self, config: TrainConfig, **more: Any) -> Any:
         whole = self._model
         self._model = Tree.of({name: whole[name] for name in whole if name != "impossible"})
-        made = super().train(budget, **more)
+        made = super().train(config, **more)
         arrays = dict(self._model.items()) | {name: whole[name] for name in whole if name == "impossible"}
         self._model = Tree.of(arrays)
         return made
@@ -94,8 +94,8 @@ class Double(ConformanceLearner):
 class Nameless(ConformanceLearner):
     """Forgets which tensors are statistics."""
 
-    def train(self, budget: TrainConfig, **more: Any) -> Any:
-        made = super().train(budget, **more)
+    def train(self, config: TrainConfig, **more: Any) -> Any:
+        made = super().train(config, **more)
         self._model = Tree.of(dict(self._model.items()))
         return made
 
@@ -103,7 +103,7 @@ class Nameless(ConformanceLearner):
 class Refusing(ConformanceLearner):
     """Does nothing."""
 
-    def train(self, budget: TrainConfig, **more: Any) -> Any:
+    def train(self, config: TrainConfig, **more: Any) -> Any:
         raise LearnerFailed("not today")
 
 

@@ -43,13 +43,13 @@ class Failing(LearnerCallback, Callback):
     def __init__(self) -> None:
         self.started, self.ended = 0, 0
 
-    def task_started(self, module: nn.Module, budget: TrainConfig) -> None:
+    def task_started(self, module: nn.Module, config: TrainConfig) -> None:
         self.started += 1
 
     def batch_trained(self, number: int, loss: float) -> None:
         self._fail_once()
 
-    def task_ended(self, module: nn.Module, budget: TrainConfig, trained: Trained) -> None:
+    def task_ended(self, module: nn.Module, config: TrainConfig, trained: Trained) -> None:
         self.ended += 1
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

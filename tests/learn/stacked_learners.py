@@ -36,7 +36,7 @@ def no_correction(base: Tree, number: int) -> Correction | None:
 
 def assert_alone(
     learners: list[TorchLearner],
-    budget: TrainConfig,
+    config: TrainConfig,
     correction: Callable[[Tree, int], Correction | None] = no_correction,
 ) -> list[float]:
     """Assert that training at once gives what each gives alone; return the fractions of steps that were made alone.
@@ -44,12 +44,12 @@ def assert_alone(
     `correction` makes the correction of the learner with a number, if there is one.
     """
     base, fractions = learners[0].init(0), [0.0]
-    budgets = [replace(budget, seed=seed) for seed in range(len(learners))]
+    configs = [replace(config, seed=seed) for seed in range(len(learners))]
     given = [one for number in range(len(learners)) if (one := correction(base, number)) is not None]
-    together = train_stacked(learners, base, budgets, fractions.append, given)
+    together = train_stacked(learners, base, configs, fractions.append, given)
     assert fractions == sorted(set(fractions))
-    assert fractions[-1] == (1.0 if budget.epochs else 0.0)
-    for number, (learner, one, made) in enumerate(zip(learners, budgets, together, strict=True)):
+    assert fractions[-1] == (1.0 if config.epochs else 0.0)
+    for number, (learner, one, made) in enumerate(zip(learners, configs, together, strict=True)):
         learner.load(base)
         own = correction(base, number)
         alone = learner.train(one, correct=own)

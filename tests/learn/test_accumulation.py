@@ -58,7 +58,7 @@ def learner(accumulate: int, data: Any = (X, Y), **more: Any) -> TorchLearner:
     return made
 
 
-@pytest.mark.parametrize("budget", [{"epochs": 2.0}, {"epochs": 2.0, "batch_index": 0}], ids=["passes", "sequence"])
+@pytest.mark.parametrize("config", [{"epochs": 2.0}, {"epochs": 2.0, "batch_index": 0}], ids=["passes", "sequence"])
 @pytest.mark.parametrize(
     "more",
     [
@@ -69,12 +69,12 @@ def learner(accumulate: int, data: Any = (X, Y), **more: Any) -> TorchLearner:
     ],
     ids=["SGD", "momentum", "clipped", "Adam"],
 )
-def test_four_batches_make_the_step_of_a_large_one(more: dict[str, Any], budget: dict[str, Any]) -> None:
+def test_four_batches_make_the_step_of_a_large_one(more: dict[str, Any], config: dict[str, Any]) -> None:
     """A pass of 100 examples ends with a step of 4, in batches of 8 and of 32 alike."""
     parted, whole = (learner(count, **more) for count in (4, 1))
-    many = parted.train(TrainConfig(batch_size=8, seed=1, **budget))
+    many = parted.train(TrainConfig(batch_size=8, seed=1, **config))
     assert max(Recorder.seen) == 8
-    few = whole.train(TrainConfig(batch_size=32, seed=1, **budget))
+    few = whole.train(TrainConfig(batch_size=32, seed=1, **config))
     assert many.weight == few.weight
     assert many.metrics == pytest.approx(few.metrics, rel=ROUNDING)
     for name in parted.layout.index:
@@ -92,7 +92,7 @@ def test_a_batch_counts_by_its_examples() -> None:
 
 @pytest.mark.parametrize("data", [(X, Y), Walked()], ids=["tensors", "an iterable"])
 @pytest.mark.parametrize(
-    ("budget", "batches", "steps"),
+    ("config", "batches", "steps"),
     [
         ({"steps": 8}, 8, 2),
         ({"steps": 6}, 6, 2),  # of 4 batches and of 2
@@ -100,9 +100,9 @@ def test_a_batch_counts_by_its_examples() -> None:
         ({"epochs": 2.0}, 26, 8),
     ],
 )
-def test_the_budget_counts_batches(data: Any, budget: dict[str, Any], batches: int, steps: int) -> None:
+def test_the_budget_counts_batches(data: Any, config: dict[str, Any], batches: int, steps: int) -> None:
     made = learner(4, data, optimizer=Counted)
-    made.train(TrainConfig(batch_size=8, seed=1, **budget))
+    made.train(TrainConfig(batch_size=8, seed=1, **config))
     assert (len(Recorder.seen), Counted.steps) == (batches, steps)
 
 

@@ -51,21 +51,21 @@ def alike(own: Tree, theirs: Tree, tolerance: float = 2e-6) -> None:
         assert np.allclose(own[f"layers.{place}.b"], theirs[f"{layer}.bias"], atol=tolerance)
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
-def test_it_trains_as_a_torch_learner_does(budget: TrainConfig) -> None:
+@pytest.mark.parametrize("config", BUDGETS)
+def test_it_trains_as_a_torch_learner_does(config: TrainConfig) -> None:
     """The same batches in the same order: the same model up to rounding, the same weight, the same loss."""
     own, theirs = twin()
-    one, other = own.train(budget), theirs.train(budget)
+    one, other = own.train(config), theirs.train(config)
     alike(own.model(), theirs.model())
     assert one.weight == other.weight
     assert one.metrics == pytest.approx(other.metrics, rel=1e-5)
     assert own.evaluate()["eval/loss"] == pytest.approx(theirs.evaluate()["eval/loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize("budget", [TrainConfig(batch_size=30), TrainConfig(batch_size=16, steps=3, seed=4)])
-def test_its_gradient_is_that_of_a_torch_learner(budget: TrainConfig) -> None:
+@pytest.mark.parametrize("config", [TrainConfig(batch_size=30), TrainConfig(batch_size=16, steps=3, seed=4)])
+def test_its_gradient_is_that_of_a_torch_learner(config: TrainConfig) -> None:
     own, theirs = twin()
-    (one, slope), (other, expected) = own.gradient(budget), theirs.gradient(budget)
+    (one, slope), (other, expected) = own.gradient(config), theirs.gradient(config)
     alike(slope, expected)
     assert (one.weight, one.metrics) == (other.weight, pytest.approx(other.metrics, rel=1e-5))
     assert slope["steps"] == 3, "a whole number comes as its value"
@@ -80,13 +80,13 @@ def test_it_shuffles_as_torch_does() -> None:
 
 def test_a_loop_of_ones_own_gets_the_same_batches() -> None:
     """It may write into what it is given, and what it does with the batches is all that is different."""
-    for budget in BUDGETS[:3]:
+    for config in BUDGETS[:3]:
         (by_loop, _, _), (by_gradient, _, _) = array_learners(loop=loop), array_learners()
         trees = []
         for learner in (by_loop, by_gradient):
             start = learner.init(4)
             before = digest(start)
-            done = learner.train(budget)
+            done = learner.train(config)
             assert digest(start) == before
             trees.append((learner.model(), done))
         assert trees[0][1].weight == trees[1][1].weight
@@ -284,7 +284,7 @@ def test_cancelling_leaves_the_weights(more: dict[str, Any]) -> None:
             raise Cancelled("superseded")
 
     with pytest.raises(Cancelled):
-        learner.train(TrainConfig(4, batch_size=16), tick=stop)
+        learner.train(TrainConfig(4, batch_size=16), progress=stop)
     assert digest(learner.model()) == before
 
 

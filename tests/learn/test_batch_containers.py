@@ -176,12 +176,12 @@ def test_a_memory_map_is_read_batch_by_batch(tmp_path: Path) -> None:
     values, labels = np.arange(12, dtype=np.float64).reshape(6, 2), np.arange(6) % 2
     values.tofile(tmp_path / "x")
     mapped = np.memmap(tmp_path / "x", np.float64, "r", shape=(6, 2))
-    budget = TrainConfig(batch_size=4, lr=0.01, seed=2)
+    config = TrainConfig(batch_size=4, lr=0.01, seed=2)
     models = []
     for x in (values, mapped):
         learner = TorchLearner(lambda: nn.Linear(2, 2), (x, labels), device="cpu")
         learner.load(learner.init(0))
-        assert learner.train(budget).weight == 6
+        assert learner.train(config).weight == 6
         models.append(learner.model()["weight"].tolist())
     assert models[0] == models[1]
     source: Any = source_of((mapped, labels), BatchOptions(CPU))

@@ -85,12 +85,12 @@ FORMS = {
 SHUFFLED = ["tensors", "arrays", "tensor dataset", "dataset", "list"]
 
 
-def walked(data, budget: TrainConfig, **options) -> list[tuple[list[int], float]]:
+def walked(data, config: TrainConfig, **options) -> list[tuple[list[int], float]]:
     """(labels, fraction) of each batch."""
     torch.manual_seed(0)  # the learner seeds torch's own generator as well
     source = source_of(data, BatchOptions(CPU, **options))
     return [
-        (batch.data[1].tolist(), done) for batch, done in training_batches(source, budget, generator_of(budget.seed))
+        (batch.data[1].tolist(), done) for batch, done in training_batches(source, config, generator_of(config.seed))
     ]
 
 

@@ -203,13 +203,13 @@ def test_the_copies_are_freed_at_the_end_and_after_a_failure(fails: bool, monkey
     correct = correction("all", one.init(2))
     before, during = copies(), []
 
-    def tick(fraction: float) -> None:
+    def progress(fraction: float) -> None:
         during.append(copies())
         if fails:
             raise Cancelled("superseded")
 
     try:
-        one.train(TrainConfig(steps=2, batch_size=8), correct=correct, tick=tick)
+        one.train(TrainConfig(steps=2, batch_size=8), correct=correct, progress=progress)
     except Cancelled:
         assert fails
     assert min(during) > before

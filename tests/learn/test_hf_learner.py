@@ -50,9 +50,9 @@ def same(ours: Tree, theirs: Tree) -> bool:
     return all(np.array_equal(ours[name], theirs[f"inner.{name}"]) for name in ours)
 
 
-def trained(made: HFLearner, budget: TrainConfig = TASK, **more: Any) -> str:
+def trained(made: HFLearner, config: TrainConfig = TASK, **more: Any) -> str:
     made.init(3)
-    made.train(budget, **more)
+    made.train(config, **more)
     return digest(made.model())
 
 
@@ -63,7 +63,7 @@ def pulled(start: Tree) -> Correction:
 
 # ----------------------------------------------------------------------------------------------------- the same loop
 @pytest.mark.parametrize(
-    ("budget", "is_corrected"),
+    ("config", "is_corrected"),
     [
         (TASK, False),
         (TASK, True),
@@ -73,13 +73,13 @@ def pulled(start: Tree) -> Correction:
     ],
     ids=["passes", "corrected", "steps", "all at once", "from a position"],
 )
-def test_plain_sgd_gives_the_bits_of_a_torch_learner(budget: TrainConfig, is_corrected: bool) -> None:
+def test_plain_sgd_gives_the_bits_of_a_torch_learner(config: TrainConfig, is_corrected: bool) -> None:
     """Here corrected on the device, there by calls with trees."""
     ours, theirs = learner(), torch_learner()
     start, other = ours.init(3), theirs.init(3)
     here, there = pulled(start), pulled(other)
-    mine = ours.train(budget, correct=here if is_corrected else None)
-    assert mine == theirs.train(budget, correct=there.__call__ if is_corrected else None)
+    mine = ours.train(config, correct=here if is_corrected else None)
+    assert mine == theirs.train(config, correct=there.__call__ if is_corrected else None)
     assert same(ours.model(), theirs.model())
     assert digest(ours.model()) != digest(start)
     assert here.steps == there.steps == (10 if is_corrected else 0)
@@ -341,14 +341,14 @@ def test_an_exception_in_a_callback_is_named_and_leaves_no_trace() -> None:
 def test_cancelled_training_leaves_no_trace() -> None:
     told: list[float] = []
 
-    def tick(fraction: float) -> None:
+    def progress(fraction: float) -> None:
         told.append(fraction)
         if len(told) == 3:
             raise Cancelled("no longer wanted")
 
     made = learner()
     with pytest.raises(Cancelled):
-        trained(made, tick=tick)
+        trained(made, progress=progress)
     assert told == [0.1, 0.2, 0.3]
     assert trained(made) == trained(learner())
 

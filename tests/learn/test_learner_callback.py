@@ -24,14 +24,14 @@ class Recording(LearnerCallback):
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
 
-    def task_started(self, module: nn.Module, budget: TrainConfig) -> None:
+    def task_started(self, module: nn.Module, config: TrainConfig) -> None:
         self.first = module.get_parameter("0.weight").detach().clone()
-        self.seen.append(("starts", budget.lr, module.training))
+        self.seen.append(("starts", config.lr, module.training))
 
     def batch_trained(self, number: int, loss: float) -> None:
         self.seen.append((number, loss))
 
-    def task_ended(self, module: nn.Module, budget: TrainConfig, trained: Trained) -> None:
+    def task_ended(self, module: nn.Module, config: TrainConfig, trained: Trained) -> None:
         self.last = module.get_parameter("0.weight").detach().clone()
         self.seen.append(("ends", trained.metrics["train/loss"]))
 
@@ -75,7 +75,7 @@ def test_each_node_of_a_simulation_tells_its_own() -> None:
 
 
 class Broken(LearnerCallback):
-    def task_started(self, module: nn.Module, budget: TrainConfig) -> None:
+    def task_started(self, module: nn.Module, config: TrainConfig) -> None:
         raise KeyError("lamp")
 
 

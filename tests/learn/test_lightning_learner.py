@@ -53,7 +53,7 @@ def pulled(start: Tree) -> Correction:
 
 @pytest.mark.parametrize("is_corrected", [False, True], ids=["plain", "corrected"])
 @pytest.mark.parametrize(
-    "budget",
+    "config",
     [
         TASK,
         TrainConfig(steps=7, batch_size=16, lr=0.1, seed=6),
@@ -64,11 +64,11 @@ def pulled(start: Tree) -> Correction:
     ],
     ids=["passes", "steps", "few steps", "part of a pass", "all at once", "from a position"],
 )
-def test_plain_sgd_gives_the_bits_of_a_torch_learner(budget: TrainConfig, is_corrected: bool) -> None:
+def test_plain_sgd_gives_the_bits_of_a_torch_learner(config: TrainConfig, is_corrected: bool) -> None:
     ours, theirs = learner(), torch_learner()
     start, other = ours.init(3), theirs.init(3)
-    here = ours.train(budget, correct=pulled(start) if is_corrected else None)
-    there = theirs.train(budget, correct=pulled(other) if is_corrected else None)
+    here = ours.train(config, correct=pulled(start) if is_corrected else None)
+    there = theirs.train(config, correct=pulled(other) if is_corrected else None)
     assert digest(unwrapped(ours.model(), theirs.model())) == digest(theirs.model())
     assert here.weight == there.weight
     assert here.metrics["train/loss"] == pytest.approx(there.metrics["train/loss"])
@@ -146,7 +146,7 @@ def test_a_loader_keeps_its_batches(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_cancelled_task_ends_at_a_batch() -> None:
     seen: list[float] = []
 
-    def tick(fraction: float) -> None:
+    def progress(fraction: float) -> None:
         seen.append(fraction)
         if fraction > 0.5:
             raise Cancelled("withdrawn")
@@ -154,7 +154,7 @@ def test_a_cancelled_task_ends_at_a_batch() -> None:
     one = learner()
     one.init(0)
     with pytest.raises(Cancelled):
-        one.train(TASK, tick=tick)
+        one.train(TASK, progress=progress)
     assert seen[-1] == pytest.approx(4 / 6)
 
 

@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal.conformance.reference_learner import ConformanceLearner
 from shoal.core.algorithm.algorithm import LocalResult, LocalTask, run_task
-from shoal.core.algorithm.learner import TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import TrainConfig, Trained, no_progress
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.learn.example_count import count_examples
@@ -39,12 +39,12 @@ class Named:
     def model(self) -> dict[str, Any]:
         return dict(self.inner.model())
 
-    def train(self, budget: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
+    def train(self, config: TrainConfig, *, correct: Any = None, **more: Any) -> Trained:
         named = None if correct is None else lambda weights, gradient: tree_of(**correct(dict(weights), dict(gradient)))
-        return self.inner.train(budget, correct=named, **more)
+        return self.inner.train(config, correct=named, **more)
 
-    def gradient(self, budget: TrainConfig, *, tick: Any = no_tick) -> tuple[Trained, dict[str, Any]]:
-        trained, gradient = self.inner.gradient(budget, tick=tick)
+    def gradient(self, config: TrainConfig, *, progress: Any = no_progress) -> tuple[Trained, dict[str, Any]]:
+        trained, gradient = self.inner.gradient(config, progress=progress)
         return trained, dict(gradient)
 
     def evaluate(self) -> Any:

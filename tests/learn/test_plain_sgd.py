@@ -37,9 +37,9 @@ class Watched(TorchLearner):
 
     trainings = 0
 
-    def train(self, budget: TrainConfig, **more: Any) -> Any:
+    def train(self, config: TrainConfig, **more: Any) -> Any:
         Watched.trainings += 1
-        return super().train(budget, **more)
+        return super().train(config, **more)
 
 
 def learner(optimizer: Any = SGD) -> TorchLearner:

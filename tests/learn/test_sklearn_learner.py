@@ -64,7 +64,7 @@ def classifier(name: str, part: slice = slice(0, 400), **more: Any) -> SklearnLe
     return SklearnLearner(CLASSIFIERS[name], (x[part], y[part]), (x[1437:], y[1437:]), classes=DIGITS, **more)
 
 
-def budget(name: str, **more: Any) -> TrainConfig:
+def config(name: str, **more: Any) -> TrainConfig:
     return TrainConfig(**{"epochs": 3, "batch_size": 32, "lr": LR.get(name, 0.1), "seed": 5, **more})
 
 
@@ -75,7 +75,7 @@ def test_one_task_is_what_scikit_learn_does_with_the_same_batches(name: str) -> 
     learner.init(2)
     own = learner.estimator()
     for seed in (5, 6):
-        learner.train(budget(name, seed=seed))
+        learner.train(config(name, seed=seed))
         fresh = name.startswith("mlp")
         trained = clone(CLASSIFIERS[name]) if fresh else own
         x, y = digits()
@@ -109,9 +109,9 @@ def test_the_bits_follow_the_seed_alone() -> None:
         for seed in (5, 5, 6):
             learner = classifier(name, slice(0, 64))
             start = learner.init(1)
-            learner.train(budget(name, seed=9))
+            learner.train(config(name, seed=9))
             learner.load(start)
-            learner.train(budget(name, seed=seed))
+            learner.train(config(name, seed=seed))
             found.append(digest(learner.model()))
         assert found[0] == found[1]
         assert (found[1] != found[2]) == (name != "logistic"), name
@@ -184,7 +184,7 @@ def test_classes_that_a_node_lacks_are_kept() -> None:
     full = SklearnLearner(CLASSIFIERS["sgd"], (x, y), classes=["ape", "bee", "cat"])
     assert learners[0].layout == learners[1].layout or learners[0].layout == full.layout
     for learner in learners:
-        learner.train(budget("sgd"))
+        learner.train(config("sgd"))
         assert learner.estimator().classes_.tolist() == ["ape", "bee", "cat"]
         assert set(learner.estimator().predict(x[:4])) == {"ape", "bee"}
 
@@ -216,7 +216,7 @@ def test_pipelines_of_fixed_steps() -> None:
         for scaler in (fitted[0], fitted[0], fitted[1])
     ]
     for learner in learners:
-        learner.train(budget("sgd"))
+        learner.train(config("sgd"))
     assert digest(learners[0].model()) == digest(learners[1].model())
     with pytest.raises(InvalidPayload, match="base model"):
         learners[0].load(learners[2].model())
@@ -230,7 +230,7 @@ def test_texts_are_hashed_in_a_pipeline() -> None:
     y = np.array([1, 0] * 10)
     pipeline = make_pipeline(HashingVectorizer(n_features=64), SGDClassifier(loss="log_loss"))
     learner = SklearnLearner(pipeline, (texts, y), (texts, y), classes=[0, 1])
-    learner.train(budget("sgd"))
+    learner.train(config("sgd"))
     assert learner.evaluate()["eval/accuracy"] == 1.0
     assert learner.estimator().predict(["such a good one"]).tolist() == [1]
 
@@ -280,7 +280,7 @@ def test_classes_are_declared() -> None:
         SklearnLearner(CLASSIFIERS["sgd"], (x[:2], y[:2]), (x, y), classes=[0, 1])
     lazy = SklearnLearner(CLASSIFIERS["sgd"], list(zip(x, y, strict=True)), classes=[0, 1])
     with pytest.raises(LearnerFailed, match="the label 7"):
-        lazy.train(budget("sgd"))
+        lazy.train(config("sgd"))
     with pytest.raises(InvalidJob, match="SGDRegressor knows no classes"):
         SklearnLearner(SGDRegressor(), (x, y), classes=[0, 1])
     with pytest.raises(InvalidJob, match="inputs and targets"):
@@ -290,12 +290,12 @@ def test_classes_are_declared() -> None:
 def test_streams_have_the_weight_of_their_examples() -> None:
     learner = classifier("sgd")
     learner.init(0)
-    task = budget("sgd", steps=3, batch_index=4, sequence_seed=2)
+    task = config("sgd", steps=3, batch_index=4, sequence_seed=2)
     assert learner.train(task).weight == 96
     once = digest(learner.model())
     learner.init(0)
-    learner.train(budget("sgd", steps=2, batch_index=4, sequence_seed=2))
-    learner.train(budget("sgd", steps=1, batch_index=6, sequence_seed=2, seed=9))
+    learner.train(config("sgd", steps=2, batch_index=4, sequence_seed=2))
+    learner.train(config("sgd", steps=1, batch_index=6, sequence_seed=2, seed=9))
     assert learner.model()["t_"] == 97
     assert digest(learner.model()) != once, "an estimator shuffles within a batch by the task's seed"
     with pytest.raises(LearnerFailed, match="LogisticRegression trains on all data at once") as caught:
@@ -307,9 +307,9 @@ def test_without_a_learning_rate_nothing_is_learned() -> None:
     for name in CLASSIFIERS:
         learner = classifier(name)
         before = digest(learner.init(3))
-        assert learner.train(budget(name, lr=0.0, steps=1)).weight == 400
-        assert learner.train(budget(name, lr=0.0, steps=2, batch_index=0)).weight == 64
-        assert learner.train(budget(name, epochs=0, lr=0.1 if name != "logistic" else 0.0)).weight == 400
+        assert learner.train(config(name, lr=0.0, steps=1)).weight == 400
+        assert learner.train(config(name, lr=0.0, steps=2, batch_index=0)).weight == 64
+        assert learner.train(config(name, epochs=0, lr=0.1 if name != "logistic" else 0.0)).weight == 400
         assert digest(learner.model()) == before, name
 
 
@@ -322,7 +322,7 @@ def test_cancelling_leaves_the_weights() -> None:
         learner = classifier(name)
         before = digest(learner.init(3))
         with pytest.raises(Cancelled):
-            learner.train(budget(name), tick=stop)
+            learner.train(config(name), progress=stop)
         assert digest(learner.model()) == before, name
 
 
@@ -332,13 +332,13 @@ def test_metrics_are_ones_own_if_wanted() -> None:
     assert set(classifier("optimal").evaluate()) == {"eval/examples", "eval/accuracy"}
     x, y = digits()
     assert SklearnLearner(CLASSIFIERS["sgd"], (x, y), classes=DIGITS).evaluate() == {}
-    assert "train/loss" in classifier("mlp").train(budget("mlp")).metrics
+    assert "train/loss" in classifier("mlp").train(config("mlp")).metrics
 
 
 def test_warnings_of_a_few_iterations_are_not_shown() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        classifier("logistic").train(budget("logistic", epochs=1))
+        classifier("logistic").train(config("logistic", epochs=1))
 
 
 def test_a_function_of_ones_own_needs_no_fit() -> None:
@@ -353,7 +353,7 @@ def test_logistic_regression_goes_on_from_what_it_was_given() -> None:
     x, y = digits()
     learner, own = classifier("logistic"), LogisticRegression(C=0.1, warm_start=True, max_iter=3)
     for _ in range(2):
-        learner.train(budget("logistic", epochs=2.5))
+        learner.train(config("logistic", epochs=2.5))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             own.fit(x[:400], y[:400])

@@ -20,11 +20,11 @@ def test_together_is_alone(model, epochs: float, steps: int, batch_size: int) ->
     learners = equal_parts(model=model)
     base = learners[0].init(0)
     learners[0].init(9)
-    budgets = [TrainConfig(epochs, steps, batch_size, 0.05, seed=seed) for seed in (5, 6, 2**60)]
-    together = train_stacked(learners, base, budgets)
-    for learner, budget, (done, tree, *_) in zip(learners, budgets, together, strict=True):
+    configs = [TrainConfig(epochs, steps, batch_size, 0.05, seed=seed) for seed in (5, 6, 2**60)]
+    together = train_stacked(learners, base, configs)
+    for learner, config, (done, tree, *_) in zip(learners, configs, together, strict=True):
         learner.load(base)
-        alone = learner.train(budget)
+        alone = learner.train(config)
         assert done.weight == alone.weight
         assert done.metrics == {"train/loss": pytest.approx(alone.metrics["train/loss"], rel=1e-5)}
         assert all(np.allclose(tree[name], learner.model()[name], atol=1e-6) for name in tree)
@@ -37,7 +37,7 @@ def other_cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Ten
 
 @pytest.mark.parametrize("loss", [nn.functional.cross_entropy, other_cross_entropy], ids=["padded", "by size"])
 @pytest.mark.parametrize(
-    "budget",
+    "config",
     [
         TrainConfig(batch_size=8),
         TrainConfig(epochs=2.5, batch_size=8),
@@ -49,15 +49,15 @@ def other_cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Ten
     ],
     ids=["a pass", "passes", "steps", "fewer steps", "whole", "sequence", "nothing"],
 )
-def test_learners_with_unequal_numbers_of_examples(budget: TrainConfig, loss) -> None:
-    assert_alone(ragged(LENGTHS, loss=loss), budget)
+def test_learners_with_unequal_numbers_of_examples(config: TrainConfig, loss) -> None:
+    assert_alone(ragged(LENGTHS, loss=loss), config)
 
 
 def test_full_batches_go_together_and_then_last_ones_of_a_size() -> None:
     """Last batches of similar sizes are padded, if the loss allows it. Few learners are not worth a stacked step."""
-    lengths, budget = [11, 11, 11, 11, 19, 19, 19, 21, 4, 6, 7, 40], TrainConfig(batch_size=8)
-    assert assert_alone(ragged(lengths), budget) == [*[0.0] * 11, 3 / 5]
-    by_size = assert_alone(ragged(lengths, loss=other_cross_entropy), budget)
+    lengths, config = [11, 11, 11, 11, 19, 19, 19, 21, 4, 6, 7, 40], TrainConfig(batch_size=8)
+    assert assert_alone(ragged(lengths), config) == [*[0.0] * 11, 3 / 5]
+    by_size = assert_alone(ragged(lengths, loss=other_cross_entropy), config)
     assert by_size == [*[0.0] * 7, 1 / 3, 1.0, 1.0, 1.0, 3 / 5]
 
 
@@ -126,12 +126,12 @@ def test_frozen_parameters_stay() -> None:
         assert np.array_equal(tree["0.weight"], base["0.weight"])
         assert not np.array_equal(tree["2.weight"], base["2.weight"])
     exchanging = equal_parts(model=half_frozen)
-    start, budgets = exchanging[0].init(0), [TrainConfig(seed=seed) for seed in range(3)]
-    for learner, budget, (_, tree, *_) in zip(
-        exchanging, budgets, train_stacked(exchanging, start, budgets), strict=True
+    start, configs = exchanging[0].init(0), [TrainConfig(seed=seed) for seed in range(3)]
+    for learner, config, (_, tree, *_) in zip(
+        exchanging, configs, train_stacked(exchanging, start, configs), strict=True
     ):
         learner.load(start)
-        learner.train(budget)
+        learner.train(config)
         assert np.abs(tree["2.weight"] - learner.model()["2.weight"]).max() < 1e-6
         assert "0.weight" not in tree
 
@@ -156,12 +156,12 @@ def test_unusual_weights_and_targets(make, ignored: int) -> None:
     targets[:ignored] = -100
     parts = [slice(k * 50, k * 50 + 50) for k in range(3)]
     learners = [TorchLearner(make, (x[part], targets[part]), device="cpu") for part in parts]
-    base, budgets = learners[0].init(0), [TrainConfig(batch_size=10, seed=seed) for seed in range(3)]
-    for learner, budget, (done, tree, *_) in zip(
-        learners, budgets, train_stacked(learners, base, budgets), strict=True
+    base, configs = learners[0].init(0), [TrainConfig(batch_size=10, seed=seed) for seed in range(3)]
+    for learner, config, (done, tree, *_) in zip(
+        learners, configs, train_stacked(learners, base, configs), strict=True
     ):
         learner.load(base)
-        assert done.metrics == pytest.approx(learner.train(budget).metrics, rel=1e-4)
+        assert done.metrics == pytest.approx(learner.train(config).metrics, rel=1e-4)
         assert all(np.allclose(tree[name], learner.model()[name], atol=1e-5) for name in tree)
 
 
@@ -169,14 +169,14 @@ def test_ticks_and_cancelling() -> None:
     learners = equal_parts(4)
     seen: list[float] = []
     base = learners[0].init(0)
-    train_stacked(learners, base, [TrainConfig(batch_size=25)] * 4, tick=seen.append)
+    train_stacked(learners, base, [TrainConfig(batch_size=25)] * 4, progress=seen.append)
     assert seen == [0.5, 1.0]
 
     def stop(fraction: float) -> None:
         raise Cancelled("superseded")
 
     with pytest.raises(Cancelled):
-        train_stacked(learners, base, [TrainConfig()] * 4, tick=stop)
+        train_stacked(learners, base, [TrainConfig()] * 4, progress=stop)
 
 
 def test_who_cannot_be_trained_together() -> None:

@@ -75,8 +75,8 @@ def test_weights_without_a_gradient_do_not_decay() -> None:
 
 def test_a_new_task_begins_without_momentum() -> None:
     learners = equal_parts(4, optimizer=partial(SGD, momentum=0.9))
-    base, budgets = learners[0].init(0), [TWO_PASSES] * 4
-    first, again = (train_stacked(learners, base, budgets) for _ in range(2))
+    base, configs = learners[0].init(0), [TWO_PASSES] * 4
+    first, again = (train_stacked(learners, base, configs) for _ in range(2))
     assert all((one.model.buffer == two.model.buffer).all() for one, two in zip(first, again, strict=True))
 
 

@@ -182,13 +182,13 @@ def test_models_with_dropout_are_trained_one_by_one_and_evaluated_at_once() -> N
 def test_any_other_call_goes_to_the_learner_itself() -> None:
     """An algorithm that does more than load, train and take the model gets that from the learner."""
     (own, alone) = learners([20, 20])
-    base, budget = own.init(1), TrainConfig(batch_size=8, seed=4)
+    base, config = own.init(1), TrainConfig(batch_size=8, seed=4)
     made = StackedResult(Trained(7.0), own.init(2))
     notes: list[str] = []
-    begun = BegunTask(Task(id=(0, 0), node="a", kind="train", version=1, seed=4), own, budget, None)
+    begun = BegunTask(Task(id=(0, 0), node="a", kind="train", version=1, seed=4), own, config, None)
     ahead = TrainedLearner(begun, base, StackedEvaluation([own], base), made, notes.append)
     ahead.load(base)
-    assert ahead.train(budget) is made.trained
+    assert ahead.train(config) is made.trained
     assert ahead.model() is made.model
     other = TrainConfig(batch_size=8, seed=5)
     alone.place()
@@ -199,9 +199,9 @@ def test_any_other_call_goes_to_the_learner_itself() -> None:
     assert ahead.train(other) == expected
     assert digest(ahead.model()) == digest(alone.model())
     ahead.load(made.model)
-    assert ahead.train(budget) != made.trained
+    assert ahead.train(config) != made.trained
     ahead.load(base)
-    assert ahead.train(budget, correct=Correction(pull=1.0, anchor=base)) != made.trained
+    assert ahead.train(config, correct=Correction(pull=1.0, anchor=base)) != made.trained
     assert notes == ["tasks at once", *["one by one: they were asked for other training"] * 3]
     ahead.load(made.model)
     assert digest(ahead.model()) == digest(made.model)

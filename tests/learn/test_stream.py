@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from shoal.core.algorithm.learner import TrainConfig, no_tick
+from shoal.core.algorithm.learner import TrainConfig, no_progress
 from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed
 from shoal.core.model.tree import digest
 from shoal.learn import TorchLearner, digits, load_learner, models
@@ -37,8 +37,8 @@ def source(data, **options):
 
 def batches(data, position: int, steps: int, size: int = 4, seed: int = 0, **options) -> list[tuple[list[float], ...]]:
     """([first feature], [label]) of each mini-batch."""
-    budget = TrainConfig(steps=steps, batch_size=size, batch_index=position, seed=seed)
-    found = training_batches(source(data, **options), budget, generator_of(seed))
+    config = TrainConfig(steps=steps, batch_size=size, batch_index=position, seed=seed)
+    found = training_batches(source(data, **options), config, generator_of(seed))
     return [(x.flatten(1)[:, 0].tolist(), y.tolist()) for ((x, y), _), _ in found]
 
 
@@ -86,10 +86,10 @@ def test_a_stream_without_drift_is_the_data_sets_own_sequence() -> None:
 
 
 def test_epochs_count_passes_of_a_sequence() -> None:
-    budget = TrainConfig(epochs=1.5, batch_size=4, batch_index=3)
-    assert len(list(training_batches(source((X, Y)), budget, generator_of(0)))) == 15
+    config = TrainConfig(epochs=1.5, batch_size=4, batch_index=3)
+    assert len(list(training_batches(source((X, Y)), config, generator_of(0)))) == 15
     with pytest.raises(LearnerFailed, match="no passes"):
-        list(training_batches(source(stream(passes=False)), budget, generator_of(0)))
+        list(training_batches(source(stream(passes=False)), config, generator_of(0)))
 
 
 @pytest.mark.parametrize("form", sorted(set(FORMS) - set(SHUFFLED)))
@@ -227,11 +227,11 @@ def test_a_weight_is_what_was_trained_on_in_this_call() -> None:
 def test_the_loss_of_a_batch_is_taken_before_its_step() -> None:
     one = learner((X / 40, Y))
     one.init(1)
-    budget = TrainConfig(steps=1, batch_size=8, lr=0.5, batch_index=4)
-    ((inputs, target), _), _ = next(training_batches(source((X / 40, Y)), budget, generator_of(0)))
+    config = TrainConfig(steps=1, batch_size=8, lr=0.5, batch_index=4)
+    ((inputs, target), _), _ = next(training_batches(source((X / 40, Y)), config, generator_of(0)))
     before = nn.functional.cross_entropy(one.module(inputs), target).item()
-    assert one.train(budget).metrics["train/loss"] == pytest.approx(before)
-    assert one.train(budget).metrics["train/loss"] != pytest.approx(before)
+    assert one.train(config).metrics["train/loss"] == pytest.approx(before)
+    assert one.train(config).metrics["train/loss"] != pytest.approx(before)
 
 
 def test_training_in_parts_is_training_at_once() -> None:
@@ -296,10 +296,10 @@ def test_learners_trained_at_once_walk_through_their_sequences() -> None:
     x, y = digits.digits()
     many = [TorchLearner(models.mlp, (x[k : k + 50], y[k : k + 50]), device="cpu") for k in (0, 50, 100)]
     base = many[0].init(0)
-    budgets = [TrainConfig(steps=5, batch_size=20, lr=0.1, seed=seed, batch_index=7) for seed in range(3)]
-    for one, budget, (done, tree, *_) in zip(many, budgets, train_stacked(many, base, budgets), strict=True):
+    configs = [TrainConfig(steps=5, batch_size=20, lr=0.1, seed=seed, batch_index=7) for seed in range(3)]
+    for one, config, (done, tree, *_) in zip(many, configs, train_stacked(many, base, configs), strict=True):
         one.load(base)
-        assert one.train(budget).weight == done.weight == 20 + 10 + 20 + 20 + 10
+        assert one.train(config).weight == done.weight == 20 + 10 + 20 + 20 + 10
         assert all(np.allclose(tree[name], one.model()[name], atol=1e-6) for name in tree)
 
 
@@ -335,21 +335,21 @@ def test_batches_come_over_time() -> None:
 def test_who_waits_for_a_batch_can_be_called_off() -> None:
     fractions: list[float] = []
 
-    def tick(fraction: float) -> None:
+    def progress(fraction: float) -> None:
         fractions.append(fraction)
         if len(fractions) == 4:
             raise Cancelled("nobody wants it")
 
     one = learner(stream(per_second=0.001))
     with pytest.raises(Cancelled):
-        one.train(TrainConfig(steps=2, batch_size=4, batch_index=3), tick=tick)
+        one.train(TrainConfig(steps=2, batch_size=4, batch_index=3), progress=progress)
     assert fractions == [0.5, 0.5, 0.5, 0.5]  # after the first batch, and three times while the second does not come
 
 
 def test_under_a_virtual_clock_nobody_waits() -> None:
     one = learner(stream(per_second=0.001), (X, Y))
     one.use(paced=False)
-    assert one.train(TrainConfig(steps=5, batch_size=4, batch_index=3), tick=no_tick).weight == 20
+    assert one.train(TrainConfig(steps=5, batch_size=4, batch_index=3), progress=no_progress).weight == 20
     assert one.evaluate()["eval/examples"] == 40
 
 

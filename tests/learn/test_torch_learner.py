@@ -38,9 +38,9 @@ def synthetic() -> TorchLearner:
 TASK = TrainConfig(2, batch_size=16, seed=5)
 
 
-def trained(learner: TorchLearner, budget: TrainConfig = TASK, **more) -> str:
+def trained(learner: TorchLearner, config: TrainConfig = TASK, **more) -> str:
     learner.init(1)
-    learner.train(budget, **more)
+    learner.train(config, **more)
     return digest(learner.model())
 
 
@@ -115,13 +115,13 @@ def test_cancelling_stops_at_once_and_the_next_load_repairs() -> None:
     expected, model = trained(learner), learner.init(1)
     seen: list[float] = []
 
-    def tick(fraction: float) -> None:
+    def progress(fraction: float) -> None:
         seen.append(fraction)
         if len(seen) == 3:
             raise Cancelled("superseded")
 
     with pytest.raises(Cancelled):
-        learner.train(TrainConfig(10, batch_size=16), tick=tick)
+        learner.train(TrainConfig(10, batch_size=16), progress=progress)
     assert len(seen) == 3
     learner.load(model)
     learner.train(TASK)
@@ -138,7 +138,7 @@ def test_cancelling_reaches_one_that_waits_for_its_turn() -> None:
 
     def wait() -> None:
         with pytest.raises(Cancelled):
-            other.train(TrainConfig(), tick=refuse)
+            other.train(TrainConfig(), progress=refuse)
         cancelled.append(True)
 
     thread = threading.Thread(target=wait)
@@ -148,16 +148,16 @@ def test_cancelling_reaches_one_that_waits_for_its_turn() -> None:
             thread.start()
             thread.join(PATIENCE_S)
 
-    learner.train(TrainConfig(steps=1), tick=meanwhile)
+    learner.train(TrainConfig(steps=1), progress=meanwhile)
     assert cancelled
 
 
 def test_ticks_rise_to_one() -> None:
     seen: list[float] = []
-    some().train(TrainConfig(1.5, batch_size=25), tick=seen.append)
+    some().train(TrainConfig(1.5, batch_size=25), progress=seen.append)
     assert seen == [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0]
     seen.clear()
-    some().gradient(TrainConfig(9, batch_size=50), tick=seen.append)
+    some().gradient(TrainConfig(9, batch_size=50), progress=seen.append)
     assert seen == [0.5, 1.0]
 
 
@@ -262,7 +262,7 @@ def test_a_cancelled_order_takes_the_kept_optimizer_with_it() -> None:
     learner.init(0)
     other.init(0)
     with pytest.raises(Cancelled):
-        learner.train(TrainConfig(seed=1), tick=stop)
+        learner.train(TrainConfig(seed=1), progress=stop)
     learner.load(other.model())
     for one in (learner, other):
         one.train(TrainConfig(seed=2))
@@ -392,7 +392,7 @@ def test_local_batch_norm_stays_with_its_node() -> None:
         raise Cancelled("superseded")
 
     with pytest.raises(Cancelled):
-        learner.train(TrainConfig(), tick=stop)
+        learner.train(TrainConfig(), progress=stop)
     assert torch.equal(learner.module[1].running_mean, mean)
     with pytest.raises(InvalidJob, match="local"):
         learner.gradient(TrainConfig())
@@ -402,7 +402,7 @@ def test_local_batch_norm_stays_with_its_node() -> None:
 def test_batch_norm_never_meets_few_examples(model, left: int, steps: int) -> None:
     """Where two batches of 16 leave less than half a batch over."""
     seen: list[float] = []
-    some(32 + left, model=model).train(TrainConfig(batch_size=16), tick=seen.append)
+    some(32 + left, model=model).train(TrainConfig(batch_size=16), progress=seen.append)
     assert seen == [pytest.approx(step / steps) for step in range(1, steps + 1)]
 
 

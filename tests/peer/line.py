@@ -39,7 +39,7 @@ class Line(ToyLearner):
         self._pause_s, self._poison = pause_s, poison
         self._own: npt.NDArray[np.float64] | None = None
 
-    def train(self, budget: Any, *, tick: Any = lambda fraction: None, **more: Any) -> Trained:
+    def train(self, config: Any, *, progress: Any = lambda fraction: None, **more: Any) -> Trained:
         time.sleep(self._pause_s)
         start = self._own if self._own is not None else self._model["w"]
         w, (x, y) = np.array(start, float), self._points

@@ -82,7 +82,7 @@ def test_work_that_nobody_wants_any_more_is_given_up_and_the_process_lives_on(
 
     async def play(peer_state: PeerState, trainer: PeerTrainer, task: Task) -> None:
         await trainer.init(3)
-        (tmp_path / "wish").write_text("tick")
+        (tmp_path / "wish").write_text("progress")
         work = asyncio.create_task(trainer.perform(Work(task)))
         await until((tmp_path / "wish.seen").exists)
         work.cancel()

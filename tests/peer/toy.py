@@ -19,9 +19,9 @@ class Slow(ToyLearner):
         super().__init__(number)
         self._pause_s, self._file = pause_s, Path(file)
 
-    def train(self, budget: Any, *, tick: Any = lambda fraction: None, **more: Any) -> Trained:
+    def train(self, config: Any, *, progress: Any = lambda fraction: None, **more: Any) -> Trained:
         sys.stdout.write("what a learner prints is nobody's answer\n")
-        wish = self._file.read_text() if self._file.is_file() and not budget.steps else ""
+        wish = self._file.read_text() if self._file.is_file() and not config.steps else ""
         if wish == "die":
             os._exit(7)
         if wish == "raise":
@@ -29,11 +29,11 @@ class Slow(ToyLearner):
         if wish:
             self._file.with_suffix(".seen").touch()
         while wish and self._file.exists():
-            if wish == "tick":
-                tick(0.5)
+            if wish == "progress":
+                progress(0.5)
             time.sleep(0.01)
         time.sleep(self._pause_s)
-        return super().train(budget, tick=tick, **more)
+        return super().train(config, progress=progress, **more)
 
 
 def learner(number: int = 1, pause_s: float = 0.0, file: str = "") -> Slow:

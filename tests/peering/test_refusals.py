@@ -47,9 +47,9 @@ class Still(ToyLearner):
     def examples(self) -> int:
         return self._number
 
-    def train(self, budget: Any, *, tick: Any = lambda fraction: None, **more: Any) -> Trained:
+    def train(self, config: Any, *, progress: Any = lambda fraction: None, **more: Any) -> Trained:
         while self._hold.exists():
-            tick(0.5)
+            progress(0.5)
             pause(0.005)
         return Trained(float(self._number), {"train/loss": 0.5})
 

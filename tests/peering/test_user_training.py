@@ -32,10 +32,10 @@ class Failing(LearnerCallback, Callback):
     def __init__(self) -> None:
         self.started, self.ended, self.failed, self.armed = 0, 0, 0, False
 
-    def task_started(self, module: nn.Module, budget: TrainConfig) -> None:
+    def task_started(self, module: nn.Module, config: TrainConfig) -> None:
         self._start()
 
-    def task_ended(self, module: nn.Module, budget: TrainConfig, trained: Trained) -> None:
+    def task_ended(self, module: nn.Module, config: TrainConfig, trained: Trained) -> None:
         self.ended += 1
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

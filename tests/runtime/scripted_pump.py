@@ -82,10 +82,10 @@ class World:
     def do(self, task: Task, slots: Slots, memory: BlobRef | None, watch: CancelToken) -> TaskResult:
         self.log.append(f"begin {task.id[1]}")
         self.started.set()
-        watch.tick(0.5)
+        watch.progress(0.5)
         while not self.gate.wait(EVERY_S):
             try:
-                watch.tick(0.5)
+                watch.progress(0.5)
             except Cancelled:
                 self.log.append(f"cancelled {task.id[1]}")
                 raise

@@ -56,13 +56,13 @@ class Seeker:
     def model(self) -> Tree:
         return Tree.of({"w": self.weights.copy()})
 
-    def train(self, budget: TrainConfig, **_: Any) -> Trained:
-        noise = np.random.default_rng((budget.seed, budget.batch_index)).standard_normal((budget.steps, SIZE))
-        point = self.point + self.moves_by * (budget.batch_index >= CHECKS // 2)
-        for step in range(budget.steps):
+    def train(self, config: TrainConfig, **_: Any) -> Trained:
+        noise = np.random.default_rng((config.seed, config.batch_index)).standard_normal((config.steps, SIZE))
+        point = self.point + self.moves_by * (config.batch_index >= CHECKS // 2)
+        for step in range(config.steps):
             slope = self.weights - point + NOISE * noise[step]
-            self.weights = (self.weights - budget.lr * slope).astype(np.float32)
-        return Trained(self.batch * budget.steps, {"train/loss": float(np.sum((self.weights - point) ** 2))})
+            self.weights = (self.weights - config.lr * slope).astype(np.float32)
+        return Trained(self.batch * config.steps, {"train/loss": float(np.sum((self.weights - point) ** 2))})
 
     def evaluate(self) -> Metrics:
         return {}

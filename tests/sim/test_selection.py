@@ -172,8 +172,8 @@ class Remembering(Softmax):
             found[name].name = name
         return found
 
-    def gradient(self, budget: TrainConfig, **more: Any) -> tuple[Trained, Tree]:
-        trained, gradient = super().gradient(budget, **more)
+    def gradient(self, config: TrainConfig, **more: Any) -> tuple[Trained, Tree]:
+        trained, gradient = super().gradient(config, **more)
         self.measured.append((self.name, trained.metrics["train/loss"]))
         return trained, gradient
 

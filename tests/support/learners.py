@@ -37,17 +37,17 @@ class VectorLearner:
     def model(self) -> Tree:
         return Tree(self.tree.layout, self.tree.buffer.copy())
 
-    def train(self, budget: TrainConfig, *, correct=None, extra_loss=None, tick=lambda fraction: None) -> Trained:
+    def train(self, config: TrainConfig, *, correct=None, extra_loss=None, progress=lambda fraction: None) -> Trained:
         self.trained += 1
         if self.says is not None:
             with self.says.open("a") as file:
-                file.write(f"{budget.seed}\n")
+                file.write(f"{config.seed}\n")
         self._misbehave()
-        tick(0.25)
+        progress(0.25)
         while self.hold is not None and self.hold.exists():
-            tick(0.5)
+            progress(0.5)
             time.sleep(0.005)
-        step = np.float32(2.0 ** -(budget.seed % 8))
+        step = np.float32(2.0 ** -(config.seed % 8))
         gradient = Tree.of({"w": np.full_like(self.tree["w"], -step)})
         self.tree = Tree.of({"w": self.tree["w"] - (correct(self.tree, gradient) if correct else gradient)["w"]})
         if self.fault == "nan":
@@ -67,7 +67,7 @@ class VectorLearner:
         while self.fault == "deaf":
             time.sleep(0.01)
 
-    def gradient(self, budget: TrainConfig, *, tick=lambda fraction: None) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress=lambda fraction: None) -> tuple[Trained, Tree]:
         return Trained(3.0), self.model()
 
     def evaluate(self) -> dict[str, float]:
@@ -100,18 +100,18 @@ class CountingLearner(VectorLearner):
         self.tree = Tree.of({"w": np.full(self.layout.elements, 0.25, np.float32)})
         return self.tree
 
-    def train(self, budget: TrainConfig, *, correct=None, extra_loss=None, tick=lambda fraction: None) -> Trained:
+    def train(self, config: TrainConfig, *, correct=None, extra_loss=None, progress=lambda fraction: None) -> Trained:
         self.trained += 1
         end = time.monotonic() + self.pause_s
         while time.monotonic() < end or (self.hold is not None and self.hold.exists()):
-            tick(0.5)
+            progress(0.5)
             if self.hold is not None and self.hold.exists():
                 self.hold.with_name(f"held-by-{os.getpid()}").touch()
             time.sleep(0.005)
         self.tree = Tree.of({"w": self.tree["w"] + np.float32(1.0)})
         return Trained(self.weight, {"train/loss": 0.5})
 
-    def gradient(self, budget: TrainConfig, *, tick=lambda fraction: None) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress=lambda fraction: None) -> tuple[Trained, Tree]:
         raise AssertionError("no algorithm here asks for it")
 
     def evaluate(self) -> dict[str, float]:
@@ -171,11 +171,11 @@ def talkative() -> VectorLearner:
     """Says something, in all ways."""
 
     class Talkative(VectorLearner):
-        def train(self, budget: TrainConfig, **more) -> Trained:  # type: ignore[no-untyped-def,override]
+        def train(self, config: TrainConfig, **more) -> Trained:  # type: ignore[no-untyped-def,override]
             sys.stdout.write("printed\n")
             sys.stderr.write("10 %\r20 %\r")
             logging.getLogger("mine").warning("logged, sht_1234567890")
-            return super().train(budget, **more)
+            return super().train(config, **more)
 
     return Talkative()
 
@@ -184,10 +184,10 @@ def parent() -> VectorLearner:
     """Begins a process of its own, and names it."""
 
     class Parent(VectorLearner):
-        def train(self, budget: TrainConfig, **more) -> Trained:  # type: ignore[no-untyped-def,override]
+        def train(self, config: TrainConfig, **more) -> Trained:  # type: ignore[no-untyped-def,override]
             with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
                 Path("pids.tmp").write_text(f"{os.getpid()} {child.pid}")
                 Path("pids.tmp").rename("pids")
-            return super().train(budget, **more)
+            return super().train(config, **more)
 
     return Parent()

@@ -47,7 +47,7 @@ class EdgeTrainer:
         self.at("work.begun")
         bodies = self.spool.bodies
         private = bodies.get(memory) if memory is not None else {}
-        work = self.start(TaskInputs(task, slots, base, private, memory, bodies, watch.tick))
+        work = self.start(TaskInputs(task, slots, base, private, memory, bodies, watch.progress))
         return TaskInProgress(self, work, watch)
 
 
@@ -108,7 +108,7 @@ class TaskInProgress:
             spool.put_base(self.work.reference)
         if made is None or isinstance(made, TaskStatus):
             return made
-        self.watch.tick(1.0)
+        self.watch.progress(1.0)
         if isinstance(made, LocalResult):
             measure(made.slots)
         update = made.slots if isinstance(made, LocalResult) else made.body

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult
 from shoal.core.algorithm.capability import check_learner
 from shoal.core.algorithm.filter import Filter
-from shoal.core.algorithm.learner import Learner, no_tick
+from shoal.core.algorithm.learner import Learner, no_progress
 from shoal.core.client.task_runner import TaskRunner
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Slots, Tree
@@ -172,7 +172,7 @@ def start_in_thread(
     algorithm: Algorithm, learner: Learner, filters: tuple[Filter, ...], given: TaskInputs
 ) -> TaskRunner:
     """Return a task that runs in the calling thread."""
-    return TaskRunner(algorithm, learner, given.slots, given.reference, given.memory, filters, given.tick)
+    return TaskRunner(algorithm, learner, given.slots, given.reference, given.memory, filters, given.progress)
 
 
 EVALUATION = Task((0, 0), "self", "evaluate", 0, 0)
@@ -232,7 +232,7 @@ class ProcessTrainer:
         job = spec.model_dump(mode="json")
 
         def evaluate(model: Tree) -> Metrics:
-            given = TaskInputs(EVALUATION, {"model": model}, {}, {}, None, self._evaluation.bodies, no_tick)
+            given = TaskInputs(EVALUATION, {"model": model}, {}, {}, None, self._evaluation.bodies, no_progress)
             return _metrics(RemoteTaskRun(self._evaluation, job, given).run_piece(EVALUATION))
 
         return lambda model: self._evaluator_thread.run(partial(evaluate, model))

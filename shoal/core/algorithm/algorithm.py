@@ -20,11 +20,11 @@ from shoal.core.algorithm.capability import Capability, check_learner, train
 from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import (
     Learner,
-    Tick,
+    Progress,
     TrainConfig,
     fresh_weights,
     mean_gradient,
-    no_tick,
+    no_progress,
     present_weights,
 )
 from shoal.core.errors import InvalidPayload, LearnerFailed
@@ -45,7 +45,7 @@ class LocalTask:
     version: int
     seed: int
     slots: Slots
-    tick: Tick = no_tick
+    progress: Progress = no_progress
     reference: Slots = field(default_factory=dict)
     """The reference model's slots, if the task names one."""
     numbers: Metrics = field(default_factory=dict)
@@ -177,7 +177,7 @@ class Algorithm:
         base = tree_slot(task.slots, "model")
         learner.load(base)
         metrics = learner.evaluate()
-        trained = train(learner, self.train_config(task), self.correction(task, memory), task.tick)
+        trained = train(learner, self.train_config(task), self.correction(task, memory), task.progress)
         return LocalResult(trained.weight, {"model": sub(present_weights(learner), base)}, metrics | trained.metrics)
 
     def training_progress(self, metrics: Metrics) -> float | None:
@@ -237,8 +237,8 @@ def _run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: S
     if task.kind == "evaluate":
         learner.load(tree_slot(task.slots, "model"))
         if task.numbers.get(PROBE):
-            budget = TrainConfig(batch_size=algorithm.batch_size, seed=task.seed)
-            trained, _ = mean_gradient(learner, budget, task.tick)
+            config = TrainConfig(batch_size=algorithm.batch_size, seed=task.seed)
+            trained, _ = mean_gradient(learner, config, task.progress)
             return LocalResult(trained.weight, {}, trained.metrics)
         metrics = learner.evaluate()
         return LocalResult(max(0.0, metrics.get(EVAL_WEIGHT, 0.0)), {}, metrics)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, Protocol
 
 from shoal.core.algorithm.correction import Correction
-from shoal.core.algorithm.learner import Learner, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import Learner, Progress, TrainConfig, Trained
 from shoal.core.errors import InvalidJob, LearnerFailed
 
 Capability = Literal["corrections", "teaching", "trees", "gradients", "plain_sgd"]
@@ -100,11 +100,11 @@ def check_learner(algorithm: CapabilityUser, learner: Learner) -> None:
         raise error
 
 
-def train_corrected(learner: Learner, budget: TrainConfig, correction: Correction, tick: Tick) -> Trained:
+def train_corrected(learner: Learner, config: TrainConfig, correction: Correction, progress: Progress) -> Trained:
     """Train with corrected gradients. Raise `LearnerFailed` where the learner has corrected none of them."""
     correction.source = f"correct of {type(learner).__name__}.train"
-    trained = learner.train(budget, correct=correction, tick=tick)
-    if not correction.steps and (budget.steps or budget.epochs):
+    trained = learner.train(config, correct=correction, progress=progress)
+    if not correction.steps and (config.steps or config.epochs):
         raise LearnerFailed(
             f"{type(learner).__name__} declares applies_corrections, but its train has not called correct",
             code=CODE,
@@ -113,8 +113,8 @@ def train_corrected(learner: Learner, budget: TrainConfig, correction: Correctio
     return trained
 
 
-def train(learner: Learner, budget: TrainConfig, correction: Correction | None, tick: Tick) -> Trained:
+def train(learner: Learner, config: TrainConfig, correction: Correction | None, progress: Progress) -> Trained:
     """Train, with corrected gradients if there is a correction."""
     if correction is None:
-        return learner.train(budget, tick=tick)
-    return train_corrected(learner, budget, correction, tick)
+        return learner.train(config, progress=progress)
+    return train_corrected(learner, config, correction, progress)

@@ -16,7 +16,7 @@ from math import ceil
 from typing import ClassVar
 
 from shoal.core.algorithm.algorithm import Algorithm, Continue, LocalResult, LocalTask, tree_slot
-from shoal.core.algorithm.learner import CountsExamples, Learner, Tick, TrainConfig, Trained, present_weights
+from shoal.core.algorithm.learner import CountsExamples, Learner, Progress, TrainConfig, Trained, present_weights
 from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -101,7 +101,7 @@ class Continual(Algorithm):
         """Train b mini-batches from this node's position on."""
         if mine.checks_made:
             learner.load(mine.model)
-        budget = TrainConfig(
+        config = TrainConfig(
             steps=self.steps,
             batch_size=self.batch_size,
             lr=self.lr,
@@ -109,7 +109,8 @@ class Continual(Algorithm):
             batch_index=int(mine.batch_index),
             sequence_seed=int(mine.sequence_seed),
         )
-        mine.add_piece(learner.train(budget, tick=self._overall(task.tick, mine)), self.steps, present_weights(learner))
+        trained = learner.train(config, progress=self._overall(task.progress, mine))
+        mine.add_piece(trained, self.steps, present_weights(learner))
         mine.divergence = _squared(mine.update)
 
     def make_report(self, task: LocalTask, mine: ContinualState) -> LocalResult:
@@ -132,10 +133,10 @@ class Continual(Algorithm):
         )
         return LocalResult(max(weight, 1.0), {"model": mine.update}, metrics, memory)
 
-    def _overall(self, tick: Tick, mine: ContinualState) -> Tick:
+    def _overall(self, progress: Progress, mine: ContinualState) -> Progress:
         """Report progress as the fraction of the whole training, if its length is known."""
         whole, position = mine.whole, mine.batch_index
-        return (lambda fraction: tick((position + fraction * self.steps) / whole)) if whole else tick
+        return (lambda fraction: progress((position + fraction * self.steps) / whole)) if whole else progress
 
     def _trained_enough(self, mine: ContinualState) -> bool:
         return 0 < mine.whole <= mine.batch_index

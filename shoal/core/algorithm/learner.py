@@ -1,6 +1,6 @@
 """The user's model and data, as the rest sees them. `shoal.learn.TorchLearner` is one; anything with these methods is.
 
-A learner may keep what it likes between calls except randomness: each call gets its seed in the budget, so that the
+A learner may keep what it likes between calls except randomness: each call gets its seed in the config, so that the
 same order gives the same result on any day, before or after a crash.
 """
 
@@ -21,7 +21,7 @@ Correct = Callable[[Tree, Tree], Tree]
 ExtraLoss = Callable[[Any, Any], Any]
 """`(batch, output) -> loss` added to the user's loss at every local step (distillation)."""
 
-Tick = Callable[[float], None]
+Progress = Callable[[float], None]
 """Called often with the fraction done, 0 to 1. Raises `Cancelled` when the result is no longer wanted."""
 
 
@@ -29,7 +29,7 @@ CODE = "learner.weights"
 """Error code of weights and gradients that are not arrays by name."""
 
 
-def no_tick(fraction: float) -> None:
+def no_progress(fraction: float) -> None:
     """Ignore progress."""
 
 
@@ -89,7 +89,7 @@ class GrowsTrees(Protocol):
         """Take this ensemble."""
         ...
 
-    def histogram(self, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def histogram(self, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Return the sums of gradients and Hessians that the loaded ensemble needs next, and "train/loss"."""
         ...
 
@@ -118,16 +118,16 @@ class Learner(Protocol):
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Train on the private data from the present weights."""
         ...
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Mapping[str, Array]]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Mapping[str, Array]]:
         """Return the mean gradient over all private data (or `steps` batches) at the present weights, which do not
         move. Statistics and whole numbers of the tree are values: those after this pass."""
         ...
@@ -147,9 +147,9 @@ def present_weights(learner: Learner) -> Tree:
     return as_tree(learner.model(), f"{type(learner).__name__}.model")
 
 
-def mean_gradient(learner: Learner, budget: TrainConfig, tick: Tick) -> tuple[Trained, Tree]:
+def mean_gradient(learner: Learner, config: TrainConfig, progress: Progress) -> tuple[Trained, Tree]:
     """Return a learner's gradient. Raises `LearnerFailed` for other things than named arrays."""
-    trained, gradient = learner.gradient(budget, tick=tick)
+    trained, gradient = learner.gradient(config, progress=progress)
     return trained, as_tree(gradient, f"{type(learner).__name__}.gradient")
 
 

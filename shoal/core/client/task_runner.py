@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, run_task
 from shoal.core.algorithm.filter import Filter, pack_with_feedback, without_unsent
-from shoal.core.algorithm.learner import Learner, Tick, no_tick
+from shoal.core.algorithm.learner import Learner, Progress, no_progress
 from shoal.core.algorithm.reference_model import unpack_task
 from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots
@@ -32,7 +32,7 @@ class TaskRunner:
     reference: Slots = field(default_factory=dict)
     memory: Slots = field(default_factory=dict)
     filters: Sequence[Filter] = ()
-    tick: Tick = no_tick
+    progress: Progress = no_progress
     check: int = 0
     carry: Slots | None = None
     started: bool = False
@@ -47,7 +47,7 @@ class TaskRunner:
             version=task.version,
             seed=task.seed,
             slots=self.slots,
-            tick=self.tick,
+            progress=self.progress,
             reference=self.reference,
             numbers=task.numbers,
             check=self.check,

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Layout, Tree, add, same_layout, zeros
 from shoal.core.model.tree_steps import towards
@@ -132,40 +132,42 @@ class ArrayLearner:
     # -------------------------------------------------------------------------------------------------------- training
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Train from the present parameters: by the user's loop, or by SGD. They change when all went well."""
         if extra_loss is not None:
             raise LearnerFailed("ArrayLearner cannot be taught by another model", code="learner.capability")
-        with seeded_code("training", budget.seed, tick):
-            progress = CountedBatches(self._batches(budget, tick))
+        with seeded_code("training", config.seed, progress):
+            counted = CountedBatches(self._batches(config, progress))
             if self._loop is not None:
-                self._weights, metrics = self._looped(self._loop, progress, budget, tick)
+                self._weights, metrics = self._looped(self._loop, counted, config, progress)
             else:
-                self._weights, metrics = self._descended(progress, budget, correct, tick)
-        return Trained(self._weight(budget, progress), metrics)
+                self._weights, metrics = self._descended(counted, config, correct, progress)
+        return Trained(self._weight(config, counted), metrics)
 
-    def _batches(self, budget: TrainConfig, tick: Tick) -> Iterator[tuple[Any, float]]:
+    def _batches(self, config: TrainConfig, progress: Progress) -> Iterator[tuple[Any, float]]:
         if self.train_data is None:
             return iter(())
-        return training_batches(self.train_data, budget, generator_of(budget.seed), tick)
+        return training_batches(self.train_data, config, generator_of(config.seed), progress)
 
-    def _weight(self, budget: TrainConfig, progress: CountedBatches) -> float:
+    def _weight(self, config: TrainConfig, counted: CountedBatches) -> float:
         """Return the number of examples; for a sequence the rate counts: a faster stream has more weight."""
-        in_sequence = budget.batch_index >= 0 and progress.examples
-        return float(progress.examples if in_sequence else self.examples or progress.examples)
+        in_sequence = config.batch_index >= 0 and counted.examples
+        return float(counted.examples if in_sequence else self.examples or counted.examples)
 
-    def _looped(self, loop: Loop, progress: CountedBatches, budget: TrainConfig, tick: Tick) -> tuple[Tree, Metrics]:
+    def _looped(
+        self, loop: Loop, counted: CountedBatches, config: TrainConfig, progress: Progress
+    ) -> tuple[Tree, Metrics]:
         def batches() -> Iterator[Any]:
-            for batch, fraction in progress:
+            for batch, fraction in counted:
                 yield self._converted(batch)
-                tick(fraction)
+                progress(fraction)
 
-        result: Any = loop(self._form.parameters_of(self._weights, writable=True), batches(), budget)
+        result: Any = loop(self._form.parameters_of(self._weights, writable=True), batches(), config)
         metrics: Mapping[str, Any] = {}
         is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
         if is_pair and not self._form.has_structure(result):
@@ -173,17 +175,17 @@ class ArrayLearner:
         return self._form.tree_of(result, "the loop"), {f"train/{name}": float(one) for name, one in metrics.items()}
 
     def _descended(
-        self, progress: CountedBatches, budget: TrainConfig, correct: Correct | None, tick: Tick
+        self, counted: CountedBatches, config: TrainConfig, correct: Correct | None, progress: Progress
     ) -> tuple[Tree, Metrics]:
         weights, total = self._weights, 0.0
-        for batch, fraction in progress:
+        for batch, fraction in counted:
             loss, gradient = self._slope(weights, batch)
             if correct is not None:
                 gradient = with_values(correct(weights, gradient), gradient)
-            weights = add(weights, gradient, -budget.lr)
+            weights = add(weights, gradient, -config.lr)
             total += loss * size_of(batch)
-            tick(fraction)
-        return weights, _mean("train/loss", total, progress.examples)
+            progress(fraction)
+        return weights, _mean("train/loss", total, counted.examples)
 
     def _slope(self, weights: Tree, batch: Any) -> tuple[float, Tree]:
         """Return the loss and its gradient."""
@@ -197,20 +199,20 @@ class ArrayLearner:
     def _converted(self, batch: Any) -> Any:
         return mapped(batch, lambda _, array: self._form.convert(array))
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Return the mean gradient over all training data, or over `steps` batches, at the present parameters."""
         if self._gradient is None or self.train_data is None:
             raise LearnerFailed("this ArrayLearner gives no gradients", code="learner.capability", hint="give gradient")
         mean, present, total = zeros(self.layout), self._weights, 0.0
-        with seeded_code("computing the gradient", budget.seed, tick):
-            progress = CountedBatches(self._batches(replace(budget, epochs=1.0), tick))
-            for batch, fraction in progress:
+        with seeded_code("computing the gradient", config.seed, progress):
+            counted = CountedBatches(self._batches(replace(config, epochs=1.0), progress))
+            for batch, fraction in counted:
                 loss, gradient = self._slope(present, batch)
                 present = with_values(present, gradient)
                 total += loss * size_of(batch)
-                mean = towards(mean, mean, gradient, size_of(batch) / progress.examples)
-                tick(fraction)
-        trained = Trained(self._weight(budget, progress), _mean("train/loss", total, progress.examples))
+                mean = towards(mean, mean, gradient, size_of(batch) / counted.examples)
+                progress(fraction)
+        trained = Trained(self._weight(config, counted), _mean("train/loss", total, counted.examples))
         return trained, with_values(mean, present)
 
     # ------------------------------------------------------------------------------------------------------ evaluation
@@ -254,9 +256,9 @@ def mean_metrics(data: ArraySource, measure: Callable[[Any], Mapping[str, Any]])
 
 
 @contextmanager
-def seeded_code(doing: str, seed: int, tick: Tick = no_tick) -> Iterator[None]:
+def seeded_code(doing: str, seed: int, progress: Progress = no_progress) -> Iterator[None]:
     """Seed the default generators for the user's code, and name what it did in its errors."""
-    with user_code(doing), seeded_generators(seed, tick):
+    with user_code(doing), seeded_generators(seed, progress):
         yield
 
 

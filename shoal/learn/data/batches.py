@@ -350,13 +350,13 @@ def _shuffled(places: Places, shuffle: torch.Generator) -> Iterator[tuple[Tensor
         yield torch.arange(examples, device="cpu") if order is None else order, places
 
 
-def training_passes(places: Places, budget: TrainConfig, shuffle: torch.Generator) -> Iterator[tuple[Tensor, Places]]:
+def training_passes(places: Places, config: TrainConfig, shuffle: torch.Generator) -> Iterator[tuple[Tensor, Places]]:
     """Yield the passes of `training_batches` over tensors that are cut in these places: an order `int64[examples]`, and
     the places in it of the batches to train on."""
-    left = steps_of(budget, len(places))
+    left = steps_of(config, len(places))
     passes = (
-        passes_from(places, budget.batch_index, (0, 0, budget.sequence_seed), pass_order)
-        if budget.batch_index >= 0
+        passes_from(places, config.batch_index, (0, 0, config.sequence_seed), pass_order)
+        if config.batch_index >= 0
         else _shuffled(places, shuffle)
     )
     while left > 0:

@@ -26,7 +26,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload, StorageFailed, Unreach
 from shoal.core.errors.phrases import counted
 from shoal.learn.data.idx import CHUNK_BYTES, array_of, file_chunks, unpacked
 
-Progress = Callable[[str, int, int], None]
+DownloadProgress = Callable[[str, int, int], None]
 """`(file, bytes so far, bytes in all or 0)`, called while a file is fetched."""
 
 TIMEOUT_S = 30.0
@@ -104,7 +104,7 @@ DATA_SETS = {
 SYSTEM_FOLDERS = (Path("/usr/share/datasets"),)
 
 
-def no_progress(file: str, done: int, total: int) -> None:
+def no_download_progress(file: str, done: int, total: int) -> None:
     """Ignore progress."""
 
 
@@ -130,7 +130,7 @@ def get(
     source: Path | None = None,
     *,
     cache: Path | None = None,
-    progress: Progress = no_progress,
+    progress: DownloadProgress = no_download_progress,
 ) -> Path:
     """Put a data set into the cache, unpacked and checked, and return its folder. Valid files stay.
 
@@ -163,7 +163,7 @@ def load(name: str, folder: Path | None = None) -> Images:
 @lru_cache(maxsize=2)
 def _load(name: str, folder: Path) -> Images:
     """Return the data set, cached for all learners of a process."""
-    arrays = [array_of(_from_folder(folder, part, no_progress), part.name) for part in data_set(name).parts]
+    arrays = [array_of(_from_folder(folder, part, no_download_progress), part.name) for part in data_set(name).parts]
     return Images(*arrays)
 
 
@@ -182,7 +182,7 @@ def _found(folder: Path, part: DataFile) -> Path | None:
     return None
 
 
-def _fetched(name: str, part: DataFile, source: Path | None, progress: Progress) -> bytes:
+def _fetched(name: str, part: DataFile, source: Path | None, progress: DownloadProgress) -> bytes:
     if source is not None:
         return _from_folder(_with(part, source.expanduser(), name), part, progress)
     for system in SYSTEM_FOLDERS:
@@ -211,7 +211,7 @@ def _lacks(place: str, part: DataFile) -> InvalidJob:
 _NAME_IT = "name the folder that holds the files themselves, or the one above it"
 
 
-def _from_folder(folder: Path, part: DataFile, progress: Progress) -> bytes:
+def _from_folder(folder: Path, part: DataFile, progress: DownloadProgress) -> bytes:
     path = _found(folder, part)
     if path is None:
         raise _lacks(str(folder), part)
@@ -229,7 +229,7 @@ def _from_folder(folder: Path, part: DataFile, progress: Progress) -> bytes:
     return _checked(content, part, str(path))
 
 
-def _from_internet(name: str, part: DataFile, progress: Progress) -> bytes:
+def _from_internet(name: str, part: DataFile, progress: DownloadProgress) -> bytes:
     failures = []
     for source in DATA_SETS[name].sources:
         url = f"{source}{part.name}.gz"
@@ -246,7 +246,7 @@ def _from_internet(name: str, part: DataFile, progress: Progress) -> bytes:
     )
 
 
-def _download(url: str, part: DataFile, progress: Progress) -> Iterator[bytes]:
+def _download(url: str, part: DataFile, progress: DownloadProgress) -> Iterator[bytes]:
     """Yield the response in pieces, at most as many bytes as the file can have."""
     request = urllib.request.Request(url, headers={"User-Agent": "shoal"})  # noqa: S310 - from the table above
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310

@@ -65,11 +65,11 @@ def _gunzipped(chunks: Iterator[bytes], name: str, bytes_max: int) -> Iterator[b
         raise _broken(name, "is a gzip file that ends too early")
 
 
-def file_chunks(path: Path, tick: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """Yield a file in pieces, and pass the bytes of each to `tick`."""
+def file_chunks(path: Path, progress: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+    """Yield a file in pieces, and pass the bytes of each to `progress`."""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
-            tick(len(chunk))
+            progress(len(chunk))
             yield chunk
 
 

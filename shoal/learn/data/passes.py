@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shoal.core.algorithm.learner import Tick, TrainConfig, no_tick
+from shoal.core.algorithm.learner import Progress, TrainConfig, no_progress
 from shoal.core.errors import LearnerFailed
 
 Waiting = Callable[[], None]
@@ -97,47 +97,47 @@ def no_call() -> None:
 
 def training_batches(
     source: BatchSource,
-    budget: TrainConfig,
+    config: TrainConfig,
     shuffle: Any,
-    tick: Tick = no_tick,
+    progress: Progress = no_progress,
     end_pass: Callable[[], None] = no_call,
 ) -> Iterator[tuple[Any, float]]:
-    """Yield (batch, fraction of the budget done after it) until the budget is used up: from a position of the data's
+    """Yield (batch, fraction of the training done after it) until the training ends: from a position of the data's
     sequence, or in passes with new shuffles.
 
-    Part of a pass is rounded up to whole batches. `tick` is called while a batch is waited for, `end_pass` after the
+    Part of a pass is rounded up to whole batches. `progress` is called while a batch is awaited, `end_pass` after the
     last batch of a pass that others follow. Raises `LearnerFailed` for a part of data without a length, and for a
     position in data without a sequence.
     """
-    per_epoch, in_sequence = source.steps(budget.batch_size), budget.batch_index >= 0
-    if not budget.steps and per_epoch is None:
+    per_epoch, in_sequence = source.steps(config.batch_size), config.batch_index >= 0
+    if not config.steps and per_epoch is None:
         if in_sequence:
             raise LearnerFailed(
                 "the data have no passes that epochs could count", code="learner.data", hint="set steps in the job"
             )
-        yield from _whole_passes(source, budget, shuffle, end_pass)
+        yield from _whole_passes(source, config, shuffle, end_pass)
         return
-    wanted = steps_of(budget, per_epoch or 0)
+    wanted = steps_of(config, per_epoch or 0)
     done = 0
 
     def waiting() -> None:
-        tick(done / wanted)
+        progress(done / wanted)
 
     batches = (
-        source.sequence(budget.batch_size, budget.batch_index, waiting, budget.sequence_seed)
+        source.sequence(config.batch_size, config.batch_index, waiting, config.sequence_seed)
         if in_sequence
-        else _passes(source, budget.batch_size, shuffle, end_pass)
+        else _passes(source, config.batch_size, shuffle, end_pass)
     )
     for batch in islice(batches, wanted):
         done += 1
         yield batch, done / wanted
-        if in_sequence and per_epoch and (budget.batch_index + done) % per_epoch == 0:
+        if in_sequence and per_epoch and (config.batch_index + done) % per_epoch == 0:
             end_pass()
 
 
-def steps_of(budget: TrainConfig, per_epoch: int) -> int:
-    """Return the batches of a budget; `per_epoch` are the batches of a pass."""
-    return budget.steps or math.ceil(budget.epochs * per_epoch - 1e-9)
+def steps_of(config: TrainConfig, per_epoch: int) -> int:
+    """Return the batches of one training; `per_epoch` are the batches of a pass."""
+    return config.steps or math.ceil(config.epochs * per_epoch - 1e-9)
 
 
 def _passes(source: BatchSource, batch_size: int, shuffle: Any, end_pass: Callable[[], None]) -> Iterator[Any]:
@@ -153,15 +153,15 @@ def _passes(source: BatchSource, batch_size: int, shuffle: Any, end_pass: Callab
 
 
 def _whole_passes(
-    source: BatchSource, budget: TrainConfig, shuffle: Any, end_pass: Callable[[], None]
+    source: BatchSource, config: TrainConfig, shuffle: Any, end_pass: Callable[[], None]
 ) -> Iterator[tuple[Any, float]]:
-    if budget.epochs != int(budget.epochs):
+    if config.epochs != int(config.epochs):
         raise LearnerFailed(
-            f"{budget.epochs} epochs of data without a length",
+            f"{config.epochs} epochs of data without a length",
             code="learner.data",
             hint="set steps in the job, or give the dataset a __len__",
         )
-    for epoch in range(int(budget.epochs)):
-        for batch in source.epoch(budget.batch_size, shuffle):
-            yield batch, epoch / budget.epochs
+    for epoch in range(int(config.epochs)):
+        for batch in source.epoch(config.batch_size, shuffle):
+            yield batch, epoch / config.epochs
         end_pass()

@@ -68,7 +68,7 @@ class EstimatorFamily(ABC):
         """Give a fitted estimator these tensors."""
 
     @abstractmethod
-    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], budget: TrainConfig) -> Estimator:
+    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], config: TrainConfig) -> Estimator:
         """Return an estimator that was trained from these tensors."""
 
     def start(self, seed: int) -> dict[str, Array]:
@@ -105,12 +105,12 @@ class LinearFamily(EstimatorFamily):
     def start(self, seed: int) -> dict[str, Array]:
         return {**super().start(seed), "t_": np.array(1, np.int64)}
 
-    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], budget: TrainConfig) -> Estimator:
+    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], config: TrainConfig) -> Estimator:
         fitted = self.filled(model)
         given = fitted.get_params()
-        fitted.set_params(random_state=generator_of(budget.seed))
+        fitted.set_params(random_state=generator_of(config.seed))
         if "eta0" in given and given.get("learning_rate", "constant") in {"constant", "invscaling", "adaptive"}:
-            fitted.set_params(eta0=budget.lr)
+            fitted.set_params(eta0=config.lr)
         for batch in batches:
             self.partial_fit(fitted, batch)
         return fitted
@@ -148,11 +148,11 @@ class NetworkFamily(EstimatorFamily):
         self.partial_fit(fresh, self.example)
         return self.arrays(fresh)
 
-    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], budget: TrainConfig) -> Estimator:
+    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], config: TrainConfig) -> Estimator:
         layers = range(len(self.template.coefs_))
         given = [model[f"{kind}.{place}"] for place in layers for kind in ("coefs_", "intercepts_")]
         fitted = clone(self.estimator)
-        fitted.set_params(random_state=GivenWeights(budget.seed, given), learning_rate_init=budget.lr)
+        fitted.set_params(random_state=GivenWeights(config.seed, given), learning_rate_init=config.lr)
         begun = False
         for batch in batches:
             self.partial_fit(fitted.set_params(batch_size=batch[0].shape[0]), batch)
@@ -171,16 +171,16 @@ class LogisticFamily(EstimatorFamily):
     def fill(self, fitted: Estimator, model: Mapping[str, Array]) -> None:
         fitted.coef_, fitted.intercept_ = model["coef_"].copy(), model["intercept_"].copy()
 
-    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], budget: TrainConfig) -> Estimator:
-        if budget.batch_index >= 0:
+    def train(self, model: Mapping[str, Array], batches: Iterator[Batch], config: TrainConfig) -> Estimator:
+        if config.batch_index >= 0:
             raise LearnerFailed(
                 "LogisticRegression trains on all data at once, and the algorithm asks for mini-batches",
                 code=CODE,
                 hint="use SGDClassifier(loss='log_loss')",
             )
         fitted = self.filled(model)
-        fitted.set_params(warm_start=True, max_iter=budget.steps or math.ceil(budget.epochs))
-        fitted.set_params(random_state=generator_of(budget.seed))
+        fitted.set_params(warm_start=True, max_iter=config.steps or math.ceil(config.epochs))
+        fitted.set_params(random_state=generator_of(config.seed))
         for batch in batches:
             self._fit(fitted, *batch)
         return fitted

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Array, Layout, Tree, digest, same_layout
 from shoal.core.protocol.message import Metrics
@@ -121,38 +121,38 @@ class SklearnLearner:
     # -------------------------------------------------------------------------------------------------------- training
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Train from the present coefficients, which change when all went well."""
-        with seeded_code("training", budget.seed, tick):
-            shuffle = generator_of(budget.seed)
-            counted = CountedBatches(training_batches(self.train_data, budget, shuffle, tick))
-            batches = self._ticked(counted, tick) if self._family.by_batches else self._whole(tick)
+        with seeded_code("training", config.seed, progress):
+            shuffle = generator_of(config.seed)
+            counted = CountedBatches(training_batches(self.train_data, config, shuffle, progress))
+            batches = self._reporting(counted, progress) if self._family.by_batches else self._whole(progress)
             fitted = None
-            if budget.lr:  # else nothing is learned, only weighed
-                fitted = self._family.train(self._weights, batches, budget)
+            if config.lr:  # else nothing is learned, only weighed
+                fitted = self._family.train(self._weights, batches, config)
                 self._weights = self._tree(self._family.arrays(fitted))
-            for _ in counted if budget.batch_index >= 0 else ():
+            for _ in counted if config.batch_index >= 0 else ():
                 pass
         losses = getattr(fitted, "loss_curve_", [])
-        weight = counted.examples if budget.batch_index >= 0 else self.examples
+        weight = counted.examples if config.batch_index >= 0 else self.examples
         return Trained(float(weight), {"train/loss": float(np.mean(losses))} if losses else {})
 
-    def _ticked(self, counted: CountedBatches, tick: Tick) -> Iterator[Batch]:
+    def _reporting(self, counted: CountedBatches, progress: Progress) -> Iterator[Batch]:
         for batch, fraction in counted:
             yield self._prepared(batch)
-            tick(fraction)
+            progress(fraction)
 
-    def _whole(self, tick: Tick) -> Iterator[Batch]:
+    def _whole(self, progress: Progress) -> Iterator[Batch]:
         for batch in self.train_data.epoch(0, None):
             yield self._prepared(batch)
-            tick(1.0)
+            progress(1.0)
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Raise `LearnerFailed`: scikit-learn gives no gradients."""
         raise LearnerFailed("scikit-learn gives no gradients", code="learner.capability", hint="use fedavg, or another")
 

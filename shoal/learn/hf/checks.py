@@ -78,10 +78,10 @@ def check_device(device: torch.device, gpus: int = 1) -> None:
 
 
 def check_task(
-    args: TrainingArguments, budget: TrainConfig, *, own_loader: bool, extra_loss: ExtraLoss | None = None
+    args: TrainingArguments, config: TrainConfig, *, own_loader: bool, extra_loss: ExtraLoss | None = None
 ) -> None:
     """Raise `LearnerFailed` for a task that this trainer would do in another way."""
-    in_sequence = budget.batch_index >= 0
+    in_sequence = config.batch_index >= 0
     if extra_loss is not None:
         raise LearnerFailed("an HFLearner adds no other loss to the Trainer's", code="learner.capability")
     if in_sequence and own_loader:

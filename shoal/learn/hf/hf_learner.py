@@ -23,7 +23,7 @@ from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import find_batch_size
 
-from shoal.core.algorithm.learner import ExtraLoss, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import ExtraLoss, Progress, TrainConfig, Trained
 from shoal.core.protocol.message import Metrics
 from shoal.core.protocol.metrics import EVAL_WEIGHT
 from shoal.learn.hf.checks import check_arguments, check_data, check_device, check_task, check_vocabulary
@@ -112,19 +112,19 @@ class HFLearner(ModuleLearner):
 
     # ----------------------------------------------------------------------------------------------------- the trainer
     @contextmanager
-    def _trainer(self, budget: TrainConfig, task: TrainerInput, **more: Any) -> Iterator[TaskTrainer]:
-        """Make a trainer for a budget, with a temporary folder for what it writes."""
+    def _trainer(self, config: TrainConfig, task: TrainerInput, **more: Any) -> Iterator[TaskTrainer]:
+        """Make a trainer for one training, with a temporary folder for what it writes."""
         batches = task.batches
         parts = self.args.gradient_accumulation_steps if batches is None else batches.parts
-        size = budget.batch_size or self.examples or 1
+        size = config.batch_size or self.examples or 1
         with TemporaryDirectory(prefix="shoal-trainer-") as folder:
             args = {
-                "max_steps": budget.steps or -1 if batches is None else batches.steps,
-                "num_train_epochs": budget.epochs,
+                "max_steps": config.steps or -1 if batches is None else batches.steps,
+                "num_train_epochs": config.epochs,
                 "per_device_train_batch_size": -(-size // parts),
                 "gradient_accumulation_steps": parts,
-                "learning_rate": budget.lr,
-                "seed": budget.seed % 2**32,
+                "learning_rate": config.lr,
+                "seed": config.seed % 2**32,
                 "use_cpu": self.device.type == "cpu",
                 "bf16": self._precision == "bf16",
                 "fp16": self._precision == "fp16",
@@ -140,7 +140,7 @@ class HFLearner(ModuleLearner):
                 args=replace(self.args, **{**args, **more}),
                 train_dataset=self._train_dataset,
                 eval_dataset=self._eval_dataset,
-                **_with_rate(self._arguments, budget.lr),
+                **_with_rate(self._arguments, config.lr),
             )
             check_device(trainer.args.device, trainer.args.n_gpu)
             try:
@@ -152,39 +152,41 @@ class HFLearner(ModuleLearner):
     def _task(self, device: torch.device, **more: Any) -> TrainerInput:
         return TrainerInput(self.weights, Mean(device), **more)
 
-    def _batches(self, budget: TrainConfig, shuffle: torch.Generator) -> TaskBatches | None:
-        """Return the examples of a budget; None where only the trainer's own loader can choose them."""
+    def _batches(self, config: TrainConfig, shuffle: torch.Generator) -> TaskBatches | None:
+        """Return the examples of one training; None where only the trainer's own loader can choose them."""
         if isinstance(self._train_dataset, IterableDataset) or self.args.train_sampling_strategy != "random":
             return None
         parts, merge_small = self.args.gradient_accumulation_steps, bool(norm_tensors(self.module))
-        return TaskBatches(len(self._train_dataset), budget, shuffle, parts, merge_small=merge_small)
+        return TaskBatches(len(self._train_dataset), config, shuffle, parts, merge_small=merge_small)
 
     # -------------------------------------------------------------------------------------------------------- training
     def _train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         corrector: Corrector | None,
         extra_loss: ExtraLoss | None,
         shuffle: torch.Generator,
-        tick: Tick,
+        progress: Progress,
     ) -> Trained:
-        batches = self._batches(budget, shuffle)
-        check_task(self.args, budget, own_loader=batches is None, extra_loss=extra_loss)
-        task = self._task(self.device, lr=budget.lr, batches=batches, kept=self._kept, corrector=corrector, tick=tick)
-        if budget.steps or budget.epochs:
-            with self._trainer(budget, task) as trainer:
+        batches = self._batches(config, shuffle)
+        check_task(self.args, config, own_loader=batches is None, extra_loss=extra_loss)
+        task = self._task(
+            self.device, lr=config.lr, batches=batches, kept=self._kept, corrector=corrector, progress=progress
+        )
+        if config.steps or config.epochs:
+            with self._trainer(config, task) as trainer:
                 trainer.train()
-        return self._trained(budget, task.mean)
+        return self._trained(config, task.mean)
 
-    def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
-        batches = self._batches(budget, shuffle)
-        check_task(self.args, budget, own_loader=batches is None)
-        with self._trainer(budget, self._task(self.device, batches=batches)) as trainer:
+    def _losses(self, config: TrainConfig, shuffle: torch.Generator, progress: Progress) -> Losses:
+        batches = self._batches(config, shuffle)
+        check_task(self.args, config, own_loader=batches is None)
+        with self._trainer(config, self._task(self.device, batches=batches)) as trainer:
             model: Any = trainer.model
             if self._precision != "fp16":
                 model = trainer.accelerator.prepare_model(model)
             self.weights.enter_training_mode()
-            parts = budget.steps * self.args.gradient_accumulation_steps
+            parts = config.steps * self.args.gradient_accumulation_steps
             whole = parts if batches is None else len(batches)
             for number, inputs in enumerate(islice(trainer.get_train_dataloader(), whole or None), 1):
                 size = find_batch_size(inputs) or 0  # type: ignore[no-untyped-call]

@@ -14,23 +14,23 @@ from shoal.learn.data.passes import Places, cuts, steps_of
 class TaskBatches:
     """The micro-batches of a task, as lists of indices: `parts` of them make one step of the optimizer.
 
-    The examples of a step are those of `training_batches` for the same data and budget, from a position too. A pass
+    The examples of a step are those of `training_batches` for the same data and config, from a position too. A pass
     whose last step would have fewer examples than parts gives them to the step before.
     """
 
     def __init__(
-        self, examples: int, budget: TrainConfig, shuffle: torch.Generator, parts: int, *, merge_small: bool
+        self, examples: int, config: TrainConfig, shuffle: torch.Generator, parts: int, *, merge_small: bool
     ) -> None:
         self.parts = min(parts, examples)
-        self._places = _mended(cuts(examples, budget.batch_size, merge_small=merge_small), self.parts)
-        self._budget, self._shuffle = budget, shuffle
-        self.steps = steps_of(budget, len(self._places))
+        self._places = _mended(cuts(examples, config.batch_size, merge_small=merge_small), self.parts)
+        self._config, self._shuffle = config, shuffle
+        self.steps = steps_of(config, len(self._places))
 
     def __len__(self) -> int:
         return self.steps * self.parts
 
     def __iter__(self) -> Iterator[list[int]]:
-        for order, places in training_passes(self._places, self._budget, self._shuffle):
+        for order, places in training_passes(self._places, self._config, self._shuffle):
             for start, stop in places:
                 for part in order[start:stop].tensor_split(self.parts):
                     yield part.tolist()

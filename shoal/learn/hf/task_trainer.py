@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import find_batch_size
 
-from shoal.core.algorithm.learner import Tick, no_tick
+from shoal.core.algorithm.learner import Progress, no_progress
 from shoal.learn.hf.task_batches import TaskBatches
 from shoal.learn.training.corrections import Corrector, correct_in_place
 from shoal.learn.training.descent import KeptOptimizer
@@ -30,7 +30,7 @@ class TrainerInput:
     batches: TaskBatches | None = None
     kept: KeptOptimizer = field(default_factory=KeptOptimizer)
     corrector: Corrector | None = None
-    tick: Tick = no_tick
+    progress: Progress = no_progress
     parts: list[tuple[Tensor, int]] = field(default_factory=list)
     """(share of the step's loss, examples) of the micro-batches since the last step."""
 
@@ -118,10 +118,10 @@ class TaskHooks(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._task.close_step()
-        self._task.tick(state.global_step / state.max_steps)
+        self._task.progress(state.global_step / state.max_steps)
 
     def on_substep_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._task.tick(state.global_step / state.max_steps)
+        self._task.progress(state.global_step / state.max_steps)
 
 
 def _nothing_to_free(*objects: Any) -> Sequence[Any]:

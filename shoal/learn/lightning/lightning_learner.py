@@ -21,7 +21,7 @@ from lightning import pytorch
 from torch import nn
 from torch.optim import Optimizer
 
-from shoal.core.algorithm.learner import ExtraLoss, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import ExtraLoss, Progress, TrainConfig, Trained
 from shoal.core.errors import InvalidJob
 from shoal.core.protocol.message import Metrics
 from shoal.core.protocol.metrics import EVAL_WEIGHT
@@ -153,30 +153,30 @@ class LightningLearner(ModuleLearner):
     # -------------------------------------------------------------------------------------------------------- training
     def _train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         corrector: Corrector | None,
         extra_loss: ExtraLoss | None,
         shuffle: torch.Generator,
-        tick: Tick,
+        progress: Progress,
     ) -> Trained:
         if extra_loss is not None:
             raise InvalidJob("a LightningLearner adds no other loss to the module's", code="learner.capability")
-        self._train_data.note_batch_size(budget.batch_size)
-        loader, mean = TaskLoader(self._train_data, budget, shuffle, tick), Mean(CPU)
-        hooks = LightningHooks(self.weights, loader, mean, corrector, tick)
-        _set_rate(self.module, budget.lr)
+        self._train_data.note_batch_size(config.batch_size)
+        loader, mean = TaskLoader(self._train_data, config, shuffle, progress), Mean(CPU)
+        hooks = LightningHooks(self.weights, loader, mean, corrector, progress)
+        _set_rate(self.module, config.lr)
         for callback, state in zip(self._callbacks, self._saved, strict=True):
             callback.load_state_dict(copy.deepcopy(state))
         logged: Metrics = {}
-        if budget.steps or budget.epochs:
+        if config.steps or config.epochs:
             self.module.train()
             with self._trainer(max_epochs=loader.passes, callbacks=[*self._callbacks, hooks]) as trainer:
                 _fit(trainer, self.module, loader, self._validation())
                 logged = {_under("train", name): float(value) for name, value in trainer.callback_metrics.items()}
-        weight = None if budget.batch_index >= 0 else self.examples
+        weight = None if config.batch_index >= 0 else self.examples
         return Trained(float(weight or hooks.examples), logged | mean.named("train/loss"))
 
-    def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
+    def _losses(self, config: TrainConfig, shuffle: torch.Generator, progress: Progress) -> Losses:
         raise InvalidJob("a LightningLearner gives no gradient", code="learner.capability", hint="use TorchLearner")
 
     # ------------------------------------------------------------------------------------------------------ evaluation

@@ -7,7 +7,7 @@ from typing import Any
 from lightning import pytorch
 from torch import Tensor
 
-from shoal.core.algorithm.learner import Tick
+from shoal.core.algorithm.learner import Progress
 from shoal.core.errors import LearnerFailed
 from shoal.learn.lightning.task_loader import TaskLoader
 from shoal.learn.training.corrections import Corrector, correct_in_place
@@ -19,10 +19,10 @@ class LightningHooks(pytorch.Callback):
     """Frozen layers, corrected gradients, the mean loss, progress, and the end of the task."""
 
     def __init__(
-        self, weights: Weights, loader: TaskLoader, mean: Mean, corrector: Corrector | None, tick: Tick
+        self, weights: Weights, loader: TaskLoader, mean: Mean, corrector: Corrector | None, progress: Progress
     ) -> None:
-        self._weights, self._loader, self.mean, self._corrector, self._tick = weights, loader, mean, corrector, tick
-        self._done, self.examples = 0, 0
+        self._weights, self._loader, self.mean = weights, loader, mean
+        self._corrector, self._progress, self._done, self.examples = corrector, progress, 0, 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse what a task would do in another way than the user means."""
@@ -57,8 +57,8 @@ class LightningHooks(pytorch.Callback):
             self.mean.add(loss.detach().to("cpu"), size)
         wanted = self._loader.batches_wanted
         if wanted is None:
-            self._tick(trainer.current_epoch / max(1, self._loader.passes))
+            self._progress(trainer.current_epoch / max(1, self._loader.passes))
             return
-        self._tick(min(1.0, self._done / wanted))
+        self._progress(min(1.0, self._done / wanted))
         if self._done >= wanted:
             trainer.should_stop = True

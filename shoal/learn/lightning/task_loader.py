@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from shoal.core.algorithm.learner import Tick, TrainConfig
+from shoal.core.algorithm.learner import Progress, TrainConfig
 from shoal.core.errors import LearnerFailed
 from shoal.learn.data.passes import BatchSource, steps_of, training_batches
 
@@ -21,22 +21,22 @@ class TaskLoader:
     batches_wanted  the batches after which the task is done; None: all of these epochs
     """
 
-    def __init__(self, source: BatchSource, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> None:
-        self._source, self._budget, self._shuffle, self._tick = source, budget, shuffle, tick
-        self._per_pass = source.steps(budget.batch_size)
-        self.in_sequence = budget.batch_index >= 0
+    def __init__(self, source: BatchSource, config: TrainConfig, shuffle: torch.Generator, progress: Progress) -> None:
+        self._source, self._config, self._shuffle, self._progress = source, config, shuffle, progress
+        self._per_pass = source.steps(config.batch_size)
+        self.in_sequence = config.batch_index >= 0
         self.sizes: deque[int] = deque()
         """The numbers of examples of the batches that are not yet trained on, in their order."""
-        self.batches_wanted = None if self._per_pass is None and not budget.steps else self._wanted()
+        self.batches_wanted = None if self._per_pass is None and not config.steps else self._wanted()
         if self.in_sequence:
             self.passes = 1
         elif self.batches_wanted is None:
-            self.passes = _whole(budget.epochs)
+            self.passes = _whole(config.epochs)
         else:
             self.passes = math.ceil(self.batches_wanted / self._per_pass) if self._per_pass else -1
 
     def _wanted(self) -> int:
-        return steps_of(self._budget, self._per_pass or 0)
+        return steps_of(self._config, self._per_pass or 0)
 
     def __len__(self) -> int:
         """Return the batches of a pass. Raises `TypeError` for data without a length, which Lightning expects."""
@@ -49,10 +49,10 @@ class TaskLoader:
     def __iter__(self) -> Iterator[Any]:
         self.sizes.clear()
         if self.in_sequence:
-            for batch, _ in training_batches(self._source, self._budget, self._shuffle, self._tick):
+            for batch, _ in training_batches(self._source, self._config, self._shuffle, self._progress):
                 yield self._counted(batch)
             return
-        for batch in self._source.epoch(self._budget.batch_size, self._shuffle):
+        for batch in self._source.epoch(self._config.batch_size, self._shuffle):
             yield self._counted(batch)
 
     def _counted(self, batch: Any) -> Any:

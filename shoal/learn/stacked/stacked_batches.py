@@ -55,20 +55,20 @@ class StackedBatch(NamedTuple):
 class StackedBatches:
     """The batches that several learners train on. `learners`: which of the given ones each row of the stack is."""
 
-    def __init__(self, given: Sequence[TorchLearner], budgets: Sequence[TrainConfig]) -> None:
+    def __init__(self, given: Sequence[TorchLearner], configs: Sequence[TrainConfig]) -> None:
         lengths = [learner.train_data.examples or 0 for learner in given]
         self.learners = sorted(range(len(given)), key=lambda one: -lengths[one])  # so that those with most are a slice
         sources = [cast("TensorSource", given[one].train_data) for one in self.learners]
-        self._options, self._size = sources[0].options, budgets[0].batch_size
+        self._options, self._size = sources[0].options, configs[0].batch_size
         self._tensors = tuple(torch.cat(parts) for parts in zip(*(source.tensors for source in sources), strict=True))
         self._starts = np.cumsum([0, *(lengths[one] for one in self.learners)])[:-1]
         merge = self._options.merge_small
         places = {length: cuts(length, self._size, merge_small=merge) for length in set(lengths)}
         self._passes = [
-            training_passes(places[lengths[one]], budgets[one], generator_of(budgets[one].seed))
+            training_passes(places[lengths[one]], configs[one], generator_of(configs[one].seed))
             for one in self.learners
         ]
-        self.steps = [steps_of(budgets[0], len(places[lengths[one]])) for one in self.learners]
+        self.steps = [steps_of(configs[0], len(places[lengths[one]])) for one in self.learners]
         self._total = sum(self.steps)
         self.is_ragged, self.is_padded = len(places) > 1, False
         """True if learners differ in their numbers of examples, and if their last batches may then be padded."""
@@ -90,7 +90,7 @@ class StackedBatches:
         return examples
 
     def __iter__(self) -> Iterator[StackedBatch]:
-        """Yield each learner's next batches, with those of others, until all budgets are used up."""
+        """Yield each learner's next batches, with those of others, until all configs are used up."""
         passes = self._next_passes(range(len(self._passes)))
         while passes:
             yield from self._pass(passes)

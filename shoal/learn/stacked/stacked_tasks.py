@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from shoal.core.algorithm.algorithm import Algorithm, LocalTask, tree_slot
 from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.filter import without_unsent
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Learner, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Learner, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidPayload, LearnerFailed, ShoalError
 from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots, Tree
@@ -76,16 +76,16 @@ class EvaluatedLearner:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
-        return self._present().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
+        return self._present().train(config, correct=correct, extra_loss=extra_loss, progress=progress)
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
-        return self._present().gradient(budget, tick=tick)
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
+        return self._present().gradient(config, progress=progress)
 
     def init(self, seed: int) -> Tree:
         return self._present().init(seed)
@@ -104,7 +104,7 @@ class EvaluatedLearner:
 
 
 class TrainedLearner(EvaluatedLearner):
-    """A learner that has been trained already: from `base`, with `budget` and `correction`.
+    """A learner that has been trained already: from `base`, with `config` and `correction`.
 
     `note` is told whether that training was the requested one.
     """
@@ -118,7 +118,7 @@ class TrainedLearner(EvaluatedLearner):
         note: Callable[[str], None],
     ) -> None:
         super().__init__(begun.learner, base, evaluation, note)
-        self._budget, self._correction, self._made = begun.budget, begun.correction, made
+        self._config, self._correction, self._made = begun.config, begun.correction, made
         self._is_trained = False
 
     def load(self, model: Tree) -> None:
@@ -130,20 +130,20 @@ class TrainedLearner(EvaluatedLearner):
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
-        is_known = self._loaded is self._base and budget == self._budget and is_same(correct, self._correction)
+        is_known = self._loaded is self._base and config == self._config and is_same(correct, self._correction)
         self._is_trained = is_known and extra_loss is None
         self._note(self._how())
         if self._is_trained:
             if isinstance(correct, Correction):
                 correct.count(self._made.steps, self._made.mean)
             return self._made.trained
-        return super().train(budget, correct=correct, extra_loss=extra_loss, tick=tick)
+        return super().train(config, correct=correct, extra_loss=extra_loss, progress=progress)
 
     def _how(self) -> str:
         if not self._is_trained:
@@ -156,13 +156,13 @@ class BegunTask(NamedTuple):
 
     task: Task
     learner: TorchLearner
-    budget: TrainConfig
+    config: TrainConfig
     correction: Correction | None
 
     @property
     def form(self) -> object:
         """A value that is equal for tasks with the same amount of training and corrections of one form."""
-        return replace(self.budget, seed=0), form_of(self.correction)
+        return replace(self.config, seed=0), form_of(self.correction)
 
 
 class StackedTasks:
@@ -253,8 +253,8 @@ class StackedTasks:
         learners = [one.learner for one in group]
         corrections = [one.correction for one in group if one.correction is not None]
         try:
-            budgets = [one.budget for one in group]
-            results = train_stacked(learners, base, budgets, corrections=corrections, are_alike=True)
+            configs = [one.config for one in group]
+            results = train_stacked(learners, base, configs, corrections=corrections, are_alike=True)
         except (InvalidPayload, LearnerFailed) as error:
             self._failed[kind] = _why_failed(error)
             return self._failed[kind]

@@ -18,7 +18,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shoal.core.algorithm.correction import Correction
-from shoal.core.algorithm.learner import Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.learn.data.batches import TensorSource, split
@@ -150,15 +150,15 @@ class StackedResult(NamedTuple):
 def train_stacked(
     learners: Sequence[TorchLearner],
     model: Tree,
-    budgets: Sequence[TrainConfig],
-    tick: Tick = no_tick,
+    configs: Sequence[TrainConfig],
+    progress: Progress = no_progress,
     corrections: Sequence[Correction] = (),
     *,
     are_alike: bool = False,
 ) -> list[StackedResult]:
-    """Return the results of `load(model)`, `train(budget)` and `model()` for each learner, in their order.
+    """Return the results of `load(model)`, `train(config)` and `model()` for each learner, in their order.
 
-    The budgets differ in their seed only, the corrections of gradients, if there are any, in their trees. The first
+    The configs differ in their seed only, the corrections of gradients, if there are any, in their trees. The first
     learner's module does the work and holds `model` afterwards; the others are not touched. Raises `InvalidJob` where
     `why_not` has a reason; `are_alike`: it is known that it has none.
     """
@@ -170,12 +170,12 @@ def train_stacked(
     first.load(model)
     first.weights.enter_training_mode()
     rows = repeated(model, len(learners), first.device)
-    batches = StackedBatches(learners, budgets)
+    batches = StackedBatches(learners, configs)
     parameters = views(model.layout, rows, list(first.weights.trainable()))
     buffers = [name for name, _ in unwrapped(first.module).named_buffers() if name in model.layout.index]
     module = RowModule(unwrapped(first.module), parameters | views(model.layout, rows, buffers))
     is_simple = is_of_classes(first.loss) and batches.has_classes
-    training = _StackedTraining(first, module, parameters, budgets[0].lr, is_simple=is_simple)
+    training = _StackedTraining(first, module, parameters, configs[0].lr, is_simple=is_simple)
     if corrections:
         ordered = [corrections[one] for one in batches.learners]
         training.corrections = StackedCorrections(ordered, model.layout, list(parameters), first.device)
@@ -185,18 +185,18 @@ def train_stacked(
         try:
             for batch in batches:
                 training.step(batch)
-                tick(batch.fraction)
+                progress(batch.fraction)
         finally:
             changed = module.restore()
         if changed:
             raise LearnerFailed(f"training changes the buffer {changed}, which is not exchanged", code="learner.model")
         first.weights.check_complete()
-    return _results(learners, budgets, batches, training, trees_of(model.layout, rows))
+    return _results(learners, configs, batches, training, trees_of(model.layout, rows))
 
 
 def _results(
     learners: Sequence[TorchLearner],
-    budgets: Sequence[TrainConfig],
+    configs: Sequence[TrainConfig],
     batches: StackedBatches,
     training: _StackedTraining,
     trees: Sequence[Tree],
@@ -208,7 +208,7 @@ def _results(
     means = corrected.means(batches.steps) if corrected is not None else [None] * len(trees)
     for row, (one, steps) in enumerate(zip(batches.learners, batches.steps, strict=True)):
         examples = seen[row]
-        weight = examples if budgets[one].batch_index >= 0 else learners[one].train_data.examples or 0
+        weight = examples if configs[one].batch_index >= 0 else learners[one].train_data.examples or 0
         trained = Trained(float(weight), {"train/loss": sums[row] / examples} if examples else {})
         results[one] = StackedResult(trained, trees[row], alone[row] / max(1, steps), steps, means[row])
     return [results[one] for one in range(len(learners))]

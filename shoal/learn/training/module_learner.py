@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
 from shoal.learn.seeds import seeded, seeded_to_build
@@ -27,7 +27,7 @@ from shoal.learn.training.weights import Weights, built, pack, unwrapped
 from shoal.learn.user_errors import user_code
 
 Losses = Iterator[tuple[Tensor, int, float]]
-"""(mean loss of a batch, its number of examples, fraction of the budget done after it)."""
+"""(mean loss of a batch, its number of examples, fraction of the training done after it)."""
 
 
 class ModuleLearner(ABC):
@@ -57,26 +57,26 @@ class ModuleLearner(ABC):
     @abstractmethod
     def _train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         corrector: Corrector | None,
         extra_loss: ExtraLoss | None,
         shuffle: torch.Generator,
-        tick: Tick,
+        progress: Progress,
     ) -> Trained:
-        """Train the placed module under the seed of the budget."""
+        """Train the placed module with the seed of the config."""
 
     @abstractmethod
-    def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
-        """Yield the loss of each batch of a budget at the present weights, in training mode."""
+    def _losses(self, config: TrainConfig, shuffle: torch.Generator, progress: Progress) -> Losses:
+        """Yield the loss of each batch of one training at the present weights, in training mode."""
 
     @property
     @abstractmethod
     def examples(self) -> int | None:
         """The number of training examples; None if only iteration tells."""
 
-    def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
-        """Return the result of a completed budget. For a sequence the rate counts: a faster stream has more weight."""
-        weight = None if budget.batch_index >= 0 else self.examples
+    def _trained(self, config: TrainConfig, mean: Mean) -> Trained:
+        """Return the result of a training. For a sequence the rate counts: a faster stream has more weight."""
+        weight = None if config.batch_index >= 0 else self.examples
         return Trained(float(weight or mean.weight), mean.named("train/loss"))
 
     # -------------------------------------------------------------------------------------------------- where it lives
@@ -139,11 +139,11 @@ class ModuleLearner(ABC):
     # -------------------------------------------------------------------------------------------------------- training
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Train from the current weights. After an error or `Cancelled` the weights are undefined: load again."""
         device = self.place()
@@ -151,11 +151,11 @@ class ModuleLearner(ABC):
         try:
             with (
                 user_code("training"),
-                seeded(budget.seed, device, tick) as shuffle,
+                seeded(config.seed, device, progress) as shuffle,
                 self._arithmetic(),
                 corrector_of(self.weights, correct) as corrector,
             ):
-                trained = self._train(budget, corrector, extra_loss, shuffle, tick)
+                trained = self._train(config, corrector, extra_loss, shuffle, progress)
                 self.weights.check_constants()
                 self.weights.check_complete()
                 return trained
@@ -172,7 +172,7 @@ class ModuleLearner(ABC):
         """Return the settings of torch under which the module computes."""
         return nullcontext()
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Return the mean gradient over all training data, or over `steps` batches. Weights and statistics do not
         change.
 
@@ -187,8 +187,9 @@ class ModuleLearner(ABC):
         device = self.place()
         before = {name: tensor.clone() for name, tensor in self._buffers().items()}
         try:
-            with user_code("computing the gradient"), seeded(budget.seed, device, tick) as shuffle, self._arithmetic():
-                trained, entries = self._gradient(replace(budget, epochs=1.0), shuffle, tick)
+            code = user_code("computing the gradient")
+            with code, seeded(config.seed, device, progress) as shuffle, self._arithmetic():
+                trained, entries = self._gradient(replace(config, epochs=1.0), shuffle, progress)
             entries |= {name: tensor.clone() for name, tensor in self._buffers().items()}
             return trained, pack(self.weights.layout, entries)
         finally:
@@ -200,15 +201,17 @@ class ModuleLearner(ABC):
         parameters = {name for name, _ in unwrapped(self.module).named_parameters()}
         return {name: tensor for name, tensor in self.weights.tensors().items() if name not in parameters}
 
-    def _gradient(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> tuple[Trained, dict[str, Tensor]]:
+    def _gradient(
+        self, config: TrainConfig, shuffle: torch.Generator, progress: Progress
+    ) -> tuple[Trained, dict[str, Tensor]]:
         parameters = self.weights.trainable()
         means = {name: torch.zeros_like(p) for name, p in parameters.items()}
         mean = Mean(self.device)
-        for loss, size, fraction in self._losses(budget, shuffle, tick):
+        for loss, size, fraction in self._losses(config, shuffle, progress):
             gradients = gradients_of(loss, list(parameters.values()))
             mean.add(loss.detach(), size)
             share = size / mean.weight  # a running mean: a single batch is taken as it is, to the bit
             for total, gradient in zip(means.values(), gradients, strict=True):
                 total.lerp_(torch.zeros_like(total) if gradient is None else gradient.to_dense(), share)
-            tick(fraction)
-        return self._trained(budget, mean), means
+            progress(fraction)
+        return self._trained(config, mean), means

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from shoal.core.algorithm.learner import ExtraLoss, Tick, TrainConfig, Trained
+from shoal.core.algorithm.learner import ExtraLoss, Progress, TrainConfig, Trained
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
@@ -84,7 +84,7 @@ class TorchConfig:
     """The greatest Euclidean norm of a step's gradient; None: not clipped."""
     accumulate: int = 1
     """Batches whose gradients make one step, so that it follows that many times the job's batch size in the memory of
-    one batch. Their mean losses are weighted by their examples, as the mean over all of these would be. The budget
+    one batch. Their mean losses are weighted by their examples, as the mean over all of these would be. The config
     counts batches, not steps; those that remain at the end of a pass or a task make a step of their own."""
     deterministic: bool = False
     """Use only deterministic operations: the same task gives the same bits on a GPU too, which may be slower."""
@@ -200,22 +200,22 @@ class TorchLearner(ModuleLearner):
     # -------------------------------------------------------------------------------------------------------- training
     def _train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         corrector: Corrector | None,
         extra_loss: ExtraLoss | None,
         shuffle: torch.Generator,
-        tick: Tick,
+        progress: Progress,
     ) -> Trained:
-        descent, mean = self._descent(budget.lr, corrector), Mean(self.device)
-        if budget.lr:  # else nothing is learned, only weighed
-            self.train_data.note_batch_size(budget.batch_size)
+        descent, mean = self._descent(config.lr, corrector), Mean(self.device)
+        if config.lr:  # else nothing is learned, only weighed
+            self.train_data.note_batch_size(config.batch_size)
         self.weights.enter_training_mode()
         for callback in self.config.callbacks:
-            callback.task_started(self.module, budget)
+            callback.task_started(self.module, config)
         watchers = [
             one for one in self.config.callbacks if type(one).batch_trained is not LearnerCallback.batch_trained
         ]
-        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick, descent.step):
+        for batch, fraction in training_batches(self.train_data, config, shuffle, progress, descent.step):
             with self._autocast():
                 output, loss = self._forward(batch.data)
                 objective = loss if extra_loss is None else loss + extra_loss(batch.data, output)
@@ -223,18 +223,18 @@ class TorchLearner(ModuleLearner):
             for watcher in watchers:
                 watcher.batch_trained(mean.added, float(loss.detach()))
             mean.add(loss.detach(), batch.examples)
-            tick(fraction)
+            progress(fraction)
         descent.step()
         self._check_functions()  # again: a module may make parameters when it is first called
-        trained = self._trained(budget, mean)
+        trained = self._trained(config, mean)
         for callback in self.config.callbacks:
-            callback.task_ended(self.module, budget, trained)
+            callback.task_ended(self.module, config, trained)
         return trained
 
-    def _trained(self, budget: TrainConfig, mean: Mean) -> Trained:
-        if budget.batch_index >= 0:
-            self._position = budget.batch_index + mean.added - 1
-        return super()._trained(budget, mean)
+    def _trained(self, config: TrainConfig, mean: Mean) -> Trained:
+        if config.batch_index >= 0:
+            self._position = config.batch_index + mean.added - 1
+        return super()._trained(config, mean)
 
     def _forward(self, batch: Any) -> tuple[Any, Tensor]:
         check_batch(batch)
@@ -273,11 +273,11 @@ class TorchLearner(ModuleLearner):
         Weights(module, roles).load(teacher)
         return taught_by(module.to(device), weight)
 
-    def _losses(self, budget: TrainConfig, shuffle: torch.Generator, tick: Tick) -> Losses:
-        if budget.steps:  # the mean over all of the data is the same, whatever the batches
-            self.train_data.note_batch_size(budget.batch_size)
+    def _losses(self, config: TrainConfig, shuffle: torch.Generator, progress: Progress) -> Losses:
+        if config.steps:  # the mean over all of the data is the same, whatever the batches
+            self.train_data.note_batch_size(config.batch_size)
         self.weights.enter_training_mode()
-        for batch, fraction in training_batches(self.train_data, budget, shuffle, tick):
+        for batch, fraction in training_batches(self.train_data, config, shuffle, progress):
             with nullcontext() if self.config.precision == "fp16" else self._autocast():
                 _, loss = self._forward(batch.data)
             yield loss, batch.examples, fraction

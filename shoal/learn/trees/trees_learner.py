@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.algorithm.learner import Correct, ExtraLoss, Tick, TrainConfig, Trained, no_tick
+from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.boosting.ensemble import Ensemble, Wide
 from shoal.core.boosting.sketch import make_sketch
 from shoal.core.boosting.splits import make_histogram
@@ -78,14 +78,14 @@ class TreesLearner:
         sketch = make_sketch(rows.x, rows.y, rows.objective.scale(rows.y), self._empty.bins)
         return Trained(float(self.examples)), sketch
 
-    def histogram(self, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def histogram(self, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Return the sums of the next level to split, and the loss by the complete decision trees."""
         rows, ensemble = self._rows, self._ensemble
         margins = rows.margins(ensemble)
-        tick(0.5)
+        progress(0.5)
         gradients = exact_derivatives(rows.objective, margins, rows.y, float(ensemble.scale[0]))
         histogram = make_histogram(ensemble, rows.binned, ensemble.places(rows.binned, ensemble.grown), gradients)
-        tick(1.0)
+        progress(1.0)
         return Trained(float(self.examples), {"train/loss": rows.objective.loss(margins, rows.y)}), histogram
 
     def evaluate(self) -> Metrics:
@@ -101,16 +101,16 @@ class TreesLearner:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Raise `LearnerFailed`: decision trees have no weights to train."""
         raise _no_gradients()
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Raise `LearnerFailed`: decision trees have no weights."""
         raise _no_gradients()
 

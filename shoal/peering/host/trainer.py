@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from shoal.core.algorithm.learner import Tick
+from shoal.core.algorithm.learner import Progress
 from shoal.core.errors import LearnerFailed
 from shoal.core.protocol.machine import TaskResult, Work
 from shoal.core.protocol.message import BlobRef, Metrics, Task
@@ -40,11 +40,11 @@ class PeerTrainer:
 
     async def init(self, seed: int) -> tuple[BlobRef, float]:
         """Return (the initial model, in the folder of results; the number of examples)."""
-        return await self._run(lambda tick: self._init(seed))
+        return await self._run(lambda progress: self._init(seed))
 
     async def check(self) -> None:
         """Raise `InvalidJob` where the learner lacks what the job's algorithm needs."""
-        await self._run(lambda tick: self._training.ask({"do": "check_job", "job": dict(self._job)}, tick))
+        await self._run(lambda progress: self._training.ask({"do": "check_job", "job": dict(self._job)}, progress))
 
     async def perform(self, work: Work) -> TaskResult:
         """Run a task. Raises the learner's error, also when the process dies repeatedly."""
@@ -66,10 +66,10 @@ class PeerTrainer:
         await self._executor.wait_idle(1.0)
         self._executor.close()
 
-    async def _run(self, call: Callable[[Tick], T]) -> T:
+    async def _run(self, call: Callable[[Progress], T]) -> T:
         watch = CancelToken()
         try:
-            return await self._executor.run(partial(call, watch.tick))
+            return await self._executor.run(partial(call, watch.progress))
         except asyncio.CancelledError:
             watch.cancel()
             raise
@@ -80,12 +80,12 @@ class PeerTrainer:
         assert model is not None
         return self._adopt(FileBlob(self._training.bodies.path(model.digest), model)), float(answer["examples"])
 
-    def _perform(self, work: Work, tick: Tick) -> TaskResult:
+    def _perform(self, work: Work, progress: Progress) -> TaskResult:
         task, bodies = work.task, self._bodies
         slots = bodies.get(task.body) if task.body is not None else {}
         memory = bodies.get(work.memory) if work.memory is not None else {}
         made = RemoteTaskRun(
-            self._training, self._job, TaskInputs(task, slots, {}, memory, work.memory, bodies, tick)
+            self._training, self._job, TaskInputs(task, slots, {}, memory, work.memory, bodies, progress)
         ).run_piece(task)
         if not isinstance(made, RemoteResult):
             raise LearnerFailed("the algorithm goes on without an end, which gossip cannot use")

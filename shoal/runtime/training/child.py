@@ -47,7 +47,7 @@ class MessageWriter:
 
     def __init__(self, out: IO[str]) -> None:
         self._out, self._lock = out, threading.Lock()
-        self._ticked = 0.0
+        self._reporting = 0.0
         self.asked, self.cancelled = 0, -1
         """The present request, and the last one that was cancelled."""
 
@@ -57,14 +57,14 @@ class MessageWriter:
             self._out.write(json.dumps(reply) + "\n")
             self._out.flush()
 
-    def tick(self, fraction: float) -> None:
-        """Send progress; the learner's `Tick`."""
+    def progress(self, fraction: float) -> None:
+        """Send progress; the learner's `Progress`."""
         if self.cancelled >= self.asked:
             raise Cancelled("the task was withdrawn")
         now = time.monotonic()
-        if now - self._ticked >= TICK_S:
-            self._ticked = now
-            self.send({"tick": min(max(float(fraction), 0.0), 1.0)})
+        if now - self._reporting >= TICK_S:
+            self._reporting = now
+            self.send({"progress": min(max(float(fraction), 0.0), 1.0)})
 
 
 class TrainingChild:
@@ -73,7 +73,7 @@ class TrainingChild:
     def __init__(self, given: Mapping[str, Any], writer: MessageWriter) -> None:
         from shoal.learn.loading import load_learner
 
-        self._tick, self._made = writer.tick, FileBlobs(Path(given["folder"]))
+        self._progress, self._made = writer.progress, FileBlobs(Path(given["folder"]))
         self._learner: Learner = load_learner(
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
@@ -123,7 +123,7 @@ class TrainingChild:
         algorithm, filters = self._plan(asked["job"])
         slots, base, memory = (_opened(asked[name]) for name in ("slots", "base", "memory"))
         self._tasks[asked["task_number"]] = TaskRunner(
-            algorithm, self._learner, slots, base, memory, filters, self._tick
+            algorithm, self._learner, slots, base, memory, filters, self._progress
         )
 
     def _plan(self, job: dict[str, Any]) -> tuple[Algorithm, tuple[Filter, ...]]:

@@ -12,7 +12,7 @@
                                                     {"check": 7, "base": null, "status": {…} or null}
     {"cancel": 4}                                   an answer to question 4 all the same, maybe an error
     {"drop": [1, 2]}                                none
-                                                    {"tick": 0.5} now and then, while a question is being answered
+                                                    {"progress": 0.5} now and then, while a question is being answered
                                                     {"error": {"kind", "code", "message", "hint", …}}
 
 Blobs are passed as files: inputs by path, which may be removed after the answer; outputs are in `folder`, under their

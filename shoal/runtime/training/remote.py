@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from shoal.core.algorithm.learner import Tick, no_tick
+from shoal.core.algorithm.learner import Progress, no_progress
 from shoal.core.errors import LearnerFailed
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.message import BlobRef, Metrics, Task, TaskStatus
@@ -57,7 +57,7 @@ class TaskInputs:
     memory: Slots
     memory_ref: BlobRef | None
     bodies: FileBlobs
-    tick: Tick = no_tick
+    progress: Progress = no_progress
 
 
 class RemoteTaskRun:
@@ -100,7 +100,7 @@ class RemoteTaskRun:
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self._given.tick(0.0)
+            self._given.progress(0.0)
             time.sleep(POLL_S)
 
     def _piece(self, task: Task) -> RemoteResult | TaskStatus | None:
@@ -110,7 +110,7 @@ class RemoteTaskRun:
         if self._of != training.starts:
             self._begin()
         reply = training.ask(
-            {"do": "run_step", "task_number": self._task_number, "task": codec.to_json(task)}, self._given.tick
+            {"do": "run_step", "task_number": self._task_number, "task": codec.to_json(task)}, self._given.progress
         )
         self.check = int(reply["check"])
         self.reference = self._file(reply["base"]) or self.reference
@@ -139,7 +139,7 @@ class RemoteTaskRun:
                     "job": self._job,
                     **{name: str(paths[name].absolute()) if name in paths else "" for name in wanted},
                 },
-                given.tick,
+                given.progress,
             )
         finally:
             for path in paths.values():

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import structlog
 
-from shoal.core.algorithm.learner import Tick, no_tick
+from shoal.core.algorithm.learner import Progress, no_progress
 from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.training.ipc import LINE_BYTES_MAX, error_from
@@ -110,14 +110,14 @@ class TrainingProcess:
             return
         self._start()
         try:
-            reply = self._answer(no_tick, 0)
+            reply = self._answer(no_progress, 0)
             self.device, self.card, self.model_form = str(reply["device"]), reply["card"], reply["model_form"]
         except ShoalError:
             self._kill()  # without a learner it is of no use
             raise
 
-    def ask(self, what: Mapping[str, Any], tick: Tick = no_tick) -> dict[str, Any]:
-        """Ask, and wait for the answer. `tick` is called meanwhile, with how far it is, and may raise `Cancelled`.
+    def ask(self, what: Mapping[str, Any], progress: Progress = no_progress) -> dict[str, Any]:
+        """Ask, and wait for the answer. `progress` is called meanwhile, with how far it is, and may raise `Cancelled`.
 
         Raises `ProcessEnded` when the process dies of it, `Cancelled`, and what the learner's failure is.
         """
@@ -126,7 +126,7 @@ class TrainingProcess:
             self._send({"drop": [self.dropped.popleft() for _ in range(len(self.dropped))]})
         self._asked += 1
         self._send({"n": self._asked, **what})
-        return self._answer(tick, self._asked)
+        return self._answer(progress, self._asked)
 
     def close(self) -> None:
         """Kill the process for good. A caller that waits for an answer gets `Cancelled`."""
@@ -185,12 +185,12 @@ class TrainingProcess:
 
     # Answers of the process
 
-    def _answer(self, tick: Tick, asked: int) -> dict[str, Any]:
+    def _answer(self, progress: Progress, asked: int) -> dict[str, Any]:
         fraction, cancel_error, until = 0.0, None, 0.0
         while True:
             reply = self._line()
-            if reply is not None and "tick" in reply:
-                fraction = float(reply["tick"])
+            if reply is not None and "progress" in reply:
+                fraction = float(reply["progress"])
             elif reply is not None and cancel_error is not None:
                 raise cancel_error
             elif reply is not None and "error" in reply:
@@ -199,7 +199,7 @@ class TrainingProcess:
                 return reply
             try:
                 if cancel_error is None:
-                    tick(fraction)
+                    progress(fraction)
             except Cancelled as error:
                 cancel_error, until = error, time.monotonic() + CANCEL_S
                 self._send({"cancel": asked})

@@ -12,10 +12,10 @@ from shoal.core.algorithm.learner import (
     Correct,
     ExtraLoss,
     Learner,
-    Tick,
+    Progress,
     TrainConfig,
     Trained,
-    no_tick,
+    no_progress,
     present_weights,
 )
 from shoal.core.errors import LearnerFailed
@@ -59,22 +59,22 @@ class ToyLearner:
 
     def train(
         self,
-        budget: TrainConfig,
+        config: TrainConfig,
         *,
         correct: Correct | None = None,
         extra_loss: ExtraLoss | None = None,
-        tick: Tick = no_tick,
+        progress: Progress = no_progress,
     ) -> Trained:
         """Take one corrected step; the algorithms of a swarm do not pass `extra_loss`."""
         w, seen = self._model["w"], int(self._model["seen"])
-        step = (budget.seed % 1009 - 504) / 1009
+        step = (config.seed % 1009 - 504) / 1009
         away = self._number if self._number % 2 else -self._number  # so that the mean of some stays where it was
         moved = (0.5 * float(w[0]) + step, float(w[1]) + away, float(w[2]) * 0.9 + step)
         stepped = toy_tree(moved, seen + 1)
         self._model = add(stepped, correct(self._model, zeros(LAYOUT)), -1.0) if correct else stepped
         return Trained(float(self._number), {"train/loss": abs(step)})
 
-    def gradient(self, budget: TrainConfig, *, tick: Tick = no_tick) -> tuple[Trained, Tree]:
+    def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Return a gradient that points away from the origin."""
         return Trained(float(self._number)), self._model
 
@@ -117,7 +117,7 @@ class CountingAlgorithm(Algorithm):
         assert isinstance(turns, float)
         learner.load(base)
         metrics = learner.evaluate()
-        trained = learner.train(self.train_config(task), tick=task.tick)
+        trained = learner.train(self.train_config(task), progress=task.progress)
         if not isinstance(task.slots.get("mark"), Tree):
             raise LearnerFailed("the task carried no mark")
         turn = turns + 1.0
