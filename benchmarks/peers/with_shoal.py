@@ -31,7 +31,7 @@ class AddOne(NoOp):
     def train(self, config: TrainConfig, **options: object) -> Trained:  # type: ignore[override]
         if self._marks:
             mark()
-        return super().train(budget)
+        return super().train(config)
 
 
 def learner(numbers: int, marks: bool = False) -> AddOne:
