@@ -140,6 +140,11 @@ class _JobFile(JobTable):
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="keyword arguments of the learner"
     )
+    base_model: str = Field(
+        "",
+        pattern="^([0-9a-f]{64})?$",
+        description="SHA-256 of the frozen tensors that all nodes must have; left out: the first model decides",
+    )
     algorithm: dict[str, Any] = Field(
         default_factory=lambda: {"name": "fedavg"}, description="how nodes train and how updates are aggregated"
     )
@@ -203,6 +208,7 @@ class _JobFile(JobTable):
             self.limits.bounds(),
             self.lr_schedule.schedule(),
             self.early_stop.rule(),
+            self.base_model,
         )
 
     def build_algorithm(self) -> Algorithm:

@@ -29,11 +29,13 @@ def says(layout: Layout | None) -> NodeInfo:
     return NodeInfo(model=layout.form if layout is not None else None)
 
 
-def hub_of(*layouts: Layout | None, start: bool = True, min_nodes: int = 1, tags: tuple[str, ...] = ()) -> Hub:
+def hub_of(
+    *layouts: Layout | None, start: bool = True, min_nodes: int = 1, tags: tuple[str, ...] = (), base_model: str = ""
+) -> Hub:
     """Nodes a, b, … with models of these layouts have joined, one after the other."""
     bodies = MemoryBlobs()
     body = bodies.put({"model": model(1.0, 2.0)}) if start else None
-    plan = JobPlan(9, 7, "float64", body, selection=Selection(tags=tags))
+    plan = JobPlan(9, 7, "float64", body, selection=Selection(tags=tags), base_model=base_model)
     hub = Hub(plan, Algorithm(), Rounds(min_nodes=min_nodes), bodies)
     hub.on(Restarted(), 0.0)
     for node, layout in zip("abcde", layouts, strict=False):
@@ -70,6 +72,31 @@ def test_another_base_model_is_another_model() -> None:
     based = replace(RIGHT, base_model="ba5e" * 16)
     (text,) = warnings(hub.on(Join("late", node_info=says(based)), 1.0))
     assert "late takes no part: its model differs from the job's (base model ba5eba5eba5e, not no base model)" in text
+
+
+BASE = "ba5e" * 16
+BASED = replace(RIGHT, base_model=BASE)
+
+
+def test_without_the_jobs_base_model_no_node_gives_the_first_model() -> None:
+    why = "its model differs from the job's (no base model, not base model ba5eba5eba5e)"
+    hub = hub_of(RIGHT, start=False, base_model=BASE)
+    assert hub.poll_reply("a") == Stop(why, model_differs=True)
+    assert hub.progress.waiting_for == f"0 of 1 node ready; not asked: a: {why}"
+    assert restored(hub).poll_reply("a") == hub.poll_reply("a")
+    hub.on(Join("a", node_info=says(BASED)), 1.0)
+    assert isinstance(hub.poll_reply("a"), Task), "it has fetched the base model meanwhile"
+
+
+def test_a_first_model_of_another_base_model_is_refused() -> None:
+    hub = hub_of(None, start=False, base_model=BASE)
+    task = hub.poll_reply("a")
+    assert isinstance(task, Task), "it does not say what its model is"
+    effects = hub.on(Report("a", task.id, 0, 1.0, hub.store.blobs.put({"model": model(1.0, 1.0)})), 2.0)
+    assert acks(effects) == [
+        Ack(task.id, False, "the initial model belongs to no base model, the job to base model ba5eba5eba5e")
+    ]
+    assert hub.store.model is None
 
 
 def test_of_whom_the_job_does_not_want_it_does_not_matter() -> None:

@@ -52,6 +52,8 @@ class JobPlan:
     """The local learning rate of each version."""
     early_stop: EarlyStop = field(default_factory=EarlyStop)
     """The rule by which the job ends before its last version."""
+    base_model: str = ""
+    """The base model that all models of the job have, as in `Layout`; empty: the first model decides."""
 
     @property
     def sends_differences(self) -> bool:

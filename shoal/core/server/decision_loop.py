@@ -123,7 +123,7 @@ class DecisionLoop:
         state, eligibility = self._state, self._state.eligibility
         form, effects = eligibility.model_form(), list[Effect]()
         known, eligibility.foreign_models = eligibility.foreign_models, {}
-        if form is None or state.roster.forms <= {form.digest}:
+        if not eligibility.may_mismatch(form):
             return []
         for member in state.roster.askable():
             excluded = state.settings.plan.selection.describe_exclusion(member.candidate)

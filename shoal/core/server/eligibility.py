@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from shoal.core.job.settings_change import JobSettings
-from shoal.core.model.model_form import ModelForm
+from shoal.core.model.model_form import ModelForm, base_name
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import Effect, Wake
 from shoal.core.protocol.message import NodeInfo
@@ -36,8 +36,7 @@ class Eligibility:
         """
         selection, wall, roster = self._settings.plan.selection, now + self.clock_offset_s, self._roster
         form = self.model_form()
-        mixed = form is not None and not roster.forms <= {form.digest}
-        if not (selection.restricts or roster.timed or roster.drained or mixed):
+        if not (selection.restricts or roster.timed or roster.drained or self.may_mismatch(form)):
             return {}
         key = roster.revision, form, wall if selection.hours or roster.timed else None
         if self._cache[0] != key:
@@ -73,9 +72,19 @@ class Eligibility:
         model = self._store.slots.get("model")
         return model.layout.form if isinstance(model, Tree) else None
 
+    def may_mismatch(self, form: ModelForm | None) -> bool:
+        """Return whether a member may have told a model that is not the job's, of that form."""
+        known = self._roster.forms
+        return bool(known and self._settings.plan.base_model) if form is None else not known <= {form.digest}
+
     def describe_mismatch(self, member: RosterMember, form: ModelForm | None) -> str:
-        """Return how a member's model differs from that form; "" when it fits or is unknown."""
-        theirs = member.node_info.model
+        """Return how a member's model differs from that form; "" when it fits or is unknown.
+
+        Before there is a model, a member must have the base model that the job names.
+        """
+        theirs, base = member.node_info.model, self._settings.plan.base_model
+        if form is None and base and theirs is not None and theirs.base_model != base:
+            return f"its model differs from the job's ({base_name(theirs.base_model)}, not {base_name(base)})"
         if form is None or theirs is None or theirs == form:
             return ""
         given = self._settings.plan.initial_model is not None

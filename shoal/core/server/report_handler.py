@@ -12,6 +12,7 @@ from math import hypot
 from shoal.core.algorithm.algorithm import Update, tree_slot
 from shoal.core.algorithm.filter import packed_layouts, unpack
 from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.model.model_form import base_name
 from shoal.core.model.tree import Layout, Slots, Tree, statistics_distance
 from shoal.core.protocol.machine import Effect, Measured, Send
 from shoal.core.protocol.message import Ack, Kind, Report, Task
@@ -101,6 +102,10 @@ class ReportHandler:
     def _take_init(self, report: Report, task: Task, now: float) -> list[Effect]:
         if report.body is None:
             raise InvalidPayload("the task asks for an initial model, but the report has none", code="payload.missing")
+        base, store = self._state.settings.plan.base_model, self._state.store
+        if base and (given := tree_slot(store.blobs.get(report.body), "model").layout.base_model) != base:
+            text = f"the initial model belongs to {base_name(given)}, the job to {base_name(base)}"
+            raise InvalidPayload(text, code="payload.base-model")
         return self._rounds.start(report.body, f"initial model of {report.node}", now)
 
     def _take_update(self, report: Report, task: Task, now: float) -> list[Effect]:
