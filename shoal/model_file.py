@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.errors import InvalidPayload, StorageFailed
+from shoal.core.errors import InvalidJob, InvalidPayload, StorageFailed
 from shoal.core.model.tree import BASE_MODEL, FLOATS, METADATA, STATISTICS, Layout, Tree
 from shoal.wire.payload import (
     PIECE_BYTES,
@@ -31,6 +31,8 @@ from shoal.wire.payload import (
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from shoal.learn.training.module_learner import ModuleLearner
 
     Module = TypeVar("Module", bound=nn.Module)
 
@@ -53,6 +55,16 @@ def save_model(model: Tree, path: str | Path) -> Path:
         if partial.parent.is_dir():
             partial.unlink(missing_ok=True)
     return target
+
+
+def save_base(learner: ModuleLearner, path: str | Path) -> Path:
+    """Write a learner's base model, the frozen tensors that nodes do not exchange, for `shoal run --base`.
+
+    Raises `InvalidJob` for a learner without one, `StorageFailed`.
+    """
+    if not learner.weights.roles.base:
+        raise InvalidJob("the model has no frozen tensors, so it has no base model", code="learner.base")
+    return save_model(learner.weights.base(), path)
 
 
 @overload

@@ -16,8 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
+from shoal.core.model.tree import Slots
 from shoal.extras import extra_of, not_installed
 from shoal.learn.learner_files import module_name
 from shoal.learn.options import fitted, named_parameters, takes_any
@@ -48,6 +50,21 @@ def load_learner(
     if is_ready and given:
         raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
     return with_device(found if is_ready else _made(found, f"{where}:{name}", given), **device_options)
+
+
+def replace_base(learner: Learner, slots: Slots) -> None:
+    """Replace the learner's base model by the slot "model".
+
+    Raises `InvalidPayload` if it does not fit, `InvalidJob` for a learner that is not of a torch module.
+    """
+    module: Any = learner
+    if not hasattr(getattr(learner, "weights", None), "rebased"):
+        text = f"{type(learner).__name__} cannot take another base model than its own"
+        raise InvalidJob(text, code="learner.base", hint="start the node with the job's base model")
+    with user_code("loading the base model"):
+        from shoal.learn.training.module_learner import load_base
+
+        load_base(module, tree_slot(slots, "model"))
 
 
 def accepted(target: str, names: Iterable[str]) -> frozenset[str]:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from shoal.core.errors import Cancelled, InvalidJob, LearnerFailed, ShoalError
+from shoal.core.errors import Cancelled, InvalidJob, InvalidPayload, LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import TaskResult
 from shoal.core.protocol.message import Task, TaskStatus
@@ -25,6 +25,7 @@ from shoal.jobs.spec import JobSpec, parse_job
 from shoal.learn.digits import learner as digits
 from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.rendezvous import Rendezvous
+from shoal.model_file import save_base, save_model
 from shoal.runtime.http.coordinator_url import parse
 from shoal.runtime.observability.tracebacks import traceback_text_of
 from shoal.runtime.training import remote, training_process
@@ -35,6 +36,7 @@ from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.spool import Spool
 from shoal_edge_client.training.trainer import EdgeTrainer, TaskInProgress
 from shoal_edge_client.training.trainer_backend import ProcessTrainer, ThreadTrainer, TrainerBackend, trainer_backend
+from tests.support import based_learner
 from tests.support.learners import VectorLearner
 from tests.support.waiting import pause, until
 
@@ -389,3 +391,29 @@ def test_the_setting_chooses_thread_or_process(tmp_path: Path) -> None:
         trainer_backend(EdgeSettings(trainer="process"), learner, tmp_path)
     with pytest.raises(InvalidJob, match="no learner"):
         trainer_backend(EdgeSettings(), None, tmp_path)
+
+
+def test_another_base_model_replaces_that_of_the_learner(tmp_path: Path) -> None:
+    wanted = based_learner.learner(7)
+    path = save_base(wanted, tmp_path / "base")
+    unfit = save_model(digits(0).model(), tmp_path / "unfit")
+    settings = EdgeSettings(learner=f"{based_learner.__file__}:learner")
+    for shop in (ThreadTrainer(settings, None), ProcessTrainer(settings, tmp_path / "training")):
+        try:
+            shop.open()
+            own = shop.model_form
+            with pytest.raises(InvalidPayload, match="in one tree"):
+                shop.load_base(unfit)
+            assert shop.model_form == own, "it goes on with its own"
+            shop.load_base(path)
+            assert shop.model_form["model"]["base_model"] == wanted.layout.base_model != own["model"]["base_model"]
+        finally:
+            shop.close()
+
+
+def test_a_learner_without_frozen_tensors_of_its_own_says_so(tmp_path: Path) -> None:
+    shop = ThreadTrainer(EdgeSettings(), VectorLearner(2))
+    shop.open()
+    with pytest.raises(InvalidJob, match="VectorLearner cannot take another base model than its own"):
+        shop.load_base(save_model(digits(0).model(), tmp_path / "base"))
+    shop.close()

@@ -56,6 +56,6 @@ def test_without_torch_there_is_nothing_to_set(three_threads: None, monkeypatch:
 
 @pytest.mark.parametrize(("asked", "threads"), [(0, 1), (2, 2)])
 def test_the_training_process_has_its_threads(three_threads: None, tmp_path: Path, asked: int, threads: int) -> None:
-    given = {"learner": "shoal.learn.digits:learner", "options": {}, "device": "cpu", "precision": ""}
+    given = {"learner": "shoal.learn.digits:learner", "options": {}, "device": "cpu", "precision": "", "base": ""}
     TrainingChild({**given, "folder": str(tmp_path), "threads": asked}, MessageWriter(io.StringIO()))
     assert torch.get_num_threads() == threads

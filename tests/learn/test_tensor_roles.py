@@ -9,12 +9,15 @@ import torch
 from torch import nn
 
 import shoal
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchConfig, TorchLearner
-from shoal.model_file import save_model
+from shoal.learn.training.module_learner import load_base
+from shoal.model_file import save_base, save_model
+from shoal.wire.payload import open_payload
 
 X, Y = torch.randn(40, 6, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 3
 FRAME = ["0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"]
@@ -91,6 +94,34 @@ def test_another_base_model_is_refused_by_name() -> None:
     assert one.layout.base_model[:12] in told.value.message
     assert other.layout.base_model[:12] in told.value.message
     assert "base model" in one.layout.form.beside(other.layout.form)
+
+
+def test_another_base_model_can_be_loaded(tmp_path: Path) -> None:
+    one, other = learner(), learner(lambda: network(8))
+    path = save_base(one, tmp_path / "base.safetensors")
+    assert one.layout.base_model == hashlib.sha256(path.read_bytes()).hexdigest()
+    load_base(other, tree_slot(open_payload(path.read_bytes()), "model"))
+    assert other.layout == one.layout
+    other.load(one.init(3))
+    one.train(TrainConfig(lr=0.1))
+    other.train(TrainConfig(lr=0.1))
+    assert all(torch.equal(tensor, frame_of(other)[name]) for name, tensor in frame_of(one).items())
+    assert np.array_equal(one.model()["3.weight"], other.model()["3.weight"])
+    assert other.init(3).layout == one.layout
+
+
+def test_a_base_model_with_other_tensors_is_refused() -> None:
+    made = learner()
+    before, layout = frame_of(made), made.layout
+    foreign = {name: tensor.numpy() for name, tensor in before.items()} | {"0.bias": np.zeros(6, np.float32)}
+    with pytest.raises(InvalidPayload, match=r"0.bias is F32\[5\] in one tree, 0.bias is F32\[6\] in the other"):
+        load_base(made, Tree.of(foreign))
+    assert made.layout == layout
+    assert all(torch.equal(tensor, before[name]) for name, tensor in frame_of(made).items())
+    with pytest.raises(InvalidPayload, match="one tree has 0 tensors"):
+        load_base(learner(lambda: nn.Linear(6, 3)), made.weights.base())
+    with pytest.raises(InvalidJob, match="has no frozen tensors"):
+        save_base(learner(lambda: nn.Linear(6, 3)), "unused")
 
 
 def test_the_base_does_not_depend_on_the_seed_of_the_weights() -> None:

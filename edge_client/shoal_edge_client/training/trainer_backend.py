@@ -7,6 +7,7 @@ training, and may die alone. The results are the same, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from shoal.core.algorithm.capability import check_learner
 from shoal.core.algorithm.filter import Filter
 from shoal.core.algorithm.learner import Learner, no_progress
 from shoal.core.client.task_runner import TaskRunner
-from shoal.core.errors import InvalidJob
+from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import Metrics, Task, TaskStatus
 from shoal.jobs.spec import JobSpec
@@ -26,10 +27,12 @@ from shoal.learn.model_form import describe_layout, layout_of
 from shoal.learn.user_errors import user_code
 from shoal.loop.learner import LoopLearner
 from shoal.runtime.blob_files import FileBlob
+from shoal.runtime.durable_files import FileSource
 from shoal.runtime.threads import SerialExecutor
 from shoal.runtime.training.cards import card_of
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup
+from shoal.wire.payload import open_payload
 from shoal_edge_client.settings import EdgeSettings
 
 NOT_CALLABLE = ("", "none")
@@ -80,6 +83,13 @@ class TrainerBackend(Protocol):
 
     def open(self) -> None:
         """Load the learner."""
+        ...
+
+    def load_base(self, path: Path) -> None:
+        """Replace the base model of the learner by that of a file, which stays there. `model_form` tells the new one.
+
+        Raises `InvalidPayload` if its tensors are not those of the learner's.
+        """
         ...
 
     def task_starter(self, spec: JobSpec) -> StartTrainerTask:
@@ -141,6 +151,13 @@ class ThreadTrainer:
         self._threads_before = set_threads(threads)
         self.device, self.card = str(getattr(self._learner, "device", "")), card_of(self._learner)
         self.model_form = describe_layout(layout)
+
+    def load_base(self, path: Path) -> None:
+        from shoal.learn.loading import replace_base
+
+        assert self._learner is not None
+        replace_base(self._learner, open_payload(FileSource(path)))
+        self.model_form = describe_layout(layout_of(self._learner))
 
     def task_starter(self, spec: JobSpec) -> StartTrainerTask:
         assert self._learner is not None
@@ -220,6 +237,20 @@ class ProcessTrainer:
         return self.training.model_form
 
     def open(self) -> None:
+        self.training.open()
+
+    def load_base(self, path: Path) -> None:
+        """Start the learner's processes again, with that file; as they were if it does not fit."""
+        before = self.training.setup.base
+        try:
+            self._use_base(str(path.absolute()))
+        except ShoalError:
+            self._use_base(before)
+            raise
+
+    def _use_base(self, path: str) -> None:
+        for process in (self._evaluation, self.training):
+            process.use(replace(process.setup, base=path))
         self.training.open()
 
     def task_starter(self, spec: JobSpec) -> StartTrainerTask:

@@ -215,3 +215,9 @@ class ModuleLearner(ABC):
                 total.lerp_(torch.zeros_like(total) if gradient is None else gradient.to_dense(), share)
             progress(fraction)
         return self._trained(config, mean), means
+
+
+def load_base(learner: ModuleLearner, base: Tree) -> None:
+    """Replace a learner's base model, before it has tasks. Raises `InvalidPayload` when its tensors differ."""
+    learner.place()
+    learner.weights = learner.weights.rebased(base)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
@@ -143,14 +143,20 @@ def saved_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def base_digest(module: nn.Module, names: Iterable[str]) -> str:
     """Return the SHA-256 of the safetensors file with these tensors of a module. Copies one tensor at a time."""
-    tensors = {name: tensor for name, tensor in saved_tensors(module).items() if name in set(names)}
-    layout = Layout.of((name, NAME_OF[one.dtype], tuple(one.shape)) for name, one in tensors.items())
+    layout, tensors = base_tensors(module, names)
     sha = hashlib.sha256(layout.header)
     for leaf in layout.leaves:
         if leaf.elements:
-            flat = tensors[leaf.name].detach().cpu().contiguous().reshape(-1)
+            flat = tensors[leaf.name].cpu().contiguous().reshape(-1)
             sha.update(flat.view(torch.uint8).numpy().data)
     return sha.hexdigest()
+
+
+def base_tensors(module: nn.Module, names: Iterable[str]) -> tuple[Layout, dict[str, Tensor]]:
+    """Return these tensors of a module, and the layout of a file of them."""
+    wanted = set(names)
+    found = {name: one.detach() for name, one in saved_tensors(module).items() if name in wanted}
+    return Layout.of((name, NAME_OF[one.dtype], tuple(one.shape)) for name, one in found.items()), found
 
 
 @dataclass(frozen=True)
@@ -241,6 +247,21 @@ class Weights:
                     code="learner.travels",
                     hint='exchange it: travels="all", or a function that is true for it',
                 )
+
+    def base(self) -> Tree:
+        """Return a copy of the base model: the tensors that all nodes hold alike and do not exchange."""
+        return pack(*base_tensors(self._module, self.roles.base))
+
+    def rebased(self, base: Tree) -> Weights:
+        """Copy another base model into the module; return the module's weights with it.
+
+        Raises `InvalidPayload` when its tensors are not those of the present base model, which then stays.
+        """
+        layout, tensors = base_tensors(self._module, self.roles.base)
+        same_layout(layout, base.layout)
+        unpack(base, tensors)
+        roles = replace(self.roles, base_model=base_digest(self._module, self.roles.base))
+        return Weights(self._module, roles)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters, including those that stay on this node."""

@@ -71,12 +71,14 @@ class TrainingChild:
     """The learner, and the tasks that are in hand."""
 
     def __init__(self, given: Mapping[str, Any], writer: MessageWriter) -> None:
-        from shoal.learn.loading import load_learner
+        from shoal.learn.loading import load_learner, replace_base
 
         self._progress, self._made = writer.progress, FileBlobs(Path(given["folder"]))
         self._learner: Learner = load_learner(
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
+        if given["base"]:
+            replace_base(self._learner, _opened(given["base"]))
         self._layout = layout_of(self._learner)
         set_threads(compute_threads(given["threads"], self._layout))
         self._plans: dict[str, tuple[Algorithm, tuple[Filter, ...]]] = {}

@@ -47,6 +47,8 @@ class TrainingSetup:
     device: str = ""
     precision: str = ""
     threads: int = 0
+    base: str = ""
+    """File of a base model that replaces the learner's own; empty: none does."""
     level: str = "info"
     """Lowest level of the learner's log that is written."""
 
@@ -58,6 +60,7 @@ class TrainingSetup:
             "learner": self.learner,
             "options": dict(self.options),
             "folder": str(self.folder.absolute()),
+            "base": self.base,
         }
 
     def environment(self) -> dict[str, str]:
@@ -127,6 +130,11 @@ class TrainingProcess:
         self._asked += 1
         self._send({"n": self._asked, **what})
         return self._answer(progress, self._asked)
+
+    def use(self, setup: TrainingSetup) -> None:
+        """Use another setup from the next request on."""
+        self._kill()
+        self.setup = setup
 
     def close(self) -> None:
         """Kill the process for good. A caller that waits for an answer gets `Cancelled`."""
