@@ -66,6 +66,7 @@ class Settings(BaseModel):
     )
 
     body_bytes_max: int = Field(4 * 2**30, ge=1024, description="largest model or update")
+    base_bytes_max: int = Field(64 * 2**30, ge=1024, description="largest base model of a job")
     json_bytes_max: int = Field(2**20, ge=1024, description="largest JSON request")
     pending_uploads_bytes_max: int = Field(
         16 * 2**30, ge=1024, description="uploaded updates of one node without a report, in all jobs"

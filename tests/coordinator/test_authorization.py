@@ -107,6 +107,8 @@ OPERATE = {
     "DELETE /api/v1/tokens/{token}",
     "POST /api/v1/alerts/{alert}/acknowledge",
     "PUT /api/v1/blobs/{digest}",
+    "PUT /api/v1/bases/{digest}",
+    "HEAD /api/v1/bases/{digest}",
 }
 BODIES = "GET /api/v1/jobs/{job}/blobs/{digest}"
 """Readers get models; a node gets what its task names."""

@@ -138,7 +138,9 @@ class Coordinator:
 
     async def _sweep_blobs(self) -> None:
         await self.parts.retention.sweep_periodically(
-            [one.blob_use for one in self.jobs.runners()], self.cluster.routes.jobs
+            [one.blob_use for one in self.jobs.runners()],
+            self.cluster.routes.jobs,
+            None if self.jobs.owner else self.blobs.starts,
         )
 
     async def _load(self) -> None:

@@ -68,15 +68,26 @@ class JobLifecycle:
         self.forget: Sequence[Callable[[str], object]] = ()
         """Called with the name of a job that was removed."""
 
-    async def create_job(self, spec: JobSpec, start: BlobRef | None, given: RecoveredJob | None, paused: bool) -> None:
-        """Create a job, or continue one that another coordinator led. `paused`: pause it before nodes see it.
+    async def create_job(
+        self,
+        spec: JobSpec,
+        start: BlobRef | None,
+        given: RecoveredJob | None,
+        paused: bool,
+        base: BlobRef | None = None,
+    ) -> None:
+        """Create a job, or continue one that another coordinator led. `paused`: pause it before nodes see it. `start`,
+        `base`: uploaded initial model and base model.
 
         Raises `Refused` if its name is taken.
         """
         with self._registry.claim_name(spec.name):
             if self._registry.owner:
                 await self._clear_name(spec.name)
-            await self._add_job(spec, start, given, paused)
+            begins = JobStart(start, base=base)
+            if given is not None:
+                begins = JobStart(start, given.manifest.version, given.term, given.claim.node, base)
+            await self._add_job(spec, begins, given, paused)
         self._services.wakeups.notify_all()
         self._event_bus.publish(Item("job", spec.name, {}))
 
@@ -97,15 +108,12 @@ class JobLifecycle:
         for forget in (*self.forget, self._retention.forget, self._trust_documents.forget):
             forget(name)
 
-    async def _add_job(self, spec: JobSpec, start: BlobRef | None, given: RecoveredJob | None, paused: bool) -> None:
+    async def _add_job(self, spec: JobSpec, begins: JobStart, given: RecoveredJob | None, paused: bool) -> None:
         """Check the job, write its row, and only then show it."""
         if spec.held_out is not None:
             await asyncio.to_thread(self.evaluator.check, spec)
-        if start is not None:
-            await asyncio.to_thread(start_store.link_blob, self._blobs.of(spec.name), self._blobs.starts, start)
-        begins = JobStart(start)
-        if given is not None:
-            begins = JobStart(start, given.manifest.version, given.term, given.claim.node)
+        for ref in filter(None, (begins.model, begins.base)):
+            await asyncio.to_thread(start_store.link_blob, self._blobs.of(spec.name), self._blobs.starts, ref)
         record = JobRecord(spec, (given.claim.created_at if given is not None else None) or time.time(), begins)
         values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
         values |= {"start": start_store.start_row(begins), "owner": self._registry.owner}

@@ -52,16 +52,20 @@ def link_blob(blobs: FileBlobs, other: FileBlobs, ref: BlobRef) -> None:
 
 def start_row(start: JobStart) -> dict[str, Any] | None:
     """Return the row's value for a job's start."""
-    if start.model is None:
-        return None
-    row: dict[str, Any] = {"digest": start.model.digest, "nbytes": start.model.nbytes}
-    return row | ({"version": start.version, "term": start.term, "node": start.node} if start.term else {})
+    row = _ref_row(start.model) if start.model is not None else {}
+    row |= {"version": start.version, "term": start.term, "node": start.node} if start.term else {}
+    return row | ({"base": _ref_row(start.base)} if start.base is not None else {}) or None
 
 
 def start_of(row: dict[str, Any] | None) -> JobStart:
     """Return a job's start from its row."""
     if row is None:
         return JobStart()
-    return JobStart(
-        BlobRef(row["digest"], row["nbytes"]), row.get("version", 0), row.get("term", 0), row.get("node", "")
+    model, base = (
+        BlobRef(one["digest"], one["nbytes"]) if "digest" in one else None for one in (row, row.get("base", {}))
     )
+    return JobStart(model, row.get("version", 0), row.get("term", 0), row.get("node", ""), base)
+
+
+def _ref_row(ref: BlobRef) -> dict[str, Any]:
+    return {"digest": ref.digest, "nbytes": ref.nbytes}

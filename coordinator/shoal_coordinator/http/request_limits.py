@@ -23,8 +23,9 @@ from shoal_coordinator.http import problems
 from shoal_coordinator.http.client_certificates import PASSED_ON_KEY
 from shoal_coordinator.settings import Settings
 
-MODELS = re.compile(r"/api/v1/(jobs/[^/]+/blobs|blobs)/[0-9a-f]{64}")
+MODELS = re.compile(r"/api/v1/(jobs/[^/]+/blobs|blobs|bases)/[0-9a-f]{64}")
 """Paths of models and updates."""
+_BASES = "/api/v1/bases/"
 STRANGERS = re.compile(r"/api/v1/(enrol|session|jobs/[^/]+/re-enrol)")
 """Paths that accept a body without a credential, because they issue one."""
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
@@ -78,7 +79,8 @@ def refusal(scope: Scope, settings: Settings) -> Response | None:
         return problems.problem(421, text, "host.unknown", hint, scope["path"])
     try:
         limit = _limit(scope["method"], scope["path"], settings)
-        hint = "raise body_bytes_max of the coordinator" if limit == settings.body_bytes_max else "send less"
+        names = {settings.body_bytes_max: "body_bytes_max", settings.base_bytes_max: "base_bytes_max"}
+        hint = f"raise {names[limit]} of the coordinator" if limit in names else "send less"
         check_body(scope, limit, hint)
     except Refused as error:
         return problems.of(error, scope["path"])
@@ -100,7 +102,7 @@ def _limit(method: str, path: str, settings: Settings) -> int:
     if method not in WRITING or STRANGERS.fullmatch(path):
         return STRANGER_BYTES_MAX
     if MODELS.fullmatch(path):
-        return settings.body_bytes_max
+        return settings.base_bytes_max if path.startswith(_BASES) else settings.body_bytes_max
     if _FRAMES.fullmatch(path):
         return FRAME_BYTES_MAX
     if path.startswith("/internal/"):

@@ -40,6 +40,12 @@ class JobStart:
     """0: it began here; else this coordinator goes on with it, and its own terms are above."""
     node: str = ""
     """The node that had kept that model."""
+    base: BlobRef | None = None
+    """The base model that nodes without it can fetch."""
+
+    def base_of(self, digest: str) -> BlobRef | None:
+        """Return the base model if it has that digest."""
+        return self.base if self.base is not None and self.base.digest == digest else None
 
     def recovered_text(self) -> str:
         """Return the job event of a job that continues another coordinator's."""

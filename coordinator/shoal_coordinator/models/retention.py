@@ -127,7 +127,8 @@ class Retention:
             log.error("files not deleted", folder=str(blobs.folder), error=error.message)
 
     async def sweep_starts(self, starts: FileBlobs) -> None:
-        """Delete old start models at the start, because jobs have copies of their own."""
+        """Delete old start models and base models, because jobs have copies of their own."""
+        await asyncio.to_thread(starts.partials.drop, PARTIAL_AGE_S)
         for digest in await asyncio.to_thread(starts.old, ORPHAN_AGE_S):
             starts.delete(digest)
         await self._reap(starts)
@@ -139,11 +140,13 @@ class Retention:
         except StorageFailed as error:
             log.error("blobs not deleted", store=str(blobs.folder), error=error.message)
 
-    async def sweep_periodically(self, uses: Sequence[BlobsInUse], others: Collection[str]) -> None:
+    async def sweep_periodically(
+        self, uses: Sequence[BlobsInUse], others: Collection[str], starts: FileBlobs | None = None
+    ) -> None:
         """Periodically delete unreferenced blobs, such as updates that came too late to count.
 
         `others`: jobs of other coordinators, which roll up their rounds themselves; only their counts are updated
-        here.
+        here. `starts`: the blobs for new jobs, if they are this coordinator's to delete.
         """
         if time.monotonic() < self._due:
             return
@@ -151,6 +154,8 @@ class Retention:
         for use in uses:
             await self._trim(use.job)  # a job that stands still closes no version, which would trim it
             await self.sweep_orphans(use)
+        if starts is not None:
+            await self.sweep_starts(starts)
         for job in others:
             self._traffic.roll_up(job, await self._database.write(partial(version_history.version_numbers, job=job)))
 
@@ -178,7 +183,7 @@ class Retention:
         named = keep | checkpoints
         start = connection.execute(select(jobs.c.start).where(jobs.c.name == job)).scalar()
         if start is not None:
-            named.add(start["digest"])
+            named |= {one["digest"] for one in (start, start.get("base", {})) if "digest" in one}
         if self._settings.keep_updates:
             old = set(version_history.models_among(connection, job, old).values())
         return old - named

@@ -18,7 +18,7 @@ from shoal_coordinator.models import version_history
 from shoal_coordinator.nodes.presence import Presence
 from shoal_coordinator.peers.peer_status import PeerStatuses
 from shoal_coordinator.presenters import headline
-from shoal_coordinator.schemas.jobs import JobState, JobView, ModelInfo, VersionView
+from shoal_coordinator.schemas.jobs import BaseModelInfo, JobState, JobView, ModelInfo, VersionView
 from shoal_coordinator.schemas.nodes import JobNode, NodeView
 from shoal_coordinator.schemas.peers import RestoredFrom
 from shoal_coordinator.schemas.values import BestVersion, ProvisionalAccuracy, iso
@@ -158,6 +158,11 @@ def _model(hub: Hub) -> ModelInfo | None:
     if hub.store.model is None or not isinstance(model, Tree):
         return None
     return ModelInfo(digest=hub.store.model.digest, bytes=hub.store.model.nbytes, parameters=model.layout.elements)
+
+
+def _base_model(record: JobRecord) -> BaseModelInfo | None:
+    digest, base = record.spec.base_model, record.start.base
+    return BaseModelInfo(digest=digest, bytes=base.nbytes if base is not None else None) if digest else None
 
 
 def version(runner: JobRunner | None, row: Row[Any], start: float, before: Spent, until: Spent) -> VersionView:
@@ -301,6 +306,7 @@ class JobPresenter:
             started_at=iso(known.started_at),
             ended_at=iso(record.ended_at),
             model=_model(hub),
+            base_model=_base_model(record),
             metrics=known.metrics,
             metrics_version=known.metrics_version,
             provisional=None

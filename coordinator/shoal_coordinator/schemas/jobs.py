@@ -26,6 +26,13 @@ class ModelInfo(BaseModel):
     parameters: int
 
 
+class BaseModelInfo(BaseModel):
+    """The base model of a job: the frozen tensors that all nodes hold alike."""
+
+    digest: str = Field(description="SHA-256 of the safetensors file")
+    bytes: int | None = Field(description="null: it was not uploaded, so each node must hold it")
+
+
 class JobView(BaseModel):
     """A job and its current state."""
 
@@ -56,6 +63,7 @@ class JobView(BaseModel):
     started_at: str | None
     ended_at: str | None
     model: ModelInfo | None
+    base_model: BaseModelInfo | None = Field(None, description="null: the job names none")
     metrics: Metrics = Field(description="latest metrics of the newest measured version")
     metrics_version: int | None = Field(None, description="the version of `metrics`")
     provisional: ProvisionalAccuracy | None = Field(
@@ -129,10 +137,13 @@ class JobEvents(BaseModel):
 
 
 class JobRequest(BaseModel):
-    """A job file as JSON, and optionally the digest of an uploaded initial model."""
+    """A job file as JSON, and optionally the digests of an uploaded initial model and base model."""
 
     spec: JsonObject = Field(examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}])
     start_model: str | None = None
+    base_model: str | None = Field(
+        None, description="digest of an uploaded base model, which nodes without it fetch", examples=[None]
+    )
     paused: bool = Field(False, description="start paused: nodes are asked only after a resume")
     restore: RestoreRequest | None = Field(
         None, description="continue a job of a lost coordinator from documents that its nodes kept"

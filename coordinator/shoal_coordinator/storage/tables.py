@@ -37,7 +37,8 @@ jobs = Table(
     metadata,
     Column("name", String(63), primary_key=True),
     Column("spec", JSON, nullable=False),
-    Column("start", JSON),  # {"digest", "nbytes"} of an initial model; "version", "term", "node" of a recovered job
+    # {"digest", "nbytes"} of an initial model; "version", "term", "node" of a recovered job; "base": as the first
+    Column("start", JSON),
     Column("created_at", Float, nullable=False),  # seconds since 1970, UTC, here and everywhere
     Column("ended_at", Float),
     Column("summary", JSON),  # the last view of an ended job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.core.errors import InvalidJob
 from shoal.core.errors.phrases import counted
-from shoal.core.model.model_form import ModelForm, differences
+from shoal.core.model.model_form import ModelForm, base_name, differences
 from shoal.core.model.tree import Layout, Tree
 from shoal.core.scheduling.selection import Candidate, join_names
 from shoal.core.server.hub import Hub
@@ -29,8 +29,12 @@ def mismatch_reason(hub: Hub, node: str, presence: Presence) -> str:
 def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
     """Raise `InvalidJob` if no present node that the job would ask has a model of the initial model's form.
 
-    Nodes that do not say what their model looks like are passed over; where no other is there, it is not known yet.
+    Nodes that do not say what their model looks like, or that may fetch the job's base model, are passed over; where no
+    other is there, it is not known yet.
     """
+    if spec.base_model and layout.base_model != spec.base_model:
+        text = f"start_model belongs to {base_name(layout.base_model)}, the job to {base_name(spec.base_model)}"
+        raise InvalidJob(text, code="job.start-model", hint="give a model that was trained on the job's base model")
     selection, forms = spec.build_selection(), dict[ModelForm, str]()
     for node in sorted(presence.info):
         info, silent = presence.node_info(node), presence.silent_s(node)
@@ -39,7 +43,7 @@ def check_start(spec: JobSpec, layout: Layout, presence: Presence) -> None:
             continue
         if info.model == layout.form:
             return
-        if info.model is not None:
+        if info.model is not None and not (spec.base_model and info.model.base_model != spec.base_model):
             forms.setdefault(info.model, node)
     if not forms:
         return

@@ -44,6 +44,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/bases/{digest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Upload Base
+         * @description Upload a base model for the field `base_model` of a new job, as an update is: whole, or from an offset on.
+         */
+        put: operations["upload_base"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        /**
+         * Check Base
+         * @description Check whether a base model is stored. If not, `Upload-Offset` is the number of bytes received.
+         */
+        head: operations["check_base"];
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/blobs/{digest}": {
         parameters: {
             query?: never;
@@ -228,7 +252,7 @@ export interface paths {
         };
         /**
          * Download Blob
-         * @description Download a blob. Nodes get the blobs of their task; readers get models, never updates.
+         * @description Download a blob. Nodes get the blobs of their task; readers get models, never updates; both the base model.
          */
         get: operations["download_blob"];
         /**
@@ -256,7 +280,7 @@ export interface paths {
         };
         /**
          * Presign Download
-         * @description Presign the download of a blob of the node's task.
+         * @description Presign the download of a blob of the node's task, or of the job's base model.
          */
         get: operations["presign_download"];
         put?: never;
@@ -1458,6 +1482,22 @@ export interface components {
             text: string;
         };
         /**
+         * BaseModelInfo
+         * @description The base model of a job: the frozen tensors that all nodes hold alike.
+         */
+        BaseModelInfo: {
+            /**
+             * Bytes
+             * @description null: it was not uploaded, so each node must hold it
+             */
+            bytes: number | null;
+            /**
+             * Digest
+             * @description SHA-256 of the safetensors file
+             */
+            digest: string;
+        };
+        /**
          * BestVersion
          * @description The version with the best accuracy so far.
          */
@@ -1973,6 +2013,8 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
+            /** @description null: the job names none */
+            base_model?: components["schemas"]["BaseModelInfo"] | null;
             /** @description among versions that all asked nodes have measured */
             best: components["schemas"]["BestVersion"] | null;
             /** Busy */
@@ -2371,9 +2413,15 @@ export interface components {
         };
         /**
          * JobRequest
-         * @description A job file as JSON, and optionally the digest of an uploaded initial model.
+         * @description A job file as JSON, and optionally the digests of an uploaded initial model and base model.
          */
         JobRequest: {
+            /**
+             * Base Model
+             * @description digest of an uploaded base model, which nodes without it fetch
+             * @example null
+             */
+            base_model?: string | null;
             /**
              * Paused
              * @description start paused: nodes are asked only after a resume
@@ -2469,6 +2517,8 @@ export interface components {
              * @example fedavg
              */
             algorithm: string;
+            /** @description null: the job names none */
+            base_model?: components["schemas"]["BaseModelInfo"] | null;
             /** @description among versions that all asked nodes have measured */
             best: components["schemas"]["BestVersion"] | null;
             /** Busy */
@@ -4568,6 +4618,93 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    upload_base: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 in hexadecimal */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/vnd.safetensors": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BlobView"];
+                };
+            };
+            /** @description It is here now */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BlobView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            416: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    check_base: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 in hexadecimal */
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is here */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            /** @description Not stored; `upload-offset`: bytes received of an interrupted upload */
+            404: {
+                headers: {
+                    "upload-offset"?: number;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];

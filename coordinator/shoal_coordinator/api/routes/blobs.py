@@ -25,10 +25,13 @@ from shoal_coordinator.node_protocol.byte_labels import label, mark_alive
 from shoal_coordinator.schemas.traffic import BlobView
 from shoal_coordinator.storage.blobs.remote_blobs import call_blobs
 from shoal_coordinator.storage.tables import versions
+from shoal_coordinator.updates.base_uploads import BaseUploads
 from shoal_coordinator.updates.uploads import Uploads
 
 router = api_router(responses=errors(401, 403))
 
+_OPERATOR = "operator"
+"""The owner of interrupted uploads of operators."""
 PIECE_BYTES = 512 * 1024
 """Read and sent at once: large enough to be fast, small enough for a thousand downloads."""
 
@@ -198,11 +201,15 @@ async def upload_update(
 async def check_blob(job: str, digest: Digest, request: Request, node: Speaker, registry: Registry) -> Response:
     """Check whether a blob is stored. If not, `Upload-Offset` is the number of bytes received from this node."""
     label(request, job, registry.runner(job).hub.progress.version, node, "blob")
-    blobs = registry.runner(job).blobs
+    return await _stored(registry.runner(job).blobs, node, digest)
+
+
+async def _stored(blobs: FileBlobs, owner: str, digest: str) -> Response:
+    """Return the length of a blob, or what is kept of its interrupted upload."""
     size = await call_blobs(blobs, blobs.size, digest)
     if size is not None:
         return Response(status_code=200, headers={"content-length": str(size)})
-    offset = blobs.partials.offset(node, digest)
+    offset = blobs.partials.offset(owner, digest)
     return Response(status_code=404, headers={"upload-offset": str(offset)})
 
 
@@ -216,11 +223,15 @@ async def download_blob(
     presence: NodePresence,
     version_reader: VersionRows,
 ) -> Response:
-    """Download a blob. Nodes get the blobs of their task; readers get models, never updates."""
-    runner, blobs = registry.job(job).runner, job_blobs.of(job)
+    """Download a blob. Nodes get the blobs of their task; readers get models, never updates; both the base model."""
+    runner, blobs, base = registry.job(job).runner, job_blobs.of(job), registry.job(job).start.base_of(digest)
     who = principal_of(request)
     if who is not None and who.role == "node":
         node = speaker_of(request, who.name)
+        if base is not None:
+            label(request, job, -1, node, "base")
+            mark_alive(request, presence, node)
+            return await file_of(blobs, request, base)
         task = await current_task(registry.runner(job), node)
         blob = task_blob(task, digest)
         label(request, job, task.version, node, "model")
@@ -229,7 +240,7 @@ async def download_blob(
     if who is None and not anybody_may_read(request):
         raise NotAllowed("no credential", code="auth.missing", hint="send Authorization: Bearer …")
     label(request, job, -1, "", "export")
-    model = runner.hub.store.model if runner is not None else None
+    model = base or (runner.hub.store.model if runner is not None else None)
     if model is not None and model.digest == digest:
         return await file_of(blobs, request, model)
     row = await version_reader.first_version(job, select(versions.c.nbytes).where(versions.c.digest == digest))
@@ -273,10 +284,32 @@ async def upload_model(
 ) -> BlobView:
     """Upload an initial model for the field `start_model` of a new job."""
     label(request, kind="start")
+    return await _keep_start(job_blobs.starts, Uploads(job_blobs.starts, settings), digest, request, response)
+
+
+async def _keep_start(
+    starts: FileBlobs, uploads: Uploads, digest: str, request: Request, response: Response
+) -> BlobView:
+    """Receive a blob for a new job, unless it is here."""
     start, total = _extent(request)
-    if not await call_blobs(job_blobs.starts, job_blobs.starts.has, digest):
+    if not await call_blobs(starts, starts.has, digest):
         response.status_code = 201
-        uploads = Uploads(job_blobs.starts, settings)
         async with aclosing(pieces(request)) as body:
-            await uploads.receive("operator", BlobRef(digest, total), start, None, body)
+            await uploads.receive(_OPERATOR, BlobRef(digest, total), start, None, body)
     return BlobView(digest=digest, bytes=total)
+
+
+@router.put("/bases/{digest}", tags=["jobs"], responses=UPLOADED, openapi_extra=UPLOAD)
+async def upload_base(
+    digest: Digest, request: Request, response: Response, _: Operator, job_blobs: Blobs, settings: AppSettings
+) -> BlobView:
+    """Upload a base model for the field `base_model` of a new job, as an update is: whole, or from an offset on."""
+    label(request, kind="start")
+    return await _keep_start(job_blobs.starts, BaseUploads(job_blobs.starts, settings), digest, request, response)
+
+
+@router.head("/bases/{digest}", tags=["jobs"], responses=STORED, response_class=Response)
+async def check_base(digest: Digest, request: Request, _: Operator, job_blobs: Blobs) -> Response:
+    """Check whether a base model is stored. If not, `Upload-Offset` is the number of bytes received."""
+    label(request, kind="start")
+    return await _stored(job_blobs.starts, _OPERATOR, digest)

@@ -122,6 +122,11 @@ async def create_job(
 ) -> JobView | Response:
     """Start a job, if its job file is valid."""
     spec = parse_job(body.spec)
+    base = _uploaded(parts.job_blobs, body.base_model, "base_model", "bases") if body.base_model else None
+    if base is not None:
+        if spec.base_model not in ("", base.digest):
+            raise InvalidJob("base_model is another base model than the job file's", hint="leave one of them out")
+        spec = spec.model_copy(update={"base_model": base.digest})
     start = _start_model(parts.job_blobs, body.start_model) if body.start_model else None
     if start is not None:
         model = await asyncio.to_thread(parts.job_blobs.starts.get, start)
@@ -131,7 +136,7 @@ async def create_job(
         with registry.claim_name(spec.name):
             return await parts.follower_jobs.create(owner, spec.name, await request.body())
     given = await _given(parts.job_blobs, parts.documents, spec, start, body.restore)
-    await parts.lifecycle.create_job(spec, start, given, body.paused)
+    await parts.lifecycle.create_job(spec, start, given, body.paused, base)
     response.headers["location"] = f"/api/v1/jobs/{spec.name}"
     return await described(registry, presenter, spec.name)
 
@@ -150,11 +155,16 @@ async def _given(
     return await asyncio.to_thread(verify_recovery, spec, start, slots, told.documents(), word, key)
 
 
-def _start_model(job_blobs: JobBlobs, digest: str) -> BlobRef:
+def _uploaded(job_blobs: JobBlobs, digest: str, field: str, folder: str) -> BlobRef:
+    """Return an uploaded blob. Raises `InvalidJob` if there is none."""
     size = job_blobs.starts.size(digest) if re.fullmatch("[0-9a-f]{64}", digest) else None
     if size is None:
-        raise InvalidJob("start_model names no uploaded body", hint="PUT /api/v1/blobs/{sha256} first")
-    ref = BlobRef(digest, size)
+        raise InvalidJob(f"{field} names no uploaded body", hint=f"PUT /api/v1/{folder}/{{sha256}} first")
+    return BlobRef(digest, size)
+
+
+def _start_model(job_blobs: JobBlobs, digest: str) -> BlobRef:
+    ref = _uploaded(job_blobs, digest, "start_model", "blobs")
     try:
         tree_slot(job_blobs.starts.get(ref), "model")
     except InvalidPayload as error:

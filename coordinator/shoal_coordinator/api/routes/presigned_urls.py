@@ -31,16 +31,18 @@ def _view(target: PresignedTarget | None, job: str, digest: str, method: str, ve
 async def presign_download(
     job: str, digest: Digest, request: Request, node: Node, registry: Registry, job_blobs: Blobs, settings: AppSettings
 ) -> PresignView:
-    """Presign the download of a blob of the node's task."""
-    runner = registry.runner(job)
-    task = await current_task(runner, node)
-    task_blob(task, digest)
-    label(request, job, task.version, node, "model")
+    """Presign the download of a blob of the node's task, or of the job's base model."""
+    runner, version, kind = registry.runner(job), -1, "base"
+    if registry.job(job).start.base_of(digest) is None:
+        task = await current_task(runner, node)
+        task_blob(task, digest)
+        version, kind = task.version, "model"
+    label(request, job, version, node, kind)
     target, blobs = None, runner.blobs
     if job_blobs.store.direct and isinstance(blobs, RemoteBlobs):
         ttl_s = settings.presign_ttl_s
         target = await asyncio.to_thread(job_blobs.store.download_target, blobs.key(digest), ttl_s)
-    return _view(target, job, digest, "GET", task.version)
+    return _view(target, job, digest, "GET", version)
 
 
 @router.post("/jobs/{job}/blobs/{digest}/presign")
@@ -82,6 +84,8 @@ async def record_transfer(
     """Record the bytes of a transfer between the node and the store. Idempotent."""
     runner = registry.job(job).runner
     kind = "blob" if body.direction == "up" else "model"
+    if registry.job(job).start.base_of(body.digest) is not None:
+        kind = "base"
     label(request, job, -1, node, kind)
     version = min(body.version, runner.hub.progress.version) if runner is not None else -1
     counts = (body.up_head, body.up_body), (body.down_head, body.down_body)
