@@ -34,6 +34,7 @@ from shoal_edge_client.edge_jobs import EdgeJob, EdgeJobs
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.session import CoordinatorSession
 from shoal_edge_client.settings import EdgeSettings
+from shoal_edge_client.training.base_models import BaseModels
 from shoal_edge_client.training.trainer_backend import trainer_backend
 from shoal_edge_client.transport import HttpTransport
 
@@ -127,6 +128,9 @@ class Agent:
         session = self.session
         session.backend = trainer_backend(session.settings, self._learner, self.state.folder / "training")
         await self.executor.run(session.backend.open)
+        limit = session.settings.base_bytes_max
+        session.bases = BaseModels(self.state.folder / "bases", session.backend, limit, self._at)
+        await self.executor.run(session.bases.restore)
         if session.settings.peer_listen:
             self._open_peering()
         welcome, resumed = await session.connect()

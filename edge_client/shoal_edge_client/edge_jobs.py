@@ -12,9 +12,12 @@ from typing import Any
 
 from shoal.core.algorithm.capability import CODE
 from shoal.core.client.worker import Worker
-from shoal.core.errors import InvalidJob, Refused
-from shoal.core.protocol.message import Message, NoTask, Stop, Task, TaskId
+from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed, Refused, StorageFailed
+from shoal.core.model.model_form import base_name
+from shoal.core.protocol.message import BlobRef, Message, NoTask, Stop, Task, TaskId
+from shoal.core.scheduling.selection import join_names
 from shoal.jobs.spec import parse_job
+from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import CrashPoint
 from shoal.runtime.http.node_client import JobLease, NodeWelcome
 from shoal.runtime.http.retry import Backoff, call_with_retries
@@ -156,6 +159,10 @@ class EdgeJobs:
     async def dispatch(self, name: str, message: Message) -> bool:
         """Pass a message to its job's pump; return whether it changed anything."""
         if isinstance(message, Stop) and message.model_differs:
+            why = await self._take_base(name)
+            if why is None:
+                return True
+            message = replace(message, why=message.why + why)
             if self.refused.get(name) != message.why:
                 self._log.error("this node takes no part in the job", job=name, why=message.why)
             self.refused[name] = message.why
@@ -171,6 +178,33 @@ class EdgeJobs:
         if job.pump.stopped:
             await job.running
         return changed
+
+    async def _take_base(self, name: str) -> str | None:
+        """Load the base model of a job whose model differs from the learner's, and tell the coordinator.
+
+        Return None if that was done; else why not, as the end of a sentence: "" if the job offers none.
+        """
+        bases, known = self._session.bases, self._session.state.identity()
+        ref = bases.wanted(await self._describe(name)) if bases is not None else None
+        if bases is None or known is None:
+            return ""
+        if ref is None:
+            return bases.give_up(name, self.running)
+        text = f"; it cannot take the job's {base_name(ref.digest)}"
+        if others := ({*self.running, bases.job} - self.ended) - {name, ""}:
+            return f"{text} while it works for {join_names(sorted(others))}"
+        self._log.info("fetching the job's base model", job=name, digest=ref.digest, bytes=ref.nbytes)
+        try:
+            await call_with_retries(self._session.backoff, partial(bases.fetch, name, ref, self._download))
+            await self._executor.run(partial(bases.load, name, ref))
+        except (InvalidJob, InvalidPayload, LearnerFailed, Refused, StorageFailed) as error:
+            return f"{text}: {error.message}" + (f" ({error.hint})" if error.hint else "")
+        self._log.info("the learner has the job's base model", job=name, digest=ref.digest)
+        self.welcome = await self._session.hello(known, self.backoff)
+        return None
+
+    def _download(self, job: str, blobs: FileBlobs, ref: BlobRef) -> None:
+        self._transport.fetch_into(blobs, job, ref, lambda: self.is_leaving)
 
     async def check_ended(self) -> None:
         """Ask for the state of idle jobs: the answer that said that one had ended may have been lost, or the job may
@@ -264,5 +298,7 @@ class EdgeJobs:
         self._log.info("job ended", job=name, why=why)
         await in_thread(spool.forget)
         self.ended.add(name)
+        if self._session.bases is not None:
+            self._session.bases.release(name)
         del self.running[name]
         self.update_poll_wait()

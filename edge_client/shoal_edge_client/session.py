@@ -15,6 +15,7 @@ from shoal.runtime.threads import in_thread
 from shoal_edge_client.identity import Identity, StateFolder
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry.node_info import collect_node_info
+from shoal_edge_client.training.base_models import BaseModels
 from shoal_edge_client.training.trainer_backend import TrainerBackend
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class CoordinatorSession:
 
     backend: TrainerBackend | None = None
     """Trains; known once it is open. Describes device and model."""
+    bases: BaseModels | None = None
+    """Fetches base models for the learner; known once that is loaded."""
     peering: EdgePeering | None = None
     """Set where the node listens for peers."""
 

@@ -51,6 +51,7 @@ class EdgeSettings(BaseModel):
     trainer: Literal["auto", "thread", "process"] = Field(
         "auto", description="where the learner trains; auto: in a process of its own if peers connect to this node"
     )
+    base_bytes_max: int = Field(64 * 2**30, ge=0, description="largest base model to fetch for a job; 0: none")
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the system's (PEM)")
     client_cert: Path | None = Field(

@@ -88,6 +88,11 @@ class TaskTransport:
 
     def fetch_blob(self, job: str, ref: BlobRef, cancelled: IsCancelled) -> Slots:
         bodies = self.bodies(job)
+        self.fetch_into(bodies, job, ref, cancelled)
+        return bodies.get(ref)
+
+    def fetch_into(self, bodies: FileBlobs, job: str, ref: BlobRef, cancelled: IsCancelled) -> None:
+        """Download a blob of a job, unless it is there. Raises `ShoalError`."""
         for damaged in range(1, DAMAGED_MAX + 1):
             if bodies.size(ref.digest) == ref.nbytes:
                 break
@@ -98,7 +103,6 @@ class TaskTransport:
                     raise
             except NotAllowed as error:
                 raise _unless_revoked(error, "something on the way forbids it: look at the proxy") from error
-        return bodies.get(ref)
 
     def _fetch(self, job: str, bodies: FileBlobs, ref: BlobRef, cancelled: IsCancelled) -> None:
         """Download the missing bytes of a blob; bytes before a broken connection are kept."""

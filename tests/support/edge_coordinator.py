@@ -73,6 +73,8 @@ class Coordinator(FakeCoordinator):
         self.enrolled: dict[str, tuple[str, str]] = {}  # idempotency key -> (token, credential)
         self.nodes: dict[str, str] = {}  # credential -> name
         self.faults: list[Fault] = []
+        self.bases: dict[str, BlobRef] = {}
+        """Base models that jobs offer."""
         self.requests: Counter[str] = Counter()
         self.bytes_in = 0
         self.counted: list[tuple[str, str, TaskId]] = []
@@ -259,7 +261,9 @@ class Coordinator(FakeCoordinator):
 
     def _view(self, asked: Asked, node: str, job: str) -> Answer:
         values = {"name": job, "state": self.hubs[job].progress.phase, "created_at": "2026-01-01T00:00:00Z"}
-        return {**values, "spec": self.specs[job].model_dump()}
+        base = self.bases.get(job)
+        shown = {"digest": base.digest, "bytes": base.nbytes} if base is not None else None
+        return {**values, "spec": self.specs[job].model_dump(), "base_model": shown}
 
     def _outcome(self, asked: Asked, node: str, job: str) -> Answer:
         frame = codec.decode(asked.body)
