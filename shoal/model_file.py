@@ -101,12 +101,15 @@ class StartModel:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[StartModel]:
-    """Return a file in canonical order, without foreign metadata. Raises `InvalidPayload` for another format."""
+def opened(path: Path, *, base: bool = False) -> Iterator[StartModel]:
+    """Return a file in canonical order, without foreign metadata. Raises `InvalidPayload` for another format.
+
+    `base`: the file is a base model, so that all metadata are left out.
+    """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as source:
-            spans = [(0, len(source))] if _is_canonical(source) else None
-            header, spans = (b"", spans) if spans else _sorted(source)
+            spans = [(0, len(source))] if not base and _is_canonical(source) else None
+            header, spans = (b"", spans) if spans else _sorted(source, base=base)
 
             def pieces() -> Iterator[bytes]:
                 yield header
@@ -146,7 +149,7 @@ def torch_statistics(dtypes: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _sorted(source: mmap.mmap) -> tuple[bytes, list[tuple[int, int]]]:
+def _sorted(source: mmap.mmap, *, base: bool) -> tuple[bytes, list[tuple[int, int]]]:
     """Return the canonical header, and the place of each tensor in the file, in the order of the header."""
     start = 8 + header_length(source[0:8])
     try:
@@ -155,7 +158,7 @@ def _sorted(source: mmap.mmap) -> tuple[bytes, list[tuple[int, int]]]:
         tensors = [(name, one["dtype"], tuple(one["shape"])) for name, one in entries.items()]
         found = parse_statistics(metadata[STATISTICS]) if STATISTICS in metadata else None
         statistics = torch_statistics({name: dtype for name, dtype, _ in tensors}) if found is None else found
-        layout = Layout.of(tensors, str(metadata.get(BASE_MODEL, "")), statistics)
+        layout = Layout.of(tensors) if base else Layout.of(tensors, str(metadata.get(BASE_MODEL, "")), statistics)
         places = {name: tuple(start + int(offset) for offset in one["data_offsets"]) for name, one in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidPayload(f"its header can't be read: {error}", code="payload.header") from None

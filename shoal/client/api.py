@@ -106,7 +106,8 @@ class CoordinatorApi:
 
     def create_job(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Create a job from a request of `POST /jobs`; return it."""
-        return self.post("/jobs", wanted, read_s=START_MODEL_S if "start_model" in wanted else None)
+        waits = wanted.keys() & {"start_model", "base_model"}
+        return self.post("/jobs", wanted, read_s=START_MODEL_S if waits else None)
 
     def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send a PUT request."""
@@ -148,9 +149,21 @@ class CoordinatorApi:
             length, tag = answer.headers.get("content-length"), answer.headers.get("etag", "")
             yield DownloadBody(int(length) if length else None, tag.strip('"').removeprefix("sha256:"), answer.pieces())
 
-    def upload(self, path: str, nbytes: int, pieces: Iterator[bytes]) -> None:
-        """Send a file of `nbytes` bytes."""
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(nbytes)}
+    def upload_base(self, digest: str, nbytes: int, pieces: Iterator[bytes]) -> None:
+        """Send a base model: the bytes that the coordinator does not have from an interrupted upload."""
+        path = f"/bases/{digest}"
+        with self._explained(), self._link.exchange("HEAD", BASE + path, accept=404) as answer:
+            answer.read(0)
+            kept = int(answer.headers.get("upload-offset", "0")) if answer.status == 404 else nbytes
+        if kept < nbytes:
+            self.upload(path, nbytes, pieces, kept)
+
+    def upload(self, path: str, nbytes: int, pieces: Iterator[bytes], start: int = 0) -> None:
+        """Send a file of `nbytes` bytes, from `start` on. `pieces`: all of it."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(nbytes - start)}
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{nbytes - 1}/{nbytes}"
+            pieces = _skip(pieces, start)
         with self._explained(), self._link.exchange("PUT", BASE + path, headers=headers, content=pieces):
             self._trace(f"PUT {self.url}{BASE}{path}: {nbytes} bytes")
 
@@ -180,6 +193,14 @@ class CoordinatorApi:
             finally:
                 link.abort()
                 stream.thread.join(TICK_S)
+
+
+def _skip(pieces: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
+    """Yield pieces without their first bytes."""
+    for piece in pieces:
+        if nbytes < len(piece):
+            yield piece[nbytes:]
+        nbytes = max(0, nbytes - len(piece))
 
 
 class _EventReader:

@@ -57,11 +57,13 @@ class CoordinatorClient:
         job: JobSpec | str | Path | Mapping[str, Any],
         *,
         start_model: str | Path | None = None,
+        base: str | Path | None = None,
         paused: bool = False,
     ) -> RemoteJob:
         """Submit a job (or that of a TOML file, or of a mapping) and return it at once.
 
-        `start_model`: a safetensors file to start from. Raises `InvalidJob` for a job that cannot run.
+        `start_model`: a safetensors file to start from. `base`: a safetensors file with the frozen tensors, which nodes
+        that hold others fetch once; an interrupted upload is resumed. Raises `InvalidJob` for a job that cannot run.
         """
         values = job_values(job)
         wanted: dict[str, Any] = {"spec": values, "paused": paused}
@@ -69,6 +71,10 @@ class CoordinatorClient:
             with opened_model(Path(start_model)) as model:
                 self._api.upload(f"/blobs/{model.digest}", model.nbytes, model.pieces())
             wanted["start_model"] = model.digest
+        if base is not None:
+            with opened_model(Path(base), base=True) as found:
+                self._api.upload_base(found.digest, found.nbytes, found.pieces())
+            wanted["base_model"] = found.digest
         return RemoteJob(self._api, str(self._api.create_job(wanted)["name"]))
 
     def job(self, name: str) -> RemoteJob:

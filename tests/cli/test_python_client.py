@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import shoal
 from shoal.client.api import TICK_S
@@ -15,6 +16,7 @@ from shoal.client.client import CoordinatorClient
 from shoal.core.errors import InvalidJob, NotAllowed, Refused, ShoalError, Unreachable
 from shoal.core.model.tree import Tree
 from shoal.model_file import save_model
+from shoal.runtime.durable_files import digest_of
 from tests.support.coordinator import OPERATOR, Inside, inside
 from tests.support.fake_coordinator import FakeCoordinator, raw
 from tests.support.node import Node, advance, initial
@@ -130,6 +132,33 @@ def test_a_job_starts_from_a_model(client: CoordinatorClient, tmp_path: Path) ->
     tree = Tree.of({"w": np.arange(4, dtype=np.float32)})
     job = client.run(JOB, start_model=save_model(tree, tmp_path / "start.safetensors"))
     assert np.array_equal(job.model()["w"], tree["w"])
+
+
+def test_a_base_model_is_uploaded_with_the_job(client: CoordinatorClient, running: Inside, tmp_path: Path) -> None:
+    arrays = {"b.running_mean": np.zeros(3, np.float32), "b.running_var": np.ones(3, np.float32)}
+    path = save_model(Tree.of(arrays), tmp_path / "base.safetensors")
+    foreign = tmp_path / "foreign.safetensors"
+    save_file(arrays, foreign, {"format": "pt"})
+    shown = {"digest": digest_of([path.read_bytes()]), "bytes": path.stat().st_size}
+    assert client.run(JOB, base=path).status["base_model"] == shown
+    assert client.run({**JOB, "name": "again"}, base=foreign).status["base_model"] == shown, "metadata are left out"
+
+
+def test_an_interrupted_upload_of_a_base_model_goes_on(fake: FakeCoordinator, tmp_path: Path) -> None:
+    path = save_model(Tree.of({"w": np.arange(9, dtype=np.float32)}), tmp_path / "base.safetensors")
+    data = path.read_bytes()
+    fake.answers["HEAD /bases/*"] = raw(b"", {"Upload-Offset": "20"}, 404)
+    fake.answers["PUT /bases/*"] = {}
+    fake.answers["POST /jobs"] = {"name": "digits"}
+    with shoal.connect(fake.url, "sho_x") as client:
+        client.run(JOB, base=path)
+        sent = next(one for one in fake.asked if one.method == "PUT")
+        assert sent.body == data[20:]
+        assert sent.headers["Content-Range"] == f"bytes 20-{len(data) - 1}/{len(data)}"
+        assert fake.asked[-1].json()["base_model"] == digest_of([data])
+        fake.answers["HEAD /bases/*"] = raw(b"")
+        client.run(JOB, base=path)
+    assert [one.method for one in fake.asked] == ["HEAD", "PUT", "POST", "HEAD", "POST"], "it is there"
 
 
 def test_what_is_not_there_or_not_allowed_is_named(client: CoordinatorClient, running: Inside) -> None:

@@ -44,10 +44,14 @@ class PresetOptions(ComparisonOptions):
 
 @dataclass(frozen=True)
 class StartOptions:
-    """The model to start from."""
+    """The model to start from, and the base model of adapters."""
 
     model: Annotated[
         Path | None, typer.Option(help="model to start from: safetensors, or a PEFT folder", show_default=False)
+    ] = None
+    base: Annotated[
+        Path | None,
+        typer.Option(help="the frozen tensors (safetensors), for nodes that hold others", show_default=False),
     ] = None
     learner: Annotated[
         str | None,
@@ -90,6 +94,7 @@ def run(
         raise ShoalError("--compare runs what it makes", code="usage.invalid", hint="leave out --paused")
     with connect(url, token) as api:
         start = {} if begin.model is None else {"start_model": send_start(api, begin.model, begin.learner)}
+        start |= {} if begin.base is None else {"base_model": send_base(api, begin.base)}
         if jobs:
             run_all(api, [{"spec": one, **start} for _, one in jobs.values()], watching, several)
             return
@@ -175,13 +180,24 @@ def send_model(api: CoordinatorApi, path: Path) -> str:
     """Upload an initial model and return its digest."""
     from shoal.model_file import opened
 
-    def counted(pieces: Iterator[bytes], advance: ReportProgress) -> Iterator[bytes]:
-        done = 0
-        for piece in pieces:
-            yield piece
-            done += len(piece)
-            advance(done, f"{size(done)}")
-
     with opened(path) as model, out.progress(path.name, model.nbytes) as advance:
-        api.upload(f"/blobs/{model.digest}", model.nbytes, counted(model.pieces(), advance))
+        api.upload(f"/blobs/{model.digest}", model.nbytes, _counted(model.pieces(), advance))
         return model.digest
+
+
+def send_base(api: CoordinatorApi, path: Path) -> str:
+    """Upload a base model, or the rest of one after an interruption, and return its digest."""
+    from shoal.model_file import opened
+
+    with opened(path, base=True) as model, out.progress(path.name, model.nbytes) as advance:
+        api.upload_base(model.digest, model.nbytes, _counted(model.pieces(), advance))
+        return model.digest
+
+
+def _counted(pieces: Iterator[bytes], advance: ReportProgress) -> Iterator[bytes]:
+    """Yield pieces and show how many bytes went."""
+    done = 0
+    for piece in pieces:
+        yield piece
+        done += len(piece)
+        advance(done, f"{size(done)}")
