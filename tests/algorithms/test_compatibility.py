@@ -141,11 +141,11 @@ def test_only_who_asks_first_can_keep_to_a_budget_of_bytes() -> None:
         parse_job({**job("fedavg", name="rounds"), "gossip": gossip})
     assert "pairwise" in refused.value.hint
     free = parse_job({**job("fedavg", name="rounds"), "gossip": {"mixing": {"name": "push_sum"}}}).gossip
-    assert free.config() == 0
+    assert free.budget() == 0
     with pytest.raises(InvalidJob, match="push_sum sends models without a request"):
-        free.config(1e6)
+        free.budget(1e6)
     metered = parse_job({**job("fedavg", name="rounds"), "gossip": {"bytes_per_hour": 1e6}}).gossip
-    assert [metered.config(), metered.config(1e5), metered.config(1e7)] == [1e6, 1e5, 1e6]
+    assert [metered.budget(), metered.budget(1e5), metered.budget(1e7)] == [1e6, 1e5, 1e6]
 
 
 @pytest.mark.parametrize("algorithm", ["bagged_trees", "boosted_trees", "largebatch", "lbfgs", "scaffold"])

@@ -193,6 +193,29 @@ def test_what_a_killed_process_received_is_kept(tmp_path: Path) -> None:
     assert backend.model_form["model"]["base_model"] == bases.digest == REF.digest
 
 
+class Dead(BaseException):
+    """The process dies."""
+
+
+@pytest.mark.parametrize("step", ["written", "synced", "renamed", "kept"])
+def test_a_process_that_dies_as_it_loads_a_base_model_fetches_none_again(tmp_path: Path, step: str) -> None:
+    def at(point: str) -> None:
+        if point == f"base.{step}":
+            raise Dead
+
+    backend: Any = Backend()
+    dying = BaseModels(tmp_path, backend, len(DATA), at)
+    dying.fetch("j", REF, arrive)
+    with pytest.raises(Dead):
+        dying.load("j", REF)
+    after, _ = bases_of(tmp_path)
+    after.restore()
+    assert (after.digest, after.job) == ((REF.digest, "j") if step in {"renamed", "kept"} else ("0" * 64, ""))
+    assert after.blobs.has(REF.digest)
+    after.load("j", REF)
+    assert (after.digest, after.job) == (REF.digest, "j")
+
+
 def test_the_next_process_begins_with_the_base_model_until_the_job_has_ended(tmp_path: Path) -> None:
     bases, _ = bases_of(tmp_path)
     bases.fetch("j", REF, arrive)

@@ -39,8 +39,9 @@ IN_THE_LOOP = ["loop.task", "loop.reported"]
 MAINS = {"learner": main, "loop": loop_main}
 SIZES = {"small": 8, "large": LARGE}
 EVERY_POINT = {*ONCE, *(point for points in EVERY_ROUND.values() for point in points)}
-ELSEWHERE = {f"rejoining.{step}" for step in STEPS}
-"""Passed only at a coordinator that was rebuilt: tests/peering/test_reenrolment.py dies at them."""
+ELSEWHERE = {f"{what}.{step}" for what in ("rejoining", "base") for step in STEPS}
+"""Passed only at a coordinator that was rebuilt, or with another base model than the job's: test_reenrolment.py and
+test_base_models.py die at them."""
 
 
 def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8, kind: str = "learner") -> int:
