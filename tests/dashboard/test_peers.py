@@ -218,7 +218,7 @@ def test_nothing_sticks_out(away: SimulatedNodes, browser: Browser, scheme: Any,
 
 def test_the_list_of_jobs_says_who_leads(away: SimulatedNodes, page: Page, errors: list[str]) -> None:
     page.goto(away.running.url, timeout=PATIENCE_MS)
-    expect(page.get_by_test_id(f"job-row-{away.job}")).to_contain_text("gossip")
+    expect(page.get_by_test_id(f"job-row-{away.job}")).to_contain_text("Gossip")
     assert not errors
 
 
