@@ -32,8 +32,8 @@ def job(**fields: Any) -> shoal.JobSpec:
 @pytest.mark.parametrize(
     ("given", "learner", "nodes", "training"),
     [
-        (job(rounds=2), make.stackable, 260, "520 tasks at once"),
-        (job(rounds=2), make.with_buffers, 12, "24 tasks at once"),
+        (job(rounds=2), make.stackable, 260, "520 tasks at once; 780 evaluations at once"),
+        (job(rounds=2), make.with_buffers, 12, "24 tasks at once; 36 evaluations at once"),
         (job(algorithm={"name": "scaffold", "batch_size": 8}), make.softmax, 12, ""),
         (job(filters=[{"name": "top_k", "fraction": 0.1}]), make.softmax, 12, ""),
         (job(schedule={"name": "buffer", "size": 5, "min_nodes": 12}), make.softmax, 12, ""),
