@@ -38,10 +38,10 @@ def all_rounds(served: Served, token: str, number: int, data: bytes, rounds: int
 def one_round(node: Node, number: int, data: bytes, at_once: ThreadPoolExecutor) -> None:
     """Do the next task of a client."""
     task = node.task(JOB)
-    assert task.body is not None
+    assert task.blob is not None
     update = Update(data, number)
     ref = update.ref(hashlib.sha256(memoryview(data)[:-4]))
-    at_once.submit(node.download, JOB, task.body).result()
+    at_once.submit(node.download, JOB, task.blob).result()
     at_once.submit(node.client.blobs.upload, JOB, ref, update).result()
     if not reported(node, task, ref):
         raise RuntimeError(f"the report of node {number} was not counted")

@@ -37,9 +37,9 @@ BLOCK = 1 << 16
 PLAIN = "plain loop: float32 sum by blocks"
 
 
-def ways(bodies: FileBlobs, ref: BlobRef) -> dict[str, Callable[[], object]]:
+def ways(blobs: FileBlobs, ref: BlobRef) -> dict[str, Callable[[], object]]:
     """Return the measured functions; each call takes the whole report once."""
-    stored = tree_of(bodies, ref)
+    stored = tree_of(blobs, ref)
     report = Tree.of({name: stored[name].copy() for name in stored})
     norm = measure({"model": report})
     flat = np.concatenate([report[name].ravel() for name in report])
@@ -52,16 +52,16 @@ def ways(bodies: FileBlobs, ref: BlobRef) -> dict[str, Callable[[], object]]:
         "numpy: float64 sum += float32 * weight": lambda: np.add(wide, flat * np.float64(WEIGHT), out=wide),
         "fold, float64 sums, from memory": lambda: sums["float64"].add(report, WEIGHT, norm),
         "fold, fixed sums, from memory": lambda: sums["fixed"].add(report, WEIGHT, norm),
-        "fold, float64 sums, stored body": lambda: sums["float64"].add(tree_of(bodies, ref), WEIGHT, norm),
-        "fold, fixed sums, stored body": lambda: sums["fixed"].add(tree_of(bodies, ref), WEIGHT, norm),
+        "fold, float64 sums, stored body": lambda: sums["float64"].add(tree_of(blobs, ref), WEIGHT, norm),
+        "fold, fixed sums, stored body": lambda: sums["fixed"].add(tree_of(blobs, ref), WEIGHT, norm),
         "norm and finiteness, from memory": lambda: measure({"model": report}),
         "SHA-256": lambda: hashlib.sha256(data).digest(),
     }
 
 
-def tree_of(bodies: FileBlobs, ref: BlobRef) -> Tree:
+def tree_of(blobs: FileBlobs, ref: BlobRef) -> Tree:
     """Open a stored model; its numbers are read when they are used."""
-    found = bodies.get(ref)["model"]
+    found = blobs.get(ref)["model"]
     assert isinstance(found, Tree)
     return found
 
@@ -94,9 +94,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
         file = Path(folder) / "report"
         ref = write_model(file, options.mb * MB)
-        bodies = FileBlobs(Path(folder) / "bodies")
-        bodies.adopt(file, ref)
-        found = {name: seconds_of(work, options.times) for name, work in ways(bodies, ref).items()}
+        blobs = FileBlobs(Path(folder) / "blobs")
+        blobs.adopt(file, ref)
+        found = {name: seconds_of(work, options.times) for name, work in ways(blobs, ref).items()}
     rows = [
         {"what": name, "gb_per_cpu_s": ref.nbytes / 1e9 / seconds, "of_the_plain_loop": found[PLAIN] / seconds}
         for name, seconds in found.items()

@@ -231,9 +231,9 @@ class Node:
         with self.client.blobs.download(job, ref) as (_, pieces):
             return sum(len(piece) for piece in pieces)
 
-    def report(self, job: str, task: Task, body: BlobRef | None) -> Ack:
+    def report(self, job: str, task: Task, blob: BlobRef | None) -> Ack:
         """Answer a task with a body that is uploaded already."""
-        return self.client.report(job, Report(self.name, task.id, task.version, 1.0, body))
+        return self.client.report(job, Report(self.name, task.id, task.version, 1.0, blob))
 
 
 # Output

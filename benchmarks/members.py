@@ -44,9 +44,9 @@ class Job:
     """A hub and the names of its members."""
 
     def __init__(self, schedule: Rounds, members: int) -> None:
-        bodies = MemoryBlobs()
-        start, self.update = (bodies.put({"model": Tree.of({"w": np.full(PARAMETERS, x, np.float32)})}) for x in (0, 1))
-        self.hub = Hub(JobPlan(1000, 7, "float64", start), Algorithm(), schedule, bodies)
+        blobs = MemoryBlobs()
+        start, self.update = (blobs.put({"model": Tree.of({"w": np.full(PARAMETERS, x, np.float32)})}) for x in (0, 1))
+        self.hub = Hub(JobPlan(1000, 7, "float64", start), Algorithm(), schedule, blobs)
         self.hub.on(Restarted(), 0.0)
         self.names = [f"node-{number:06}" for number in range(members)]
 

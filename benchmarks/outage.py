@@ -87,7 +87,7 @@ class Job:
         self.weights = {name: float(len(part)) for name, part in zip(names, parts, strict=True)}
         test = pixels(images.test_x[:TEST], "mnist"), classes(images.test_y[:TEST])
         self.judge = TorchLearner(model, test, test)
-        self.bodies, clock = MemoryBlobs(), VirtualClock()
+        self.blobs, clock = MemoryBlobs(), VirtualClock()
         algorithm = FiveSteps(lr=0.1)
         setup = SimulationSetup(
             JobPlan(ENDS, seed=seed), algorithm, Rounds(deadline_s=3600.0), names, Faults(), seed=seed
@@ -95,7 +95,7 @@ class Job:
         failover = Failover(min_gossip_s=30.0) if outage in ("gossip", "alone") else Failover(coordinator_timeout_s=1e9)
 
         def perform(node: str, order: Task, memory: BlobRef | None) -> LearnerTask:
-            return LearnerTask(algorithm, learners[node], self.bodies, order, memory)
+            return LearnerTask(algorithm, learners[node], self.blobs, order, memory)
 
         self.world = FailoverWorld(
             setup,
@@ -104,7 +104,7 @@ class Job:
             lambda _node, _order: ROUND_S,
             conditions=PeerNetworkConditions(),
             clock=clock,
-            bodies=self.bodies,
+            blobs=self.blobs,
             watch=Observer(),
         )
         if outage == "alone":

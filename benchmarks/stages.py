@@ -52,9 +52,9 @@ class Stages:
         self._pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
         self._form = ExpectedLayout(payload_layout(layouts_of(open_payload(data))))
         self._scratch = folder / "scratch"
-        self._bodies = FileBlobs(folder / "bodies")
+        self._blobs = FileBlobs(folder / "blobs")
         settings = Settings(data=folder, disk_reserve_bytes=0, body_bytes_max=2 * len(data))
-        self._uploads = Uploads(self._bodies, settings)
+        self._uploads = Uploads(self._blobs, settings)
         self._base = self.stored()
         self._weights = {name: self._base[name] * 1.01 for name in self._base}
         self._trained = Tree.of(self._weights)
@@ -84,7 +84,7 @@ class Stages:
 
     def put(self) -> None:
         """Store a tree in memory: hash, write, fsync, rename."""
-        self._bodies.delete(self._bodies.put({"model": self._trained}).digest)
+        self._blobs.delete(self._blobs.put({"model": self._trained}).digest)
 
     def measure(self) -> None:
         measure({"model": self._trained})
@@ -100,7 +100,7 @@ class Stages:
     def take(self) -> None:
         """Do everything between socket and fold: hash, write, norm, fsync, rename."""
         asyncio.run(self._uploads.receive("node", self.ref, 0, self._form, self._arriving()))
-        self._bodies.delete(self.ref.digest)
+        self._blobs.delete(self.ref.digest)
 
     async def _arriving(self) -> AsyncIterator[memoryview]:
         for piece in self._pieces:
@@ -134,12 +134,12 @@ class Stages:
 
     def fetch(self) -> None:
         """Download a model as a node does: receive, hash, write, fsync, rename."""
-        with self._bodies.partials.incoming("coordinator", self.ref) as incoming:
+        with self._blobs.partials.incoming("coordinator", self.ref) as incoming:
             with self.transfers.download(JOB, self.ref) as (_, pieces):
                 for piece in pieces:
                     incoming.write(piece)
             incoming.finish()
-        self._bodies.delete(self.ref.digest)
+        self._blobs.delete(self.ref.digest)
 
     def load(self) -> None:
         """Copy a stored model into weights that are there."""
@@ -150,15 +150,15 @@ class Stages:
         sub(self._trained, self.stored())
 
     def upload(self) -> None:
-        self.transfers.upload(JOB, self.ref, self._bodies.open(BlobRef(STORED, self.ref.nbytes)))
+        self.transfers.upload(JOB, self.ref, self._blobs.open(BlobRef(STORED, self.ref.nbytes)))
 
     def stored(self) -> Tree:
         """Return the model as a file, in the page cache as after a transfer."""
-        if not self._bodies.has(STORED):
-            copied = self._bodies.temporary()
+        if not self._blobs.has(STORED):
+            copied = self._blobs.temporary()
             copied.write_bytes(self.file.read_bytes())
-            self._bodies.adopt(copied, BlobRef(STORED, self.ref.nbytes))
-        found = self._bodies.get(BlobRef(STORED, self.ref.nbytes))["model"]
+            self._blobs.adopt(copied, BlobRef(STORED, self.ref.nbytes))
+        found = self._blobs.get(BlobRef(STORED, self.ref.nbytes))["model"]
         assert isinstance(found, Tree)
         return found
 

@@ -91,7 +91,7 @@ def _serve(pipe: Connection, url: str, token: str, number: int, model: Path) -> 
                 task = node.task(JOB)
                 update = Update(data, number + 100 * task.version)  # an old one might be here still
             elif step == "download":
-                node.download(JOB, task.body)
+                node.download(JOB, task.blob)
             elif step == "upload":
                 node.client.blobs.upload(JOB, update.ref(hashed), update)
             elif not node.report(JOB, task, update.ref(hashed)).counted:

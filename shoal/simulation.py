@@ -166,8 +166,8 @@ def simulate(
         node_info=node_info,
     )
     pace = _paced(clock, factors, list(named), rng if faults is not None else None)
-    bodies = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
-    tasks = SimulatedTasks(setup, named, bodies)
+    blobs = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
+    tasks = SimulatedTasks(setup, named, blobs)
     patience_s = _patience_s(setup, factors)
     with torch_threads(options.threads), kept_generator(), displayed(progress, job.name) as shown:
         shows = SimulationProgress(shown, plan.versions)
@@ -175,7 +175,7 @@ def simulate(
             job.name, progress=shows, held_out=evaluation, tasks=tasks, callbacks=[checkpoints, *options.callbacks]
         )
         with tasks.in_processes(options.workers, shows.show, options.threads):
-            result = _run(_world(setup, tasks, pace, clock, bodies, record), record, patience_s)
+            result = _run(_world(setup, tasks, pace, clock, blobs, record), record, patience_s)
     return replace(result, checkpoints=checkpoints.models)
 
 
@@ -184,12 +184,12 @@ def _world(
     tasks: SimulatedTasks,
     pace: Pace,
     clock: VirtualClock,
-    bodies: MemoryBlobs,
+    blobs: MemoryBlobs,
     record: SimulationRecorder,
 ) -> CoordinatedWorld | LeanWorld:
-    if isinstance(bodies, LeanBlobs):
-        return LeanWorld(setup, tasks, pace, clock=clock, bodies=bodies, watch=record)
-    return CoordinatedWorld(setup, tasks, pace, clock=clock, bodies=bodies, watch=record, sweep_steps=SWEEP_STEPS)
+    if isinstance(blobs, LeanBlobs):
+        return LeanWorld(setup, tasks, pace, clock=clock, blobs=blobs, watch=record)
+    return CoordinatedWorld(setup, tasks, pace, clock=clock, blobs=blobs, watch=record, sweep_steps=SWEEP_STEPS)
 
 
 def _fidelity(given: Fidelity | None, faults: Faults | None) -> Fidelity:

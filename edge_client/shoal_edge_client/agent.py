@@ -103,7 +103,7 @@ class Agent:
         welcome, resumed = await self._start()
         transport = HttpTransport(
             self.session.client,
-            lambda job: self.jobs[job].spool.bodies,
+            lambda job: self.jobs[job].spool.blobs,
             max(1.0, self.session.settings.shutdown_upload_s),
             self.session.polls,
             wait_s=min(self.session.settings.wait_s, welcome.wait_s_max),

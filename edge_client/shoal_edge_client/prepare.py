@@ -123,9 +123,9 @@ class _Preparation:
         path = f"/api/v1/jobs/{quote(manifest.job)}/models/{manifest.version}"
         with self._client.link.exchange("GET", path, own=True) as answer:
             ref = BlobRef(manifest.model_sha256, content_length(answer.headers))
-            if state.bodies.size(ref.digest) == ref.nbytes:
+            if state.blobs.size(ref.digest) == ref.nbytes:
                 return ref
-            with state.bodies.partials.incoming("prepare", ref) as incoming:
+            with state.blobs.partials.incoming("prepare", ref) as incoming:
                 for piece in answer.pieces():
                     incoming.write(piece)
                 incoming.finish()

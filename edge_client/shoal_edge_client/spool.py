@@ -3,7 +3,7 @@
     FOLDER/job.json       the job's time of creation, which tells jobs of one name apart
     FOLDER/memory.json    digest and length of the private memory after the last counted report
     FOLDER/report         one line of JSON {"pending": …, "sha256": …}, then the frame that is sent
-    FOLDER/bodies/        received models, updates too large for a frame, private memory
+    FOLDER/blobs/        received models, updates too large for a frame, private memory
 
 A report is stored before its first byte is sent, and until it is acknowledged; files are replaced as a whole. After a
 crash there is either no report (the task is repeated with the same seed and therefore the same result) or a complete
@@ -46,12 +46,12 @@ class SpoolState:
 
 
 class Spool:
-    """One job's files: `DurableState`, and the job's blobs. Crash points: spool.…, memory.…, body.…"""
+    """One job's files: `DurableState`, and the job's blobs. Crash points: spool.…, memory.…, blob.…"""
 
     def __init__(self, folder: Path, job: str, at: CrashPoint = no_crash) -> None:
         self.folder, self.job, self._at = folder, job, at
         make_folder(folder)
-        self.bodies = FileBlobs(folder / "bodies", at)
+        self.blobs = FileBlobs(folder / "blobs", at)
         self._small: dict[str, bytes] = {}
         self._memory: BlobRef | None = None
         self._base: BlobRef | None = None
@@ -61,7 +61,7 @@ class Spool:
         """Load the state of an earlier process; log and discard damaged files."""
         for leftover in self.folder.glob("*.tmp"):
             leftover.unlink(missing_ok=True)
-        self.bodies.sweep()
+        self.blobs.sweep()
         self._memory = read_or_discard(self.folder / "memory.json", self._load_memory, self.log)
         report, pending = read_or_discard(self.folder / "report", self._load_report, self.log) or (None, None)
         return SpoolState(self._memory, report, pending)
@@ -77,7 +77,7 @@ class Spool:
         found = codec.decode(frame)
         if not isinstance(found.message, Report) or found.job != self.job:
             raise InvalidPayload("it holds no report of this job")
-        body, pending = found.message.body, self._checked(head["pending"]) if head["pending"] else None
+        body, pending = found.message.blob, self._checked(head["pending"]) if head["pending"] else None
         if body is not None and found.payload:
             self._small[body.digest] = found.payload
         elif body is not None:
@@ -87,7 +87,7 @@ class Spool:
     def _checked(self, values: dict[str, Any]) -> BlobRef:
         """Return a reference from a file after checking its blob."""
         ref = BlobRef(str(values["digest"]), int(values["nbytes"]))
-        if ref.digest not in self.bodies.digests() or not self.bodies.check(ref):
+        if ref.digest not in self.blobs.digests() or not self.blobs.check(ref):
             raise StorageFailed(f"body {ref.digest[:12]}… is missing or damaged")
         return ref
 
@@ -101,33 +101,33 @@ class Spool:
         if known is not None:
             self.log.warning("another job of this name was here: its report and private memory are deleted")
             self.forget()
-            self.bodies = FileBlobs(self.folder / "bodies", self._at)
+            self.blobs = FileBlobs(self.folder / "blobs", self._at)
         write_file(path, json.dumps({"created_at": made_at}).encode(), "job", self._at)
         return known is None
 
     # Methods for the trainer
 
-    def put_update(self, body: Slots | FileBlob) -> BlobRef:
+    def put_update(self, blob: Slots | FileBlob) -> BlobRef:
         """Store the update of a report: in memory if the frame can hold it, else durably in a file."""
-        if _nbytes(body) > codec.INLINE_BYTES_MAX:
-            return self.bodies.take(body)
-        if isinstance(body, FileBlob):
-            with storing(body.path):
-                payload = body.path.read_bytes()
-                body.path.unlink()
+        if _nbytes(blob) > codec.INLINE_BYTES_MAX:
+            return self.blobs.take(blob)
+        if isinstance(blob, FileBlob):
+            with storing(blob.path):
+                payload = blob.path.read_bytes()
+                blob.path.unlink()
         else:
-            payload = b"".join(bytes(piece) for piece in payload_pieces(body))
+            payload = b"".join(bytes(piece) for piece in payload_pieces(blob))
         ref = BlobRef(digest_of([payload]), len(payload))
         self._small[ref.digest] = payload
         return ref
 
     def put_memory(self, memory: Slots | FileBlob) -> BlobRef:
         """Store private memory durably, to be committed when its report counts."""
-        return self.bodies.take(memory)
+        return self.blobs.take(memory)
 
     def put_base(self, base: Slots | FileBlob) -> BlobRef:
         """Store the model that the hub sends differences to; return its reference."""
-        self._base = self.bodies.take(base)
+        self._base = self.blobs.take(base)
         return self._base
 
     # Methods for the pump
@@ -140,9 +140,9 @@ class Spool:
                 path.unlink(missing_ok=True)
             self._at("spool.removed")
             self._small.clear()
-            self.bodies.keep_only({ref.digest for ref in (self._memory, pending, self._base) if ref is not None})
+            self.blobs.keep_only({ref.digest for ref in (self._memory, pending, self._base) if ref is not None})
             return
-        payload = self._small.get(report.body.digest, b"") if report.body is not None else b""
+        payload = self._small.get(report.blob.digest, b"") if report.blob is not None else b""
         frame = codec.encode(codec.Frame(self.job, report, payload))
         head = {"pending": asdict(pending) if pending else None, "sha256": digest_of([frame])}
         write_file(path, json.dumps(head).encode() + b"\n" + frame, "spool", self._at)
@@ -152,9 +152,9 @@ class Spool:
         write_file(self.folder / "memory.json", json.dumps(asdict(ref)).encode(), "memory", self._at)
         self._memory = ref
 
-    def report_body(self, ref: BlobRef) -> ByteSource:
-        """Return the body of the stored report."""
-        return self._small.get(ref.digest) or self.bodies.open(ref)
+    def report_blob(self, ref: BlobRef) -> ByteSource:
+        """Return the blob of the stored report."""
+        return self._small.get(ref.digest) or self.blobs.open(ref)
 
     def forget(self) -> None:
         """Delete everything: the job has ended. A thread that still saves finds no folder any more."""
@@ -176,9 +176,9 @@ def read_or_discard(path: Path, parse: Callable[[bytes], T], log: Any) -> T | No
         return None
 
 
-def _nbytes(body: Slots | FileBlob) -> int:
+def _nbytes(blob: Slots | FileBlob) -> int:
     """Return the length as a payload."""
-    if isinstance(body, FileBlob):
-        return body.ref.nbytes
-    nbytes = len(payload_layout(layouts_of(body)).header)
-    return nbytes + sum(value.layout.nbytes if isinstance(value, Tree) else 8 for value in body.values())
+    if isinstance(blob, FileBlob):
+        return blob.ref.nbytes
+    nbytes = len(payload_layout(layouts_of(blob)).header)
+    return nbytes + sum(value.layout.nbytes if isinstance(value, Tree) else 8 for value in blob.values())

@@ -29,7 +29,7 @@ from shoal.wire import codec
 from shoal.wire.payload import ByteSource, open_payload
 
 DAMAGED_MAX = 3
-"""Times that a body may come damaged before its task fails."""
+"""Times that a blob may come damaged before its task fails."""
 
 _OWNER = "coordinator"
 _OFFSETS = {"blob.offset", "upload.range", "http.416"}
@@ -41,7 +41,7 @@ class TaskClient(Protocol):
     blobs: BlobTransfers
 
     def report(self, job: str, report: Report, payload: bytes = b"") -> Ack:
-        """Send a report, its body inline where it is given."""
+        """Send a report, its blob inline where it is given."""
 
     def fail(self, job: str, failure: TaskFailed) -> Ack:
         """Report that a task failed."""
@@ -61,10 +61,10 @@ class TaskClient(Protocol):
 
 @dataclass
 class TaskTransport:
-    """Tasks, reports and their blobs over one client. `bodies(job)`: the blobs of a job."""
+    """Tasks, reports and their blobs over one client. `blobs(job)`: the blobs of a job."""
 
     client: TaskClient
-    bodies: Callable[[str], FileBlobs]
+    blobs: Callable[[str], FileBlobs]
     leave_s: float
     _inline: dict[str, tuple[BlobRef, bytes]] = field(default_factory=dict, kw_only=True)
     _tried: dict[str, TaskId] = field(default_factory=dict, kw_only=True)
@@ -77,7 +77,7 @@ class TaskTransport:
 
     def _keep_inline(self, frame: codec.Frame) -> None:
         """Verify and keep a small blob that came with its task."""
-        ref = frame.message.body if isinstance(frame.message, Task) else None
+        ref = frame.message.blob if isinstance(frame.message, Task) else None
         if ref is None or len(frame.payload) != ref.nbytes or digest_of([frame.payload]) != ref.digest:
             raise Unreachable("a task came with a damaged body", code="blob.digest")
         self._inline[frame.job] = ref, frame.payload
@@ -87,26 +87,26 @@ class TaskTransport:
         return open_payload(payload) if of == ref else None
 
     def fetch_blob(self, job: str, ref: BlobRef, cancelled: IsCancelled) -> Slots:
-        bodies = self.bodies(job)
-        self.fetch_into(bodies, job, ref, cancelled)
-        return bodies.get(ref)
+        blobs = self.blobs(job)
+        self.fetch_into(blobs, job, ref, cancelled)
+        return blobs.get(ref)
 
-    def fetch_into(self, bodies: FileBlobs, job: str, ref: BlobRef, cancelled: IsCancelled) -> None:
+    def fetch_into(self, blobs: FileBlobs, job: str, ref: BlobRef, cancelled: IsCancelled) -> None:
         """Download a blob of a job, unless it is there. Raises `ShoalError`."""
         for damaged in range(1, DAMAGED_MAX + 1):
-            if bodies.size(ref.digest) == ref.nbytes:
+            if blobs.size(ref.digest) == ref.nbytes:
                 break
             try:
-                self._fetch(job, bodies, ref, cancelled)
+                self._fetch(job, blobs, ref, cancelled)
             except InvalidPayload:
                 if damaged == DAMAGED_MAX:
                     raise
             except NotAllowed as error:
                 raise _unless_revoked(error, "something on the way forbids it: look at the proxy") from error
 
-    def _fetch(self, job: str, bodies: FileBlobs, ref: BlobRef, cancelled: IsCancelled) -> None:
+    def _fetch(self, job: str, blobs: FileBlobs, ref: BlobRef, cancelled: IsCancelled) -> None:
         """Download the missing bytes of a blob; bytes before a broken connection are kept."""
-        with bodies.partials.incoming(_OWNER, ref, bodies.partials.offset(_OWNER, ref.digest)) as incoming:
+        with blobs.partials.incoming(_OWNER, ref, blobs.partials.offset(_OWNER, ref.digest)) as incoming:
             if incoming.offset < ref.nbytes:
                 with self.client.blobs.download(job, ref, incoming.offset) as (begins, pieces):
                     if begins != incoming.offset:
@@ -123,19 +123,19 @@ class TaskTransport:
         """Note that an earlier process may have delivered this task's report."""
         self._tried[job] = task
 
-    def report(self, job: str, report: Report, body: ByteSource | None, cancelled: IsCancelled) -> Ack:
-        if body is None or report.body is None:
+    def report(self, job: str, report: Report, blob: ByteSource | None, cancelled: IsCancelled) -> Ack:
+        if blob is None or report.blob is None:
             return self.client.report(job, report)
-        if len(body) <= codec.INLINE_BYTES_MAX:
-            return self.client.report(job, report, bytes(body[0 : len(body)]))
+        if len(blob) <= codec.INLINE_BYTES_MAX:
+            return self.client.report(job, report, bytes(blob[0 : len(blob)]))
         again = self._tried.get(job) == report.task
         self._tried[job] = report.task
-        # Perhaps only the answer was lost, and the body is already folded and deleted: ask before sending it again.
+        # Perhaps only the answer was lost, and the blob is already folded and deleted: ask before sending it again.
         answer = self._submit_report(job, report) if again else None
         if answer is not None:
             return answer
         try:
-            self._upload(job, report.body, body, again, cancelled)
+            self._upload(job, report.blob, blob, again, cancelled)
         except Refused as error:
             if error.code != "task.none":
                 raise
@@ -153,16 +153,16 @@ class TaskTransport:
                 raise
         return None
 
-    def _upload(self, job: str, ref: BlobRef, body: ByteSource, again: bool, cancelled: IsCancelled) -> None:
+    def _upload(self, job: str, ref: BlobRef, blob: ByteSource, again: bool, cancelled: IsCancelled) -> None:
         start = self.client.blobs.uploaded_bytes(job, ref) if again else 0
         if start == ref.nbytes:
             return
         try:
-            self.client.blobs.upload(job, ref, body, start, cancelled)
+            self.client.blobs.upload(job, ref, blob, start, cancelled)
         except Refused as error:
             if not start or error.code not in _OFFSETS:
                 raise
-            self.client.blobs.upload(job, ref, body, 0, cancelled)
+            self.client.blobs.upload(job, ref, blob, 0, cancelled)
 
     def fail(self, job: str, failure: TaskFailed) -> Ack:
         return self.client.fail(job, failure)

@@ -49,7 +49,7 @@ def _read(state: Path) -> HeldModel:
         hint = "start the peer with `shoal peer run`; it has a model as soon as it has begun to learn"
         raise Refused(f"{state.parent} holds no model yet", code="peer.no-model", hint=hint)
     ref, local_rounds, rounds_by_peer = found
-    return HeldModel(tree_slot(FileBlobs(state / "bodies").get(ref), "model"), local_rounds, rounds_by_peer)
+    return HeldModel(tree_slot(FileBlobs(state / "blobs").get(ref), "model"), local_rounds, rounds_by_peer)
 
 
 def _parse(values: Any) -> tuple[BlobRef, int, dict[str, int]]:

@@ -30,7 +30,7 @@ from shoal.core.protocol.peer_message import PeerMessage
 from shoal.peering.host.model_acceptance import ModelAcceptance
 from shoal.peering.host.peer_group import PeerCallbacks, PeerGroup
 from shoal.peering.host.trainer import PeerTrainer
-from shoal.peering.http.letter_receiver import ExpectedModel
+from shoal.peering.http.message_receiver import ExpectedModel
 from shoal.peering.http.peer_link import OutgoingMessage
 from shoal.peering.http.roster_updates import RosterSync
 from shoal.peering.roster.roster_admission import RosterAdmission
@@ -87,7 +87,7 @@ class StandalonePeer:
     def __enter__(self) -> Self:
         self.state.__enter__()
         documents, state = self._documents, self.state
-        expected = ExpectedModel(documents.spec.name, state.bodies, documents.spec.shown_through(), holds=state.holds)
+        expected = ExpectedModel(documents.spec.name, state.blobs, documents.spec.shown_through(), holds=state.holds)
         callbacks = PeerCallbacks(
             self._handle_messages,
             self._on_live_peers,
@@ -121,7 +121,7 @@ class StandalonePeer:
             precision=settings.precision,
             threads=settings.threads,
         )
-        return PeerTrainer(setup, documents.spec.model_dump(mode="json"), state.bodies, state.results)
+        return PeerTrainer(setup, documents.spec.model_dump(mode="json"), state.blobs, state.results)
 
     # Start
 
@@ -160,16 +160,16 @@ class StandalonePeer:
         spec, number, node = self._documents.spec, self.state.process_number, self._documents.me.node
         budget = ByteBudget(spec.gossip.budget(self.settings.bytes_per_hour), lambda: self.group.byte_counts.crossed)
         rng = random.Random(f"{spec.seed}/{node}/{number}")
-        me = GossipState(node, number, weight, slots, self.state.bodies, rng, budget=budget)
+        me = GossipState(node, number, weight, slots, self.state.blobs, rng, budget=budget)
         me.filters, me.peers = spec.shown_through(), LivePeers(frozenset(), roster=self._documents.roster_names)
         return me
 
     async def _initial_model(self) -> tuple[Tree, float]:
         """Return the common initial model and this peer's weight."""
         ref, examples = await self.trainer.init(self._documents.spec.seed)
-        await in_thread(partial(self.state.bodies.adopt, self.state.results.path(ref.digest), ref))
+        await in_thread(partial(self.state.blobs.adopt, self.state.results.path(ref.digest), ref))
         most = self._documents.me.examples
-        return tree_slot(self.state.bodies.get(ref), "model"), min(examples, most) if most else examples
+        return tree_slot(self.state.blobs.get(ref), "model"), min(examples, most) if most else examples
 
     def _check_schema(self, model: Tree) -> None:
         if schema_sha(model) != self._documents.charter.schema_sha:
@@ -257,8 +257,8 @@ class StandalonePeer:
 
     async def _evaluate(self, trainer: PeerTrainer, model: Tree) -> Metrics:
         """Return a model's metrics on this peer's data. Raises `ShoalError`."""
-        bodies, holds = self.state.bodies, self.state.holds
-        ref = await in_thread(partial(holds.put, bodies, {"model": model}))
+        blobs, holds = self.state.blobs, self.state.holds
+        ref = await in_thread(partial(holds.put, blobs, {"model": model}))
         try:
             return await trainer.evaluate(ref)
         finally:

@@ -49,7 +49,7 @@ class StandalonePump:
         clock: Callable[[], float],
     ) -> None:
         self.gossip, self._state, self._perform, self._observer, self._clock = gossip, state, perform, observer, clock
-        self.pump = GossipPump(self, self._apply, state.bodies, acceptance, post, clock)
+        self.pump = GossipPump(self, self._apply, state.blobs, acceptance, post, clock)
         self._round: asyncio.Task[None] | None = None
         self.log: Any = structlog.get_logger("peer.pump")
 

@@ -152,7 +152,7 @@ class SentChunk:
 
 def merge_chunk(part: RingChunk, piece: int, one: RingRound, me: GossipState) -> tuple[Tree, float]:
     """Return the piece, with this peer's part in it on its first way round. Raises `InvalidPayload`."""
-    theirs = tree_slot(me.bodies.get(part.body), "piece")
+    theirs = tree_slot(me.blobs.get(part.blob), "piece")
     mine = cut(me.model, piece, one.count)
     same_layout(theirs.layout, mine.layout)
     if part.piece != piece or not (norm(theirs) < inf and isfinite(part.weight) and part.weight > 0):
@@ -198,7 +198,7 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
         if round_ == self._aborted_round:
             effects = self._give_up("another has given it up", me)
         else:
-            body = me.bodies.put_transient({"piece": cut(me.model, one.place, one.count)})
+            body = me.blobs.put_transient({"piece": cut(me.model, one.place, one.count)})
             effects = [self._pass_on(one.place, body, me.weight, me, now)]
         early, self.early = self.early, {}
         for node, parts in sorted(early.items()):
@@ -209,11 +209,11 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
                     effects += self._accept_chunk(part, me)
         return [*effects, *self._advance(me, now), *self.on_timer(me, now)]
 
-    def _pass_on(self, piece: int, body: BlobRef, weight: float, me: GossipState, now: float) -> Tell:
+    def _pass_on(self, piece: int, blob: BlobRef, weight: float, me: GossipState, now: float) -> Tell:
         """Send the next chunk to the next peer."""
         one = self.open
         assert one is not None
-        part = RingChunk(me.node, self.round, one.step, piece, weight, body, dict(one.version_vector), one.name)
+        part = RingChunk(me.node, self.round, one.step, piece, weight, blob, dict(one.version_vector), one.name)
         xid = (me.node, self.round, one.step)
         self._sent[xid] = SentChunk(one.after, part, now + self.policy.exchange_timeout_s)
         self._unacknowledged.add(xid, now)
@@ -224,7 +224,7 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
         until, one = now + self.policy.exchange_timeout_s, self.open
         if transfer.leaving and transfer.id in self._sent:
             sent = self._sent[transfer.id]
-            if transfer.nbytes < sent.part.body.nbytes:
+            if transfer.nbytes < sent.part.blob.nbytes:
                 self._unacknowledged.postpone(transfer.id, now)
             self._sent[transfer.id] = replace(sent, until=max(sent.until, until))
         elif one is not None and transfer.node == one.before and transfer.id[1] == self.round and not transfer.leaving:
@@ -351,7 +351,7 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
             if one.step >= one.count - 1:
                 one.pieces[piece] = tree
             if one.step < one.steps:
-                body = part.body if one.step >= one.count else me.bodies.put_transient({"piece": tree})
+                body = part.blob if one.step >= one.count else me.blobs.put_transient({"piece": tree})
                 effects.append(self._pass_on(piece, body, weight, me, now))
             else:
                 self._finish(one, me)
@@ -379,7 +379,7 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
     def blob_refs(self) -> list[BlobRef]:
         early = [part for parts in self.early.values() for part in parts.values()]
         came = self.open.came.values() if self.open is not None else ()
-        return [part.body for part in [*early, *came, *(sent.part for sent in self._sent.values())]]
+        return [part.blob for part in [*early, *came, *(sent.part for sent in self._sent.values())]]
 
     def counters(self) -> dict[str, int]:
         return {"round": self.round, "unheard": len(self._unacknowledged), "given_up": self.given_up}

@@ -132,7 +132,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
         for to in self._to:
             self._unacknowledged.add(to, now)
         degrees = {node: len(graph[node]) for node in sorted(graph[me.node])}
-        self.open = NeighborRound(degrees, len(graph[me.node]), now + self.policy.exchange_timeout_s, self.offer.body)
+        self.open = NeighborRound(degrees, len(graph[me.node]), now + self.policy.exchange_timeout_s, self.offer.blob)
         self.open.received = {node: one for node, one in self.early.items() if one.round == round_ and node in degrees}
         self.early = {node: one for node, one in self.early.items() if one.round > round_}
         return [*(Tell(to, self.offer) for to in self._to), *self.on_timer(me, now)]
@@ -147,7 +147,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
     def on_transfer(self, transfer: Transfer, me: GossipState, now: float) -> Sequence[Effect]:
         """Note the progress of an offer: it is not sent again, and the round waits for incoming ones."""
         if transfer.leaving and self.offer is not None and transfer.id == (me.node, self.round, 0):
-            if transfer.nbytes < self.offer.body.nbytes:
+            if transfer.nbytes < self.offer.blob.nbytes:
                 self._unacknowledged.postpone(transfer.node, now)
         elif self.open is not None and transfer.id == (transfer.node, self.round, 0) and not transfer.leaving:
             self.open.until = max(self.open.until, now + self.policy.exchange_timeout_s)
@@ -182,7 +182,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
         mean, own = TreeSum(me.model.layout), me.published_model(round_.shown)
         mean.add(own, 1.0 - sum(share.values()), norm(own))
         for node, offer in sorted(round_.received.items()):
-            theirs = me.open_model(offer.body)
+            theirs = me.open_model(offer.blob)
             mean.add(theirs, share[node], norm(theirs))
             me.record_distance(node, norm(sub(theirs, me.model)))
             me.counts.merge(offer.version_vector)
@@ -224,7 +224,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
             self._unacknowledged.drop(node)
         elif self.open is None or offer.round < self.round or node in self.open.received:
             return [answer]
-        why = why or me.share_fault(offer.body, offer.weight)
+        why = why or me.share_fault(offer.blob, offer.weight)
         if why:
             self.refused += 1
             if self.open is not None and offer.round == self.round:
@@ -242,7 +242,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
         offer = self.offer
         if offer is None:
             return {"round": self.round}
-        kept = [offer.node, ref_state(offer.body), offer.version_vector, offer.weight]
+        kept = [offer.node, ref_state(offer.blob), offer.version_vector, offer.weight]
         return {"round": self.round, "offer": kept, "to": list(self._to)}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -257,7 +257,7 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
     def blob_refs(self) -> list[BlobRef]:
         kept = [*self.early.values(), *(self.open.received.values() if self.open is not None else ())]
         own = [self.open.shown] if self.open is not None else []
-        return [*own, *(one.body for one in [*kept, *([self.offer] if self.offer is not None else [])])]
+        return [*own, *(one.blob for one in [*kept, *([self.offer] if self.offer is not None else [])])]
 
     def counters(self) -> dict[str, int]:
         return {"round": self.round, "unheard": len(self._unacknowledged), "refused": self.refused}

@@ -240,7 +240,7 @@ class PushSumMixer:
         last = self.last.get(push.node, LastPush(-1, -1, True))
         effects: list[Effect] = []
         if (process_number, number) > (last.process_number, last.number):
-            why = why or me.share_fault(push.body, push.mass)
+            why = why or me.share_fault(push.blob, push.mass)
             last = self.last[push.node] = LastPush(process_number, number, not why)
             if push.id > self._leaving.get(push.node, push.id):
                 del self._leaving[push.node]  # it did not leave
@@ -248,7 +248,7 @@ class PushSumMixer:
                 self.refused += 1
                 effects = [JobEvent("refusal", f"its share was not mixed: {why}", me.local_rounds, push.node)]
             else:
-                theirs = me.open_model(push.body)
+                theirs = me.open_model(push.blob)
                 me.record_distance(push.node, norm(sub(theirs, me.model)))
                 self._add(push.mass, theirs, me)
                 me.counts.merge(push.version_vector)

@@ -100,9 +100,9 @@ class FileBlobs:
     # Further methods for shells
 
     @contextlib.contextmanager
-    def lent(self, bodies: dict[str, bytes]) -> Iterator[None]:
+    def lent(self, blobs: dict[str, bytes]) -> Iterator[None]:
         """Let `get` also return these blobs while the block runs. One thread at a time."""
-        self._lent = bodies
+        self._lent = blobs
         try:
             yield
         finally:
@@ -189,16 +189,16 @@ class FileBlobs:
             self._publish(temporary, ref)
             descriptor = os.open(temporary, os.O_RDONLY)
             try:
-                rename_durably(descriptor, temporary, self.path(ref.digest), "body", self._at)
+                rename_durably(descriptor, temporary, self.path(ref.digest), "blob", self._at)
             finally:
                 os.close(descriptor)
 
-    def take(self, body: Slots | FileBlob) -> BlobRef:
+    def take(self, blob: Slots | FileBlob) -> BlobRef:
         """Store slots, or adopt a file."""
-        if not isinstance(body, FileBlob):
-            return self.put(body)
-        self.adopt(body.path, body.ref)
-        return body.ref
+        if not isinstance(blob, FileBlob):
+            return self.put(blob)
+        self.adopt(blob.path, blob.ref)
+        return blob.ref
 
     def _publish(self, temporary: Path, ref: BlobRef) -> None:
         """Put a complete file into the remote store, if there is one, before it gets its name here."""

@@ -93,7 +93,7 @@ class ReportDelivery:
         transport = self._ports.transport
         if isinstance(message, TaskFailed):
             return transport.fail(self._job, message)
-        body = self._ports.state.report_body(message.body) if message.body is not None else None
+        body = self._ports.state.report_blob(message.blob) if message.blob is not None else None
         about: dict[str, tracing.Value] = {"shoal.job": self._job, "shoal.node": message.node}
         with tracing.current.span("send", trace_parent(self._job, message.task), **about):
             return transport.report(self._job, message, body, cancel.cancelled)

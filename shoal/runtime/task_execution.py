@@ -104,7 +104,7 @@ class TaskExecution:
         parent, about = trace_parent(self._job, task.id), about | {"shoal.version": task.version}
         try:
             with tracing.current.span("receive", parent, **about):
-                slots = await self._blobs.fetch(task.body, cancel)
+                slots = await self._blobs.fetch(task.blob, cancel)
                 reference = await self._blobs.fetch(task.reference, cancel)
                 await self._on_fetched(task, slots, reference)
             phase = task.kind

@@ -55,7 +55,7 @@ class Transport(Protocol):
         """Fetch the blob of a task."""
         ...
 
-    def report(self, job: str, report: Report, body: ByteSource | None, cancelled: IsCancelled) -> Ack:
+    def report(self, job: str, report: Report, blob: ByteSource | None, cancelled: IsCancelled) -> Ack:
         """Deliver a report with its update."""
         ...
 
@@ -79,7 +79,7 @@ class DurableState(Protocol):
         """Commit this private memory."""
         ...
 
-    def report_body(self, ref: BlobRef) -> ByteSource:
+    def report_blob(self, ref: BlobRef) -> ByteSource:
         """Return the update of the stored report."""
         ...
 

@@ -56,7 +56,7 @@ class ReportStore:
         """Store what must last; return False if the worker's report could not be stored and must not be sent."""
         for effect in effects:
             if isinstance(effect, Save) and isinstance(effect.what, Memory):
-                self._state.commit_memory(effect.what.body)
+                self._state.commit_memory(effect.what.blob)
         return self.save_report()
 
     def save_report(self) -> bool:
@@ -117,11 +117,11 @@ class WorkerEffects:
                     self._execution.amend(effect.task)
                 case Cancel():
                     self._execution.stop()
-                case Send(body=TaskStatus() as report):
+                case Send(message=TaskStatus() as report):
                     self.delivery.send_status(report)
-                case Send(body=Report() as report) if is_saved:
+                case Send(message=Report() as report) if is_saved:
                     self.delivery.deliver(report)
-                case Send(body=TaskFailed() as report):
+                case Send(message=TaskFailed() as report):
                     self.delivery.deliver(report)
         if self.held is None:
             self._settled.set()

@@ -29,7 +29,7 @@ def check(found: Any) -> None:
     node = getattr(found, "node", None)
     if node is not None and not NAME.fullmatch(node):
         raise InvalidPayload(f"{node[:70]!r} is not a node's name", code="head.name")
-    for ref in (getattr(found, "body", None), getattr(found, "reference", None)):
+    for ref in (getattr(found, "blob", None), getattr(found, "reference", None)):
         if ref is not None and not (is_digest(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
             raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
     whole = (getattr(found, name, 0) for name in ("version", "seed", "revision", "checks_allowed", "check"))

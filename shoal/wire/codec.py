@@ -3,7 +3,7 @@
 A frame has four bytes of length (big endian), a JSON head, and the payload if that has at most `INLINE_BYTES_MAX`
 bytes. A longer payload is sent separately, under its SHA-256.
 
-    {"shoal": 1, "job": "digits", "type": "report", "task": [1, 17], "version": 3, "weight": 359.0, "body": {...}, ...}
+    {"shoal": 1, "job": "digits", "type": "report", "task": [1, 17], "version": 3, "weight": 359.0, "blob": {...}, ...}
 
 The decoder refuses unknown, missing and repeated fields, wrong types and numbers out of range. Measured values may be
 NaN or infinite, as the strings "NaN", "Infinity" and "-Infinity", so that a diverged loss is visible.

@@ -1,16 +1,16 @@
-"""The bytes that peers exchange: letters.
+"""The bytes that peers exchange: message batches.
 
-A letter is what one request to a peer carries, or what its answer does: four bytes of length (big endian), one JSON
-head with all messages, and then the bodies that they name, one after the other, in the order of the messages.
+One request to a peer, or its answer, carries one: four bytes of length (big endian), one JSON head with all messages,
+and then the blobs that they name, one after the other, in the order of the messages.
 
     {"shoal": 1, "job": "digits", "messages": [{"type": "exchange_offer", "node": "a", "id": ["a", 3, 17], …}]}
 
-The bodies' lengths and SHA-256 stand in the head. So a receiver knows the whole length from the head, may refuse before
+The blobs' lengths and SHA-256 stand in the head. So a receiver knows the whole length from the head, may refuse before
 a byte of a model has come, and authenticates the whole with the head: `Shoal-Digest` is the SHA-256 of the four bytes
 and the head.
 
 Heads are as strict as those of `shoal.wire.codec`, whose machinery this uses: unknown, missing or repeated fields,
-wrong types, numbers out of range and what is not finite are refused. Nothing here reads bodies.
+wrong types, numbers out of range and what is not finite are refused. Nothing here reads blobs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shoal.wire import codec
 MEDIA_TYPE = "application/x-shoal-peer-messages"
 HEAD_BYTES_MAX = 1 << 20
 MESSAGES_MAX = 64
-BODIES_MAX = 4
+BLOBS_MAX = 4
 MEMBER_UPDATES_MAX = 1024
 """In one message; a peer's own limit (`Pace.piggyback_max`) is lower."""
 SUSPECTED_BY_MAX = 16
@@ -41,55 +41,55 @@ MESSAGES: dict[str, type] = {kind.type_name: kind for kind in get_args(PeerMessa
 
 
 @dataclass(frozen=True)
-class Letter:
+class MessageBatch:
     """Content of a head."""
 
     job: str
     messages: tuple[PeerMessage, ...]
 
     @property
-    def bodies(self) -> list[BlobRef]:
-        """The bodies that follow the head, in their order."""
-        return [ref for one in self.messages if (ref := body_of(one)) is not None]
+    def blobs(self) -> list[BlobRef]:
+        """The blobs that follow the head, in their order."""
+        return [ref for one in self.messages if (ref := blob_of(one)) is not None]
 
 
-def body_of(message: PeerMessage) -> BlobRef | None:
+def blob_of(message: PeerMessage) -> BlobRef | None:
     """Return the blob that travels with a message."""
-    return getattr(message, "body", None) if isinstance(message, MixingMessage) else None
+    return getattr(message, "blob", None) if isinstance(message, MixingMessage) else None
 
 
-def encode(letter: Letter) -> bytes:
-    """Encode a letter's length and head; its blobs follow."""
-    return codec.headed({"job": letter.job, "messages": [_values_of(one) for one in letter.messages]})
+def encode(batch: MessageBatch) -> bytes:
+    """Encode a batch's length and head; its blobs follow."""
+    return codec.headed({"job": batch.job, "messages": [_values_of(one) for one in batch.messages]})
 
 
-def fitting(messages: Sequence[PeerMessage], bodies_max: int = BODIES_MAX) -> int:
-    """Return how many of these messages, from the first on, fit into one letter: at least one, if there is one."""
-    bodies = head_bytes = 0
+def fitting(messages: Sequence[PeerMessage], blobs_max: int = BLOBS_MAX) -> int:
+    """Return how many of these messages, from the first on, fit into one batch: at least one, if there is one."""
+    blobs = head_bytes = 0
     for count, one in enumerate(messages[:MESSAGES_MAX]):
-        bodies += body_of(one) is not None
+        blobs += blob_of(one) is not None
         head_bytes += len(codec.headed(_values_of(one)))
-        if count and (bodies > bodies_max or head_bytes > HEAD_BYTES_MAX // 2):
+        if count and (blobs > blobs_max or head_bytes > HEAD_BYTES_MAX // 2):
             return count
     return min(len(messages), MESSAGES_MAX)
 
 
 def head_bytes(prefix: bytes) -> int:
-    """Return the head's length from a letter's first four bytes. Raises `InvalidPayload` above `HEAD_BYTES_MAX`."""
+    """Return the head's length from a batch's first four bytes. Raises `InvalidPayload` above `HEAD_BYTES_MAX`."""
     return codec.head_bytes(prefix, HEAD_BYTES_MAX)
 
 
-def decode(text: bytes) -> Letter:
-    """Decode the letter of a whole head, without its length. Raises `InvalidPayload`; `Refused` for another
+def decode(text: bytes) -> MessageBatch:
+    """Decode the batch of a whole head, without its length. Raises `InvalidPayload`; `Refused` for another
     protocol."""
     values, job = codec.read_head(text)
     listed = values.pop("messages", None)
     if values or not isinstance(listed, list) or not 1 <= len(listed) <= MESSAGES_MAX:
-        raise InvalidPayload(f"a letter has a job and 1 to {MESSAGES_MAX} messages", code="head.invalid")
-    letter = Letter(job, tuple(_message_of(one) for one in listed))
-    if len(letter.bodies) > BODIES_MAX:
-        raise InvalidPayload(f"{len(letter.bodies)} bodies; at most {BODIES_MAX}", code="head.invalid")
-    return letter
+        raise InvalidPayload(f"a message batch has a job and 1 to {MESSAGES_MAX} messages", code="head.invalid")
+    batch = MessageBatch(job, tuple(_message_of(one) for one in listed))
+    if len(batch.blobs) > BLOBS_MAX:
+        raise InvalidPayload(f"{len(batch.blobs)} blobs; at most {BLOBS_MAX}", code="head.invalid")
+    return batch
 
 
 def _values_of(message: PeerMessage) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _no_check(_: object) -> None:
 _CHECKS: dict[str, Callable[[Any], None]] = {
     **dict.fromkeys(("node", "of", "target"), _check_name),
     **dict.fromkeys(("round", "rounds", "step", "piece", "term", "version", "incarnation", "seq"), _check_whole),
-    **dict.fromkeys(("body", "model"), _check_ref),
+    **dict.fromkeys(("blob", "model"), _check_ref),
     **dict.fromkeys(("weight", "mass"), _check_weight),
     **dict.fromkeys(("hears_hub", "is_gossiping"), _no_check),
     **dict.fromkeys(("longest_step", "wait_s", "norm"), _check_length),

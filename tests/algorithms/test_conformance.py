@@ -181,8 +181,8 @@ def test_no_model_and_no_task_tells_of_a_node(name: str, monkeypatch: pytest.Mon
     def watched(hub: Hub, event: Event, now: float) -> list[Effect]:
         effects, blobs = on(hub, event, now), hub.store.blobs
         stored.extend(blobs.get(e.what.model) for e in effects if isinstance(e, Save))
-        tasks = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Task)]
-        sent.extend(blobs.get(task.body) for task in tasks if task.body is not None)
+        tasks = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Task)]
+        sent.extend(blobs.get(task.blob) for task in tasks if task.blob is not None)
         return effects
 
     monkeypatch.setattr(Hub, "on", watched)

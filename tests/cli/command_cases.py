@@ -203,11 +203,11 @@ def lost_coordinator(fake: FakeCoordinator, place: Path) -> None:
         "checkpoints": {"checkpoints": [{"manifest": sealed, "model": [digest, len(MODEL)]}]},
     }
     folder = place / "node/jobs/digits"
-    for name in ("peer", "bodies"):
+    for name in ("peer", "blobs"):
         (folder / name).mkdir(parents=True)
     for name, values in kept.items():
         (folder / f"peer/{name}.json").write_text(json.dumps(values))
-    (folder / "bodies" / digest).write_bytes(MODEL)
+    (folder / "blobs" / digest).write_bytes(MODEL)
     (place / "node/credential.json").write_text(json.dumps({"name": "a"}))
     (place / "key.pem").write_bytes(key.pem())
     (place / "key.pem").chmod(0o600)

@@ -46,7 +46,7 @@ def test_what_is_not_this_keys_is_refused_by_name(shoal: Shoal, fake: FakeCoordi
 
 def test_a_model_that_is_gone_is_not_made_up(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     COMMANDS["restore"].prepare(fake, place)
-    shutil.rmtree(place / "node/jobs/digits/bodies")
+    shutil.rmtree(place / "node/jobs/digits/blobs")
     said = shoal("restore", "--from", "node", "--key", "key.pem", "--yes", "--json", env=at(fake))
     assert said.exit_code == 1
     assert envelope(said)["data"]["jobs"][0]["code"] == "restore.model"

@@ -101,7 +101,7 @@ def test_a_node_is_told_that_it_lacks_the_base_model_before_there_is_a_model(coo
 
 
 def test_an_interrupted_upload_goes_on_at_the_byte(coordinator: Inside, enter: Enter) -> None:
-    half, partial = len(DATA) // 2, coordinator.folder / "bodies" / ".start" / "partial" / "operator"
+    half, partial = len(DATA) // 2, coordinator.folder / "blobs" / ".start" / "partial" / "operator"
 
     def head() -> httpx.Response:
         return coordinator.request("HEAD", f"/api/v1/bases/{DIGEST}")
@@ -128,7 +128,7 @@ def test_a_hostile_base_model_is_refused_and_leaves_nothing(tmp_path: Path) -> N
         problem(put(running, file_of(adapter)), 422, "payload.header")
         problem(put(running, file_of(measured)), 422, "payload.header")
         assert "base_bytes_max" in problem(put(running, bytes(LIMIT + 1)), 413, "body.too-large")["hint"]
-        assert [path for path in (running.folder / "bodies" / ".start").rglob("*") if path.is_file()] == []
+        assert [path for path in (running.folder / "blobs" / ".start").rglob("*") if path.is_file()] == []
         wanted = {"spec": {"name": "main"}, "base_model": DIGEST}
         problem(running.request("POST", "/api/v1/jobs", json=wanted), 422, "job.invalid")
 
@@ -154,10 +154,10 @@ def test_it_is_deleted_when_no_job_names_it(tmp_path: Path, monkeypatch: pytest.
         begin(running, "second", seed=2)
 
         def kept() -> list[str]:
-            return sorted(path.parent.name for path in (running.folder / "bodies").glob(f"*/{DIGEST}"))
+            return sorted(path.parent.name for path in (running.folder / "blobs").glob(f"*/{DIGEST}"))
 
         until("jobs alone to keep it", lambda: kept() == ["main", "second"])
-        places = [running.folder / "bodies" / job / DIGEST for job in kept()]
+        places = [running.folder / "blobs" / job / DIGEST for job in kept()]
         assert places[0].samefile(places[1]), "one file"
         for job in ("main", "second"):
             assert DIGEST in {path.name for path in places if path.exists()}

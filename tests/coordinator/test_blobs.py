@@ -1,4 +1,4 @@
-"""Requirements for every blob store, and for bodies in it."""
+"""Requirements for every blob store, and for blobs in it."""
 
 from __future__ import annotations
 
@@ -204,58 +204,58 @@ def test_the_public_address_is_the_one_that_nodes_are_given(s3: S3, bucket: str)
     assert not opened(f"{bucket}&presign=no").direct
 
 
-# The bodies of a job
+# The blobs of a job
 
 
 @pytest.fixture
-def bodies(store: BlobStore, tmp_path: Path) -> FileBlobs:
+def blobs(store: BlobStore, tmp_path: Path) -> FileBlobs:
     return store.blobs_of("main", tmp_path / "near", lambda _: None)
 
 
-def sent(bodies: FileBlobs, data: bytes = DATA, ref: BlobRef = REF) -> None:
-    with bodies.partials.incoming("a", ref) as incoming:
+def sent(blobs: FileBlobs, data: bytes = DATA, ref: BlobRef = REF) -> None:
+    with blobs.partials.incoming("a", ref) as incoming:
         incoming.write(data)
         incoming.finish()
 
 
 @pytest.mark.parametrize("way", ["incoming", "keep"])
-def test_what_came_is_in_the_store_and_read_here(bodies: FileBlobs, store: BlobStore, way: str) -> None:
-    sent(bodies) if way == "incoming" else bodies.keep(REF, DATA)
+def test_what_came_is_in_the_store_and_read_here(blobs: FileBlobs, store: BlobStore, way: str) -> None:
+    sent(blobs) if way == "incoming" else blobs.keep(REF, DATA)
     assert got(store) == DATA
-    assert bodies.open(REF)[:] == DATA
-    assert bodies.size(REF.digest) == len(DATA)
-    assert bodies.digests() == [REF.digest]
+    assert blobs.open(REF)[:] == DATA
+    assert blobs.size(REF.digest) == len(DATA)
+    assert blobs.digests() == [REF.digest]
 
 
-def test_bodies_are_read_by_who_has_no_copy(bodies: FileBlobs, store: BlobStore, tmp_path: Path) -> None:
-    sent(bodies)
+def test_blobs_are_read_by_who_has_no_copy(blobs: FileBlobs, store: BlobStore, tmp_path: Path) -> None:
+    sent(blobs)
     elsewhere = store.blobs_of("main", tmp_path / "elsewhere", lambda _: None)
     assert elsewhere.has(REF.digest)
     assert elsewhere.check(REF)
     assert elsewhere.open(REF)[7:9] == DATA[7:9]
 
 
-def test_what_is_wrong_never_comes_into_the_store(bodies: FileBlobs, store: BlobStore) -> None:
+def test_what_is_wrong_never_comes_into_the_store(blobs: FileBlobs, store: BlobStore) -> None:
     with pytest.raises(InvalidPayload):
-        sent(bodies, b"x" * len(DATA))
+        sent(blobs, b"x" * len(DATA))
     assert store.size(KEY) is None
 
 
-def test_a_body_is_deleted_and_comes_again(bodies: FileBlobs, store: BlobStore) -> None:
-    sent(bodies)
-    bodies.delete(REF.digest)
-    assert not bodies.has(REF.digest)
-    assert bodies.digests() == []
-    sent(bodies)
-    bodies.reap()
+def test_a_blob_is_deleted_and_comes_again(blobs: FileBlobs, store: BlobStore) -> None:
+    sent(blobs)
+    blobs.delete(REF.digest)
+    assert not blobs.has(REF.digest)
+    assert blobs.digests() == []
+    sent(blobs)
+    blobs.reap()
     assert got(store) == DATA, "it was put again after it had been deleted"
-    bodies.delete(REF.digest)
-    bodies.reap()
+    blobs.delete(REF.digest)
+    blobs.reap()
     assert store.size(KEY) is None
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_body_is_shared_with_another_job(
+def test_a_blob_is_shared_with_another_job(
     store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     data = body(initial(1000))
@@ -277,18 +277,18 @@ def test_a_body_is_shared_with_another_job(
     assert list((mine.folder / "tmp").iterdir()) == []
 
 
-def test_old_bodies_are_found(bodies: FileBlobs) -> None:
-    sent(bodies)
-    assert bodies.old(60.0) == set()
-    assert bodies.old(-1.0) == {REF.digest}
+def test_old_blobs_are_found(blobs: FileBlobs) -> None:
+    sent(blobs)
+    assert blobs.old(60.0) == set()
+    assert blobs.old(-1.0) == {REF.digest}
 
 
-def test_a_body_that_is_put_while_it_is_deleted_is_there_in_the_end(tmp_path: Path) -> None:
+def test_a_blob_that_is_put_while_it_is_deleted_is_there_in_the_end(tmp_path: Path) -> None:
     """The store is slow to delete; meanwhile the same bytes come again."""
     store = opened(f"memory://{tmp_path}")
-    bodies = store.blobs_of("main", tmp_path / "near", lambda _: None)
-    sent(bodies)
-    bodies.delete(REF.digest)
+    blobs = store.blobs_of("main", tmp_path / "near", lambda _: None)
+    sent(blobs)
+    blobs.delete(REF.digest)
     begun, go_on, delete = threading.Event(), threading.Event(), store.delete
 
     def slowly(key: str) -> None:
@@ -297,11 +297,11 @@ def test_a_body_that_is_put_while_it_is_deleted_is_there_in_the_end(tmp_path: Pa
         delete(key)
 
     store.delete = slowly  # type: ignore[method-assign]
-    reaper = threading.Thread(target=bodies.reap)
+    reaper = threading.Thread(target=blobs.reap)
     reaper.start()
     assert begun.wait(PATIENCE_S)
-    assert bodies.size(REF.digest) is None
-    sender = threading.Thread(target=sent, args=(bodies,))
+    assert blobs.size(REF.digest) is None
+    sender = threading.Thread(target=sent, args=(blobs,))
     sender.start()
     pause(0.1)
     assert sender.is_alive(), "it waits until the deletion is over"
@@ -313,11 +313,11 @@ def test_a_body_that_is_put_while_it_is_deleted_is_there_in_the_end(tmp_path: Pa
 
 def test_what_another_coordinator_deleted_is_forgotten(tmp_path: Path) -> None:
     store = opened(f"memory://{tmp_path}")
-    bodies = store.blobs_of("main", tmp_path / "near", lambda _: None)
-    sent(bodies)
+    blobs = store.blobs_of("main", tmp_path / "near", lambda _: None)
+    sent(blobs)
     store.delete(KEY)
-    bodies.old(-1.0)
-    assert not bodies.has(REF.digest)
+    blobs.old(-1.0)
+    assert not blobs.has(REF.digest)
 
 
 def near(tmp_path: Path, used_s: dict[str, float], blob_cache_bytes_max: int) -> dict[str, tuple[FileBlobs, BlobRef]]:
@@ -326,29 +326,29 @@ def near(tmp_path: Path, used_s: dict[str, float], blob_cache_bytes_max: int) ->
     found = {}
     for job, ago_s in used_s.items():
         data = secrets.token_bytes(1000)
-        bodies = store.blobs_of(job, tmp_path / job, lambda _: None)
+        blobs = store.blobs_of(job, tmp_path / job, lambda _: None)
         ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
-        bodies.keep(ref, data)
-        os.utime(bodies.path(ref.digest), (time.time() - ago_s,) * 2)
-        found[job] = bodies, ref
+        blobs.keep(ref, data)
+        os.utime(blobs.path(ref.digest), (time.time() - ago_s,) * 2)
+        found[job] = blobs, ref
     return found
 
 
 def copied(jobs: dict[str, tuple[FileBlobs, BlobRef]]) -> set[str]:
-    return {job for job, (bodies, ref) in jobs.items() if bodies.path(ref.digest).exists()}
+    return {job for job, (blobs, ref) in jobs.items() if blobs.path(ref.digest).exists()}
 
 
 def test_copies_go_that_were_not_used_for_longest(tmp_path: Path) -> None:
     jobs = near(tmp_path, {"a": 4000, "d": 1000, "b": 3000, "c": 2000}, 2000)
-    bodies, ref = jobs["a"]
-    bodies.open(ref)
+    blobs, ref = jobs["a"]
+    blobs.open(ref)
     jobs["d"][0].reap()
     assert copied(jobs) == {"a", "d"}
     assert all(one.has(held.digest) for one, held in jobs.values())
-    bodies, ref = jobs["b"]
-    assert hashlib.sha256(bodies.open(ref)[0:1000]).hexdigest() == ref.digest, "read again from the store"
+    blobs, ref = jobs["b"]
+    assert hashlib.sha256(blobs.open(ref)[0:1000]).hexdigest() == ref.digest, "read again from the store"
     assert copied(jobs) == {"a", "b", "d"}, "until the next look"
-    bodies.reap()
+    blobs.reap()
     assert copied(jobs) == {"a", "b", "d"}, "which is not at once"
 
 
@@ -363,8 +363,8 @@ def test_a_job_that_was_anothers_meanwhile_is_read_anew(tmp_path: Path) -> None:
     """Its copies are thrown away when it comes back, and the clearing of other jobs does not fail on that."""
     store = open_store(Settings(blobs=f"memory://{tmp_path}", blob_cache_bytes_max=0))
     first, other = (store.blobs_of(job, tmp_path / job, lambda _: None) for job in ("a", "b"))
-    for bodies in (first, other):
-        sent(bodies)
+    for blobs in (first, other):
+        sent(blobs)
     other.delete(REF.digest)
     shutil.rmtree(tmp_path / "a")
     other.reap()
@@ -376,19 +376,19 @@ def test_a_job_that_was_anothers_meanwhile_is_read_anew(tmp_path: Path) -> None:
 def test_a_damaged_blob_is_named(tmp_path: Path) -> None:
     store = opened(f"memory://{tmp_path}")
     store.put(KEY, b"x" * len(DATA))
-    bodies = store.blobs_of("main", tmp_path / "near", lambda _: None)
+    blobs = store.blobs_of("main", tmp_path / "near", lambda _: None)
     with pytest.raises(StorageFailed, match="is damaged in memory://"):
-        bodies.open(REF)
+        blobs.open(REF)
     assert not list((tmp_path / "near").glob("**/*.tmp"))
 
 
 def test_in_a_shared_folder_a_start_leaves_the_work_of_others(tmp_path: Path) -> None:
-    bodies = opened(str(tmp_path / "shared")).blobs_of("main", tmp_path / "near", lambda _: None)
-    theirs, forgotten = bodies.temporary(), bodies.temporary()
+    blobs = opened(str(tmp_path / "shared")).blobs_of("main", tmp_path / "near", lambda _: None)
+    theirs, forgotten = blobs.temporary(), blobs.temporary()
     for path in (theirs, forgotten):
         path.write_bytes(b"half")
     os.utime(forgotten, (1, time.time() - SHARED_S - 60))
-    bodies.sweep()
+    blobs.sweep()
     assert theirs.exists()
     assert not forgotten.exists()
 
@@ -411,4 +411,4 @@ def test_a_job_runs_over_it(url: str, tmp_path: Path, swarm: Swarm, size: int) -
         for number in (4, 3):
             answer = running.request("GET", f"/api/v1/jobs/a/models/{number}")
             assert hashlib.sha256(answer.content).hexdigest() == made[number]
-    assert not (tmp_path / "data" / "bodies").exists()
+    assert not (tmp_path / "data" / "blobs").exists()

@@ -52,7 +52,7 @@ BY_NIGHT = [(point, PASSES_AT_NIGHT) for point in POINTS]
 def test_the_points_are_found() -> None:
     found = points()
     assert set(found) >= ELSEWHERE
-    assert {"journal.before-commit", "upload.received", "enrol.committed", "body.renamed"} <= set(found)
+    assert {"journal.before-commit", "upload.received", "enrol.committed", "blob.renamed"} <= set(found)
     calls = sum(path.read_text().count("crashpoint(") for path in (ROOT / "coordinator").rglob("*.py"))
     steps = len([name for name in found if name.startswith("body.")])
     others = 2  # its definition, and the clock of fsync (metrics.py), which passes the store's points on

@@ -116,35 +116,35 @@ def test_a_node_reads_what_its_order_names(stage: Stage) -> None:
     problem(stage.send("n0", "GET", f"/jobs/main/blobs/{'0' * 64}"), 409, "task.superseded")
 
 
-def test_the_body_of_a_superseded_order_is_refused_with_the_way_on(tmp_path: Path) -> None:
-    """No request is forbidden: the node polls, and gets the task that stands, with its body."""
+def test_the_blob_of_a_superseded_order_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    """No request is forbidden: the node polls, and gets the task that stands, with its blob."""
     with inside(tmp_path / "data") as running:
         stage = set_up(running, size=SIZE, schedule={"min_nodes": 2, "cohort": 1, "over_select": 1})
-        first = stage.tasks["n0"].body
+        first = stage.tasks["n0"].blob
         assert first is not None
         assert stage.send("n2", "POST", "/leave").status_code == 204
         assert stage.nodes[1].report("main", stage.tasks["n1"]).counted, "which closes the round without n0"
         second, _ = task_of(stage.nodes[0], "main")
         assert second.version == 1
-        assert second.body is not None
+        assert second.blob is not None
         found = problem(stage.send("n0", "GET", f"/jobs/main/blobs/{first.digest}"), 409, "task.superseded")
         assert "poll" in found["hint"]
-        assert stage.send("n0", "GET", f"/jobs/main/blobs/{second.body.digest}").status_code == 200
+        assert stage.send("n0", "GET", f"/jobs/main/blobs/{second.blob.digest}").status_code == 200
         stage.close()
 
 
 def test_a_download_is_not_disturbed_by_the_file_going_away(stage: Stage) -> None:
-    bodies = stage.running.runner("main").blobs
-    kept = bodies.path(DIGEST).read_bytes()
+    blobs = stage.running.runner("main").blobs
+    kept = blobs.path(DIGEST).read_bytes()
     try:
         with stage.running._client.stream("GET", f"{stage.running.url}/api/v1{PATHS[0]}") as found:
             pieces = found.iter_bytes(1000)
             first = next(pieces)
-            bodies.delete(DIGEST)
+            blobs.delete(DIGEST)
             assert first + b"".join(pieces) == DATA
         problem(get(stage, PATHS[0]), 410, "model.gone")
     finally:
-        bodies.path(DIGEST).write_bytes(kept)
+        blobs.path(DIGEST).write_bytes(kept)
 
 
 def test_a_damaged_file_is_not_sent(stage: Stage) -> None:

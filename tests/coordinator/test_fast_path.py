@@ -86,7 +86,7 @@ def test_fast_path_and_route_give_the_same_answer(coordinator: Inside, taken: li
 
 def test_blobs_come_and_go_alike_on_both_paths(coordinator: Inside, taken: list[str]) -> None:
     stage = set_up(coordinator)
-    node, body = stage.nodes[0], stage.tasks["n0"].body
+    node, body = stage.nodes[0], stage.tasks["n0"].blob
     assert body is not None
     blob, other, data = f"/jobs/main/blobs/{body.digest}", f"/jobs/main/blobs/{'0' * 64}", b"".join(stage.frame())
     asked: list[tuple[str, str, dict[str, Any], int]] = [

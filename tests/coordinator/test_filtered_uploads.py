@@ -69,8 +69,8 @@ def test_made_up_scales_are_refused_and_change_nothing(stage: Stage, name: str, 
         answer = stage.send("n0", "PUT", f"/jobs/main/blobs/{hashlib.sha256(data).hexdigest()}", content=data)
     problem(answer, 422, code)
     after = stage.picture()
-    assert {**after, "events": 0, "bodies": 0} == {**before, "events": 0, "bodies": 0}
-    assert code == "update.norm" or after["bodies"] == before["bodies"]
+    assert {**after, "events": 0, "blobs": 0} == {**before, "events": 0, "blobs": 0}
+    assert code == "update.norm" or after["blobs"] == before["blobs"]
 
 
 def test_a_plain_update_is_not_of_this_job(stage: Stage) -> None:

@@ -82,7 +82,7 @@ class Failing:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("every", [5, 7, 13])
-def test_every_few_writes_of_bodies_fail(
+def test_every_few_writes_of_blobs_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm: Swarm, every: int, code: int
 ) -> None:
     monkeypatch.setattr("shoal_coordinator.jobs.job_runner.RETRY_S", 0.02)
@@ -288,7 +288,7 @@ def fill(filler: Path) -> None:
 
 
 def refuses(running: Server) -> bool:
-    """Return whether there is no room for a body any more."""
+    """Return whether there is no room for a blob any more."""
     return running.request("PUT", f"/api/v1/blobs/{'0' * 64}", content=bytes(100_000)).status_code == 507
 
 

@@ -110,9 +110,9 @@ def test_no_round_is_announced_after_the_last() -> None:
             seen.append(state_reason(hub))
             return super().step(slots, totals)
 
-    bodies = MemoryBlobs()
-    start = bodies.put({"model": model(1.0, 2.0)})
-    hub = Hub(JobPlan(2, 7, "float64", start), Watched(), Rounds(min_nodes=2), bodies)
+    blobs = MemoryBlobs()
+    start = blobs.put({"model": model(1.0, 2.0)})
+    hub = Hub(JobPlan(2, 7, "float64", start), Watched(), Rounds(min_nodes=2), blobs)
     for node in "ab":
         hub.on(Join(node), 0.0)
     for at in range(2):

@@ -46,7 +46,7 @@ def test_nothing_of_a_removed_job_stays(tmp_path: Path, blobs: str) -> None:
         assert rows_about(running, "main")
         assert running.request("DELETE", "/api/v1/jobs/main").status_code == 204
         assert (held(store, "main"), rows_about(running, "main")) == ([], {})
-        assert not (tmp_path / "data/bodies/main").exists()
+        assert not (tmp_path / "data/blobs/main").exists()
         assert not (tmp_path / "data/blob-cache/main").exists()
         problem(running.request("GET", "/api/v1/jobs/main"), 404, "job.unknown")
         problem(running.request("DELETE", "/api/v1/jobs/main"), 404, "job.unknown")

@@ -74,8 +74,8 @@ def test_an_order_that_was_given_stays_given(tmp_path: Path, full: threading.Eve
     with inside(folder) as running:
         stage = set_up(running, size=70_000)
     task = stage.tasks["n0"]
-    assert task.body is not None
-    model = f"/jobs/main/blobs/{task.body.digest}"
+    assert task.blob is not None
+    model = f"/jobs/main/blobs/{task.blob.digest}"
     failed = codec.encode(codec.Frame("main", TaskFailed("n0", task.id, "no luck")))
     full.set()
     with again(stage, folder) as running:
@@ -291,19 +291,19 @@ def test_the_end_comes_before_the_job_is_restored(tmp_path: Path, full: threadin
 
 
 def test_what_a_replay_needs_is_not_cleared_away(tmp_path: Path, full: threading.Event) -> None:
-    """Until the job is restored, it is unknown which reports it will fold, however old their bodies are."""
+    """Until the job is restored, it is unknown which reports it will fold, however old their blobs are."""
     folder = tmp_path / "data"
     with inside(folder) as running:
         stage = set_up(running)
         assert stage.report(node="n0").status_code == 200
-        bodies = FileBlobs(folder / "bodies" / "main")
-        before = bodies.digests()
+        blobs = FileBlobs(folder / "blobs" / "main")
+        before = blobs.digests()
     for digest in before:
-        os.utime(bodies.path(digest), (0, 0))
+        os.utime(blobs.path(digest), (0, 0))
     full.set()
     with again(stage, folder) as running:
         problem(running.request("GET", "/readyz"), 503, "not-ready")
-        assert bodies.digests() == before
+        assert blobs.digests() == before
         full.clear()
         until("the job to be restored", lambda: running.request("GET", "/readyz").status_code == 200)
         assert [report.node for report in running.runner("main").hub.state.round.reports] == ["n0"]

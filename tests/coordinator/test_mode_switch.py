@@ -242,7 +242,7 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "too long a way": ({"values": np.full(SIZE, 40.0, np.float32)}, 422, "update.norm"),
     "too much weight": ({"weight": 2e9}, 422, "update.weight"),
     "no weight": ({"weight": 0.0}, 422, "update.weight"),
-    "no model": ({"body": None}, 422, "payload.missing"),
+    "no model": ({"blob": None}, 422, "payload.missing"),
     "another version": ({"version": 1}, 422, "head.version"),
     "a task to come": ({"task": [1, 900]}, 409, "task.foreign"),
 }
@@ -295,7 +295,7 @@ def test_large_models_come_back_before_their_reports(coordinator: Inside, size: 
     tasks(stage, *ALL, recall=True)
     for name in ALL:
         head, data = stage.frame(moved(name, size), name, weight=weight(name))
-        digest = codec.decode(head).message.body.digest  # type: ignore[union-attr]
+        digest = codec.decode(head).message.blob.digest  # type: ignore[union-attr]
         assert stage.send(name, "PUT", f"/jobs/main/blobs/{digest}", content=data).status_code == 201
         assert stage.send(name, "POST", "/jobs/main/reports", content=head).status_code == 200
     assert np.array_equal(model_of(coordinator, 1), merged(initial(size), *ALL))

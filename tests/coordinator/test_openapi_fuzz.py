@@ -20,7 +20,7 @@ from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig,
 from shoal.core.protocol.message import Message, Report, TaskFailed
 from shoal.core.protocol.peer_message import RelayRequest
 from shoal.wire import codec, peer_codec
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 from shoal_coordinator.api.openapi import document
 from shoal_coordinator.api.routes import nodes as routes_nodes
 from shoal_coordinator.api.routes.blobs import SAFETENSORS
@@ -59,10 +59,11 @@ def _frame(message: Message, payload: bytes) -> bytes:
 
 FRAMES = st.builds(_frame, MESSAGES[Report] | MESSAGES[TaskFailed], st.just(b"") | st.builds(body_of, slots()))
 schemathesis.openapi.media_type(codec.MEDIA_TYPE, FRAMES | st.binary())
-LETTERS = st.builds(
-    lambda said: peer_codec.encode(Letter("main", (RelayRequest("n0", said),))), MESSAGES[Report] | MESSAGES[TaskFailed]
+BATCHES = st.builds(
+    lambda said: peer_codec.encode(MessageBatch("main", (RelayRequest("n0", said),))),
+    MESSAGES[Report] | MESSAGES[TaskFailed],
 )
-schemathesis.openapi.media_type(peer_codec.MEDIA_TYPE, LETTERS | st.binary())
+schemathesis.openapi.media_type(peer_codec.MEDIA_TYPE, BATCHES | st.binary())
 schemathesis.openapi.media_type(SAFETENSORS, st.builds(body_of, slots()) | st.binary())
 
 
@@ -97,7 +98,7 @@ def sessions(stage: Stage) -> Iterator[dict[str, requests.Session]]:
     max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 def test_answers(case: schemathesis.Case, role: str, stage: Stage, sessions: dict[str, requests.Session]) -> None:
-    model = stage.tasks["n0"].body
+    model = stage.tasks["n0"].blob
     assert model is not None
     there = {"job": JOB} | ({} if case.method == "PUT" else {"digest": model.digest})  # a drawn name would name nothing
     case.path_parameters.update({name: value for name, value in there.items() if name in case.path_parameters})

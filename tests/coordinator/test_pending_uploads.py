@@ -1,4 +1,4 @@
-"""One node cannot fill the disk: one body for its task, and a limit of bytes in all jobs."""
+"""One node cannot fill the disk: one blob for its task, and a limit of bytes in all jobs."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ def sizes(paths: Iterable[Path]) -> list[int]:
     return found
 
 
-def test_the_next_body_takes_the_place_of_the_last(stage: Stage) -> None:
-    bodies = [model(float(i)) for i in range(COUNT)]
-    for data in bodies:
+def test_the_next_blob_takes_the_place_of_the_last(stage: Stage) -> None:
+    blobs = [model(float(i)) for i in range(COUNT)]
+    for data in blobs:
         assert stage.send("n0", "PUT", path_of(data), content=data).status_code == 201
         assert used(stage) == len(data)
-    assert stage.send("n0", "HEAD", path_of(bodies[-1])).status_code == 200
-    assert stage.send("n0", "HEAD", path_of(bodies[0])).status_code == 404
+    assert stage.send("n0", "HEAD", path_of(blobs[-1])).status_code == 200
+    assert stage.send("n0", "HEAD", path_of(blobs[0])).status_code == 404
 
 
-def test_another_nodes_body_stays(stage: Stage) -> None:
+def test_another_nodes_blob_stays(stage: Stage) -> None:
     """Even if it is the same: two nodes with equal data have equal updates."""
     same, other = model(1.0), model(2.0)
     for node in ("n0", "n1"):
@@ -82,7 +82,7 @@ def test_another_nodes_body_stays(stage: Stage) -> None:
 
 
 def test_what_a_report_has_named_stays(stage: Stage) -> None:
-    """The next body is of the next task."""
+    """The next blob is of the next task."""
     first, second = model(1.0), model(2.0)
     for node in ("n0", "n1"):
         assert stage.send(node, "PUT", path_of(first), content=first).status_code in (200, 201)
@@ -95,7 +95,7 @@ def test_what_a_report_has_named_stays(stage: Stage) -> None:
 
 
 def begin(held: ExitStack, stage: Stage, data: bytes, sent: int) -> socket.socket:
-    """Announce a body of n0's and send a part of it."""
+    """Announce a blob of n0's and send a part of it."""
     client, place = stage.nodes[0].client, urlsplit(stage.running.url)
     raw = held.enter_context(socket.create_connection((place.hostname or "", place.port or 0), PATIENCE_S))
     head = f"PUT /api/v1{path_of(data)} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n"
@@ -105,7 +105,7 @@ def begin(held: ExitStack, stage: Stage, data: bytes, sent: int) -> socket.socke
     return raw
 
 
-def test_bodies_that_are_coming_in_take_each_others_place(stage: Stage) -> None:
+def test_blobs_that_are_coming_in_take_each_others_place(stage: Stage) -> None:
     with ExitStack() as held:
         raws = [begin(held, stage, model(float(i)), 30_000) for i in range(COUNT)]
         until("only one to be kept", lambda: used(stage) == 30_000)
@@ -116,7 +116,7 @@ def test_bodies_that_are_coming_in_take_each_others_place(stage: Stage) -> None:
         until("the rest to go", lambda: used(stage) <= 30_000)
 
 
-def test_bodies_that_broke_off_take_each_others_place(stage: Stage) -> None:
+def test_blobs_that_broke_off_take_each_others_place(stage: Stage) -> None:
     folder = stage.running.runner("main").blobs.folder / "partial" / "n0"
     for i in range(COUNT):
         data = model(float(i))
@@ -127,7 +127,7 @@ def test_bodies_that_broke_off_take_each_others_place(stage: Stage) -> None:
 
 
 def test_a_connection_that_hangs_does_not_hold_up_the_next(stage: Stage) -> None:
-    """A node whose connection was cut off silently sends the same body again, and both are answered in the end."""
+    """A node whose connection was cut off silently sends the same blob again, and both are answered in the end."""
     data = model(5.0)
     with ExitStack() as held:
         hangs = begin(held, stage, data, 30_000)
@@ -226,10 +226,10 @@ def test_readyz_says_what_the_disk_says(stage: Stage, monkeypatch: pytest.Monkey
     assert stage.running.request("GET", "/readyz").status_code == 200
 
 
-def test_who_is_superseded_waits_for_the_body(tmp_path: Path) -> None:
+def test_who_is_superseded_waits_for_the_blob(tmp_path: Path) -> None:
     async def scene() -> None:
-        bodies = FileBlobs(tmp_path)
-        unreported = PendingUploads(bodies, NodeByteLimit(1000), bodies.delete)
+        blobs = FileBlobs(tmp_path)
+        unreported = PendingUploads(blobs, NodeByteLimit(1000), blobs.delete)
         ref = BlobRef("0" * 64, 1)
         first, second = await unreported.start("a", ref), await unreported.start("a", ref)
         assert first is not None
@@ -237,7 +237,7 @@ def test_who_is_superseded_waits_for_the_body(tmp_path: Path) -> None:
         assert first.is_superseded
         unreported.finish(first, kept=True)
         waiting = asyncio.create_task(unreported.wait(first))
-        bodies.path(ref.digest).write_bytes(b"x")
+        blobs.path(ref.digest).write_bytes(b"x")
         unreported.finish(second, kept=True)
         assert await waiting
 

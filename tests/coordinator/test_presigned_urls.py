@@ -282,7 +282,7 @@ def test_the_address_is_bound_to_size_and_hash(stage: Stage) -> None:
 
 
 def test_nobody_is_sent_to_what_his_order_does_not_name(stage: Stage) -> None:
-    named = stage.tasks["n0"].body
+    named = stage.tasks["n0"].blob
     assert named is not None
     target = stage.send("n0", "GET", f"/jobs/a/blobs/{named.digest}/presign").json()
     assert hashlib.sha256(httpx.get(target["url"]).content).hexdigest() == named.digest
@@ -302,9 +302,9 @@ def test_what_is_told_twice_is_booked_once(stage: Stage) -> None:
 
 def test_what_nobody_reports_is_cleared_away(stage: Stage) -> None:
     put(stage)
-    bodies = stage.running.runner("a").blobs
-    assert bodies.partials.drop(60.0) == 0
-    assert bodies.partials.drop(-60.0) == 1
+    blobs = stage.running.runner("a").blobs
+    assert blobs.partials.drop(60.0) == 0
+    assert blobs.partials.drop(-60.0) == 1
     assert not list(store_of(stage).list(".incoming"))
 
 

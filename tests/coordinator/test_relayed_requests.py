@@ -36,7 +36,7 @@ from shoal.runtime.http.node_client import NodeClient
 from shoal.runtime.http.relay import RelayedAnswer, RelayedRequest, opened, seal, seal_body, send
 from shoal.trust.envelope import Signer, sha256
 from shoal.wire import codec, peer_codec
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 from tests.support.coordinator import Inside, Server, inside
 from tests.support.node import advance, body, displacement, initial, weight
 from tests.support.peers import GOSSIP, KEYS, OPEN, documents, join_as_peers, poll
@@ -154,12 +154,12 @@ def test_large_models_are_relayed(coordinator: Inside, size: int) -> None:
     lost = Lost(stage)
     task, payload = lost.asked()
     assert payload == b""
-    assert task.body is not None
-    got = lost.carry(seal_body(lost.signer, "GET", task.body.digest))
-    assert (got.status_code, sha256(got.content)) == (200, task.body.digest)
+    assert task.blob is not None
+    got = lost.carry(seal_body(lost.signer, "GET", task.blob.digest))
+    assert (got.status_code, sha256(got.content)) == (200, task.blob.digest)
     said, data = lost.report(task, size)
-    assert said.body is not None
-    sent = replace(seal_body(lost.signer, "PUT", said.body.digest), content=data)
+    assert said.blob is not None
+    sent = replace(seal_body(lost.signer, "PUT", said.blob.digest), content=data)
     problem(lost.carry(sent, **{"Shoal-Digest": sha256(b"another")}), 409, "trust.signature")
     assert lost.carry(sent).status_code == 201
     problem(lost.carry(sent), 409, "trust.replayed")
@@ -175,10 +175,10 @@ def test_large_models_are_relayed(coordinator: Inside, size: int) -> None:
 def test_a_relay_cannot_fetch_the_blob_of_the_node_that_it_relays(lost: Lost) -> None:
     """An unsigned request for a body is the carrier's own."""
     task, _ = lost.asked()
-    assert task.body is not None
+    assert task.blob is not None
     lost.stage.dismiss("n0")
-    problem(lost.stage.send("n0", "GET", f"/jobs/main/blobs/{task.body.digest}"), 409, "task.none")
-    assert lost.carry(seal_body(lost.signer, "GET", task.body.digest)).status_code == 200
+    problem(lost.stage.send("n0", "GET", f"/jobs/main/blobs/{task.blob.digest}"), 409, "task.none")
+    assert lost.carry(seal_body(lost.signer, "GET", task.blob.digest)).status_code == 200
 
 
 Try = Callable[[Lost, RelayedRequest], httpx.Response]
@@ -187,7 +187,7 @@ TRIES: dict[str, tuple[Try, str]] = {
         lambda lost, c: lost.carry(replace(c, content=c.content.replace(b'"version":0', b'"version":7'))),
         "trust.digest",
     ),
-    "no letter": (lambda lost, c: lost.carry(replace(c, content=b"<html>")), "head.length"),
+    "no batch": (lambda lost, c: lost.carry(replace(c, content=b"<html>")), "head.length"),
     "another head": (
         lambda lost, c: lost.carry(replace(c, content=lost.seal(Leave("n1")).content)),
         "trust.digest",
@@ -260,11 +260,11 @@ def test_what_only_others_say_is_refused(lost: Lost) -> None:
     with pytest.raises(ShoalError) as error:
         lost.say(Poll("n1"), b"xyz")
     assert error.value.code == "payload.unwanted"
-    for letter in (
-        Letter("main", (RelayResponse("n1", Poll("n1")),)),
-        Letter("main", (RelayRequest("n1", Poll("n1")),) * 2),
+    for batch in (
+        MessageBatch("main", (RelayResponse("n1", Poll("n1")),)),
+        MessageBatch("main", (RelayRequest("n1", Poll("n1")),) * 2),
     ):
-        head = peer_codec.encode(letter)
+        head = peer_codec.encode(batch)
         request = lost.signer.request(
             lost.seal(Poll("n1")).request.to, "POST", "/api/v1/jobs/main/relay", "term=1", sha256(head)
         )
@@ -278,7 +278,7 @@ def test_a_report_that_must_not_count_is_refused_in_the_coordinators_own_name(lo
     wrong = body(np.full(SIZE, np.nan, np.float32))
     ref = BlobRef(hashlib.sha256(wrong).hexdigest(), len(wrong))
     with pytest.raises(Refused) as error:
-        lost.say(replace(said, body=ref), wrong)
+        lost.say(replace(said, blob=ref), wrong)
     assert error.value.code == "payload.not-finite"
     assert "nan" in error.value.message.lower() or "finite" in error.value.message
 

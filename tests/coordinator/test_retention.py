@@ -39,9 +39,9 @@ def idle_swarm(running: Inside | Server, count: int, sizes: dict[str, int]) -> l
     return nodes
 
 
-def bodies(running: Inside | Server, job: str) -> set[str]:
+def blobs(running: Inside | Server, job: str) -> set[str]:
     """Digests of the files of a job."""
-    folder = running.folder / "bodies" / job
+    folder = running.folder / "blobs" / job
     return {path.name for path in folder.iterdir() if len(path.name) == 64}
 
 
@@ -66,7 +66,7 @@ def test_updates_go_when_they_are_folded_and_models_when_they_are_old(tmp_path: 
         best = running.job("a")["best"]["version"]
         made = models(running, "a")
         kept = {*made[-3:], made[best]}
-        until("old files to go", lambda: bodies(running, "a") == kept)
+        until("old files to go", lambda: blobs(running, "a") == kept)
         for number in range(11):
             answer = running.request("GET", f"/api/v1/jobs/a/models/{number}")
             if made[number] in kept:
@@ -82,7 +82,7 @@ def test_checkpoints_stay(tmp_path: Path, swarm: Swarm) -> None:
             node.finish()
         until("the job to have ended", lambda: running.job("a")["ended_at"])
         made, wanted = models(running, "a"), {4, 8, 12, 13, running.job("a")["best"]["version"]}
-        until("old files to go", lambda: bodies(running, "a") == {made[number] for number in wanted})
+        until("old files to go", lambda: blobs(running, "a") == {made[number] for number in wanted})
         assert {row["version"] for row in running.get("/jobs/a/models", kept=True)["models"]} == wanted
         answer = running.request("GET", "/api/v1/jobs/a/models/5")
         assert "checkpoint_every" in problem(answer, 410, "model.gone")["hint"]
@@ -96,8 +96,8 @@ def test_what_an_algorithm_keeps_of_nodes_is_no_part_of_a_model(tmp_path: Path, 
             node.finish()
         until("the job to have ended", lambda: running.job("a")["ended_at"])
         made = models(running, "a")
-        until("old files to go", lambda: len(bodies(running, "a") - set(made)) == 1)
-        (kept,) = bodies(running, "a") - set(made)
+        until("old files to go", lambda: len(blobs(running, "a") - set(made)) == 1)
+        (kept,) = blobs(running, "a") - set(made)
         for number in (4, 5):
             assert [*load(running.request("GET", f"/api/v1/jobs/a/models/{number}").content)] == ["w"]
         problem(running.request("GET", f"/api/v1/jobs/a/blobs/{kept}"), 404, "blob.unknown")
@@ -110,7 +110,7 @@ def test_updates_stay_where_they_should(tmp_path: Path, swarm: Swarm) -> None:
             node.finish()
         until("the job to have ended", lambda: running.job("a")["ended_at"])
         pause(0.7)
-        assert bodies(running, "a") == updates(running, "a") | set(models(running, "a"))
+        assert blobs(running, "a") == updates(running, "a") | set(models(running, "a"))
         assert len(updates(running, "a")) == 6
 
 
@@ -120,7 +120,7 @@ def test_a_small_update_stands_in_the_journal_until_it_is_folded_for_good(tmp_pa
         assert stage.report(node="n0").status_code == 200
         kept = running.rows("SELECT job, body FROM updates")
         assert kept == [(stage.job, stage.frame(node="n0")[1])]
-        assert bodies(running, stage.job) == set(models(running, stage.job)), "it has no file"
+        assert blobs(running, stage.job) == set(models(running, stage.job)), "it has no file"
         assert stage.report(node="n1").status_code == 200
         until("the round to close", lambda: running.job(stage.job)["version"] == 1)
         until("the snapshot to be there", lambda: running.rows("SELECT 1 FROM updates") == [])
@@ -159,7 +159,7 @@ def test_an_update_that_is_a_model(coordinator: Inside) -> None:
         assert stage.report(initial(10), node=name).status_code == 200
     until("the version", lambda: len(models(coordinator, "main")) == 2)
     pause(0.7)
-    assert set(models(coordinator, "main")) <= bodies(coordinator, "main")
+    assert set(models(coordinator, "main")) <= blobs(coordinator, "main")
     for number in (0, 1):
         assert coordinator.request("GET", f"/api/v1/jobs/main/models/{number}").status_code == 200
     stage.close()
@@ -233,7 +233,7 @@ def test_leftovers_of_a_crash_go_at_the_next_start(tmp_path: Path) -> None:
     with inside(folder) as running:
         stage = set_up(running)
         stage.close()
-    here = folder / "bodies" / "main"
+    here = folder / "blobs" / "main"
     orphan, young = (body(displacement("x", i, 10)) for i in range(2))
     for data in (orphan, young):
         (here / hashlib.sha256(data).hexdigest()).write_bytes(data)
@@ -245,7 +245,7 @@ def test_leftovers_of_a_crash_go_at_the_next_start(tmp_path: Path) -> None:
     (broken / ("b" * 64)).write_bytes(b"old")
     age(broken / ("b" * 64), 2 * 86400)
     with inside(folder) as running:
-        found = bodies(running, "main")
+        found = blobs(running, "main")
         assert hashlib.sha256(orphan).hexdigest() not in found
         assert hashlib.sha256(young).hexdigest() in found, "its report may still be on the way"
         assert set(models(running, "main")) <= found
@@ -265,8 +265,8 @@ def test_late_updates_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert stage.report(node="n0").status_code == 200
         answer = codec.decode(stage.report(late, node="n1").content).message
         assert not answer.counted  # type: ignore[union-attr]
-        until("the late update to go", lambda: digest not in bodies(running, "main"))
-        assert set(models(running, "main")) <= bodies(running, "main")
+        until("the late update to go", lambda: digest not in blobs(running, "main"))
+        assert set(models(running, "main")) <= blobs(running, "main")
         stage.close()
 
 
@@ -278,8 +278,8 @@ def test_start_models_do_not_pile_up_for_ever(tmp_path: Path, monkeypatch: pytes
         assert running.request("PUT", f"/api/v1/blobs/{digest}", content=data).status_code == 201
         running.begin("a", nodes=1, start=digest)
     with inside(tmp_path / "data") as running:
-        assert bodies(running, ".start") == set()
-        assert bodies(running, "a") == {digest}
+        assert blobs(running, ".start") == set()
+        assert blobs(running, "a") == {digest}
         node = by_hand(running, "n0", {"a": 10})
         task, _ = task_of(node, "a")
         assert task.kind == "train"

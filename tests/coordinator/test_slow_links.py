@@ -139,7 +139,7 @@ def test_who_stops_sending_is_lost(running: Inside, clock: Clock) -> None:
 @pytest.mark.parametrize(("what", "size"), [("body", LARGE), ("task", INLINE)])
 def test_who_receives_slowly_is_there_until_it_stops(running: Inside, clock: Clock, what: str, size: int) -> None:
     stage = set_up(running, size=size)
-    ref = stage.tasks["n0"].body
+    ref = stage.tasks["n0"].blob
     assert ref is not None
     path = f"/jobs/main/blobs/{ref.digest}" if what == "body" else "/work?wait_s=1"
     with link(running) as raw:
@@ -152,7 +152,7 @@ def test_who_receives_slowly_is_there_until_it_stops(running: Inside, clock: Clo
 
 def test_who_hangs_up_in_the_middle_is_lost(running: Inside, clock: Clock) -> None:
     stage = set_up(running, size=LARGE)
-    ref = stage.tasks["n0"].body
+    ref = stage.tasks["n0"].blob
     assert ref is not None
     with link(running) as raw:
         raw.sendall(asks(stage, "GET", f"/jobs/main/blobs/{ref.digest}"))
@@ -206,7 +206,7 @@ def test_a_slow_download_through_the_leader_keeps_a_node_alive_for_the_follower(
         pair[0].begin("first", nodes=9)
         stage = set_up(pair[0], "second", size=LARGE)
         assert owners(pair[0].database_url)["second"] == pair[1].url
-        ref = stage.tasks["n0"].body
+        ref = stage.tasks["n0"].blob
         assert ref is not None
         houses = pair[0].coordinator, at_follower(pair)
         with link(pair[0]) as raw:

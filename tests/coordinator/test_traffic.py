@@ -84,9 +84,9 @@ def test_the_parts_make_the_whole(coordinator: Inside, swarm: Callable[..., list
         assert all(row["bytes"] == row["head_bytes"] + row["body_bytes"] for row in parts["rows"])
     rows = coordinator.get("/jobs/large/traffic", by="kind")["rows"]
     kinds = {(row["kind"], row["direction"]): row for row in rows}
-    model, bodies = 66_000 * 4, 7  # six updates and the initial model
-    assert bodies * model < kinds["blob", "up"]["body_bytes"] < bodies * (model + 200)
-    assert kinds["blob", "up"]["requests"] == bodies
+    model, blobs = 66_000 * 4, 7  # six updates and the initial model
+    assert blobs * model < kinds["blob", "up"]["body_bytes"] < blobs * (model + 200)
+    assert kinds["blob", "up"]["requests"] == blobs
     versions = coordinator.get("/jobs/large/versions")["versions"]
     assert all(version["up_bytes"] > 2 * model for version in versions[1:])
     assert versions[-1]["total_bytes"] <= sum(whole["total"].values())

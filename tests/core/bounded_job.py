@@ -20,8 +20,8 @@ class BoundedJob:
     """A hub and its nodes, which report whatever a test wants."""
 
     def __init__(self, *nodes: str, bounds: UpdateBounds | None = None, **how) -> None:
-        self.bodies, self.nodes = MemoryBlobs(), nodes
-        start = self.bodies.put({"model": how.pop("start", Tree.of({"w": np.zeros(4)}))})
+        self.blobs, self.nodes = MemoryBlobs(), nodes
+        start = self.blobs.put({"model": how.pop("start", Tree.of({"w": np.zeros(4)}))})
         quorum = len(nodes)
         schedule = how.pop("schedule", Rounds(min_nodes=quorum, quorum=quorum))
         precision = how.pop("precision", "float64")
@@ -29,7 +29,7 @@ class BoundedJob:
         limits = bounds or UpdateBounds()
         plan = JobPlan(100, initial_model=start, bounds=limits, aggregation_precision=precision, filters=filters)
         self.now = 0.0
-        self.hub = Hub(plan, how.pop("algorithm", ALGORITHM), schedule, self.bodies)
+        self.hub = Hub(plan, how.pop("algorithm", ALGORITHM), schedule, self.blobs)
         self.journal: list[tuple[object, float]] = []
         for event in (Restarted(), *map(Join, nodes)):
             self.on(event)
@@ -44,7 +44,7 @@ class BoundedJob:
     def report_update(self, node: str, update: Tree, weight: float = 1.0) -> list[Effect]:
         task = self.hub.poll_reply(node)
         assert isinstance(task, Task), task
-        ref = self.bodies.put(pack(self.hub.settings.plan.filters, {"model": update}, 0))
+        ref = self.blobs.put(pack(self.hub.settings.plan.filters, {"model": update}, 0))
         return self.on(Report(node, task.id, task.version, weight, ref, {}, norm(update)))
 
     def round(self, **lengths: float) -> None:
@@ -60,7 +60,7 @@ ALGORITHM = Algorithm()
 
 
 def ack(effects: list[Effect]) -> Ack:
-    (found,) = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+    (found,) = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Ack)]
     return found
 
 

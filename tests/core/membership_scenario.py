@@ -26,7 +26,7 @@ def begun(
 
 
 def told(effects: Iterable[Effect], *kinds: type[MembershipMessage]) -> list[Tell]:
-    return [e for e in effects if isinstance(e, Tell) and isinstance(e.body, kinds or MembershipMessage)]
+    return [e for e in effects if isinstance(e, Tell) and isinstance(e.message, kinds or MembershipMessage)]
 
 
 def notes(effects: Iterable[Effect]) -> list[str]:
@@ -39,8 +39,8 @@ def turn(peer: Membership) -> tuple[str, int, float]:
     while not pings:
         now = peer.alarm
         pings = told(peer.on(Timer(), now), Ping)
-    assert isinstance(pings[0].body, Ping)
-    return pings[0].to, pings[0].body.seq, now
+    assert isinstance(pings[0].message, Ping)
+    return pings[0].to, pings[0].message.seq, now
 
 
 def answer(peer: Membership, node: str, seq: int, now: float, incarnation: int = 0) -> list[Effect]:

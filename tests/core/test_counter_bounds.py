@@ -109,9 +109,9 @@ class Mixing:
     """Peer `a` of a, b and c, which has made no round yet."""
 
     def __init__(self, mixer, drain: TerminationRule | None = TerminationRule(10)) -> None:  # noqa: B008 - frozen
-        self.bodies = MemoryBlobs()
-        self.body = self.bodies.put({"model": TREE})
-        me = GossipState("a", 1, 5.0, {"model": TREE}, self.bodies, Random(1))
+        self.blobs = MemoryBlobs()
+        self.body = self.blobs.put({"model": TREE})
+        me = GossipState("a", 1, 5.0, {"model": TREE}, self.blobs, Random(1))
         self.gossip = GossipPeer(JobPlan(1), Algorithm(), me, mixer, termination=drain)
         self.gossip.start(0.0)
         self.gossip.on(LivePeers(frozenset("abc"), roster=frozenset("abc")), 0.0)
@@ -170,7 +170,7 @@ def test_a_round_of_mixing_out_of_reach_is_not_followed(round_: int) -> None:
     bench.gossip.mixer.begin_turn(bench.gossip.me, 2.0)
     assert bench.gossip.mixer.counters()["round"] == 1
     ring = Mixing(AllReduce().mixer())
-    piece = ring.bodies.put({"piece": TREE})
+    piece = ring.blobs.put({"piece": TREE})
     assert blamed(ring.gossip.on(RingChunk("b", round_, 0, 0, 1.0, piece, group="x"), 1.0)) == {"b"}
     ring.gossip.mixer.begin_turn(ring.gossip.me, 2.0)
     assert ring.gossip.mixer.counters()["round"] == 1
@@ -204,11 +204,11 @@ def test_a_leap_that_came_first_is_given_up_when_its_peer_speaks_and_never_told_
     peer = begun("b")
     peer.on(StateSync("b", 0, (MemberUpdate("c", "left", 2**50),)), 0.1)
     assert peer.state_of("c") == "left", "it never spoke here: nothing is known better"
-    told = [one.body.updates for one in peer.on(Ping("d", 0, 1), 0.2) if isinstance(one, Tell)]
+    told = [one.message.updates for one in peer.on(Ping("d", 0, 1), 0.2) if isinstance(one, Tell)]
     assert all(update.node != "c" for news in told for update in news)
     effects = peer.on(Ping("c", 0, 1), 0.3)
     assert peer.state_of("c") == "alive"
-    told = [one.body.updates for one in effects if isinstance(one, Tell) and one.to == "c"]
+    told = [one.message.updates for one in effects if isinstance(one, Tell) and one.to == "c"]
     assert all(update.incarnation < 2**50 for news in told for update in news)
 
 

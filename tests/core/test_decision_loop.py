@@ -47,9 +47,9 @@ def tree(value: float) -> Tree:
     return Tree.of({"w": np.full(3, value)})
 
 
-def reported(task: Task, bodies: MemoryBlobs, rng: Random) -> Report:
+def reported(task: Task, blobs: MemoryBlobs, rng: Random) -> Report:
     """An answer to that task; now and then one that is refused, said twice, or the node's last."""
-    body = bodies.put({"model": tree(rng.random())}) if task.kind == "train" else None
+    body = blobs.put({"model": tree(rng.random())}) if task.kind == "train" else None
     weight = 0.0 if rng.random() < 0.1 else 1.0
     done = {FINISHED: 1.0} if rng.random() < 0.1 else {}
     return Report(task.node, task.id, task.version, weight, body, done, 1.0)
@@ -81,10 +81,10 @@ def anything(hub: Hub, rng: Random, past: list[Report], *more: NodeInfo) -> Even
 )
 @pytest.mark.parametrize("seed", extended(range(20), but=range(4)))
 def test_all_that_follows_is_the_same(seed: int, how: dict[str, Any]) -> None:
-    rng, now, unseen, bodies = Random(seed), 43_000.0, 0, MemoryBlobs()  # shortly before noon
+    rng, now, unseen, blobs = Random(seed), 43_000.0, 0, MemoryBlobs()  # shortly before noon
     hours = [AT_NIGHT] if seed % 2 else []  # then it has to look at each, for some time
-    plan, past = JobPlan(40, 7, "float64", bodies.put({"model": tree(0.0)})), list[Report]()
-    calm, watchful = (Hub(plan, Algorithm(), kind(**how), bodies) for kind in (Calm, Watchful))
+    plan, past = JobPlan(40, 7, "float64", blobs.put({"model": tree(0.0)})), list[Report]()
+    calm, watchful = (Hub(plan, Algorithm(), kind(**how), blobs) for kind in (Calm, Watchful))
     for event in (Restarted(), *map(Join, NODES)):
         assert calm.on(event, now) == watchful.on(event, now)
     for _ in range(300):
@@ -111,9 +111,9 @@ class Looking(Rounds):
 
 def looked_at(nodes: list[str]) -> tuple[Hub, list[tuple[int, int]]]:
     """A hub that has asked all of them, and what its schedule sees from now on."""
-    bodies = MemoryBlobs()
+    blobs = MemoryBlobs()
     schedule = Looking(min_nodes=len(nodes), deadline_s=60.0)
-    hub = Hub(JobPlan(2, 7, "float64", bodies.put({"model": tree(0.0)})), Algorithm(), schedule, bodies)
+    hub = Hub(JobPlan(2, 7, "float64", blobs.put({"model": tree(0.0)})), Algorithm(), schedule, blobs)
     for event in (Restarted(), *map(Join, nodes)):
         hub.on(event, 0.0)
     schedule.seen.clear()

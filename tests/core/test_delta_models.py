@@ -29,9 +29,9 @@ SIZE = 4096
 
 def begun(filters: tuple[Filter, ...], wanted: int = 2) -> Hub:
     """A hub that has asked `wanted` of the nodes a, b, and c."""
-    bodies = MemoryBlobs()
-    start = bodies.put({"model": Tree.of({"w": np.linspace(-1, 1, SIZE, dtype=np.float32)})})
-    hub = Hub(JobPlan(9, 7, "fixed", start, filters=filters), Algorithm(), Rounds(cohort=wanted, min_nodes=3), bodies)
+    blobs = MemoryBlobs()
+    start = blobs.put({"model": Tree.of({"w": np.linspace(-1, 1, SIZE, dtype=np.float32)})})
+    hub = Hub(JobPlan(9, 7, "fixed", start, filters=filters), Algorithm(), Rounds(cohort=wanted, min_nodes=3), blobs)
     for event in (Restarted(), *map(Join, "abc")):
         hub.on(event, 0.0)
     return hub
@@ -54,8 +54,8 @@ def answered(hub: Hub) -> set[str]:
 
 def received(hub: Hub, task: Task) -> Tree:
     """The model that a node makes of a task."""
-    assert task.body is not None
-    sent = tree_slot(hub.store.blobs.get(task.body), "model")
+    assert task.blob is not None
+    sent = tree_slot(hub.store.blobs.get(task.blob), "model")
     base = tree_slot(hub.store.blobs.get(task.reference), "model") if task.reference is not None else None
     return sent if base is None else unpack_difference(hub.settings.plan.filters, sent, base)
 
@@ -67,8 +67,8 @@ def test_who_took_part_is_sent_the_difference_and_others_the_model() -> None:
     for _ in range(8):
         tasks = asked(hub)
         for node, task in tasks.items():
-            assert task.body is not None
-            small = task.body.nbytes < whole / 3
+            assert task.blob is not None
+            small = task.blob.nbytes < whole / 3
             assert small is (node in before) is (task.reference is not None)
             assert task.numbers[NEW_REFERENCE] == 1.0
             assert digest(received(hub, task)) == digest(tree_slot(hub.store.slots, "model"))

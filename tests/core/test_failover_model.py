@@ -29,55 +29,55 @@ def numbers(slots: Slots) -> list[float]:
     return [float(value) for value in tree_slot(slots, "model")["w"]]
 
 
-def task_of(body: BlobRef, base: BlobRef | None, **told: float) -> Task:
-    return Task((1, 1), "a", "train", 3, 7, body, reference=base, numbers=told)
+def task_of(blob: BlobRef, base: BlobRef | None, **told: float) -> Task:
+    return Task((1, 1), "a", "train", 3, 7, blob, reference=base, numbers=told)
 
 
 def test_work_against_a_base_is_carried_on_from_that_base() -> None:
     """The version holds a part of what the node has learned since: it would count twice."""
-    bodies = MemoryBlobs()
-    base, version = bodies.put(model(1.0, 2.0)), bodies.put(model(4.0, 4.0))
+    blobs = MemoryBlobs()
+    base, version = blobs.put(model(1.0, 2.0)), blobs.put(model(4.0, 4.0))
     task = task_of(version, base, **{NEW_REFERENCE: 0.0})
-    slots, in_hand = starting_state(ALGORITHM, (), bodies, version, task)
+    slots, in_hand = starting_state(ALGORITHM, (), blobs, version, task)
     assert (numbers(slots), in_hand) == ([1.0, 2.0], task)
 
 
 @pytest.mark.parametrize("filters", [(Quantize(bits=4, bucket=2),), (Half(),)])
 def test_a_new_base_that_came_as_a_difference_is_carried_on_from(filters: tuple[Filter, ...]) -> None:
-    bodies, anchor = MemoryBlobs(), ReferenceModel(filters)
-    anchor.rebase(bodies, model(1.0, 2.0))
-    slots = anchor.pack_version(bodies, model(3.3, -7.7), True, 5)
-    sent = bodies.put(anchor.packed_slots(slots))
-    anchor.rebase(bodies, slots)
+    blobs, anchor = MemoryBlobs(), ReferenceModel(filters)
+    anchor.rebase(blobs, model(1.0, 2.0))
+    slots = anchor.pack_version(blobs, model(3.3, -7.7), True, 5)
+    sent = blobs.put(anchor.packed_slots(slots))
+    anchor.rebase(blobs, slots)
     task = task_of(sent, anchor.task_reference, **anchor.task_numbers)
     assert task.reference is not None
-    newest = bodies.put(model(9.0, 9.0))
-    found, in_hand = starting_state(ALGORITHM, filters, bodies, newest, task)
+    newest = blobs.put(model(9.0, 9.0))
+    found, in_hand = starting_state(ALGORITHM, filters, blobs, newest, task)
     assert (numbers(found), in_hand) == (numbers(slots), task)
 
 
 def test_work_that_cannot_have_been_begun_is_dropped() -> None:
     """Its base was still to be fetched."""
-    bodies = MemoryBlobs()
-    version, missing = bodies.put(model(4.0, 4.0)), BlobRef("0" * 64, 8)
+    blobs = MemoryBlobs()
+    version, missing = blobs.put(model(4.0, 4.0)), BlobRef("0" * 64, 8)
     task = task_of(version, missing, **{NEW_REFERENCE: 0.0})
-    slots, in_hand = starting_state(ALGORITHM, (), bodies, version, task)
+    slots, in_hand = starting_state(ALGORITHM, (), blobs, version, task)
     assert (numbers(slots), in_hand) == ([4.0, 4.0], None)
 
 
 def test_without_a_base_work_joins_the_version() -> None:
-    bodies = MemoryBlobs()
-    older, version = bodies.put(model(1.0, 2.0)), bodies.put(model(4.0, 4.0))
+    blobs = MemoryBlobs()
+    older, version = blobs.put(model(1.0, 2.0)), blobs.put(model(4.0, 4.0))
     task = task_of(older, None)
-    slots, in_hand = starting_state(Algorithm(), (), bodies, version, task)
+    slots, in_hand = starting_state(Algorithm(), (), blobs, version, task)
     assert (numbers(slots), in_hand) == ([4.0, 4.0], task)
-    assert numbers(starting_state(Algorithm(), (), bodies, version, None)[0]) == [4.0, 4.0]
+    assert numbers(starting_state(Algorithm(), (), blobs, version, None)[0]) == [4.0, 4.0]
 
 
 def test_a_report_that_nobody_has_acknowledged_is_added_at_once() -> None:
-    bodies, filters = MemoryBlobs(), (Half(),)
-    base = bodies.put(model(1.0, 2.0))
-    said = Report("a", (1, 1), 3, 5.0, bodies.put(pack(filters, model(0.5, -1.0), 1)))
-    slots, in_hand = starting_state(ALGORITHM, filters, bodies, base, said)
+    blobs, filters = MemoryBlobs(), (Half(),)
+    base = blobs.put(model(1.0, 2.0))
+    said = Report("a", (1, 1), 3, 5.0, blobs.put(pack(filters, model(0.5, -1.0), 1)))
+    slots, in_hand = starting_state(ALGORITHM, filters, blobs, base, said)
     assert (numbers(slots), in_hand) == ([1.5, 1.0], None)
-    assert numbers(starting_state(ALGORITHM, filters, bodies, base, replace(said, body=None))[0]) == [1.0, 2.0]
+    assert numbers(starting_state(ALGORITHM, filters, blobs, base, replace(said, blob=None))[0]) == [1.0, 2.0]

@@ -54,8 +54,8 @@ class Bench:
     """Node `a` of a job of three."""
 
     def __init__(self, failover: Failover = FAILOVER) -> None:
-        self.bodies = MemoryBlobs()
-        self.model = self.bodies.put({"model": START})
+        self.blobs = MemoryBlobs()
+        self.model = self.blobs.put({"model": START})
         self.failover = failover
         self.effects: list[PeerEffect] = []
         self.peer = self.made(Worker("a"))
@@ -68,12 +68,12 @@ class Bench:
             self.gossip,
             lambda state: GossipPeer.restore(JobPlan(1), Algorithm(), self.holding({}), Pairwise().mixer(), state),
             Algorithm(),
-            self.bodies,
+            self.blobs,
         )
         return FailoverPeer(worker, builder, failover=self.failover, population=3)
 
     def holding(self, slots: Slots) -> GossipState:
-        return GossipState("a", 1, 5.0, slots, self.bodies, Random(1))
+        return GossipState("a", 1, 5.0, slots, self.blobs, Random(1))
 
     def gossip(self, slots: Slots) -> GossipPeer:
         return GossipPeer(JobPlan(1), Algorithm(), self.holding(slots), Pairwise().mixer())
@@ -85,14 +85,14 @@ class Bench:
         """Act as a shell: the model of a task is there at once."""
         effects = self.peer.on(event, now)
         for task in [effect.task for effect in effects if isinstance(effect, Work) and effect.task.kind == "train"]:
-            assert task.body is not None
-            effects += self.peer.on(ModelHeld(task.version, task.body), now)
+            assert task.blob is not None
+            effects += self.peer.on(ModelHeld(task.version, task.blob), now)
         self.take(effects)
 
     def said(self, kind: type) -> list[Any]:
         """Return its last messages to the hub or to peers."""
-        bodies = [effect.body for effect in self.effects if isinstance(effect, Send | Tell)]
-        return [body for body in bodies if isinstance(body, kind)]
+        blobs = [effect.message for effect in self.effects if isinstance(effect, Send | Tell)]
+        return [body for body in blobs if isinstance(body, kind)]
 
     def task(self, n: int, term: int = 1, version: int = 0, kind: Any = "train", **named: Any) -> Task:
         return Task((term, n), "a", kind, version, 7, self.model, **named)
@@ -124,7 +124,9 @@ def test_a_silent_hub_is_missed_by_two_before_anybody_goes() -> None:
     assert bench.peer.state == "gossip"
     assert bench.peer.term == 2
     assert [
-        effect.to for effect in bench.effects if isinstance(effect, Tell) and isinstance(effect.body, DeclareFailover)
+        effect.to
+        for effect in bench.effects
+        if isinstance(effect, Tell) and isinstance(effect.message, DeclareFailover)
     ] == [*("b", "c")]
 
 
@@ -200,7 +202,7 @@ def test_who_misses_the_hub_follows_a_declaration_at_once() -> None:
 def test_a_report_that_nobody_acknowledged_is_taken_along() -> None:
     bench = Bench()
     bench.feed(bench.task(1), 0.0)
-    update = bench.bodies.put({"model": toy_tree((10.0, 0.0, 0.0), 1)})
+    update = bench.blobs.put({"model": toy_tree((10.0, 0.0, 0.0), 1)})
     bench.feed(TaskDone((1, 1), TaskResult(5.0, update)), 1.0)
     assert bench.said(Report)
     bench.silent_until(40.0)
@@ -260,7 +262,7 @@ def test_its_model_is_given_up_only_when_it_counts() -> None:
         bench.feed(TaskDone(gossip.task.id, TaskResult(5.0)), 42.0)
     reports = bench.said(Report)
     assert [report.weight for report in reports] == [5.0]
-    moved = bench.bodies.get(reports[0].body)["model"]
+    moved = bench.blobs.get(reports[0].blob)["model"]
     assert list(moved["w"]) == [3.0, 2.0, 1.0]  # type: ignore[index, arg-type]
     bench.feed(Ack((3, 1), False, "superseded"), 43.0)
     assert bench.peer.gossip is gossip

@@ -32,11 +32,9 @@ class Counted(MemoryBlobs):
 
 @pytest.mark.parametrize(("more", "stored"), [({}, 1), ({"count": 1.0}, 2)], ids=["model", "model and more"])
 def test_the_saved_model_is_also_the_task_where_it_is_the_same(more: Slots, stored: int) -> None:
-    bodies, slots = Counted(), {"model": Tree.of({"w": np.ones(3)}), **more}
-    gossip = GossipPeer(
-        JobPlan(1), Algorithm(), GossipState("a", 1, 1.0, slots, bodies, Random(1)), AllReduce().mixer()
-    )
+    blobs, slots = Counted(), {"model": Tree.of({"w": np.ones(3)}), **more}
+    gossip = GossipPeer(JobPlan(1), Algorithm(), GossipState("a", 1, 1.0, slots, blobs, Random(1)), AllReduce().mixer())
     (work,) = (effect for effect in gossip.start(0.0) if isinstance(effect, Work))
-    assert bodies.stored == stored
-    assert work.task.body is not None
-    assert bodies.get(work.task.body).keys() == {"model"}
+    assert blobs.stored == stored
+    assert work.task.blob is not None
+    assert blobs.get(work.task.blob).keys() == {"model"}

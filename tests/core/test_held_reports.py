@@ -272,7 +272,7 @@ def test_the_journal_gives_the_same_held_reports() -> None:
     job = four(schedule=Buffer(size=3, min_nodes=4))
     job.report("liar", LIE)
     job.report("a", 1.0, 900.0)
-    twin = Hub(job.hub.settings.plan, ALGORITHM, job.hub.settings.schedule, job.bodies)
+    twin = Hub(job.hub.settings.plan, ALGORITHM, job.hub.settings.schedule, job.blobs)
     for event, now in job.journal:
         twin.on(event, now)  # type: ignore[arg-type]
     assert twin.snapshot() == job.hub.snapshot()

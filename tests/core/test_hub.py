@@ -48,9 +48,9 @@ def restored(hub: Hub) -> Hub:
     return Hub.restore(settings.plan, settings.algorithm, settings.schedule, hub.store.blobs, snapshot)
 
 
-def hub_of(bodies: MemoryBlobs, sums: SumKind = "float64", **how) -> Hub:
+def hub_of(blobs: MemoryBlobs, sums: SumKind = "float64", **how) -> Hub:
     """A hub at the beginning of its first round, with five nodes."""
-    start = bodies.put({"model": how.pop("model", model(1.0, 2.0))})
+    start = blobs.put({"model": how.pop("model", model(1.0, 2.0))})
     more = {
         name: how.pop(name)
         for name in ("filters", "accuracy_drop_max", "bounds", "lr_schedule", "early_stop")
@@ -58,7 +58,7 @@ def hub_of(bodies: MemoryBlobs, sums: SumKind = "float64", **how) -> Hub:
     }
     plan = JobPlan(how.pop("versions", 3), 7, sums, start, **more)
     algorithm = how.pop("algorithm", Algorithm())
-    hub = Hub(plan, algorithm, how.pop("schedule", Rounds(min_nodes=5, quorum=5)), bodies)
+    hub = Hub(plan, algorithm, how.pop("schedule", Rounds(min_nodes=5, quorum=5)), blobs)
     for event in (Restarted(), *map(Join, NODES)):
         hub.on(event, 0.0)
     return hub
@@ -72,7 +72,7 @@ def report(hub: Hub, node: str, slots: Slots, weight: float) -> Report:
 
 
 def acks(effects: list[Effect]) -> list[Ack]:
-    return [effect.body for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Ack)]
+    return [effect.message for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Ack)]
 
 
 UPDATES = st.lists(
@@ -100,8 +100,8 @@ def test_the_model_does_not_depend_on_who_reports_first(updates, task) -> None:
 
 
 def test_a_snapshot_is_json_and_gives_the_same_hub() -> None:
-    bodies = MemoryBlobs()
-    hub = hub_of(bodies, algorithm=CountingAlgorithm(), model=toy_tree((1.0, 2.0, 3.0), 0))
+    blobs = MemoryBlobs()
+    hub = hub_of(blobs, algorithm=CountingAlgorithm(), model=toy_tree((1.0, 2.0, 3.0), 0))
     hub.on(TaskFailed("e", (1, 5), "no"), 1.0)
     for node in NODES:
         for _ in range(2):
@@ -126,10 +126,10 @@ def test_a_snapshot_is_json_and_gives_the_same_hub() -> None:
 
 
 def test_the_snapshot_of_a_new_hub_is_a_new_hub() -> None:
-    bodies = MemoryBlobs()
+    blobs = MemoryBlobs()
     plan = JobPlan(1)
-    hub = Hub(plan, Algorithm(), Rounds(), bodies)
-    twin = Hub.restore(plan, Algorithm(), Rounds(), bodies, json.loads(json.dumps(hub.snapshot())))
+    hub = Hub(plan, Algorithm(), Rounds(), blobs)
+    twin = Hub.restore(plan, Algorithm(), Rounds(), blobs, json.loads(json.dumps(hub.snapshot())))
     assert twin.on(Restarted(), 0.0) == hub.on(Restarted(), 0.0)
     assert twin.on(Join("a"), 0.0) == hub.on(Join("a"), 0.0)
 
@@ -145,9 +145,9 @@ def test_the_snapshot_of_a_new_hub_is_a_new_hub() -> None:
     ],
 )
 def test_a_foreign_payload_is_refused_and_changes_nothing(slots: Slots, why: str) -> None:
-    bodies = MemoryBlobs()
-    hub = hub_of(bodies)
-    effects = hub.on(Report("a", (1, 1), 0, 1.0, bodies.put(slots), {"eval/loss": 1.0}, 1.0), 1.0)
+    blobs = MemoryBlobs()
+    hub = hub_of(blobs)
+    effects = hub.on(Report("a", (1, 1), 0, 1.0, blobs.put(slots), {"eval/loss": 1.0}, 1.0), 1.0)
     (ack,) = acks(effects)
     assert not ack.counted
     assert re.search(why, ack.why)
@@ -173,11 +173,11 @@ def test_what_a_poll_would_change() -> None:
 
 
 def test_an_initial_model_without_a_model_is_refused() -> None:
-    bodies = MemoryBlobs()
-    hub = Hub(JobPlan(1), Algorithm(), Rounds(), bodies)
+    blobs = MemoryBlobs()
+    hub = Hub(JobPlan(1), Algorithm(), Rounds(), blobs)
     for event in (Restarted(), Join("a")):
         hub.on(event, 0.0)
-    (ack,) = acks(hub.on(Report("a", (1, 1), 0, 1.0, bodies.put({"weights": model(1.0)})), 1.0))
+    (ack,) = acks(hub.on(Report("a", (1, 1), 0, 1.0, blobs.put({"weights": model(1.0)})), 1.0))
     assert ack == Ack((1, 1), False, "slot 'model' should hold a tree")
     assert hub.progress.phase == "waiting"
 
@@ -192,11 +192,11 @@ def test_orders_that_carry_the_same_are_stored_once() -> None:
             self.puts += 1
             return super().put(slots)
 
-    bodies = Counting()
-    hub = hub_of(bodies)
+    blobs = Counting()
+    hub = hub_of(blobs)
     tasks = [hub.poll_reply(node) for node in NODES]
-    assert len({task.body for task in tasks if isinstance(task, Task)}) == 1
-    assert bodies.puts == 2  # the initial model, and version 0
+    assert len({task.blob for task in tasks if isinstance(task, Task)}) == 1
+    assert blobs.puts == 2  # the initial model, and version 0
 
 
 @dataclass(frozen=True)
@@ -208,20 +208,20 @@ class Reserved(Algorithm):
 
 
 def test_a_task_without_other_slots_carries_the_model_as_it_is_stored() -> None:
-    bodies = MemoryBlobs()
-    hub = hub_of(bodies, algorithm=Reserved())
-    refs = {task.body for task in map(hub.poll_reply, NODES) if isinstance(task, Task)}
-    assert refs == {hub.store.model} == {bodies.put({"model": model(1.0, 2.0)})}
+    blobs = MemoryBlobs()
+    hub = hub_of(blobs, algorithm=Reserved())
+    refs = {task.blob for task in map(hub.poll_reply, NODES) if isinstance(task, Task)}
+    assert refs == {hub.store.model} == {blobs.put({"model": model(1.0, 2.0)})}
 
 
 def test_orders_of_their_own_are_not_mixed_up() -> None:
     """Trees made for one node must not be taken for those of another, wherever they lie in memory."""
-    bodies = MemoryBlobs()
-    hub = hub_of(bodies, algorithm=CountingAlgorithm(), model=toy_tree((1.0, 2.0, 3.0), 0))
+    blobs = MemoryBlobs()
+    hub = hub_of(blobs, algorithm=CountingAlgorithm(), model=toy_tree((1.0, 2.0, 3.0), 0))
     for node in NODES:
         task = hub.poll_reply(node)
         assert isinstance(task, Task)
-        assert task.body == bodies.put(CountingAlgorithm().task_slots(hub.store.slots, node, "train"))
+        assert task.blob == blobs.put(CountingAlgorithm().task_slots(hub.store.slots, node, "train"))
 
 
 def test_seeds_differ_by_node_and_version_and_stay() -> None:
@@ -295,9 +295,9 @@ def test_replacing_a_report_is_no_way_to_count_twice() -> None:
     hub = hub_of(MemoryBlobs())
     first = report(hub, "a", {"model": model(1.0, 1.0)}, 1.0)
     assert acks(hub.on(first, 1.0))[0].counted
-    second = replace(first, body=hub.store.blobs.put({"model": model(9.0, 9.0)}), weight=9.0)
+    second = replace(first, blob=hub.store.blobs.put({"model": model(9.0, 9.0)}), weight=9.0)
     assert acks(hub.on(second, 1.0))[0].counted  # the answer of the first
-    assert [one.report.body for one in hub.state.sum.held] == [first.body]
+    assert [one.report.blob for one in hub.state.sum.held] == [first.blob]
     assert hub.state.sum.shares.weights == {"a": 1}
     assert len(hub.state.round.reports) == 1
 

@@ -33,10 +33,10 @@ def hub_of(
     *layouts: Layout | None, start: bool = True, min_nodes: int = 1, tags: tuple[str, ...] = (), base_model: str = ""
 ) -> Hub:
     """Nodes a, b, … with models of these layouts have joined, one after the other."""
-    bodies = MemoryBlobs()
-    body = bodies.put({"model": model(1.0, 2.0)}) if start else None
+    blobs = MemoryBlobs()
+    body = blobs.put({"model": model(1.0, 2.0)}) if start else None
     plan = JobPlan(9, 7, "float64", body, selection=Selection(tags=tags), base_model=base_model)
-    hub = Hub(plan, Algorithm(), Rounds(min_nodes=min_nodes), bodies)
+    hub = Hub(plan, Algorithm(), Rounds(min_nodes=min_nodes), blobs)
     hub.on(Restarted(), 0.0)
     for node, layout in zip("abcde", layouts, strict=False):
         hub.on(Join(node, node_info=says(layout)), 0.0)

@@ -83,14 +83,14 @@ def test_an_operator_changes_the_rate_that_fractions_are_of() -> None:
 
 
 def test_a_peer_without_a_coordinator_counts_its_local_rounds() -> None:
-    bodies, model = MemoryBlobs(), toy_tree((1.0, 0.0, 0.0), 1)
-    me = GossipState("a", 1, 1.0, {"model": model}, bodies, Random(1), peers=LivePeers(frozenset()))
+    blobs, model = MemoryBlobs(), toy_tree((1.0, 0.0, 0.0), 1)
+    me = GossipState("a", 1, 1.0, {"model": model}, blobs, Random(1), peers=LivePeers(frozenset()))
     peer = GossipPeer(JobPlan(4, lr_schedule=FALLING), Algorithm(lr=0.8), me, Pairwise().mixer())
     found, effects = list[float](), peer.start(0.0)
     for _ in range(3):
         task = next(effect.task for effect in effects if isinstance(effect, Work))
         found.append(task.numbers["algorithm.lr"])
-        effects = peer.on(TaskDone(task.id, TaskResult(1.0, bodies.put({"model": model}))), 0.0)
+        effects = peer.on(TaskDone(task.id, TaskResult(1.0, blobs.put({"model": model}))), 0.0)
     assert found == pytest.approx([0.8, 0.7, 0.6])
 
 

@@ -42,7 +42,9 @@ def test_three_others_are_asked_when_one_does_not_answer() -> None:
     assert peer.alarm == pytest.approx(now + 0.4)
     probes = told(peer.on(Timer(), now + 0.4))
     assert {probe.to for probe in probes} == set("bcde") - {target}
-    assert all(isinstance(p.body, PingRequest) and (p.body.seq, p.body.target) == (seq, target) for p in probes)
+    assert all(
+        isinstance(p.message, PingRequest) and (p.message.seq, p.message.target) == (seq, target) for p in probes
+    )
     helper = probes[0].to
     peer.on(PingAck(helper, 0, seq, target), now + 0.8)
     turn(peer)
@@ -73,7 +75,7 @@ def test_an_accusation_is_told_to_the_accused_first_and_again_each_period() -> N
         effects = peer.on(Timer(), peer.alarm)
         while not told(effects, Ping):
             effects = peer.on(Timer(), peer.alarm)
-        reminders = [tell.body for tell in told(effects, Ping) if tell.to == target]
+        reminders = [tell.message for tell in told(effects, Ping) if tell.to == target]
         assert reminders
         assert all(body.updates[0] == MemberUpdate(target, "suspect", 0, ("a",)) for body in reminders)
 
@@ -130,7 +132,7 @@ def dies_at(peer: Membership, node: str) -> tuple[float, list[str]]:
         now = peer.alarm
         effects = peer.on(Timer(), now)
         for tell in told(effects, Ping):
-            answer(peer, tell.to, tell.body.seq, now)
+            answer(peer, tell.to, tell.message.seq, now)
         if peer.state_of(node) == "dead":
             return now, notes(effects)
 
@@ -171,29 +173,29 @@ def test_the_dead_come_back_by_a_single_word() -> None:
     assert notes(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "dead", 4),)), 0.1)) == ["d is dead"]
     assert peer.live() == frozenset("bce")
     (pong,) = told(peer.on(Ping("d", 4, 1), 0.2))
-    assert pong.body.updates[0] == MemberUpdate("d", "dead", 4)  # so that it can answer
+    assert pong.message.updates[0] == MemberUpdate("d", "dead", 4)  # so that it can answer
     effects = peer.on(Ping("d", 5, 2), 0.3)
     assert notes(effects) == ["d is back"]
-    assert [type(tell.body) for tell in told(effects)] == [PingAck, StateSync]  # it may have missed much
+    assert [type(tell.message) for tell in told(effects)] == [PingAck, StateSync]  # it may have missed much
     assert peer.live() == frozenset("bcde")
 
 
 def test_who_is_behind_is_told() -> None:
     peer = begun("bcde")
     peer.on(Ping("d", 7, 1), 0.1)
-    while told(peer.on(Ping("c", 0, 1), 0.1))[0].body.updates:
+    while told(peer.on(Ping("c", 0, 1), 0.1))[0].message.updates:
         pass  # until it has nothing new to tell
     (pong,) = told(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "suspect", 3, ("b",)),)), 0.2))
-    assert pong.body.updates[0] == MemberUpdate("d", "alive", 7)
+    assert pong.message.updates[0] == MemberUpdate("d", "alive", 7)
 
 
 def test_an_accused_peer_defends_itself_once() -> None:
     peer = begun("bcde")
     for _ in range(2):
         (pong,) = told(peer.on(Ping("b", 0, 1, (MemberUpdate("a", "suspect", 0, ("b",)),)), 0.1))
-        assert (pong.body.incarnation, peer.incarnation, peer.health) == (1, 1, 1)
+        assert (pong.message.incarnation, peer.incarnation, peer.health) == (1, 1, 1)
     (pong,) = told(peer.on(Ping("c", 0, 1), 0.2))
-    assert MemberUpdate("a", "alive", 1) in pong.body.updates
+    assert MemberUpdate("a", "alive", 1) in pong.message.updates
 
 
 def test_a_peer_whose_disk_is_lost_outdoes_its_former_self() -> None:
@@ -268,11 +270,11 @@ def test_needless_alarms_do_nothing() -> None:
 def test_one_is_probed_for_another() -> None:
     peer = begun()
     (ping,) = told(peer.on(PingRequest("b", 0, 77, "c"), 0.01))
-    assert (ping.to, type(ping.body)) == ("c", Ping)
+    assert (ping.to, type(ping.message)) == ("c", Ping)
     assert told(peer.on(PingRequest("b", 0, 77, "c"), 0.02)) == []  # the same, doubled on its way
-    (pong,) = told(answer(peer, "c", ping.body.seq, 0.03))
-    assert (pong.to, pong.body.seq, pong.body.of) == ("b", 77, "c")
-    assert told(answer(peer, "c", ping.body.seq, 0.04)) == []
+    (pong,) = told(answer(peer, "c", ping.message.seq, 0.03))
+    assert (pong.to, pong.message.seq, pong.message.of) == ("b", 77, "c")
+    assert told(answer(peer, "c", ping.message.seq, 0.04)) == []
 
 
 def test_who_finds_nobody_says_that_it_is_there_itself() -> None:
@@ -284,10 +286,10 @@ def test_who_finds_nobody_says_that_it_is_there_itself() -> None:
     while not said:
         assert peer.alarm <= now + 0.4 + 1e-9
         said = [tell for tell in told(peer.on(Timer(), peer.alarm), PingNack) if tell.to == "b"]
-    assert (said[0].body.seq, said[0].body.target) == (77, "c")
-    assert told(answer(peer, "c", ping.body.seq, now + 0.5)) == []
+    assert (said[0].message.seq, said[0].message.target) == (77, "c")
+    assert told(answer(peer, "c", ping.message.seq, now + 0.5)) == []
 
 
 def test_a_probe_of_oneself_is_a_ping() -> None:
     (pong,) = told(begun().on(PingRequest("b", 0, 77, "a"), 0.01))
-    assert (pong.to, pong.body.seq, pong.body.of) == ("b", 77, "a")
+    assert (pong.to, pong.message.seq, pong.message.of) == ("b", 77, "a")

@@ -24,7 +24,7 @@ def pinged(peer: Membership, seconds: float) -> Counter[str]:
         for tell in told(peer.on(Timer(), now), Ping):
             found[tell.to] += 1
             if tell.to in peer.live():
-                answer(peer, tell.to, tell.body.seq, now)
+                answer(peer, tell.to, tell.message.seq, now)
     return found
 
 
@@ -45,10 +45,10 @@ def test_the_dead_are_told_that_they_are() -> None:
     for _ in range(50):  # much longer than it is news to others
         now = peer.alarm
         for tell in told(peer.on(Timer(), now), Ping):
-            assert isinstance(tell.body, Ping)
-            assert tell.to == "b" or tell.body.updates[0] == MemberUpdate("c", "dead", 4)
+            assert isinstance(tell.message, Ping)
+            assert tell.to == "b" or tell.message.updates[0] == MemberUpdate("c", "dead", 4)
             if tell.to == "b":
-                answer(peer, "b", tell.body.seq, now)
+                answer(peer, "b", tell.message.seq, now)
 
 
 def test_a_peer_that_knows_nobody_tries_everybody() -> None:
@@ -73,7 +73,7 @@ def test_a_newcomer_asks_until_somebody_has_told() -> None:
     assert peer.alarm == inf
     effects = peer.start(5.0)
     assert len({tell.to for tell in told(effects, PeerHello)}) == 3
-    assert all(tell.body == PeerHello("a", 3, (MemberUpdate("a", "alive", 3),)) for tell in told(effects))
+    assert all(tell.message == PeerHello("a", 3, (MemberUpdate("a", "alive", 3),)) for tell in told(effects))
     assert 5.0 <= peer.alarm <= 6.0
     for _ in range(3):
         assert len(told(peer.on(Timer(), peer.alarm), PeerHello)) == 1
@@ -91,9 +91,9 @@ def test_a_newcomer_is_told_everything_in_pieces() -> None:
         peer.on(Ping("p1", 0, i), 0.0)  # no news are left
     for _ in range(2):  # also for one that is known already: its process may have started again
         tables = told(peer.on(PeerHello("p2", 0), 0.0), StateSync)
-        assert [len(tell.body.updates) for tell in tables] == [4, 4, 2]
-        assert tables[0].body.updates[0] == MemberUpdate("p2", "alive", 0)
-        said = {update.node: update.state for tell in tables for update in tell.body.updates}
+        assert [len(tell.message.updates) for tell in tables] == [4, 4, 2]
+        assert tables[0].message.updates[0] == MemberUpdate("p2", "alive", 0)
+        said = {update.node: update.state for tell in tables for update in tell.message.updates}
         assert said == {**dict.fromkeys(others[1:], "alive"), "f": "left"}
 
 
@@ -102,7 +102,7 @@ def test_goodbye() -> None:
     turn(peer)
     effects = peer.leave()
     assert {tell.to for tell in told(effects, StateSync)} == set("bcde")
-    assert all(tell.body.updates == (MemberUpdate("a", "left", 0),) for tell in told(effects))
+    assert all(tell.message.updates == (MemberUpdate("a", "left", 0),) for tell in told(effects))
     assert peer.on(Ping("b", 0, 1), 9.0) == []
     assert peer.on(Timer(), 9.0) == []
     assert peer.alarm == inf
@@ -114,7 +114,7 @@ def test_who_has_left_may_come_again() -> None:
     assert notes(effects) == ["b has left"]
     assert peer.state_of("b") == "left"
     (news,) = told(peer.on(PeerHello("b", 0), 0.1), StateSync)
-    assert news.body.updates[0] == MemberUpdate("b", "left", 0)
+    assert news.message.updates[0] == MemberUpdate("b", "left", 0)
     assert notes(peer.on(Ping("b", 1, 1), 0.2)) == ["b is back"]
 
 
@@ -167,7 +167,7 @@ def test_who_is_no_longer_admitted_is_forgotten_at_once() -> None:
     for _ in range(20):
         effects = peer.on(Timer(), peer.alarm)
         assert all(tell.to not in {"b", target} for tell in told(effects))
-        assert "'b'" not in repr([tell.body.updates for tell in told(effects)])
+        assert "'b'" not in repr([tell.message.updates for tell in told(effects)])
     peer.admit(ROSTER)
     assert peer.state_of("b") == "dead"  # and nothing of what was known comes back with it
     peer.on(Ping("b", 0, 9), peer.alarm)

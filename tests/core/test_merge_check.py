@@ -41,8 +41,8 @@ def shown(hub: Hub, node: str, version: int = 0) -> list[float]:
     task = hub.poll_reply(node)
     assert isinstance(task, Task)
     assert (task.kind, task.version, task.reference) == ("evaluate", version, None)
-    assert task.body is not None
-    return list(tree_slot(hub.store.blobs.get(task.body), "model")["w"])
+    assert task.blob is not None
+    return list(tree_slot(hub.store.blobs.get(task.blob), "model")["w"])
 
 
 def measure(hub: Hub, node: str, metrics: Metrics, now: float = 4.0) -> list[Effect]:
@@ -91,8 +91,8 @@ def test_what_was_measured_is_adopted_and_sent_whatever_the_filters(filters: tup
     task = hub.poll_reply(NODES[0])
     assert isinstance(task, Task)
     assert (task.kind, task.reference) == ("train", None)
-    assert task.body is not None
-    assert judged == list(tree_slot(hub.store.blobs.get(task.body), "model")["w"])
+    assert task.blob is not None
+    assert judged == list(tree_slot(hub.store.blobs.get(task.blob), "model")["w"])
 
 
 @pytest.mark.parametrize(

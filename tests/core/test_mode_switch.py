@@ -159,9 +159,9 @@ def test_a_node_without_new_tasks_hands_back_what_it_learned_in_an_outage(info: 
 
 
 def test_a_node_that_takes_no_part_does_not_call_the_job_back() -> None:
-    bodies = MemoryBlobs()
-    start = bodies.put({"model": model(1.0, 2.0)})
-    hub = Hub(JobPlan(3, initial_model=start, selection=Selection(("b",))), Algorithm(), Rounds(), bodies)
+    blobs = MemoryBlobs()
+    start = blobs.put({"model": model(1.0, 2.0)})
+    hub = Hub(JobPlan(3, initial_model=start, selection=Selection(("b",))), Algorithm(), Rounds(), blobs)
     for event in (Restarted(), Join("a"), Join("b"), Join("a", (1, 5))):
         hub.on(event, 1.0)
     assert (hub.progress.mode, hub.poll_reply("a")) == ("server", NoTask(hub.tasks.newest))

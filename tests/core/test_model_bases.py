@@ -24,12 +24,12 @@ def model(*values: float) -> Slots:
     return {"model": Tree.of({"w": np.array(values, np.float32)})}
 
 
-def again(anchor: ReferenceModel, filters: tuple[Filter, ...], bodies: MemoryBlobs) -> ReferenceModel:
+def again(anchor: ReferenceModel, filters: tuple[Filter, ...], blobs: MemoryBlobs) -> ReferenceModel:
     """The anchor of another process, whose disk has kept only what the anchor says that it needs."""
     state = json.loads(json.dumps(anchor.state()))
     assert {ref.digest for ref in reference_refs(state)} == {ref.digest for ref in anchor.refs()}
-    bodies.keep_only(reference_refs(state))
-    return ReferenceModel.restore(filters, state, bodies)
+    blobs.keep_only(reference_refs(state))
+    return ReferenceModel.restore(filters, state, blobs)
 
 
 def same(a: ReferenceModel, b: ReferenceModel, slots: Slots) -> None:
@@ -45,8 +45,8 @@ def same(a: ReferenceModel, b: ReferenceModel, slots: Slots) -> None:
 
 
 def test_without_a_base_models_are_sent_as_they_are() -> None:
-    anchor, bodies, slots = ReferenceModel(EIGHT), MemoryBlobs(), model(1.0, 2.0)
-    assert anchor.pack_version(bodies, slots, False, 7) is slots
+    anchor, blobs, slots = ReferenceModel(EIGHT), MemoryBlobs(), model(1.0, 2.0)
+    assert anchor.pack_version(blobs, slots, False, 7) is slots
     assert anchor.packed_slots(slots) is slots
     assert (anchor.task_reference, anchor.task_numbers, anchor.slots, anchor.state(), anchor.refs()) == (
         None,
@@ -55,33 +55,33 @@ def test_without_a_base_models_are_sent_as_they_are() -> None:
         None,
         [],
     )
-    assert ReferenceModel.restore(EIGHT, None, bodies).state() is None
+    assert ReferenceModel.restore(EIGHT, None, blobs).state() is None
     assert anchor.squared_norm() == 0.0
 
 
 @pytest.mark.parametrize("filters", [(), EIGHT], ids=["plain", "filtered"])
 def test_a_life_of_versions(filters: tuple[Filter, ...]) -> None:
-    anchor, bodies = ReferenceModel(filters), MemoryBlobs()
+    anchor, blobs = ReferenceModel(filters), MemoryBlobs()
 
-    anchor.rebase(bodies, model(3.0, 4.0))  # version 0: all get it whole, and it is the reference
+    anchor.rebase(blobs, model(3.0, 4.0))  # version 0: all get it whole, and it is the reference
     first = anchor.refs()[0]
     assert (anchor.task_reference, anchor.task_numbers, anchor.squared_norm()) == (None, {NEW_REFERENCE: 1.0}, 25.0)
-    same(anchor, again(anchor, filters, bodies), model(3.0, 4.0))
+    same(anchor, again(anchor, filters, blobs), model(3.0, 4.0))
 
-    balanced = anchor.pack_version(bodies, model(3.1, 4.3), False, 7)  # a balancing: the reference stays
+    balanced = anchor.pack_version(blobs, model(3.1, 4.3), False, 7)  # a balancing: the reference stays
     assert (anchor.task_reference, anchor.task_numbers, anchor.squared_norm()) == (first, {NEW_REFERENCE: 0.0}, 25.0)
-    same(anchor, again(anchor, filters, bodies), balanced)
+    same(anchor, again(anchor, filters, blobs), balanced)
     whole = tree_slot(anchor.packed_slots(balanced), "model")
     received = unpack_difference(filters, whole, tree_slot(anchor.slots, "model")) if filters else whole
     assert digest(received) == digest(tree_slot(balanced, "model"))
 
-    moved = anchor.pack_version(bodies, model(3.3, 4.9), True, 8)  # a full synchronization: a new one
+    moved = anchor.pack_version(blobs, model(3.3, 4.9), True, 8)  # a full synchronization: a new one
     before = tree_slot(anchor.slots, "model")
-    anchor.rebase(bodies, moved)
+    anchor.rebase(blobs, moved)
     assert anchor.refs()[0] != first
     assert anchor.task_numbers == {NEW_REFERENCE: 1.0}
     assert anchor.task_reference == (first if filters else None)
-    same(anchor, again(anchor, filters, bodies), moved)
+    same(anchor, again(anchor, filters, blobs), moved)
     whole = tree_slot(anchor.packed_slots(moved), "model")
     received = unpack_difference(filters, whole, before) if filters else whole
     assert digest(received) == digest(tree_slot(moved, "model")) == digest(tree_slot(anchor.slots, "model"))
@@ -90,17 +90,17 @@ def test_a_life_of_versions(filters: tuple[Filter, ...]) -> None:
 @pytest.mark.parametrize("filters", [(), EIGHT], ids=["plain", "filtered"])
 def test_a_model_that_replaces_all_goes_whole(filters: tuple[Filter, ...]) -> None:
     """No filter rounds it, and an order of it names no base."""
-    anchor, bodies = ReferenceModel(filters), MemoryBlobs()
-    anchor.rebase(bodies, model(3.0, 4.0))
-    anchor.pack_version(bodies, model(3.1, 4.3), False, 7)
+    anchor, blobs = ReferenceModel(filters), MemoryBlobs()
+    anchor.rebase(blobs, model(3.0, 4.0))
+    anchor.pack_version(blobs, model(3.1, 4.3), False, 7)
     merged = model(5.0001, 6.0003)
     anchor.send_whole()
-    anchor.rebase(bodies, merged)
+    anchor.rebase(blobs, merged)
     assert (anchor.task_reference, anchor.task_numbers, len(anchor.refs())) == (None, {NEW_REFERENCE: 1.0}, 1)
     assert anchor.packed_slots(merged) is merged
     assert digest(tree_slot(anchor.slots, "model")) == digest(tree_slot(merged, "model"))
-    same(anchor, again(anchor, filters, bodies), merged)
-    later = anchor.pack_version(bodies, model(5.1, 6.1), False, 8)
+    same(anchor, again(anchor, filters, blobs), merged)
+    later = anchor.pack_version(blobs, model(5.1, 6.1), False, 8)
     received = unpack_difference(filters, tree_slot(anchor.packed_slots(later), "model"), tree_slot(merged, "model"))
     assert digest(received if filters else tree_slot(later, "model")) == digest(tree_slot(later, "model"))
 

@@ -16,9 +16,9 @@ from tests.core.test_hub import model, report, restored
 
 
 def begun() -> Hub:
-    bodies = MemoryBlobs()
-    plan = JobPlan(9, 7, "float64", bodies.put({"model": model(1.0, 2.0)}))
-    hub = Hub(plan, Algorithm(), Rounds(min_nodes=1, quorum=1, deadline_s=1e6), bodies)
+    blobs = MemoryBlobs()
+    plan = JobPlan(9, 7, "float64", blobs.put({"model": model(1.0, 2.0)}))
+    hub = Hub(plan, Algorithm(), Rounds(min_nodes=1, quorum=1, deadline_s=1e6), blobs)
     hub.on(Join("a"), 0.0)
     return hub
 
@@ -92,9 +92,9 @@ def test_a_pause_outlives_the_coordinator() -> None:
 def test_a_node_set_aside_that_may_not_be_asked_does_not_count_for_the_quorum(
     hours: tuple[str, ...], barring: DrainNode | Timer
 ) -> None:
-    bodies = MemoryBlobs()
-    plan = JobPlan(9, 7, "float64", bodies.put({"model": model(1.0, 2.0)}))
-    hub, close = Hub(plan, Algorithm(), Rounds(min_nodes=2), bodies), 13 * 3600.0
+    blobs = MemoryBlobs()
+    plan = JobPlan(9, 7, "float64", blobs.put({"model": model(1.0, 2.0)}))
+    hub, close = Hub(plan, Algorithm(), Rounds(min_nodes=2), blobs), 13 * 3600.0
     for event in (Restarted(close - 10.0), Join("b"), Join("a", node_info=NodeInfo(hours=hours))):
         hub.on(event, -10.0)
     hub.on(report(hub, "b", {"model": model(0.0, 1.0)}, 1.0), -9.0)

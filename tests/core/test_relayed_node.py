@@ -23,13 +23,13 @@ def hears(bench: Bench, node: str) -> CoordinatorStatus:
 
 def asked(bench: Bench) -> set[str]:
     """Return the peers that it has just asked whether they hear the hub."""
-    return {one.to for one in bench.effects if isinstance(one, Tell) and isinstance(one.body, CoordinatorProbe)}
+    return {one.to for one in bench.effects if isinstance(one, Tell) and isinstance(one.message, CoordinatorProbe)}
 
 
 def carried(bench: Bench) -> list[tuple[str, type]]:
     """Return its last relayed messages, with their relays."""
     tells = [one for one in bench.effects if isinstance(one, Tell)]
-    return [(one.to, type(one.body.message)) for one in tells if isinstance(one.body, RelayRequest)]
+    return [(one.to, type(one.message.message)) for one in tells if isinstance(one.message, RelayRequest)]
 
 
 def relayed(task: bool = True) -> Bench:
@@ -49,7 +49,7 @@ def test_it_speaks_at_once_and_asks_for_its_own_way_besides() -> None:
     bench = relayed()
     bench.feed(Timer(), 17.0)
     assert carried(bench) == [("b", Poll)]
-    assert [one.body for one in bench.effects if isinstance(one, Send)] == [CoordinatorPing("a", -1)]
+    assert [one.message for one in bench.effects if isinstance(one, Send)] == [CoordinatorPing("a", -1)]
 
 
 def test_who_brings_no_answer_is_passed_over_for_another() -> None:
@@ -155,9 +155,9 @@ def test_who_went_away_by_itself_comes_back_through_another() -> None:
         assert now < 200.0, "it does not come back"
         bench.feed(Timer(), now)
         said = [
-            (one.to, one.body.message)
+            (one.to, one.message.message)
             for one in bench.effects
-            if isinstance(one, Tell) and type(one.body) is RelayRequest
+            if isinstance(one, Tell) and type(one.message) is RelayRequest
         ]
         for node in asked(bench):
             bench.feed(CoordinatorStatus(node, 3, node == "c", False, 0, bench.model), now)

@@ -10,8 +10,8 @@ from shoal.core.protocol.message import Ack, BlobRef, NodeInfo, Task, TaskStatus
 from shoal.core.server.roster import GIVEN_KEPT, NodeRoster
 
 
-def task(n: int, body: BlobRef | None = None) -> Task:
-    return Task((1, n), "a", "train", 3, 7, body)
+def task(n: int, blob: BlobRef | None = None) -> Task:
+    return Task((1, n), "a", "train", 3, 7, blob)
 
 
 def test_members_come_in_the_order_of_their_names() -> None:

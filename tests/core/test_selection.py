@@ -186,13 +186,13 @@ def test_who_has_told_no_loss_comes_first() -> None:
 
 def hub_of(selection: Selection, nodes: dict[str, NodeInfo], **rounds: Any) -> tuple[Hub, MemoryBlobs]:
     """A hub that began at noon, whose nodes have joined and which has a model."""
-    bodies = MemoryBlobs()
-    start = bodies.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
-    hub = Hub(JobPlan(9, 7, initial_model=start, selection=selection), Algorithm(), Rounds(**rounds), bodies)
+    blobs = MemoryBlobs()
+    start = blobs.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
+    hub = Hub(JobPlan(9, 7, initial_model=start, selection=selection), Algorithm(), Rounds(**rounds), blobs)
     hub.on(Restarted(12 * HOUR), 0.0)
     for node, info in nodes.items():
         hub.on(Join(node, node_info=info), 0.0)
-    return hub, bodies
+    return hub, blobs
 
 
 def asked(hub: Hub) -> list[str]:
@@ -203,10 +203,10 @@ def texts(effects: list[Effect]) -> list[str]:
     return [effect.text for effect in effects if isinstance(effect, JobEvent) and effect.kind == "decision"]
 
 
-def report(hub: Hub, bodies: MemoryBlobs, node: str, loss: float, now: float, weight: float = 10.0) -> list[Effect]:
+def report(hub: Hub, blobs: MemoryBlobs, node: str, loss: float, now: float, weight: float = 10.0) -> list[Effect]:
     task = hub.roster[node].task
     assert task is not None
-    body = bodies.put({"model": toy_tree((1.0, 0.0, 0.0), 0)})
+    body = blobs.put({"model": toy_tree((1.0, 0.0, 0.0), 0)})
     return hub.on(Report(node, task.id, task.version, weight, body, {"train/loss": loss}, 1.0), now)
 
 
@@ -241,10 +241,10 @@ def test_the_day_goes_on_by_the_walls_clock_after_a_restart() -> None:
 
 def test_what_nodes_tell_survives_a_snapshot_and_chooses_the_same_again() -> None:
     nodes = dict.fromkeys("abcd", NodeInfo(("phone",), ("00:00-24:00",)))
-    hub, bodies = hub_of(PowerOfChoice(candidates=4), nodes, cohort=2, min_nodes=4)
+    hub, blobs = hub_of(PowerOfChoice(candidates=4), nodes, cohort=2, min_nodes=4)
     for step in range(6):
         for node in asked(hub):
-            effects = report(hub, bodies, node, ord(node) / 100, 10.0 + step)
+            effects = report(hub, blobs, node, ord(node) / 100, 10.0 + step)
         (closed,) = [text for text in texts(effects) if text.startswith("version")]
         assert closed.endswith("2 of 2 reports")
         opened = texts(effects)[-1]
@@ -257,12 +257,12 @@ def test_what_nodes_tell_survives_a_snapshot_and_chooses_the_same_again() -> Non
 
 
 def test_a_drained_node_finishes_what_it_does_and_is_asked_nothing_more() -> None:
-    hub, bodies = hub_of(Uniform(), {"a": NodeInfo(), "b": NodeInfo(), "c": NodeInfo()}, min_nodes=2)
+    hub, blobs = hub_of(Uniform(), {"a": NodeInfo(), "b": NodeInfo(), "c": NodeInfo()}, min_nodes=2)
     said = hub.on(DrainNode("a", "drained by an operator"), 1.0)
     assert texts(said) == ["not asked: a: drained by an operator"]
     assert asked(hub) == ["a", "b"], "it finishes"
-    report(hub, bodies, "a", 0.5, 2.0)
-    assert any("version 1: 2 of 2 reports" in text for text in texts(report(hub, bodies, "b", 0.5, 2.0)))
+    report(hub, blobs, "a", 0.5, 2.0)
+    assert any("version 1: 2 of 2 reports" in text for text in texts(report(hub, blobs, "b", 0.5, 2.0)))
     assert asked(hub) == ["b", "c"]
     assert hub.eligibility.counted_nodes() == {"b", "c"}
     twin = restored(hub)
@@ -270,24 +270,24 @@ def test_a_drained_node_finishes_what_it_does_and_is_asked_nothing_more() -> Non
     for one in (hub, twin):
         assert "no node is left out any more" in texts(one.on(DrainNode("a"), 3.0))
         for node in "bc":
-            report(one, bodies, node, 0.5, 4.0)
+            report(one, blobs, node, 0.5, 4.0)
         assert asked(one) == ["a", "b", "c"]
 
 
 def test_a_blocked_nodes_order_is_withdrawn_and_its_report_does_not_count() -> None:
-    hub, bodies = hub_of(Uniform(), {"a": NodeInfo(), "b": NodeInfo(), "c": NodeInfo()}, min_nodes=2)
+    hub, blobs = hub_of(Uniform(), {"a": NodeInfo(), "b": NodeInfo(), "c": NodeInfo()}, min_nodes=2)
     task = hub.roster["a"].task
     assert task is not None
     sent = [effect for effect in hub.on(DrainNode("a", "blocked", withdraw=True), 1.0) if isinstance(effect, Send)]
-    assert [(effect.to, type(effect.body)) for effect in sent] == [("a", NoTask), ("c", Task)], "c in its place"
-    body = bodies.put({"model": toy_tree((1.0, 0.0, 0.0), 0)})
-    (answer,) = [e.body for e in hub.on(Report("a", task.id, 0, 10.0, body, {}, 1.0), 2.0) if isinstance(e, Send)]
+    assert [(effect.to, type(effect.message)) for effect in sent] == [("a", NoTask), ("c", Task)], "c in its place"
+    body = blobs.put({"model": toy_tree((1.0, 0.0, 0.0), 0)})
+    (answer,) = [e.message for e in hub.on(Report("a", task.id, 0, 10.0, body, {}, 1.0), 2.0) if isinstance(e, Send)]
     assert isinstance(answer, Ack)
     assert not answer.counted
     again = hub.on(DrainNode("a", "blocked", withdraw=True), 3.0)
     assert not [effect for effect in again if isinstance(effect, JobEvent | Send)], "said once"
-    report(hub, bodies, "c", 0.5, 4.0)
-    assert any("version 1: 2 of " in text for text in texts(report(hub, bodies, "b", 0.5, 4.0)))
+    report(hub, blobs, "c", 0.5, 4.0)
+    assert any("version 1: 2 of " in text for text in texts(report(hub, blobs, "b", 0.5, 4.0)))
 
 
 def test_a_node_that_joins_later_is_held_by_what_is_told_of_it() -> None:
@@ -298,9 +298,9 @@ def test_a_node_that_joins_later_is_held_by_what_is_told_of_it() -> None:
 
 def test_a_node_that_is_drained_while_its_order_has_no_end_is_relieved() -> None:
     """Dynamic averaging: a task stands until a model is too far from the reference, perhaps for ever."""
-    bodies = MemoryBlobs()
-    start = bodies.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
-    hub = Hub(JobPlan(9, 7, initial_model=start), DynamicAveraging(), Divergence(delta=1.0), bodies)
+    blobs = MemoryBlobs()
+    start = blobs.put({"model": toy_tree((0.0, 0.0, 0.0), 0)})
+    hub = Hub(JobPlan(9, 7, initial_model=start), DynamicAveraging(), Divergence(delta=1.0), blobs)
     hub.on(Restarted(), 0.0)
     for node in "ab":
         hub.on(Join(node), 0.0)
@@ -309,18 +309,18 @@ def test_a_node_that_is_drained_while_its_order_has_no_end_is_relieved() -> None
 
 
 def test_a_loss_that_is_no_number_says_nothing() -> None:
-    hub, bodies = hub_of(PowerOfChoice(), {"a": NodeInfo(), "b": NodeInfo()}, min_nodes=2)
-    report(hub, bodies, "a", 0.5, 1.0)
-    report(hub, bodies, "b", 0.5, 1.0)
-    report(hub, bodies, "a", float("nan"), 2.0)
+    hub, blobs = hub_of(PowerOfChoice(), {"a": NodeInfo(), "b": NodeInfo()}, min_nodes=2)
+    report(hub, blobs, "a", 0.5, 1.0)
+    report(hub, blobs, "b", 0.5, 1.0)
+    report(hub, blobs, "a", float("nan"), 2.0)
     assert hub.roster["a"].history.loss == 0.5
 
 
 def test_an_order_that_was_given_in_time_still_counts() -> None:
-    hub, bodies = hub_of(Uniform(), {"a": NodeInfo(hours=("11:00-13:00",))})
-    effects = report(hub, bodies, "a", 0.5, 2 * HOUR)
+    hub, blobs = hub_of(Uniform(), {"a": NodeInfo(hours=("11:00-13:00",))})
+    effects = report(hub, blobs, "a", 0.5, 2 * HOUR)
     assert hub.progress.version == 1
-    assert not [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Task)]
+    assert not [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Task)]
     assert "not asked: a: only 11:00-13:00 UTC" in texts(effects)
 
 

@@ -80,13 +80,13 @@ def test_more_rounds_are_made_though_the_last_was_open() -> None:
 
 @pytest.mark.parametrize("when", ["awaited", "changed"])
 def test_a_snapshot_keeps_changes(when: str) -> None:
-    bodies = MemoryBlobs()
-    hub = hub_of(bodies)
+    blobs = MemoryBlobs()
+    hub = hub_of(blobs)
     hub.on(HALF, 0.5)
     if when == "changed":
         close(hub)
     state: dict[str, Any] = json.loads(json.dumps(hub.snapshot()))
-    again = Hub.restore(hub_of(bodies).settings.plan, Algorithm(), Rounds(min_nodes=5, quorum=5), bodies, state)
+    again = Hub.restore(hub_of(blobs).settings.plan, Algorithm(), Rounds(min_nodes=5, quorum=5), blobs, state)
     assert json.loads(json.dumps(again.snapshot())) == state
     if when == "awaited":
         close(again)

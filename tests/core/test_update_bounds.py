@@ -156,7 +156,7 @@ def test_nor_that_of_a_single_other_one() -> None:
 
 def told_weights(job: BoundedJob) -> list[float]:
     """Return the weights of the liar's updates in versions, by a second hub with the same events."""
-    twin = Hub(job.hub.settings.plan, job.hub.settings.algorithm, job.hub.settings.schedule, job.bodies)
+    twin = Hub(job.hub.settings.plan, job.hub.settings.algorithm, job.hub.settings.schedule, job.blobs)
     effects = [effect for event, now in job.journal for effect in twin.on(event, now)]  # type: ignore[arg-type]
     versions = [e.what for e in effects if isinstance(e, Save) and isinstance(e.what, ModelVersion)]
     return [weight for one in versions for node, _, weight, _ in one.reports if node == "liar"]
@@ -224,7 +224,7 @@ def test_the_journal_gives_the_same_verdicts() -> None:
     state, at = json.loads(json.dumps(job.hub.snapshot())), len(job.journal)
     job.report("liar", LIE)
     job.round(a=1.0, b=1.0, c=1.0)
-    twin = Hub.restore(job.hub.settings.plan, ALGORITHM, job.hub.settings.schedule, job.bodies, state)
+    twin = Hub.restore(job.hub.settings.plan, ALGORITHM, job.hub.settings.schedule, job.blobs, state)
     for event, now in job.journal[at:]:
         twin.on(event, now)  # type: ignore[arg-type]
     assert twin.snapshot() == job.hub.snapshot()

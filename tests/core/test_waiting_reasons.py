@@ -27,9 +27,9 @@ SHIP = NodeInfo(("ship",))
 
 
 def hub_of(schedule: Schedule, *nodes: Join, start: bool = True, selection: Selection | None = None) -> Hub:
-    bodies = MemoryBlobs()
-    body = bodies.put({"model": model(1.0, 2.0)}) if start else None
-    hub = Hub(JobPlan(9, 7, "float64", body, selection=selection or Selection()), Algorithm(), schedule, bodies)
+    blobs = MemoryBlobs()
+    body = blobs.put({"model": model(1.0, 2.0)}) if start else None
+    hub = Hub(JobPlan(9, 7, "float64", body, selection=selection or Selection()), Algorithm(), schedule, blobs)
     for event in (Restarted(12 * 3600.0), *nodes):
         hub.on(event, 0.0)
     return hub
@@ -148,9 +148,9 @@ def test_a_job_that_makes_a_version_is_not_idle() -> None:
             seen.append(hub.state.is_idle)
             return super().step(slots, totals)
 
-    bodies = MemoryBlobs()
-    start = bodies.put({"model": model(1.0, 2.0)})
-    hub = Hub(JobPlan(9, 7, "float64", start), Watched(), Rounds(), bodies)
+    blobs = MemoryBlobs()
+    start = blobs.put({"model": model(1.0, 2.0)})
+    hub = Hub(JobPlan(9, 7, "float64", start), Watched(), Rounds(), blobs)
     for node in "ab":
         hub.on(Join(node), 0.0)
     for at in range(2):

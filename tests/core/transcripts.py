@@ -71,7 +71,7 @@ class HubScript:
 
     def __init__(self, **settings: str) -> None:
         take: Callable[[str, str], str] = settings.pop
-        self._bodies = MemoryBlobs()
+        self._blobs = MemoryBlobs()
         start = self._model(take("start")) if "start" in settings else None  # type: ignore[call-arg]
         plan = JobPlan(
             int(settings.pop("versions", "2")),
@@ -84,12 +84,12 @@ class HubScript:
         kinds |= {"balancing": str, "in_step": bool}
         schedule_of = Divergence if settings.pop("schedule", "") == "divergence" else Rounds
         schedule = schedule_of(**{name: kinds.get(name, int)(value) for name, value in settings.items()})
-        self._parts = plan, Algorithm(), schedule, self._bodies
+        self._parts = plan, Algorithm(), schedule, self._blobs
         self.hub = Hub(*self._parts)
         self._saved = ""
 
     def _model(self, value: str) -> BlobRef:
-        return self._bodies.put({"model": Tree.of({"w": np.array([float(value)])})})
+        return self._blobs.put({"model": Tree.of({"w": np.array([float(value)])})})
 
     def say(self, what: str, now: float, words: list[str], fields: Fields) -> Iterator[str]:
         if what == "standing":
@@ -127,7 +127,7 @@ class HubScript:
         body, size = None, 0.0
         if "w" in fields:
             body = self._model(fields.pop("w"))
-            size = norm(self._bodies.get(body)["model"])  # type: ignore[arg-type]
+            size = norm(self._blobs.get(body)["model"])  # type: ignore[arg-type]
         metrics = {name: float(value) for name, value in fields.items()}
         return Report(words[0], task, 0, weight, body, metrics, size)
 

@@ -46,7 +46,7 @@ def recorded() -> str:
     """The file's text."""
     frames = []
     for one in MESSAGES:
-        payload = INLINE if getattr(one, "body", None) == HERE else b""
+        payload = INLINE if getattr(one, "blob", None) == HERE else b""
         frame = codec.encode(codec.Frame("digits", one, payload))
         head = json.loads(frame[4 : 4 + int.from_bytes(frame[:4], "big")])
         frames.append({"head": head, "payload_bytes": len(payload), "frame": b64encode(frame).decode()})

@@ -16,7 +16,7 @@ from tests.conventions.sources import ROOT
 TYPE = re.compile(r"`([a-z_]+)`")
 FRAMES = re.compile(r"^\| type \| from \| fields \|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
 OTHER = re.compile(r"^Other types\. (.*?)\n\n", re.MULTILINE | re.DOTALL)
-LETTERS = re.compile(r"^\| types of messages \| about \|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
+BATCHES = re.compile(r"^\| types of messages \| about \|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
 
 
 def found(pattern: re.Pattern[str], document: str) -> str:
@@ -32,8 +32,8 @@ def test_the_protocol_lists_the_types_of_frames_and_of_the_journal() -> None:
     assert sorted(listed) == sorted(kind.type_name for kind in get_args(HubEvent))
 
 
-def test_the_page_on_peers_lists_the_types_of_letters() -> None:
-    listed = TYPE.findall(found(LETTERS, "reference/peer-protocol.md"))
+def test_the_page_on_peers_lists_the_types_of_batches() -> None:
+    listed = TYPE.findall(found(BATCHES, "reference/peer-protocol.md"))
     assert sorted(listed) == sorted(kind.type_name for kind in get_args(PeerMessage))
 
 

@@ -42,7 +42,7 @@ def offering(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     plan = {**PLAN, "base_model": ref.digest, "schedule": schedule}
     coordinator = Coordinator(tmp_path / "coordinator", {"j": plan}, ("sht_one", "sht_two"))
     with serving(coordinator) as url:
-        with coordinator.bodies.partials.incoming("operator", ref) as incoming:
+        with coordinator.blobs.partials.incoming("operator", ref) as incoming:
             incoming.write(path.read_bytes())
             incoming.finish()
         coordinator.bases = {"j": ref}

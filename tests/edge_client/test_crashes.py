@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = ("written", "synced", "renamed", "kept")
 ONCE = [f"{what}.{step}" for what in ("enrolling", "credential", "job") for step in STEPS]
 EVERY_ROUND = {
-    "body": [f"body.{step}" for step in STEPS],
+    "blob": [f"blob.{step}" for step in STEPS],
     "spool": [*(f"spool.{step}" for step in STEPS), "spool.removed"],
     "memory": [f"memory.{step}" for step in STEPS],
     "moments": ["work.begun", "work.done", "report.sending", "report.answered"],
@@ -141,7 +141,7 @@ def test_the_points_are_those_in_the_source() -> None:
         for path in (ROOT / folder).rglob("*.py")
     )
     single = set(re.findall(r"""at\(\s*"([a-z.]+)"\)""", text))
-    written = set(re.findall(r"""write_file\([^\n]*"([a-z]+)", self\._at""", text)) | {"body"}
+    written = set(re.findall(r"""write_file\([^\n]*"([a-z]+)", self\._at""", text)) | {"blob"}
     assert single | {f"{what}.{step}" for what in written for step in STEPS} == EVERY_POINT | ELSEWHERE
 
 

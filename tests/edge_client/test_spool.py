@@ -23,33 +23,33 @@ def spool(folder: Path) -> Spool:
     return Spool(folder / "j", "j")
 
 
-def report(body: BlobRef | None) -> Report:
-    return Report("a", (1, 7), 3, 2.0, body, {"train/loss": float("inf")})
+def report(blob: BlobRef | None) -> Report:
+    return Report("a", (1, 7), 3, 2.0, blob, {"train/loss": float("inf")})
 
 
 @pytest.mark.parametrize("slots", [SMALL, LARGE], ids=["small", "large"])
 def test_a_report_outlives_its_process(tmp_path: Path, slots: Slots) -> None:
     old = spool(tmp_path)
-    body, pending = old.put_update(slots), old.bodies.put({"count": 3.0})
+    body, pending = old.put_update(slots), old.blobs.put({"count": 3.0})
     old.save_report(report(body), pending)
     new = spool(tmp_path)
     assert new.load() == SpoolState(None, report(body), pending)
-    payload = new.report_body(body)
+    payload = new.report_blob(body)
     assert digest_of([payload[0 : len(payload)]]) == body.digest
-    assert new.bodies.get(pending) == {"count": 3.0}
+    assert new.blobs.get(pending) == {"count": 3.0}
 
 
-def test_a_report_without_a_body(tmp_path: Path) -> None:
+def test_a_report_without_a_blob(tmp_path: Path) -> None:
     spool(tmp_path).save_report(report(None), None)
     assert spool(tmp_path).load().report == report(None)
 
 
-def test_bodies_that_fit_into_a_frame_are_not_written_twice(tmp_path: Path) -> None:
+def test_blobs_that_fit_into_a_frame_are_not_written_twice(tmp_path: Path) -> None:
     one = spool(tmp_path)
     body = one.put_update(SMALL)
-    assert one.bodies.digests() == []
+    assert one.blobs.digests() == []
     assert body == BlobRef(digest_of(payload_pieces(SMALL)), body.nbytes)
-    assert one.put_update(LARGE).digest in one.bodies.digests()
+    assert one.put_update(LARGE).digest in one.blobs.digests()
 
 
 def test_the_boundary_between_small_and_large(tmp_path: Path) -> None:
@@ -57,22 +57,22 @@ def test_the_boundary_between_small_and_large(tmp_path: Path) -> None:
     for count in range(65_500, 65_540):
         slots: Slots = {"model": Tree.of({"w": np.zeros(count, np.float32)}), "n": 1.0}
         body = one.put_update(slots)
-        assert (body.digest in one.bodies.digests()) is (body.nbytes > codec.INLINE_BYTES_MAX)
+        assert (body.digest in one.blobs.digests()) is (body.nbytes > codec.INLINE_BYTES_MAX)
         one.save_report(report(body), None)
         frame = (tmp_path / "j" / "report").read_bytes().partition(b"\n")[2]
         assert (len(codec.decode(frame).payload) > 0) is (body.nbytes <= codec.INLINE_BYTES_MAX)
-    assert one.bodies.digests() != []
+    assert one.blobs.digests() != []
 
 
 def test_an_acknowledged_report_is_forgotten_and_what_only_it_named(tmp_path: Path) -> None:
     one = spool(tmp_path)
-    body, memory = one.put_update(LARGE), one.bodies.put({"count": 1.0})
-    other = one.bodies.put({"count": 9.0})
+    body, memory = one.put_update(LARGE), one.blobs.put({"count": 1.0})
+    other = one.blobs.put({"count": 9.0})
     one.save_report(report(body), memory)
     one.commit_memory(memory)
     one.save_report(None, None)
-    assert one.bodies.digests() == [memory.digest]
-    assert other.digest not in one.bodies.digests()
+    assert one.blobs.digests() == [memory.digest]
+    assert other.digest not in one.blobs.digests()
     assert spool(tmp_path).load() == SpoolState(memory, None, None)
     one.save_report(None, None)  # twice is the same as once
 
@@ -99,11 +99,11 @@ def test_a_damaged_report_is_given_up(tmp_path: Path, damage) -> None:
     assert spool(tmp_path).load() == SpoolState()
 
 
-def test_a_report_whose_body_is_damaged_is_given_up(tmp_path: Path) -> None:
+def test_a_report_whose_blob_is_damaged_is_given_up(tmp_path: Path) -> None:
     one = spool(tmp_path)
     body = one.put_update(LARGE)
     one.save_report(report(body), None)
-    path = one.bodies.path(body.digest)
+    path = one.blobs.path(body.digest)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     assert spool(tmp_path).load() == SpoolState()
 
@@ -118,7 +118,7 @@ def test_a_report_of_another_job_is_given_up(tmp_path: Path) -> None:
 )
 def test_damaged_memory_is_given_up(tmp_path: Path, data: bytes) -> None:
     one = spool(tmp_path)
-    one.commit_memory(one.bodies.put({"count": 1.0}))
+    one.commit_memory(one.blobs.put({"count": 1.0}))
     (tmp_path / "j" / "memory.json").write_bytes(data)
     assert spool(tmp_path).load() == SpoolState()
 
@@ -126,7 +126,7 @@ def test_damaged_memory_is_given_up(tmp_path: Path, data: bytes) -> None:
 def test_what_a_crash_left_behind_is_swept(tmp_path: Path) -> None:
     one = spool(tmp_path)
     (tmp_path / "j" / "report.1234.tmp").write_bytes(b"half")
-    (one.bodies.folder / "tmp" / "x.tmp").write_bytes(b"half")
+    (one.blobs.folder / "tmp" / "x.tmp").write_bytes(b"half")
     one.load()
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -134,14 +134,14 @@ def test_what_a_crash_left_behind_is_swept(tmp_path: Path) -> None:
 def test_another_job_of_the_same_name_begins_anew(tmp_path: Path) -> None:
     one = spool(tmp_path)
     assert one.bind_to_job("2026-01-01") is True
-    one.commit_memory(one.bodies.put({"count": 1.0}))
+    one.commit_memory(one.blobs.put({"count": 1.0}))
     one.save_report(report(None), None)
     assert spool(tmp_path).bind_to_job("2026-01-01") is True
     assert spool(tmp_path).load().memory is not None
     two = spool(tmp_path)
     assert two.bind_to_job("2026-02-02") is False
     assert two.load() == SpoolState()
-    assert two.put_update(LARGE).digest in two.bodies.digests()  # and it can be worked with
+    assert two.put_update(LARGE).digest in two.blobs.digests()  # and it can be worked with
 
 
 def test_a_job_that_has_ended_leaves_nothing(tmp_path: Path) -> None:

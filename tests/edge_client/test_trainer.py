@@ -58,9 +58,9 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def weights(bench: Bench, result: TaskResult) -> np.ndarray:
-    assert result.body is not None
+    assert result.blob is not None
 
-    model = open_payload(bench.spool.report_body(result.body))["model"]
+    model = open_payload(bench.spool.report_blob(result.blob))["model"]
     assert isinstance(model, Tree)
     return model["w"]
 
@@ -83,17 +83,17 @@ def test_training(bench: Bench) -> None:
 
 def test_an_evaluation(bench: Bench) -> None:
     result = bench.do(VectorLearner(), "evaluate")
-    assert (result.body, result.weight) == (None, 2.0)
+    assert (result.blob, result.weight) == (None, 2.0)
     assert set(result.metrics) == {"eval/examples", "eval/accuracy"}
 
 
 def test_private_memory_comes_and_goes(bench: Bench) -> None:
     first = bench.do(VectorLearner(), algorithm=Remembering())
     assert first.memory is not None
-    assert bench.spool.bodies.get(first.memory) == {"count": 1.0}
+    assert bench.spool.blobs.get(first.memory) == {"count": 1.0}
     second = bench.do(VectorLearner(), algorithm=Remembering(), memory=first.memory)
     assert second.memory is not None
-    assert bench.spool.bodies.get(second.memory) == {"count": 2.0}
+    assert bench.spool.blobs.get(second.memory) == {"count": 2.0}
     assert second.metrics["train/count"] == 1.0
 
 

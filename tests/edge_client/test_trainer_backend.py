@@ -71,11 +71,11 @@ class Bench:
         return made
 
     def body(self, result: TaskResult) -> bytes:
-        assert result.body is not None
-        return bytes(self.spool.report_body(result.body)[:])
+        assert result.blob is not None
+        return bytes(self.spool.report_blob(result.blob)[:])
 
     def memory(self, result: TaskResult) -> bytes:
-        return bytes(self.spool.bodies.open(result.memory)[:]) if result.memory is not None else b""
+        return bytes(self.spool.blobs.open(result.memory)[:]) if result.memory is not None else b""
 
 
 TASK = Task((1, 2), "a", "train", 4, 3)
@@ -135,7 +135,7 @@ def test_what_comes_out_is_the_same_bit_for_bit(tmp_path: Path, apart: Callable[
         assert bool(outcomes[0][4]) == (name in ("scaffold", "dynamic"))
         assert (outcomes[0][5] is not None) == (name == "dynamic")
     assert there.training.starts == 1
-    assert not there.training.bodies.digests(), "everything was moved away"
+    assert not there.training.blobs.digests(), "everything was moved away"
 
 
 def test_a_status_comes_across(tmp_path: Path, apart: Callable[..., ProcessTrainer]) -> None:

@@ -75,9 +75,9 @@ def client() -> Script:
 
 @pytest.fixture
 def transport(client: Script, tmp_path: Path) -> HttpTransport:
-    bodies = FileBlobs(tmp_path / "bodies")
+    blobs = FileBlobs(tmp_path / "blobs")
     script: Any = client
-    return HttpTransport(script, lambda job: bodies, 1.0, script, wait_s=1.0)
+    return HttpTransport(script, lambda job: blobs, 1.0, script, wait_s=1.0)
 
 
 def never() -> bool:
@@ -147,21 +147,21 @@ def test_an_offset_that_is_no_more_begins_anew(transport: HttpTransport, client:
     assert client.calls == ["report 0", "uploaded?", "upload from 1000", "upload from 0", "report 0"]
 
 
-def test_a_body_that_no_order_wants_any_more(transport: HttpTransport, client: Script) -> None:
+def test_a_blob_that_no_order_wants_any_more(transport: HttpTransport, client: Script) -> None:
     """The upload is refused; the state of the report is still requested."""
     late = Ack((1, 7), False, "superseded")
     client.then.update(upload=[Refused("none", code="task.none")], report=[late])
     assert transport.report("j", SAID, DATA, never) == late
 
 
-def test_a_body_that_is_refused(transport: HttpTransport, client: Script) -> None:
+def test_a_blob_that_is_refused(transport: HttpTransport, client: Script) -> None:
     client.then["upload"] = [Refused("another model", code="payload.header")]
     with pytest.raises(Refused, match="another model"):
         transport.report("j", SAID, DATA, never)
     assert client.calls == ["upload from 0"]
 
 
-def test_a_body_that_gets_lost_is_tried_again(transport: HttpTransport, client: Script) -> None:
+def test_a_blob_that_gets_lost_is_tried_again(transport: HttpTransport, client: Script) -> None:
     client.then["report"] = [Refused("x", code="blob.missing")]
     with pytest.raises(Unreachable) as lost:
         transport.report("j", SAID, DATA, never)
@@ -171,7 +171,7 @@ def test_a_body_that_gets_lost_is_tried_again(transport: HttpTransport, client: 
 # Bodies
 
 
-def test_a_body_is_fetched_once(transport: HttpTransport, client: Script) -> None:
+def test_a_blob_is_fetched_once(transport: HttpTransport, client: Script) -> None:
     for _ in range(2):
         model = transport.fetch_blob("j", REF, never)["model"]
         assert isinstance(model, Tree)
@@ -208,8 +208,8 @@ def test_a_coordinator_that_begins_anew(transport: HttpTransport, client: Script
 
 
 def test_all_had_come_before_the_process_died(transport: HttpTransport, client: Script, tmp_path: Path) -> None:
-    bodies = transport.bodies("j")
-    incoming = bodies.partials.incoming("coordinator", REF)
+    blobs = transport.blobs("j")
+    incoming = blobs.partials.incoming("coordinator", REF)
     incoming.write(DATA)
     incoming.__exit__(None, None, None)
     transport.fetch_blob("j", REF, never)
@@ -217,25 +217,25 @@ def test_all_had_come_before_the_process_died(transport: HttpTransport, client: 
 
 
 @pytest.mark.parametrize("bad", [DATA[:-1] + b"x", DATA + b"x"], ids=["changed", "longer"])
-def test_a_damaged_body_is_fetched_anew(transport: HttpTransport, client: Script, bad: bytes) -> None:
+def test_a_damaged_blob_is_fetched_anew(transport: HttpTransport, client: Script, bad: bytes) -> None:
     client.then["download"] = [(0, [bad])] * (DAMAGED_MAX - 1)
     transport.fetch_blob("j", REF, never)
     assert client.calls == ["download from 0"] * DAMAGED_MAX
 
 
-def test_a_body_that_is_always_damaged(transport: HttpTransport, client: Script) -> None:
+def test_a_blob_that_is_always_damaged(transport: HttpTransport, client: Script) -> None:
     client.then["download"] = [(0, [DATA[:-1] + b"x"])] * DAMAGED_MAX
     with pytest.raises(InvalidPayload):
         transport.fetch_blob("j", REF, never)
 
 
-def test_a_body_that_nobody_wants_any_more(transport: HttpTransport, client: Script) -> None:
+def test_a_blob_that_nobody_wants_any_more(transport: HttpTransport, client: Script) -> None:
     client.then["download"] = [(0, [DATA[:10], DATA[10:]])]
     with pytest.raises(Cancelled):
         transport.fetch_blob("j", REF, lambda: True)
 
 
-def test_a_body_that_is_no_body(transport: HttpTransport, client: Script) -> None:
+def test_a_blob_that_is_no_blob(transport: HttpTransport, client: Script) -> None:
     ref = BlobRef(digest_of([b"x" * 300_000]), 300_000)
     client.then["download"] = [(0, [b"x" * 300_000])]
     with pytest.raises(InvalidPayload):
@@ -256,7 +256,7 @@ def test_what_is_forbidden_or_superseded_revokes_nobody(transport: HttpTransport
         transport.job("j")
 
 
-def test_a_small_body_comes_with_its_order(transport: HttpTransport, client: Script) -> None:
+def test_a_small_blob_comes_with_its_order(transport: HttpTransport, client: Script) -> None:
     payload = b"".join(bytes(piece) for piece in payload_pieces({"step": 4.0}))
     ref = BlobRef(digest_of([payload]), len(payload))
     task = Task((1, 1), "a", "train", 0, 1, ref)
@@ -270,7 +270,7 @@ def test_a_small_body_comes_with_its_order(transport: HttpTransport, client: Scr
 
 
 @pytest.mark.parametrize("payload", [b"x", b"another body"])
-def test_a_damaged_small_body_is_polled_again(transport: HttpTransport, client: Script, payload: bytes) -> None:
+def test_a_damaged_small_blob_is_polled_again(transport: HttpTransport, client: Script, payload: bytes) -> None:
     task = Task((1, 1), "a", "train", 0, 1, BlobRef("0" * 64, len(payload)))
     client.then["work"] = [Polled(codec.Frame("j", task, payload))]
     with pytest.raises(Unreachable):

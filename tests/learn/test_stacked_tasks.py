@@ -240,7 +240,7 @@ def test_who_is_trained_at_once_does_not_depend_on_who_is_still_awaited() -> Non
     """Otherwise several processes, which train chunks ahead of their turn, would come to other bits."""
     made, body = learners([20] * 8), BlobRef("a" * 64, 4)
     named, base = {f"node-{number}": one for number, one in enumerate(made)}, made[0].init(0)
-    tasks = [Task(id=(0, n), node=node, kind="train", version=1, seed=n, body=body) for n, node in enumerate(named)]
+    tasks = [Task(id=(0, n), node=node, kind="train", version=1, seed=n, blob=body) for n, node in enumerate(named)]
     chunk = TaskChunk([Work(task) for task in tasks])
     del chunk.memories["node-7"]
     stacked = StackedTasks(FedAvg(batch_size=8), named.__getitem__, lambda _: {"model": base}, lambda _: None)

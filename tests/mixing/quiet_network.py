@@ -36,10 +36,8 @@ class One:
     """One peer, `a`, and what it tells others."""
 
     def __init__(self, mixing: Mixing, live: Iterable[str], model: Tree, weight: float = 1.0) -> None:
-        self.mixing, self.bodies = mixing, MemoryBlobs()
-        self.me = GossipState(
-            "a", 1, weight, {"model": model}, self.bodies, Random(1), peers=LivePeers(frozenset(live))
-        )
+        self.mixing, self.blobs = mixing, MemoryBlobs()
+        self.me = GossipState("a", 1, weight, {"model": model}, self.blobs, Random(1), peers=LivePeers(frozenset(live)))
         self.mixer = mixing.mixer()
         self.told: list[tuple[str, PeerMessage]] = []
         self.effects: list[Effect] = []
@@ -50,11 +48,11 @@ class One:
         return self.me.model["w"]
 
     def body(self, tree: Tree, slot: str = "model") -> BlobRef:
-        return self.bodies.put({slot: tree})
+        return self.blobs.put({slot: tree})
 
     def _took(self, effects: Sequence[Effect]) -> list[tuple[str, PeerMessage]]:
         self.effects = list(effects)
-        self.told = [(effect.to, effect.body) for effect in effects if isinstance(effect, Tell)]
+        self.told = [(effect.to, effect.message) for effect in effects if isinstance(effect, Tell)]
         return self.told
 
     def turn(self, now: float) -> list[tuple[str, PeerMessage]]:
@@ -70,7 +68,7 @@ class One:
     def reborn(self) -> One:
         """Another process over what this one has saved."""
         other = One(self.mixing, self.me.peers.nodes, self.me.model, self.me.weight)
-        other.bodies = other.me.bodies = self.bodies
+        other.blobs = other.me.blobs = self.blobs
         other.me.process_number, other.me.local_rounds = self.me.process_number + 1, self.me.local_rounds
         other.mixer = self.mixing.mixer()
         other.mixer.restore(self.mixer.state())

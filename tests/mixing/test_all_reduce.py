@@ -122,7 +122,7 @@ def pair(value: float = 0.0) -> One:
 def part(one: One, step: int, value: float, round_: int = 1, **more: Any) -> RingChunk:
     piece = 1 if step == 0 else 0
     body = one.body(Tree.of({"F64": np.array([value])}), "piece")
-    told = {"piece": piece, "weight": 1.0 if step == 0 else 2.0, "body": body, "group": ring_name(one), **more}
+    told = {"piece": piece, "weight": 1.0 if step == 0 else 2.0, "blob": body, "group": ring_name(one), **more}
     return RingChunk("b", round_, step, **told)
 
 
@@ -144,7 +144,7 @@ def test_a_round_by_hand() -> None:
     told = one.hear(part(one, 0, 4.0), 0.5)
     assert kinds(told) == [Received, RingChunk]
     assert (told[1][1].step, told[1][1].piece, told[1][1].weight) == (1, 1, 2.0)
-    np.testing.assert_array_equal(one.bodies.get(told[1][1].body)["piece"]["F64"], [2.0])
+    np.testing.assert_array_equal(one.blobs.get(told[1][1].blob)["piece"]["F64"], [2.0])
     assert one.mixer.is_waiting
     np.testing.assert_array_equal(one.w, [0.0, 0.0])
     one.hear(part(one, 1, 2.5), 0.6)
@@ -291,8 +291,8 @@ def test_who_has_done_its_part_waits_for_a_predecessor_that_may_have_ended_the_r
         lambda one: part(one, 0, 4.0, weight=0.0),
         lambda one: part(one, 0, 4.0, weight=nan),
         lambda one: part(one, 0, 4.0, piece=0),
-        lambda one: part(one, 0, 4.0, body=one.body(vector(1.0), "piece")),
-        lambda one: part(one, 0, 4.0, body=one.body(vector(1.0), "model")),
+        lambda one: part(one, 0, 4.0, blob=one.body(vector(1.0), "piece")),
+        lambda one: part(one, 0, 4.0, blob=one.body(vector(1.0), "model")),
     ],
     ids=["NaN", "weight 0", "weight NaN", "another piece", "another layout", "no piece"],
 )

@@ -26,8 +26,8 @@ WEIGHTS = {"a": 1.0, "b": 3.0, "c": 4.0}
 
 def rested(names: str) -> dict[str, One]:
     """Peers that have made their rounds, with models of 10, 20, …; all know that of all."""
-    bodies, live = MemoryBlobs(), frozenset(names)
-    peers = {name: One(name, WEIGHTS[name], bodies, Pairwise()) for name in names}
+    blobs, live = MemoryBlobs(), frozenset(names)
+    peers = {name: One(name, WEIGHTS[name], blobs, Pairwise()) for name in names}
     for number, (name, one) in enumerate(peers.items(), 1):
         me = one.gossip.me
         me.counts.rounds, me.local_rounds, me.counts.rounds_done, me.counts.version_vector = 1, 1, True, {name: 1}

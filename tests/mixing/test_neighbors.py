@@ -219,7 +219,7 @@ def test_a_new_process_sends_what_may_be_missed_and_gives_the_round_up() -> None
     assert not other.mixer.is_waiting
     assert other.mixer.alarm == 0.0
     assert other.ring(5.0) == [sent]
-    assert [ref.digest for ref in other.mixer.blob_refs()] == [sent[1].body.digest]
+    assert [ref.digest for ref in other.mixer.blob_refs()] == [sent[1].blob.digest]
     ((_, again),) = other.turn(6.0)
     assert again.round == 2
 

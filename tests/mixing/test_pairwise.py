@@ -47,12 +47,12 @@ class One:
         self,
         name: str,
         weight: float,
-        bodies: MemoryBlobs,
+        blobs: MemoryBlobs,
         policy: Pairwise,
         books: MassConservation | None = None,
         filters: Filters = (),
     ) -> None:
-        self.name, self.weight, self.bodies, self.policy, self.books = name, weight, bodies, policy, books
+        self.name, self.weight, self.blobs, self.policy, self.books = name, weight, blobs, policy, books
         self.filters = filters
         self.disk: dict[str, Any] | None = None
         self.number = 0
@@ -66,7 +66,7 @@ class One:
         """A new process over the disk."""
         self.number += 1
         model, peers = {"model": START}, LivePeers(self.live)
-        me = GossipState(self.name, self.number, self.weight, model, self.bodies, Random(self.number), peers=peers)
+        me = GossipState(self.name, self.number, self.weight, model, self.blobs, Random(self.number), peers=peers)
         me.filters = self.filters
         plan, mixer = JobPlan(1, seed=1), self.policy.mixer()
         if self.disk is None:
@@ -87,7 +87,7 @@ class One:
                 if self.books is not None:
                     self.books.record_state(self.name, effect.what.state, learned)
             elif isinstance(effect, Tell):
-                self.sent.append((effect.to, effect.body))  # type: ignore[arg-type]
+                self.sent.append((effect.to, effect.message))  # type: ignore[arg-type]
             elif isinstance(effect, Work):
                 self.work = effect
             elif isinstance(effect, JobEvent):
@@ -98,7 +98,7 @@ class One:
     def learn(self, moved: Tree, now: float = 0.0, spared: int = 1000) -> None:
         """A local round ends."""
         assert self.work is not None
-        self.feed(TaskDone(self.work.task.id, TaskResult(1.0, self.bodies.put({"model": moved}))), now, spared)
+        self.feed(TaskDone(self.work.task.id, TaskResult(1.0, self.blobs.put({"model": moved}))), now, spared)
 
     def said(self, kind: type) -> Any:
         """The last message of that kind, taken out of the post."""
@@ -111,12 +111,12 @@ PLAIN = Pairwise()
 
 
 def pair(policy: Pairwise = PLAIN, filters: Filters = ()) -> tuple[One, One, MemoryBlobs]:
-    bodies = MemoryBlobs()
-    a, b = (One(name, weight, bodies, policy, filters=filters) for name, weight in (("a", 1.0), ("b", 3.0)))
+    blobs = MemoryBlobs()
+    a, b = (One(name, weight, blobs, policy, filters=filters) for name, weight in (("a", 1.0), ("b", 3.0)))
     a.live = b.live = frozenset({"a", "b"})
     a.feed(LivePeers(a.live))
     b.feed(LivePeers(b.live))
-    return a, b, bodies
+    return a, b, blobs
 
 
 def up_to_slot(a: One, b: One) -> ExchangeGrant:
@@ -146,7 +146,7 @@ def test_both_take_opposite_weighted_steps() -> None:
 @pytest.mark.parametrize("filters", [(Half(),), (Quantize(bucket=2),)], ids=["bf16", "8 bits"])
 def test_filtered_models_move_both_by_what_both_have_seen(filters: Filters) -> None:
     """Each reckons with its own model as the other has received it: the steps are opposite, to the last digit."""
-    a, b, bodies = pair(filters=filters)
+    a, b, blobs = pair(filters=filters)
     a.learn(toy_tree((0.1234567, 0.7654321, -3.3333333), 1))
     before = [one.gossip.me.model["w"].astype(float) for one in (a, b)]
     b.feed(a.said(ExchangeRequest))
@@ -155,13 +155,13 @@ def test_filtered_models_move_both_by_what_both_have_seen(filters: Filters) -> N
     b.feed(swap)
     answer = b.said(ExchangeAccept)
     a.feed(answer)
-    mine, theirs = a.gossip.me.open_model(swap.body)["w"], a.gossip.me.open_model(answer.body)["w"]
+    mine, theirs = a.gossip.me.open_model(swap.blob)["w"], a.gossip.me.open_model(answer.blob)["w"]
     assert list(mine) != list(before[0]), "it was rounded on its way"
     moved = [one.gossip.me.model["w"] - was for one, was in zip((a, b), before, strict=True)]
     assert moved[0] == pytest.approx(0.75 * (theirs.astype(float) - mine), abs=1e-6)
     assert 1.0 * moved[0] + 3.0 * moved[1] == pytest.approx(0.0, abs=1e-6)
     assert int(a.gossip.me.model["seen"]) == int(b.gossip.me.model["seen"]) == 1, "counters are as they were"
-    assert bodies.get(swap.body)["model"].layout == bodies.get(answer.body)["model"].layout  # type: ignore[union-attr]
+    assert blobs.get(swap.blob)["model"].layout == blobs.get(answer.blob)["model"].layout  # type: ignore[union-attr]
 
 
 def test_what_filters_round_off_is_no_distance() -> None:
@@ -285,9 +285,9 @@ def test_a_third_party_has_no_say() -> None:
     a.feed(up_to_slot(a, b))
     swap = a.said(ExchangeOffer)
     b.feed(ExchangeQuery("c", swap.id))
-    b.feed(ExchangeOffer("c", swap.id, 1.0, 1.0, swap.body))
+    b.feed(ExchangeOffer("c", swap.id, 1.0, 1.0, swap.blob))
     a.feed(ExchangeAbort("c", swap.id))
-    a.feed(ExchangeAccept("c", swap.id, 1.0, 1.0, swap.body))
+    a.feed(ExchangeAccept("c", swap.id, 1.0, 1.0, swap.blob))
     assert not [message for to, message in b.sent if to == "c"]
     assert a.gossip.mixer.is_busy
     b.feed(swap)
@@ -299,20 +299,20 @@ def test_a_third_party_has_no_say() -> None:
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_what_is_not_finite_is_not_mixed(poison: float) -> None:
-    a, b, bodies = pair()
+    a, b, blobs = pair()
     a.feed(up_to_slot(a, b))
     swap = a.said(ExchangeOffer)
-    bad = bodies.put({"model": toy_tree((poison, 0.0, 0.0), 0)})
+    bad = blobs.put({"model": toy_tree((poison, 0.0, 0.0), 0)})
     b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.longest_step, bad))
     assert "not finite" in b.said(ExchangeAbort).why
     assert first(b) == 1.0
 
 
 def test_a_dishonest_answer_is_not_mixed() -> None:
-    a, b, bodies = pair()
+    a, b, blobs = pair()
     a.feed(up_to_slot(a, b))
     swap = a.said(ExchangeOffer)
-    bad = bodies.put({"model": toy_tree((float("nan"), 0.0, 0.0), 0)})
+    bad = blobs.put({"model": toy_tree((float("nan"), 0.0, 0.0), 0)})
     a.feed(ExchangeAccept("b", swap.id, 3.0, 1.0, bad))
     assert first(a) == 5.0
     assert "not what was agreed on" in a.notes[-1].text
@@ -326,12 +326,12 @@ def measured(w: float, var: float) -> Tree:
 
 @pytest.mark.parametrize("var", [-1.0, 1e12])
 def test_statistics_that_cannot_be_are_not_mixed(var: float) -> None:
-    a, b, bodies = pair()
+    a, b, blobs = pair()
     grant = up_to_slot(a, b)
     a.gossip.me.model, b.gossip.me.model = measured(5.0, 2.0), measured(1.0, 2.0)
     a.feed(grant)
     swap = a.said(ExchangeOffer)
-    bad = bodies.put({"model": measured(3.0, var)})
+    bad = blobs.put({"model": measured(3.0, var)})
     b.feed(ExchangeOffer("a", swap.id, swap.weight, swap.longest_step, bad))
     assert "it must not be mixed" in b.said(ExchangeAbort).why
     assert first(b) == 1.0
@@ -410,11 +410,11 @@ class Interleavings(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         weights = {"a": 1.0, "b": 10.0, "c": 359.0}
-        bodies = MemoryBlobs()
-        self.books = MassConservation(weights, START, bodies, Pairwise().mixer, self.filters)
+        blobs = MemoryBlobs()
+        self.books = MassConservation(weights, START, blobs, Pairwise().mixer, self.filters)
         policy = Pairwise(models_per_round=100, burst=100, slot_timeout_s=5.0, exchange_timeout_s=2.0)
         self.peers = {
-            name: One(name, weight, bodies, policy, self.books, self.filters) for name, weight in weights.items()
+            name: One(name, weight, blobs, policy, self.books, self.filters) for name, weight in weights.items()
         }
         for peer in self.peers.values():
             peer.live = frozenset(weights)

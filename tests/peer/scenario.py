@@ -31,7 +31,7 @@ from shoal.trust.envelope import SignedRequest, Signer, sha256
 from shoal.trust.keys import load_or_create
 from shoal.wire import peer_codec
 from shoal.wire.payload import payload_pieces
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 from shoal_peer.peer_process import PeerSettings, StandalonePeer
 from shoal_peer.peer_status import PeerSummary
 from shoal_peer.provision import InvitedNode, invite
@@ -81,15 +81,15 @@ def folders(
 class Apart:
     """Bodies that are read here, and written there until the peer has taken them over."""
 
-    def __init__(self, bodies: FileBlobs, made: FileBlobs) -> None:
-        self.get, self.put, self.add = bodies.get, made.put, made.put
+    def __init__(self, blobs: FileBlobs, made: FileBlobs) -> None:
+        self.get, self.put, self.add = blobs.get, made.put, made.put
 
 
 class HereTrainer:
     """A fake training process. `hold` keeps every task until it is set."""
 
-    def __init__(self, made: FileBlobs, bodies: FileBlobs, number: int) -> None:
-        self._made, self._bodies, self.learner = made, bodies, ToyLearner(number)
+    def __init__(self, made: FileBlobs, blobs: FileBlobs, number: int) -> None:
+        self._made, self._blobs, self.learner = made, blobs, ToyLearner(number)
         self.number, self.hold, self.starts = number, asyncio.Event(), 0
         self.hold.set()
         self.training = asyncio.Event()
@@ -100,15 +100,15 @@ class HereTrainer:
     async def perform(self, work: Work) -> TaskResult:
         self.training.set()
         await self.hold.wait()
-        made = LearnerTask(
-            Algorithm(), self.learner, Apart(self._bodies, self._made), work.task, work.memory
-        ).run_piece(work.task)
+        made = LearnerTask(Algorithm(), self.learner, Apart(self._blobs, self._made), work.task, work.memory).run_piece(
+            work.task
+        )
         assert isinstance(made, TaskResult)
         return made
 
     async def evaluate(self, model: BlobRef) -> Metrics:
         """Its loss is the length of its weights."""
-        values = floats(tree_slot(self._bodies.get(model), "model"))
+        values = floats(tree_slot(self._blobs.get(model), "model"))
         return {"eval/accuracy": 0.5, "eval/loss": float(np.linalg.norm(values))}
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ async def node(
         listen("127.0.0.1", more.pop("port", 0)) as sock,
         StandalonePeer(PeerSettings(folder, **more), Silent()) as made,
     ):
-        made.trainer = made.evaluator = HereTrainer(made.state.results, made.state.bodies, number)  # type: ignore[assignment]
+        made.trainer = made.evaluator = HereTrainer(made.state.results, made.state.blobs, number)  # type: ignore[assignment]
         if hold:
             made.trainer.hold.clear()  # type: ignore[attr-defined]
         await made.start()
@@ -186,17 +186,17 @@ class PeerClient:
         self.documents = read_documents(self.folder)
         self.signer = Signer(load_or_create(self.folder / "key.pem"), self.documents.charter, self.process_number)
 
-    def letter(self, *messages: PeerMessage, bodies: bytes = b"") -> tuple[SignedRequest, bytes]:
-        """A letter, signed."""
-        head = peer_codec.encode(Letter("toys", tuple(messages)))
-        return self.signed(head), head + bodies
+    def batch(self, *messages: PeerMessage, blobs: bytes = b"") -> tuple[SignedRequest, bytes]:
+        """A batch, signed."""
+        head = peer_codec.encode(MessageBatch("toys", tuple(messages)))
+        return self.signed(head), head + blobs
 
     def signed(self, head: bytes) -> SignedRequest:
         return self.signer.request(self.to.group.documents.me.peer_id, "POST", "/p2p/toys", "", sha256(head))
 
-    async def send(self, *messages: PeerMessage, bodies: bytes = b"") -> tuple[int, Any]:
-        """Send a letter: (status, messages or the problem's code)."""
-        request, content = self.letter(*messages, bodies=bodies)
+    async def send(self, *messages: PeerMessage, blobs: bytes = b"") -> tuple[int, Any]:
+        """Send a batch: (status, messages or the problem's code)."""
+        request, content = self.batch(*messages, blobs=blobs)
         return await self.send_bytes(request, content)
 
     async def send_bytes(

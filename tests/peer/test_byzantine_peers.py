@@ -27,7 +27,7 @@ from shoal.core.protocol.peer_message import (
 from shoal.peering.host.quarantine import IMPLAUSIBLE, SAME_MAX, refusal_code, without_hearsay
 from shoal.peering.roster.example_claims import check_claims
 from shoal.trust.documents import RosterEntry
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 from tests.peer.scenario import PeerClient, folders, node
 
 BODY = BlobRef("ab" * 32, 20)
@@ -84,10 +84,10 @@ def members(*examples: int) -> list[RosterEntry]:
 )
 def test_no_weight_is_above_what_the_roster_allows(message, most: int) -> None:
     """A share that goes round may be all there is, but not more."""
-    check_claims(Letter("toys", (message(most),)), "b", members(10, 20, 30))
+    check_claims(MessageBatch("toys", (message(most),)), "b", members(10, 20, 30))
     with pytest.raises(InvalidPayload, match=f"the roster allows {most}"):
-        check_claims(Letter("toys", (message(most + 1),)), "b", members(10, 20, 30))
+        check_claims(MessageBatch("toys", (message(most + 1),)), "b", members(10, 20, 30))
 
 
 def test_a_share_is_not_bounded_where_somebody_is_not() -> None:
-    check_claims(Letter("toys", (PushShare("b", ("b", 1, 1), 1e9, BODY),)), "b", members(10, 20, 0))
+    check_claims(MessageBatch("toys", (PushShare("b", ("b", 1, 1), 1e9, BODY),)), "b", members(10, 20, 0))

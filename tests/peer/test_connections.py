@@ -1,4 +1,4 @@
-"""The connection of a letter with a model: it lasts if all of the letter was read, and not if some of it was not."""
+"""The connection of a batch with a model: it lasts if all of the batch was read, and not if some of it was not."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ RING = '[gossip.mixing]\nname = "all_reduce"'
 
 
 @pytest.mark.parametrize(("sender", "status"), [("b", b"200"), ("c", b"409")], ids=["taken", "refused"])
-def test_it_lasts_if_the_whole_letter_was_read(tmp_path: Path, sender: str, status: bytes) -> None:
+def test_it_lasts_if_the_whole_batch_was_read(tmp_path: Path, sender: str, status: bytes) -> None:
     async def scene() -> None:
         async with node(folders(tmp_path, more=RING) / "a", hold=True) as peer:
             client = PeerClient(tmp_path / "peers" / "b", peer)
             chunk = RingChunk(sender, 1, 0, 1, 2.0, ref_of(CHUNK), {"b": 1}, "0" * 16)
-            request, content = client.letter(chunk, bodies=CHUNK)
-            files = peer.state.bodies.digests()
+            request, content = client.batch(chunk, blobs=CHUNK)
+            files = peer.state.blobs.digests()
             lines = [f"{name}: {value}" for name, value in request.headers().items()]
             head = "\r\n".join(["POST /p2p/toys HTTP/1.1", "Host: x", f"Content-Length: {len(content)}", *lines])
             reader, writer = await asyncio.open_connection("127.0.0.1", peer.port)  # type: ignore[attr-defined]
@@ -37,6 +37,6 @@ def test_it_lasts_if_the_whole_letter_was_read(tmp_path: Path, sender: str, stat
             assert answer.startswith(b"http/1.1 " + status)
             assert (b"connection: close" in answer) == (sender == "c")
             writer.transport.abort()
-            assert peer.state.bodies.digests() == files, "a chunk needs no file"
+            assert peer.state.blobs.digests() == files, "a chunk needs no file"
 
     asyncio.run(scene())

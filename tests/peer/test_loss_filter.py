@@ -42,7 +42,7 @@ async def swapped(client: PeerClient, number: int, body: bytes) -> Any:
     """Return the result of an exchange that `b` begins."""
     status, said = await client.send(ExchangeRequest("b", ("b", 1, number)))
     assert (status, type(said[0])) == (200, ExchangeGrant)
-    status, said = await client.send(swap(number, body), bodies=body)
+    status, said = await client.send(swap(number, body), blobs=body)
     assert status == 200
     return said[0]
 
@@ -60,7 +60,7 @@ def test_a_model_of_far_greater_loss_is_declined_on_both_sides(tmp_path: Path) -
             assert isinstance(await swapped(client, 2, NEAR), ExchangeAccept)
             assert values(made) != before
             # To one that was declined and comes again, the promise holds.
-            status, again = await client.send(swap(1, NEAR), bodies=NEAR)
+            status, again = await client.send(swap(1, NEAR), blobs=NEAR)
             assert (status, type(again[0])) == (200, ExchangeAbort)
 
     asyncio.run(scene())
@@ -81,10 +81,10 @@ def test_a_share_of_greater_loss_goes_back_to_its_sender(tmp_path: Path) -> None
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
             push = PushShare("b", ("b", 1, 1), 1.0, ref_of(FAR), {"b": 1})
-            assert isinstance((await client.send(push, bodies=FAR))[1][0], ExchangeAbort)
+            assert isinstance((await client.send(push, blobs=FAR))[1][0], ExchangeAbort)
             assert values(made) == before
             good = PushShare("b", ("b", 1, 2), 1.0, ref_of(NEAR), {"b": 1})
-            assert isinstance((await client.send(good, bodies=NEAR))[1][0], Received)
+            assert isinstance((await client.send(good, blobs=NEAR))[1][0], Received)
             assert values(made) != before
 
     asyncio.run(scene())
@@ -95,11 +95,11 @@ def test_an_offer_of_greater_loss_is_left_out(tmp_path: Path) -> None:
         peers = folders(tmp_path, more='loss_ratio_max = 1.5\n[gossip.mixing]\nname = "neighbors"')
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
-            status, said = await client.send(ModelOffer("b", 1, ref_of(FAR), {"b": 1}, 1.0), bodies=FAR)
+            status, said = await client.send(ModelOffer("b", 1, ref_of(FAR), {"b": 1}, 1.0), blobs=FAR)
             assert (status, type(said[0])) == (200, Received)
             assert not made.gossip.mixer.early  # type: ignore[attr-defined]
             assert values(made) == before
-            await client.send(ModelOffer("b", 1, ref_of(NEAR), {"b": 1}, 1.0), bodies=NEAR)
+            await client.send(ModelOffer("b", 1, ref_of(NEAR), {"b": 1}, 1.0), blobs=NEAR)
             assert made.gossip.mixer.early  # type: ignore[attr-defined]
 
     asyncio.run(scene())
@@ -112,12 +112,12 @@ def test_three_refused_for_one_reason_end_it_with_that_peer(tmp_path: Path) -> N
             client = PeerClient(peers / "b", made)
             for number in (1, 2, 3):
                 assert not made.status()["quarantine"]
-                assert await client.send(swap(number, NAN), bodies=NAN) == (422, "payload.not-finite")
+                assert await client.send(swap(number, NAN), blobs=NAN) == (422, "payload.not-finite")
             assert made.status()["quarantine"] == ["b"]
             before = values(made)
             status, said = await client.send(ExchangeRequest("b", ("b", 1, 4)))
             assert (status, type(said[0])) == (200, ExchangeDeny)
-            status, said = await client.send(swap(4, NEAR), bodies=NEAR)
+            status, said = await client.send(swap(4, NEAR), blobs=NEAR)
             assert (status, type(said[0])) == (200, ExchangeAbort)
             assert values(made) == before
             assert "b" not in made.gossip.me.peers.nodes
@@ -137,7 +137,7 @@ def test_an_exchange_that_is_under_way_comes_to_its_end_in_quarantine(tmp_path: 
             made.gossip.mixer.exchanges.in_flight = InFlight(0.0)  # type: ignore[attr-defined]  # a sent model may be lost at once
             done = await swapped(client, 1, NEAR)
             made.group.refusals.quarantined.add("b")
-            status, said = await client.send(swap(1, NEAR), bodies=NEAR)
+            status, said = await client.send(swap(1, NEAR), blobs=NEAR)
             assert (status, said[0]) == (200, done)
 
     asyncio.run(scene())

@@ -116,23 +116,23 @@ def test_a_damaged_state_file_is_named(tmp_path: Path, text: str) -> None:
             peer_state.load()
 
 
-def test_bodies_that_are_awaited_are_not_swept_away(tmp_path: Path) -> None:
+def test_blobs_that_are_awaited_are_not_swept_away(tmp_path: Path) -> None:
     with PeerState(tmp_path, audit=True) as peer_state:
-        one, other, third = (peer_state.bodies.put({"model": toy_tree((n, 0.0, 0.0), 0)}) for n in (1.0, 2.0, 3.0))
+        one, other, third = (peer_state.blobs.put({"model": toy_tree((n, 0.0, 0.0), 0)}) for n in (1.0, 2.0, 3.0))
         peer_state.holds.hold(other.digest)
         peer_state.record_update(toy_tree((0.0, 0.0, 0.0), 0), toy_tree((1.0, 0.5, 0.0), 4))
         peer_state.sweep([one])
-        kept = peer_state.bodies.digests()
+        kept = peer_state.blobs.digests()
         assert {one.digest, other.digest} < set(kept)
         assert third.digest not in kept
         assert len(kept) == 3
 
 
-def test_bodies_are_awaited_as_well_after_others_were_swept(tmp_path: Path) -> None:
+def test_blobs_are_awaited_as_well_after_others_were_swept(tmp_path: Path) -> None:
     """Holders of the peer_state's list go on with the same one."""
     with PeerState(tmp_path) as peer_state:
         awaited = peer_state.holds
-        refs = [peer_state.bodies.put({"model": toy_tree((n, 0.0, 0.0), 0)}) for n in (1.0, 2.0, 3.0)]
+        refs = [peer_state.blobs.put({"model": toy_tree((n, 0.0, 0.0), 0)}) for n in (1.0, 2.0, 3.0)]
         for ref in refs[:2]:
             awaited.hold(ref.digest)
         awaited.release([refs[0].digest])
@@ -140,20 +140,20 @@ def test_bodies_are_awaited_as_well_after_others_were_swept(tmp_path: Path) -> N
         awaited.hold(refs[1].digest)
         awaited.release([refs[1].digest])
         peer_state.sweep([])
-        assert list(peer_state.bodies.digests()) == [refs[1].digest]
-        late = peer_state.bodies.put({"model": toy_tree((4.0, 0.0, 0.0), 0)})
+        assert list(peer_state.blobs.digests()) == [refs[1].digest]
+        late = peer_state.blobs.put({"model": toy_tree((4.0, 0.0, 0.0), 0)})
         awaited.hold(late.digest)
         peer_state.sweep([])
-        assert set(peer_state.bodies.digests()) == {refs[1].digest, late.digest}
+        assert set(peer_state.blobs.digests()) == {refs[1].digest, late.digest}
         awaited.release([refs[1].digest, late.digest])
         peer_state.sweep([])
-        assert not peer_state.bodies.digests()
+        assert not peer_state.blobs.digests()
 
 
 def test_conservation_sums_survive_a_restart(tmp_path: Path) -> None:
     state = {"slots": ["a" * 64, 1]}
     with PeerState(tmp_path, audit=True) as peer_state:
-        state["slots"] = [(ref := peer_state.bodies.put({"model": toy_tree((1.0, 0.5, 0.0), 0)})).digest, ref.nbytes]
+        state["slots"] = [(ref := peer_state.blobs.put({"model": toy_tree((1.0, 0.5, 0.0), 0)})).digest, ref.nbytes]
         peer_state.record_update(toy_tree((0.0, 0.0, 0.0), 0), toy_tree((1.0, 0.5, 0.0), 4))
         peer_state.save(state)
     with PeerState(tmp_path, audit=True) as peer_state:

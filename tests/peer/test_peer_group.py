@@ -16,7 +16,7 @@ from shoal.core.protocol.message import NoTask
 from shoal.core.protocol.peer_message import CoordinatorProbe, CoordinatorStatus, PeerMessage, RelayRequest
 from shoal.peering.host.peer_group import PeerCallbacks, PeerGroup
 from shoal.peering.http.hosted_peer import HostedJobs
-from shoal.peering.http.letter_receiver import ExpectedModel
+from shoal.peering.http.message_receiver import ExpectedModel
 from shoal.peering.http.peer_app import serve_jobs
 from shoal.peering.http.peer_link import OutgoingMessage
 from shoal.peering.state.byte_counts import ByteCounts
@@ -57,7 +57,7 @@ class Machine:
 def made_in(folder: Path, documents: PeerDocuments) -> tuple[PeerGroup, Machine]:
     machine = Machine(documents.me.node)
     folder.mkdir(exist_ok=True)
-    standard = ExpectedModel("toys", PeerBlobs(folder / "bodies"))
+    standard = ExpectedModel("toys", PeerBlobs(folder / "blobs"))
     standard.set_model(ToyLearner(1).init(3).layout, lambda: 0.0)
     ears = PeerCallbacks(machine.hear, lambda peers: machine.see(peers.nodes), machine.about, machine.decreed)
     return PeerGroup(documents, folder, 1, standard, ears), machine

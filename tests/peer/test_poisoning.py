@@ -41,7 +41,7 @@ RSS_MAX = 50 * 2**20
 
 @dataclass(frozen=True)
 class Cast:
-    """Roles of the peers, each by a letter. `loud` has a folder, and no process: the test speaks for it."""
+    """Roles of the peers, each by a batch. `loud` has a folder, and no process: the test speaks for it."""
 
     honest: str
     poisoned: str
@@ -70,7 +70,7 @@ class LineProcess(Process):
     def model(self) -> Any:
         """Its last model that is on the disk."""
         kept = json.loads((self.folder / "state" / "machine.json").read_text())["gossip"]
-        slots = FileBlobs(self.folder / "state" / "bodies").get(BlobRef(*kept["slots"]))
+        slots = FileBlobs(self.folder / "state" / "blobs").get(BlobRef(*kept["slots"]))
         return np.array(tree_slot(slots, "model")["w"], float)
 
 
@@ -102,16 +102,16 @@ async def shouted(victim: LineProcess, folder: Path) -> list[tuple[int, Any]]:
     def swap(body: bytes, who: str = loud) -> ExchangeOffer:
         return ExchangeOffer(who, (who, 1, 1), 10.0, 1e9, ref_of(body), {who: 1})
 
-    found = [await client.send(swap(NAN), bodies=NAN), await client.send(swap(OTHER), bodies=OTHER)]
-    request, content = client.letter(ExchangeCommit(loud, (loud, 1, 1)))
+    found = [await client.send(swap(NAN), blobs=NAN), await client.send(swap(OTHER), blobs=OTHER)]
+    request, content = client.batch(ExchangeCommit(loud, (loud, 1, 1)))
     assert (await client.send_bytes(request, content))[0] == 200
     found.append(await client.send_bytes(request, content))
-    found.append(await client.send(swap(NAN, "a"), bodies=NAN))
+    found.append(await client.send(swap(NAN, "a"), blobs=NAN))
     thief = PeerClient(folder.with_name("b"), here, 2)  # type: ignore[arg-type]
     thief.signer.key = client.signer.key
     thief.signer.key.peer_id = thief.documents.me.peer_id
-    found.append(await thief.send(swap(NAN, "b"), bodies=NAN))
-    big, _ = client.letter(swap(NAN), bodies=NAN)
+    found.append(await thief.send(swap(NAN, "b"), blobs=NAN))
+    big, _ = client.batch(swap(NAN), blobs=NAN)
     found.append(await PeerClient(folder, here, 3).send_bytes(big, b"", announced=2 * 2**30))  # type: ignore[arg-type]
     return found
 

@@ -94,7 +94,7 @@ class AllBodies:
     """The bodies of all peers."""
 
     def __init__(self, peers: dict[str, Process]) -> None:
-        self._folders = [FileBlobs(one.folder / "state" / "bodies") for one in peers.values()]
+        self._folders = [FileBlobs(one.folder / "state" / "blobs") for one in peers.values()]
 
     def get(self, ref: BlobRef) -> Slots:
         for one in self._folders:
@@ -105,17 +105,17 @@ class AllBodies:
 
 def settled_books(peers: dict[str, Process]) -> tuple[MassConservation, float]:
     """(the books of what lies on the disks, how far apart the models would be without mixing)."""
-    bodies: Any = AllBodies(peers)
+    blobs: Any = AllBodies(peers)
     kept = {name: json.loads((one.folder / "state" / "machine.json").read_text()) for name, one in peers.items()}
     weights = {name: found["gossip"]["weight"] for name, found in kept.items()}
     start = ToyLearner(1).init(3)
-    books, alone = MassConservation(weights, start, bodies, Pairwise().mixer), []
+    books, alone = MassConservation(weights, start, blobs, Pairwise().mixer), []
     for name, found in kept.items():
-        learned = bodies.get(BlobRef(*found["learned"]))["learned"]
+        learned = blobs.get(BlobRef(*found["learned"]))["learned"]
         books.learned = books.learned + weights[name] * floats(learned)
         alone.append((weights[name], floats(start) + floats(learned)))
         books.record_state(name, found["gossip"], learned=False)
-        assert floats(tree_slot(bodies.get(BlobRef(*found["gossip"]["slots"])), "model")).shape == alone[-1][1].shape
+        assert floats(tree_slot(blobs.get(BlobRef(*found["gossip"]["slots"])), "model")).shape == alone[-1][1].shape
     books.scale = float(np.abs(books.learned).max())
     whole = sum(weight for weight, _ in alone)
     mean = sum(weight * model for weight, model in alone) / whole

@@ -31,7 +31,7 @@ from shoal.trust.documents import JoinCert, sign_document
 from shoal.trust.envelope import Signer, sha256
 from shoal.trust.keys import SigningKey, load_or_create
 from shoal.wire import peer_codec
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 from shoal_peer.peer_process import StandalonePeer
 from shoal_peer.provision import InvitedNode, invite
 from tests.peer.scenario import PeerClient, body_of, folders, node, raw_exchange, ref_of, until
@@ -55,31 +55,31 @@ async def forged(client: PeerClient) -> tuple[int, Any]:
     """`c` signs as `b`."""
     thief = type(client)(client.folder.with_name("c"), client.to)
     thief.signer.key.peer_id = client.signer.key.peer_id
-    return await thief.send(swap(), bodies=FINE)
+    return await thief.send(swap(), blobs=FINE)
 
 
 async def stranger(client: PeerClient) -> tuple[int, Any]:
     client.signer = Signer(SigningKey.make(), client.documents.charter, 1)
-    return await client.send(swap(), bodies=FINE)
+    return await client.send(swap(), blobs=FINE)
 
 
 async def speaking_for_another(client: PeerClient) -> tuple[int, Any]:
-    return await client.send(swap(who="c"), bodies=FINE)
+    return await client.send(swap(who="c"), blobs=FINE)
 
 
 async def replayed(client: PeerClient) -> tuple[int, Any]:
-    request, content = client.letter(ExchangeCommit("b", XID))
+    request, content = client.batch(ExchangeCommit("b", XID))
     assert (await client.send_bytes(request, content))[0] == 200
     return await client.send_bytes(request, content)
 
 
 async def of_an_earlier_process(client: PeerClient) -> tuple[int, Any]:
     assert (await client.send(ExchangeCommit("b", XID)))[0] == 200
-    return await type(client)(client.folder, client.to, process_number=1).send(swap(), bodies=FINE)
+    return await type(client)(client.folder, client.to, process_number=1).send(swap(), blobs=FINE)
 
 
 async def for_somebody_else(client: PeerClient) -> tuple[int, Any]:
-    head = peer_codec.encode(Letter("toys", (swap(),)))
+    head = peer_codec.encode(MessageBatch("toys", (swap(),)))
     request = client.signer.request(client.documents.me.peer_id, "POST", "/p2p/toys", "", sha256(head))
     return await client.send_bytes(request, head + FINE)
 
@@ -87,70 +87,70 @@ async def for_somebody_else(client: PeerClient) -> tuple[int, Any]:
 async def of_another_life_of_the_job(client: PeerClient) -> tuple[int, Any]:
     """The same key, and a job of the same name with another charter."""
     client.signer = Signer(client.signer.key, replace(client.documents.charter, config_sha="0" * 64), 2)
-    return await client.send(swap(), bodies=FINE)
+    return await client.send(swap(), blobs=FINE)
 
 
 async def changed_on_its_way(client: PeerClient) -> tuple[int, Any]:
-    request, content = client.letter(swap(), bodies=FINE)
+    request, content = client.batch(swap(), blobs=FINE)
     return await client.send_bytes(request, content.replace(b'"weight":2.0', b'"weight":9.0'))
 
 
 async def another_body_than_said(client: PeerClient) -> tuple[int, Any]:
-    return await client.send(swap(), bodies=FINE[:-1] + b"\x00")
+    return await client.send(swap(), blobs=FINE[:-1] + b"\x00")
 
 
 async def another_model(client: PeerClient) -> tuple[int, Any]:
-    return await client.send(swap(OTHER), bodies=OTHER)
+    return await client.send(swap(OTHER), blobs=OTHER)
 
 
 async def another_header(client: PeerClient) -> tuple[int, Any]:
     other = FINE.replace(b'"seen"', b'"sean"')
-    return await client.send(swap(other), bodies=other)
+    return await client.send(swap(other), blobs=other)
 
 
 async def another_job(client: PeerClient) -> tuple[int, Any]:
-    head = peer_codec.encode(Letter("other", (swap(),)))
+    head = peer_codec.encode(MessageBatch("other", (swap(),)))
     return await client.send_bytes(client.signed(head), head + FINE)
 
 
 async def not_a_number(client: PeerClient) -> tuple[int, Any]:
     body = body_of(toy_tree((float("nan"), 2.0, 3.0), 1))
-    return await client.send(swap(body), bodies=body)
+    return await client.send(swap(body), blobs=body)
 
 
 async def far_too_long(client: PeerClient) -> tuple[int, Any]:
     body = body_of(toy_tree((1000.0, 2000.0, 3000.0), 1))
-    return await client.send(swap(body), bodies=body)
+    return await client.send(swap(body), blobs=body)
 
 
 async def too_heavy(client: PeerClient) -> tuple[int, Any]:
-    return await client.send(swap(weight=101.0), bodies=FINE)
+    return await client.send(swap(weight=101.0), blobs=FINE)
 
 
 async def two_models(client: PeerClient) -> tuple[int, Any]:
-    return await client.send(swap(), swap(), bodies=FINE + FINE)
+    return await client.send(swap(), swap(), blobs=FINE + FINE)
 
 
 async def more_than_said(client: PeerClient) -> tuple[int, Any]:
-    return await client.send(swap(), bodies=FINE + b"x")
+    return await client.send(swap(), blobs=FINE + b"x")
 
 
 async def less_than_said(client: PeerClient) -> tuple[int, Any]:
-    return await client.send(swap(), bodies=FINE[:-1])
+    return await client.send(swap(), blobs=FINE[:-1])
 
 
 async def two_gigabytes(client: PeerClient) -> tuple[int, Any]:
-    request, _ = client.letter(swap(), bodies=FINE)
+    request, _ = client.batch(swap(), blobs=FINE)
     return await client.send_bytes(request, b"", announced=2 * 2**30)
 
 
 async def compressed(client: PeerClient) -> tuple[int, Any]:
-    request, content = client.letter(ExchangeCommit("b", XID))
+    request, content = client.batch(ExchangeCommit("b", XID))
     return await client.send_bytes(request, content, more="Content-Encoding: gzip\r\n")
 
 
 async def elsewhere(client: PeerClient) -> tuple[int, Any]:
-    request, content = client.letter(ExchangeCommit("b", XID))
+    request, content = client.batch(ExchangeCommit("b", XID))
     return await client.send_bytes(request, content, path="/p2p/other")
 
 
@@ -188,7 +188,7 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
     async def scene() -> None:
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
-            before, bodies = values(made), made.state.bodies.digests()
+            before, blobs = values(made), made.state.blobs.digests()
             await reserved(PeerClient(peers / "b", made, process_number=1))
             status, code = REFUSALS[wrong]
             with capture_logs() as lines:
@@ -196,11 +196,11 @@ def test_it_is_refused_and_changes_nothing(wrong: Any, tmp_path: Path) -> None:
             assert [line["code"] for line in lines if line["event"] == "refused" and line["why"]] == [code]
             assert values(made) == before
             assert made.status()["refused"] == {code: 1}
-            assert made.state.bodies.digests() == bodies
+            assert made.state.blobs.digests() == blobs
             with made.state.holds.frozen() as awaited:
                 assert not awaited
             # And the same as it should be is taken, so it was that which was wrong with it.
-            status, said = await PeerClient(peers / "b", made, process_number=3).send(swap(), bodies=FINE)
+            status, said = await PeerClient(peers / "b", made, process_number=3).send(swap(), blobs=FINE)
             assert (status, type(said[0]).__name__) == (200, "ExchangeAccept")
             assert values(made) != before
 
@@ -229,7 +229,7 @@ def test_who_was_revoked_is_refused(tmp_path: Path) -> None:
             left = tuple(peer for peer in roster.peers if peer.node != "b")
             gone = replace(roster, version=2, peers=left, revoked_peer_ids=(client.documents.me.peer_id,))
             made.group.verifier.update_roster(sealed(peers, gone))
-            assert await client.send(swap(), bodies=FINE) == (403, "trust.revoked")
+            assert await client.send(swap(), blobs=FINE) == (403, "trust.revoked")
             assert values(made) == before
             assert made.status()["refused"] == {"trust.revoked": 1}
 
@@ -266,7 +266,7 @@ def test_a_clock_that_is_a_day_off_keeps_nobody_out(ahead_s: int, tmp_path: Path
         async with node(peers / "a", hold=True) as made:
             client, before = PeerClient(peers / "b", made), values(made)
             await reserved(client)
-            status, said = await client.send(swap(), bodies=FINE)
+            status, said = await client.send(swap(), blobs=FINE)
             assert (status, type(said[0]).__name__) == (200, "ExchangeAccept")
             assert values(made) != before
             assert not made.group.refusals.counts
@@ -299,7 +299,7 @@ def test_who_waits_for_a_continue_is_refused_without_one(tmp_path: Path) -> None
         async with node(peers / "a", hold=True) as made:
             client = PeerClient(peers / "b", made)
             await reserved(client)
-            request, content = client.letter(swap(), bodies=FINE)
+            request, content = client.batch(swap(), blobs=FINE)
             lines = [f"POST /p2p/toys HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(content)}"]
             lines += [f"{name}: {value}" for name, value in request.headers().items()]
             head = "\r\n".join(lines)
@@ -332,7 +332,7 @@ def test_who_sends_a_body_too_slowly_is_hung_up_on(tmp_path: Path, monkeypatch: 
         peers = folders(tmp_path)
         async with node(peers / "a", hold=True) as made:
             client = PeerClient(peers / "b", made)
-            request, content = client.letter(swap(), bodies=FINE)
+            request, content = client.batch(swap(), blobs=FINE)
             lines = [f"POST /p2p/toys HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}"]
             lines += [f"{name}: {value}" for name, value in request.headers().items()]
             reader, writer = await asyncio.open_connection("127.0.0.1", made.port)  # type: ignore[attr-defined]
@@ -340,7 +340,7 @@ def test_who_sends_a_body_too_slowly_is_hung_up_on(tmp_path: Path, monkeypatch: 
             async with asyncio.timeout(60):
                 assert await reader.read() == b""
             writer.close()
-            await until(lambda: not list((made.state.bodies.folder / "partial").glob("*/*")), "a piece of it is left")
+            await until(lambda: not list((made.state.blobs.folder / "partial").glob("*/*")), "a piece of it is left")
             with made.state.holds.frozen() as awaited:
                 assert not awaited
 

@@ -33,8 +33,8 @@ def scene(tmp_path: Path, play: Any, **options: Any) -> None:
             given = {"number": 5, "file": str(wish), **options}
             setup = TrainingSetup(learner, peer_state.folder / "training", options=given)
             job = load_job(tmp_path / "job.toml").model_dump(mode="json")
-            trainer = PeerTrainer(setup, job, peer_state.bodies, peer_state.results)
-            body = peer_state.bodies.put({"model": toy_tree((1.0, 2.0, 3.0), 0)})
+            trainer = PeerTrainer(setup, job, peer_state.blobs, peer_state.results)
+            body = peer_state.blobs.put({"model": toy_tree((1.0, 2.0, 3.0), 0)})
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     await play(peer_state, trainer, Task((1, 1), "a", "gossip", 0, 77, body))
@@ -52,11 +52,11 @@ def test_it_makes_what_the_learner_makes(tmp_path: Path) -> None:
         result = await trainer.perform(Work(task))
         assert result.weight == 5.0
         assert result.metrics["eval/examples"] == 5.0
-        assert isinstance(result.body, BlobRef)
+        assert isinstance(result.blob, BlobRef)
         peer_state.adopt_result(result)
-        assert peer_state.bodies.has(result.body.digest)
-        assert task.body is not None
-        assert (await trainer.evaluate(task.body))["eval/loss"] == 1.0
+        assert peer_state.blobs.has(result.blob.digest)
+        assert task.blob is not None
+        assert (await trainer.evaluate(task.blob))["eval/loss"] == 1.0
         assert trainer.starts == 1
 
     scene(tmp_path, play)
@@ -88,7 +88,7 @@ def test_work_that_nobody_wants_any_more_is_given_up_and_the_process_lives_on(
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        assert (await trainer.evaluate(task.body or BlobRef("", 0)))["eval/loss"] == 1.0, "while the wish still stands"
+        assert (await trainer.evaluate(task.blob or BlobRef("", 0)))["eval/loss"] == 1.0, "while the wish still stands"
         assert trainer.starts == 1
 
     scene(tmp_path, play)
@@ -118,7 +118,7 @@ def test_a_learner_that_lacks_what_the_algorithm_needs_is_named(tmp_path: Path) 
         prox = PeerTrainer(
             trainer._training.setup,
             {"name": "j", "algorithm": {"name": "fedprox"}},
-            peer_state.bodies,
+            peer_state.blobs,
             peer_state.results,
         )
         with pytest.raises(InvalidJob, match="fedprox corrects every local gradient, and Deaf does not declare"):

@@ -15,7 +15,7 @@ from shoal.core.errors import Unreachable
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.peer_message import CoordinatorProbe, CoordinatorStatus, DeclareFailover, PeerMessage
 from shoal.peering.host.peer_group import PeerGroup
-from shoal.peering.http.letter_receiver import LetterReceiver
+from shoal.peering.http.message_receiver import MessageReceiver
 from shoal.peering.http.peer_link import PeerLink
 from shoal.peering.state.peer_state import read_documents
 from tests.peer.scenario import folders, until
@@ -26,13 +26,13 @@ DECLARED = DeclareFailover("a", 4, 2, BlobRef("ab" * 32, 20), "the hub is silent
 
 
 class Losing:
-    """Every third answer on its way to a peer is lost, when its letter has been acted on."""
+    """Every third answer on its way to a peer is lost, when its batch has been acted on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lost, self._count, self._post = 0, 0, PeerLink._post
         losing = self
 
-        def post(link: PeerLink, *given: Any) -> tuple[tuple[PeerMessage, ...], LetterReceiver]:
+        def post(link: PeerLink, *given: Any) -> tuple[tuple[PeerMessage, ...], MessageReceiver]:
             messages, intake = losing._post(link, *given)
             losing._count += 1
             if losing._count % 3 == 0:

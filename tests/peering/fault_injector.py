@@ -1,7 +1,7 @@
 """A node's process on a bad network. Files name the faults, and may change.
 
-FAULTS/cut        lines "a b": letters from a never reach b
-FAULTS/weather    one letter in ten is answered in vain; one in ten is given up by its sender, and comes later
+FAULTS/cut        lines "a b": batches from a never reach b
+FAULTS/weather    one batch in ten is answered in vain; one in ten is given up by its sender, and comes later
 """
 
 from __future__ import annotations

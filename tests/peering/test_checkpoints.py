@@ -63,7 +63,7 @@ class Stage:
         self.checkpoints = CheckpointStore("j", self.node_state)
 
     def came(self, value: float, **more: Any) -> BlobRef:
-        return self.node_state.bodies.put({"model": Tree.of({"w": np.full(4, value, np.float32)}), **more})
+        return self.node_state.blobs.put({"model": Tree.of({"w": np.full(4, value, np.float32)}), **more})
 
     def seek(self, version: int, model: BlobRef) -> None:
         asyncio.run(self.checkpoints.request(CHARTER, version, model, self.coordinator))
@@ -95,13 +95,13 @@ def test_the_newest_two_are_kept_with_their_models(stage: Stage) -> None:
     models = [stage.keep(version) for version in range(4)]
     stage.node_state.sweep([])
     assert stage.versions == [3, 2]
-    assert set(stage.node_state.bodies.digests()) == {models[3].digest, models[2].digest}
+    assert set(stage.node_state.blobs.digests()) == {models[3].digest, models[2].digest}
     assert stage.coordinator.asked == [-1, 0, 1, 2], "who holds the newest is not sent it again"
     assert not stage.checkpoints.is_due(3)
     assert stage.checkpoints.is_due(4)
     assert stage.found() == [3, 2]
     stage.node_state.sweep([])
-    assert [stage.node_state.bodies.check(model) for model in models] == [False, False, True, True]
+    assert [stage.node_state.blobs.check(model) for model in models] == [False, False, True, True]
 
 
 def test_a_new_process_adds_to_what_is_kept(stage: Stage) -> None:
@@ -148,12 +148,12 @@ def test_nothing_new_and_a_refusal_change_nothing(stage: Stage, monkeypatch: pyt
 
 def test_a_model_that_came_with_more_is_kept_alone(stage: Stage) -> None:
     alone = stage.came(5.0)
-    stage.node_state.bodies.delete(alone.digest)
+    stage.node_state.blobs.delete(alone.digest)
     more = stage.came(5.0, c=Tree.of({"w": np.ones(4, np.float32)}))
     stage.coordinator.sign(5, alone.digest)
     stage.seek(5, more)
     stage.node_state.sweep([])
-    assert stage.node_state.bodies.digests() == [alone.digest]
+    assert stage.node_state.blobs.digests() == [alone.digest]
     assert stage.found() == [5]
 
 
@@ -162,9 +162,9 @@ def test_what_is_damaged_is_given_up(stage: Stage, damage: str) -> None:
     model = stage.keep(1)
     path = stage.node_state.files.folder / "checkpoints.json"
     if damage == "model":
-        data = bytearray(stage.node_state.bodies.path(model.digest).read_bytes())
+        data = bytearray(stage.node_state.blobs.path(model.digest).read_bytes())
         data[-1] ^= 1
-        stage.node_state.bodies.path(model.digest).write_bytes(data)
+        stage.node_state.blobs.path(model.digest).write_bytes(data)
     elif damage == "forged":
         path.write_text(path.read_text().replace('\\"version\\":1', '\\"version\\":9'))
         assert "9" in json.loads(path.read_text())["checkpoints"][0]["manifest"]

@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 GOSSIP = [
     *((f"machine.{step}", 4) for step in ("written", "kept")),
-    ("body.renamed", 6),
+    ("blob.renamed", 6),
     ("windows.synced", 1),
     ("work.done", 2),
 ]
@@ -26,7 +26,7 @@ PATIENT = {"coordinator_timeout_s": 3.0, "suspicion_s": 3600.0, "min_gossip_s": 
 COUNTED = [("report.answered", 1), ("spool.removed", 1)]
 OFTEN = [
     ("gossip", "machine.written", 4),
-    ("gossip", "body.renamed", 6),
+    ("gossip", "blob.renamed", 6),
     ("gossip", "work.done", 2),
     ("returning", "spool.written", 1),
     ("returning", "report.sending", 1),

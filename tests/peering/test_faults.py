@@ -81,7 +81,7 @@ def test_a_split_in_halves_heals(server: Server, nodes: dict[str, Process], tmp_
 
 
 @pytest.mark.timeout(400)
-def test_kills_lost_answers_and_late_letters_cost_nothing(
+def test_kills_lost_answers_and_late_batches_cost_nothing(
     server: Server, nodes: dict[str, Process], tmp_path: Path
 ) -> None:
     """In the worst weather, one of four is killed three times, without warning."""

@@ -31,31 +31,31 @@ def model(*values: float) -> Slots:
 def test_a_new_base_that_came_as_a_difference_is_kept_whole(tmp_path: Path) -> None:
     """The task names the base before: from there the work since would have been lost."""
     spec, node_state = parse_job(JOB), NodeState(tmp_path, "toys")
-    part, bodies, anchor = (
+    part, blobs, anchor = (
         PeerSession(spec, Worker("a"), 1, node_state),
-        node_state.bodies,
+        node_state.blobs,
         ReferenceModel(spec.plan().filters),
     )
-    anchor.rebase(bodies, model(1.0, 2.0))
+    anchor.rebase(blobs, model(1.0, 2.0))
     first = anchor.refs()[0]
 
     def task() -> tuple[Task, Slots]:
         sent = anchor.packed_slots(slots)
         return Task(
-            (1, 1), "a", "train", 3, 7, bodies.put(sent), reference=anchor.task_reference, numbers=anchor.task_numbers
+            (1, 1), "a", "train", 3, 7, blobs.put(sent), reference=anchor.task_reference, numbers=anchor.task_numbers
         ), sent
 
-    slots = anchor.pack_version(bodies, model(1.3, 2.7), False, 5)
+    slots = anchor.pack_version(blobs, model(1.3, 2.7), False, 5)
     balanced, sent = task()
     assert part.held_model(balanced, sent, model(1.0, 2.0)) == balanced.reference == first
 
     before = anchor.slots
-    slots = anchor.pack_version(bodies, model(3.3, -7.7), True, 5)
-    anchor.rebase(bodies, slots)
+    slots = anchor.pack_version(blobs, model(3.3, -7.7), True, 5)
+    anchor.rebase(blobs, slots)
     synchronized, sent = task()
     assert synchronized.reference == first
     whole = part.held_model(synchronized, sent, before)
-    assert whole not in (None, first, synchronized.body)
+    assert whole not in (None, first, synchronized.blob)
     node_state.sweep([])
     assert whole is not None
-    assert digest(tree_slot(bodies.get(whole), "model")) == digest(tree_slot(slots, "model"))
+    assert digest(tree_slot(blobs.get(whole), "model")) == digest(tree_slot(slots, "model"))

@@ -48,7 +48,7 @@ def said(client: EdgePeerClient, number: int, body: bytes) -> tuple[type, Any]:
     _, slot = asyncio.run(client.send(ExchangeRequest("b", xid)))
     if not isinstance(slot[0], ExchangeGrant):
         return type(slot[0]), slot[0]
-    status, answer = asyncio.run(client.send(ExchangeOffer("b", xid, 2.0, 1e9, ref_of(body), {"b": 1}), bodies=body))
+    status, answer = asyncio.run(client.send(ExchangeOffer("b", xid, 2.0, 1e9, ref_of(body), {"b": 1}), blobs=body))
     assert status == 200
     return type(answer[0]), answer[0]
 

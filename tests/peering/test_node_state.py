@@ -1,4 +1,4 @@
-"""Stored state of a job that may fail over: its bodies, and those that a new process finds."""
+"""Stored state of a job that may fail over: its blobs, and those that a new process finds."""
 
 from __future__ import annotations
 
@@ -39,63 +39,63 @@ def node_state(tmp_path: Path) -> NodeState:
 
 
 def test_nothing_that_is_awaited_is_swept_away(node_state: NodeState) -> None:
-    """Training has made a body, and the machine has not been told of it yet."""
+    """Training has made a blob, and the machine has not been told of it yet."""
     made, memory = node_state.put_update(slots(1.0)), node_state.put_memory({"step": 1.0})
-    named, other = node_state.bodies.put(slots(2.0)), node_state.bodies.put(slots(3.0))
+    named, other = node_state.blobs.put(slots(2.0)), node_state.blobs.put(slots(3.0))
     node_state.sweep([named])
-    assert set(node_state.bodies.digests()) == {made.digest, memory.digest, named.digest}
-    assert not node_state.bodies.has(other.digest)
+    assert set(node_state.blobs.digests()) == {made.digest, memory.digest, named.digest}
+    assert not node_state.blobs.has(other.digest)
     node_state.release_result(TaskResult(1.0, made, {}, memory))
     node_state.sweep([named])
-    assert node_state.bodies.digests() == [named.digest]
+    assert node_state.blobs.digests() == [named.digest]
     with node_state.holds.holding(named), node_state.holds.holding(None):
         node_state.sweep([])
-        assert node_state.bodies.digests() == [named.digest]
+        assert node_state.blobs.digests() == [named.digest]
     node_state.sweep([])
-    assert node_state.bodies.digests() == []
+    assert node_state.blobs.digests() == []
 
 
 def test_what_the_spool_needs_is_kept(node_state: NodeState) -> None:
-    memory, pending = node_state.bodies.put({"step": 1.0}), node_state.bodies.put({"step": 2.0})
+    memory, pending = node_state.blobs.put({"step": 1.0}), node_state.blobs.put({"step": 2.0})
     node_state.put_base(slots(4.0))
     node_state.commit_memory(memory)
-    body = node_state.bodies.put(slots(1.0))
+    body = node_state.blobs.put(slots(1.0))
     node_state.save_report(Report("a", (1, 1), 0, 1.0, body), pending)
     node_state.sweep([body])
-    assert len(node_state.bodies.digests()) == 4
+    assert len(node_state.blobs.digests()) == 4
     node_state.save_report(None, None)
-    assert len(node_state.bodies.digests()) == 4, "others may need them: it is swept between two events"
+    assert len(node_state.blobs.digests()) == 4, "others may need them: it is swept between two events"
     node_state.sweep([])
-    assert len(node_state.bodies.digests()) == 2, "the base and the memory"
+    assert len(node_state.blobs.digests()) == 2, "the base and the memory"
 
 
-def test_small_bodies_are_files_too(node_state: NodeState) -> None:
-    """A report that was not heard becomes part of the model: its body must be there."""
+def test_small_blobs_are_files_too(node_state: NodeState) -> None:
+    """A report that was not heard becomes part of the model: its blob must be there."""
     body = node_state.put_update(slots(1.0))
-    assert node_state.bodies.has(body.digest)
+    assert node_state.blobs.has(body.digest)
     node_state.save_report(Report("a", (1, 1), 0, 1.0, body), None)
     again = NodeState(node_state.folder, "j")
     kept = again.load()
     assert kept.report is not None
-    assert kept.report.body == body
-    assert again.report_body(body)[0 : body.nbytes] == node_state.report_body(body)[0 : body.nbytes]
+    assert kept.report.blob == body
+    assert again.report_blob(body)[0 : body.nbytes] == node_state.report_blob(body)[0 : body.nbytes]
 
 
 def test_a_report_of_a_node_that_only_worked_is_taken_up_whole(tmp_path: Path) -> None:
-    """Its body stands in the frame alone."""
+    """Its blob stands in the frame alone."""
     from shoal_edge_client.spool import Spool
 
     spool = Spool(tmp_path / "j", "j")
     body = spool.put_update(slots(1.0))
     spool.save_report(Report("a", (1, 1), 0, 1.0, body), None)
     node_state = NodeState(tmp_path / "j", "j")
-    assert not node_state.bodies.has(body.digest)
+    assert not node_state.blobs.has(body.digest)
     node_state.load()
-    assert node_state.bodies.check(body)
+    assert node_state.blobs.check(body)
 
 
 def test_a_new_process_finds_what_was_kept(node_state: NodeState) -> None:
-    own, model = node_state.bodies.put(slots(1.0)), node_state.bodies.put(slots(2.0))
+    own, model = node_state.blobs.put(slots(1.0)), node_state.blobs.put(slots(2.0))
     node_state.save_peer(standing(own, model), [1.0, 2.0])
     stood = NodeState(node_state.folder, "j").load_peer()
     assert stood is not None

@@ -175,7 +175,7 @@ def test_it_is_refused_and_counted_and_changes_nothing(
     # A day makes no difference to a clock; and what is right is taken, so it was that which was wrong with the others.
     monkeypatch.setattr(peer_app, "wall_s", lambda: wall_s() + DAY_S)
     asyncio.run(reserved(victim.client()))
-    status, said = asyncio.run(victim.client().send(swap(), bodies=FINE))
+    status, said = asyncio.run(victim.client().send(swap(), blobs=FINE))
     assert (status, type(said[0]).__name__) == (200, "ExchangeAccept")
     assert victim.model != before
 
@@ -205,17 +205,17 @@ def test_who_is_out_is_refused_and_an_older_roster_lets_nobody_in(
     )
     newer = replace(documents, roster=gone, sealed_roster=sign_document(gone, coordinator, documents.charter))
     victim.there(lambda: victim.group.update_documents(newer))
-    assert asyncio.run(client.send(swap(), bodies=FINE)) == (403, "trust.revoked")
+    assert asyncio.run(client.send(swap(), blobs=FINE)) == (403, "trust.revoked")
     with pytest.raises(Refused) as caught:
         victim.there(lambda: victim.group.update_documents(documents))
     assert caught.value.code == "trust.roster-old"
-    assert asyncio.run(client.send(swap(), bodies=FINE)) == (403, "trust.revoked")
+    assert asyncio.run(client.send(swap(), blobs=FINE)) == (403, "trust.revoked")
     # A coordinator that was set back to what it once was brings its roster of then.
     charter = victim.pump.group._state.files.documents()["charter"].encode()
     older = JobDocuments(documents.roster.version, charter, documents.sealed_roster)
     monkeypatch.setattr(victim.pump.coordinator.hub, "trust_documents", lambda job, held: older)
     asyncio.run_coroutine_threadsafe(victim.pump.coordinator.fetch_documents(), victim.node.loop).result(60.0)
-    assert asyncio.run(client.send(swap(), bodies=FINE)) == (403, "trust.revoked")
+    assert asyncio.run(client.send(swap(), blobs=FINE)) == (403, "trust.revoked")
     assert victim.model == before
     expected = {"trust.expired": 1, "trust.revoked": 3, "trust.roster-old": 1}
     assert victim.status()["refused"] == expected

@@ -70,7 +70,7 @@ class World:
         with_memory = f" with {pending.digest[0]}" if pending else ""
         self._say("keep", f"keep {said.task[1] if said else None}{with_memory}")
 
-    def report_body(self, ref: BlobRef) -> bytes:
+    def report_blob(self, ref: BlobRef) -> bytes:
         return b"payload"
 
     def commit_memory(self, ref: BlobRef) -> None:

@@ -30,8 +30,8 @@ REF = BlobRef(digest_of([DATA]), len(DATA))
 
 
 @pytest.fixture
-def bodies(tmp_path: Path) -> FileBlobs:
-    return FileBlobs(tmp_path / "bodies")
+def blobs(tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "blobs")
 
 
 def slots(count: int = 10) -> dict[str, Tree | float]:
@@ -41,62 +41,62 @@ def slots(count: int = 10) -> dict[str, Tree | float]:
 # Content
 
 
-def test_what_was_put_is_got(bodies: FileBlobs) -> None:
-    ref = bodies.put(slots(300_000))
-    found = bodies.get(ref)
+def test_what_was_put_is_got(blobs: FileBlobs) -> None:
+    ref = blobs.put(slots(300_000))
+    found = blobs.get(ref)
     assert found["step"] == 3.0
     model = found["model"]
     assert isinstance(model, Tree)
     assert np.array_equal(model["w"], np.arange(300_000, dtype=np.float32))
-    data = bodies.path(ref.digest).read_bytes()
+    data = blobs.path(ref.digest).read_bytes()
     assert data == b"".join(bytes(piece) for piece in payload_pieces(slots(300_000)))
     assert ref == BlobRef(digest_of([data]), len(data))
 
 
-def test_the_same_content_is_kept_once(bodies: FileBlobs) -> None:
-    assert bodies.put(slots()) == bodies.put(slots())
-    assert len(bodies.digests()) == 1
-    assert list((bodies.folder / "tmp").iterdir()) == []
+def test_the_same_content_is_kept_once(blobs: FileBlobs) -> None:
+    assert blobs.put(slots()) == blobs.put(slots())
+    assert len(blobs.digests()) == 1
+    assert list((blobs.folder / "tmp").iterdir()) == []
 
 
-def test_a_body_can_be_read_after_it_was_deleted(bodies: FileBlobs) -> None:
-    ref = bodies.put(slots())
-    found = bodies.get(ref)
-    bodies.delete(ref.digest)
-    assert not bodies.has(ref.digest)
+def test_a_blob_can_be_read_after_it_was_deleted(blobs: FileBlobs) -> None:
+    ref = blobs.put(slots())
+    found = blobs.get(ref)
+    blobs.delete(ref.digest)
+    assert not blobs.has(ref.digest)
     assert isinstance(found["model"], Tree)
     assert found["model"]["w"][9] == 9.0
 
 
-def test_a_missing_body_is_named(bodies: FileBlobs) -> None:
+def test_a_missing_blob_is_named(blobs: FileBlobs) -> None:
     with pytest.raises(StorageFailed, match="is missing") as missing:
-        bodies.get(REF)
+        blobs.get(REF)
     assert missing.value.code == "storage.missing"
 
 
-def test_a_body_of_another_length_is_damaged(bodies: FileBlobs) -> None:
-    ref = bodies.put(slots())
-    with bodies.path(ref.digest).open("ab") as file:
+def test_a_blob_of_another_length_is_damaged(blobs: FileBlobs) -> None:
+    ref = blobs.put(slots())
+    with blobs.path(ref.digest).open("ab") as file:
         file.write(b"x")
     with pytest.raises(StorageFailed) as damaged:
-        bodies.open(ref)
+        blobs.open(ref)
     assert damaged.value.code == "storage.damaged"
-    assert not bodies.check(ref)
+    assert not blobs.check(ref)
 
 
-def test_a_changed_byte_is_found(bodies: FileBlobs) -> None:
-    ref = bodies.put(slots())
-    assert bodies.check(ref)
-    data = bytearray(bodies.path(ref.digest).read_bytes())
+def test_a_changed_byte_is_found(blobs: FileBlobs) -> None:
+    ref = blobs.put(slots())
+    assert blobs.check(ref)
+    data = bytearray(blobs.path(ref.digest).read_bytes())
     data[-1] ^= 1
-    bodies.path(ref.digest).write_bytes(data)
-    assert not bodies.check(ref)
+    blobs.path(ref.digest).write_bytes(data)
+    assert not blobs.check(ref)
 
 
-def test_only_what_is_named_is_kept(bodies: FileBlobs) -> None:
-    refs = [bodies.put(slots(count)) for count in range(1, 5)]
-    assert bodies.keep_only({refs[1].digest}) == 3
-    assert bodies.digests() == [refs[1].digest]
+def test_only_what_is_named_is_kept(blobs: FileBlobs) -> None:
+    refs = [blobs.put(slots(count)) for count in range(1, 5)]
+    assert blobs.keep_only({refs[1].digest}) == 3
+    assert blobs.digests() == [refs[1].digest]
 
 
 def open_files(folder: Path) -> int:
@@ -108,9 +108,9 @@ def open_files(folder: Path) -> int:
     return count
 
 
-def test_no_descriptor_stays_open(bodies: FileBlobs, tmp_path: Path) -> None:
-    ref = bodies.put(slots())
-    found = [bodies.get(ref) for _ in range(20)]
+def test_no_descriptor_stays_open(blobs: FileBlobs, tmp_path: Path) -> None:
+    ref = blobs.put(slots())
+    found = [blobs.get(ref) for _ in range(20)]
     assert open_files(tmp_path) == 20
     found.clear()
     gc.collect()
@@ -142,19 +142,19 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
         source[0:20]
 
 
-def test_a_large_body_is_never_in_memory(bodies: FileBlobs) -> None:
+def test_a_large_blob_is_never_in_memory(blobs: FileBlobs) -> None:
     """256 MiB in a sparse file, put again under its own name, opened, and partly read."""
     layout = Layout.of([("w", "F32", (64 * 2**20,))])
-    path = bodies.temporary()
+    path = blobs.temporary()
     path.write_bytes(layout.header)
     os.truncate(path, len(layout.header) + layout.nbytes)
     ref = BlobRef(digest_of(FileSource(path).pieces()), path.stat().st_size)
-    bodies.adopt(path, ref)
+    blobs.adopt(path, ref)
     tracemalloc.start()
     try:
-        opened = bodies.get(ref)
-        assert bodies.put(opened) == ref
-        assert bodies.check(ref)
+        opened = blobs.get(ref)
+        assert blobs.put(opened) == ref
+        assert blobs.check(ref)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -164,7 +164,7 @@ def test_a_large_body_is_never_in_memory(bodies: FileBlobs) -> None:
 # Task of the steps
 
 
-def test_the_order_of_the_system_calls(bodies: FileBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_the_system_calls(blobs: FileBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """fsync(file) < rename < fsync(folder): what a crash of the machine needs, and killing a process can't show."""
     calls: list[tuple[str, str]] = []
     fsync, rename = os.fsync, Path.rename
@@ -179,13 +179,13 @@ def test_the_order_of_the_system_calls(bodies: FileBlobs, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "rename", renamed)
-    bodies.put(slots())
-    write_file(bodies.folder / "small", b"x", "small")
-    send(bodies, DATA)
-    calls = [call for call in calls if call != ("fsync", str(bodies.folder / "partial"))]  # a new folder in it
+    blobs.put(slots())
+    write_file(blobs.folder / "small", b"x", "small")
+    send(blobs, DATA)
+    calls = [call for call in calls if call != ("fsync", str(blobs.folder / "partial"))]  # a new folder in it
     assert [name for name, _ in calls] == ["fsync", "rename", "fsync"] * 3
     for file, moved, folder in zip(calls[::3], calls[1::3], calls[2::3], strict=True):
-        assert file[1] == moved[1] != folder[1] == str(bodies.folder)
+        assert file[1] == moved[1] != folder[1] == str(blobs.folder)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -197,11 +197,11 @@ def test_crash_points_come_in_order(tmp_path: Path, step: str) -> None:
         if point == f"body.{step}":
             raise KeyboardInterrupt
 
-    bodies = FileBlobs(tmp_path / "bodies", at)
+    blobs = FileBlobs(tmp_path / "blobs", at)
     with pytest.raises(KeyboardInterrupt):
-        bodies.put(slots())
+        blobs.put(slots())
     assert passed == [f"body.{name}" for name in STEPS[: STEPS.index(step) + 1]]
-    assert len(bodies.digests()) == (1 if step in ("renamed", "kept") else 0)
+    assert len(blobs.digests()) == (1 if step in ("renamed", "kept") else 0)
 
 
 def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("call", ["write", "fsync", "rename"])
 def test_a_failing_disk_is_named(
-    bodies: FileBlobs, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: str, hint: str
+    blobs: FileBlobs, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: str, hint: str
 ) -> None:
     def fail(*args: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -245,29 +245,29 @@ def test_a_failing_disk_is_named(
     else:
         monkeypatch.setattr(os, call, fail)
     with pytest.raises(StorageFailed) as failed:
-        bodies.put(slots())
+        blobs.put(slots())
     assert failed.value.code == code
     assert hint in failed.value.hint
     with pytest.raises(StorageFailed):
-        write_file(bodies.folder / "small", b"x", "small")
+        write_file(blobs.folder / "small", b"x", "small")
     monkeypatch.undo()
-    assert bodies.digests() == []
-    assert list((bodies.folder / "tmp").iterdir()) == []
-    assert not (bodies.folder / "small").exists()
-    assert bodies.put(slots()).digest in bodies.digests()  # and goes on when the disk is well again
+    assert blobs.digests() == []
+    assert list((blobs.folder / "tmp").iterdir()) == []
+    assert not (blobs.folder / "small").exists()
+    assert blobs.put(slots()).digest in blobs.digests()  # and goes on when the disk is well again
 
 
 def test_a_full_disk_for_real(tmp_path: Path) -> None:
-    """A limit on the size of a file stands for a disk that is full: half of the body was written already."""
+    """A limit on the size of a file stands for a disk that is full: half of the blob was written already."""
     code = (
         "import resource, signal, sys; from pathlib import Path; import numpy as np\n"
         "from shoal.runtime.blob_files import FileBlobs; from shoal.core.model.tree import Tree\n"
         "from shoal.core.errors import StorageFailed\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))\n"
-        f"bodies = FileBlobs(Path({str(tmp_path)!r}) / 'b')\n"
-        "try:\n    bodies.put({'model': Tree.of({'w': np.zeros(2**20, np.float32)})})\n"
+        f"blobs = FileBlobs(Path({str(tmp_path)!r}) / 'b')\n"
+        "try:\n    blobs.put({'model': Tree.of({'w': np.zeros(2**20, np.float32)})})\n"
         "except StorageFailed as error:\n"
-        "    print(error.code, bodies.digests(), list((bodies.folder / 'tmp').iterdir()))\n"
+        "    print(error.code, blobs.digests(), list((blobs.folder / 'tmp').iterdir()))\n"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
@@ -283,143 +283,141 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 # Blobs over the network
 
 
-def send(bodies: FileBlobs, data: bytes, start: int = 0, ref: BlobRef = REF, owner: str = "a") -> None:
-    with bodies.partials.incoming(owner, ref, start) as incoming:
+def send(blobs: FileBlobs, data: bytes, start: int = 0, ref: BlobRef = REF, owner: str = "a") -> None:
+    with blobs.partials.incoming(owner, ref, start) as incoming:
         for place in range(0, len(data), 100_000):
             incoming.write(data[place : place + 100_000])
         incoming.finish()
 
 
-def break_off(bodies: FileBlobs, after: int) -> None:
+def break_off(blobs: FileBlobs, after: int) -> None:
     """A connection that breaks after that many bytes."""
-    with suppress(ConnectionError), bodies.partials.incoming("a", REF) as incoming:
+    with suppress(ConnectionError), blobs.partials.incoming("a", REF) as incoming:
         incoming.write(DATA[:after])
         raise ConnectionError
 
 
-def litter(bodies: FileBlobs) -> list[str]:
-    return [
-        path.name for folder in ("tmp", "partial") for path in (bodies.folder / folder).rglob("*") if path.is_file()
-    ]
+def litter(blobs: FileBlobs) -> list[str]:
+    return [path.name for folder in ("tmp", "partial") for path in (blobs.folder / folder).rglob("*") if path.is_file()]
 
 
-def test_a_body_comes_in(bodies: FileBlobs) -> None:
-    send(bodies, DATA)
-    assert bodies.open(REF)[:] == DATA
-    assert litter(bodies) == []
+def test_a_blob_comes_in(blobs: FileBlobs) -> None:
+    send(blobs, DATA)
+    assert blobs.open(REF)[:] == DATA
+    assert litter(blobs) == []
 
 
 @pytest.mark.parametrize("kept", [1, 100_000, 1_000_000, len(DATA) - 1, len(DATA)])
-def test_a_body_that_broke_off_is_resumed(bodies: FileBlobs, kept: int) -> None:
-    break_off(bodies, kept)
-    assert bodies.partials.offset("a", REF.digest) == kept
-    assert bodies.partials.offset("b", REF.digest) == 0  # each node has its own
-    assert not bodies.has(REF.digest)
-    send(bodies, DATA[kept:], kept)
-    assert bodies.check(REF)
-    assert litter(bodies) == []
+def test_a_blob_that_broke_off_is_resumed(blobs: FileBlobs, kept: int) -> None:
+    break_off(blobs, kept)
+    assert blobs.partials.offset("a", REF.digest) == kept
+    assert blobs.partials.offset("b", REF.digest) == 0  # each node has its own
+    assert not blobs.has(REF.digest)
+    send(blobs, DATA[kept:], kept)
+    assert blobs.check(REF)
+    assert litter(blobs) == []
 
 
-def test_a_sender_may_go_back(bodies: FileBlobs) -> None:
-    break_off(bodies, 5000)
-    send(bodies, DATA[3000:], 3000)
-    assert bodies.check(REF)
+def test_a_sender_may_go_back(blobs: FileBlobs) -> None:
+    break_off(blobs, 5000)
+    send(blobs, DATA[3000:], 3000)
+    assert blobs.check(REF)
 
 
 @pytest.mark.parametrize("kept", [0, 100])
-def test_a_gap_is_refused(bodies: FileBlobs, kept: int) -> None:
-    break_off(bodies, kept)
+def test_a_gap_is_refused(blobs: FileBlobs, kept: int) -> None:
+    break_off(blobs, kept)
     with pytest.raises(Refused) as refused:
-        send(bodies, DATA[200:], 200)
+        send(blobs, DATA[200:], 200)
     assert refused.value.code == "blob.offset"
-    assert bodies.partials.offset("a", REF.digest) == kept  # existing files stay
+    assert blobs.partials.offset("a", REF.digest) == kept  # existing files stay
 
 
-def test_other_bytes_are_refused_and_dropped(bodies: FileBlobs) -> None:
+def test_other_bytes_are_refused_and_dropped(blobs: FileBlobs) -> None:
     with pytest.raises(InvalidPayload) as wrong:
-        send(bodies, DATA[:-1] + b"x")
+        send(blobs, DATA[:-1] + b"x")
     assert wrong.value.code == "blob.digest"
-    assert (litter(bodies), bodies.digests()) == ([], [])
+    assert (litter(blobs), blobs.digests()) == ([], [])
 
 
-def test_more_bytes_than_announced_are_refused(bodies: FileBlobs) -> None:
+def test_more_bytes_than_announced_are_refused(blobs: FileBlobs) -> None:
     with pytest.raises(InvalidPayload) as wrong:
-        send(bodies, DATA + b"x")
+        send(blobs, DATA + b"x")
     assert wrong.value.code == "payload.length"
-    assert (litter(bodies), bodies.digests()) == ([], [])
+    assert (litter(blobs), blobs.digests()) == ([], [])
 
 
-def test_too_few_bytes_are_kept_for_a_resumption(bodies: FileBlobs) -> None:
+def test_too_few_bytes_are_kept_for_a_resumption(blobs: FileBlobs) -> None:
     with pytest.raises(Refused) as short:
-        send(bodies, DATA[:-1])
+        send(blobs, DATA[:-1])
     assert short.value.code == "blob.short"
-    send(bodies, DATA[-1:], len(DATA) - 1)
-    assert bodies.check(REF)
+    send(blobs, DATA[-1:], len(DATA) - 1)
+    assert blobs.check(REF)
 
 
-def test_a_restart_forgets_what_came(bodies: FileBlobs) -> None:
-    with bodies.partials.incoming("a", REF) as incoming:
+def test_a_restart_forgets_what_came(blobs: FileBlobs) -> None:
+    with blobs.partials.incoming("a", REF) as incoming:
         incoming.write(b"something else")
         incoming.restart()
         incoming.write(DATA)
         incoming.finish()
-    assert bodies.check(REF)
+    assert blobs.check(REF)
 
 
-def test_two_writers_do_not_meet(bodies: FileBlobs) -> None:
-    """A connection that is only thought dead goes on writing other bytes: the body that was checked stays as it is."""
-    with bodies.partials.incoming("a", REF) as old:
+def test_two_writers_do_not_meet(blobs: FileBlobs) -> None:
+    """A connection that is only thought dead goes on writing other bytes: the blob that was checked stays as it is."""
+    with blobs.partials.incoming("a", REF) as old:
         old.write(DATA[:1000])
-        send(bodies, DATA)
+        send(blobs, DATA)
         old.write(b"x" * 1000)
-        assert bodies.check(REF)
-    assert bodies.check(REF)
+        assert blobs.check(REF)
+    assert blobs.check(REF)
 
 
-def test_many_threads_put_the_same(bodies: FileBlobs) -> None:
+def test_many_threads_put_the_same(blobs: FileBlobs) -> None:
     found: list[BlobRef] = []
-    threads = [threading.Thread(target=lambda: found.append(bodies.put(slots(50_000)))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(blobs.put(slots(50_000)))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(set(found)) == 1
-    assert bodies.check(found[0])
-    assert litter(bodies) == []
+    assert blobs.check(found[0])
+    assert litter(blobs) == []
 
 
-def test_a_sweep_after_a_crash(bodies: FileBlobs) -> None:
-    (bodies.folder / "tmp" / "left.tmp").write_bytes(b"x")
-    incoming = bodies.partials.incoming("a", REF)
+def test_a_sweep_after_a_crash(blobs: FileBlobs) -> None:
+    (blobs.folder / "tmp" / "left.tmp").write_bytes(b"x")
+    incoming = blobs.partials.incoming("a", REF)
     incoming.write(DATA[:700])
     os.close(incoming._descriptor)  # as if the process had died here
-    bodies.sweep(older_s=3600.0)
-    assert len(litter(bodies)) == 2  # young ones may be in use
-    bodies.sweep()
-    assert litter(bodies) == [REF.digest]
-    assert bodies.partials.offset("a", REF.digest) == 700
-    send(bodies, DATA[700:], 700)
-    assert bodies.check(REF)
+    blobs.sweep(older_s=3600.0)
+    assert len(litter(blobs)) == 2  # young ones may be in use
+    blobs.sweep()
+    assert litter(blobs) == [REF.digest]
+    assert blobs.partials.offset("a", REF.digest) == 700
+    send(blobs, DATA[700:], 700)
+    assert blobs.check(REF)
 
 
-def test_old_partials_are_given_up(bodies: FileBlobs) -> None:
-    break_off(bodies, 700)
-    assert bodies.partials.drop(3600.0) == 0
-    assert bodies.partials.drop(-1.0) == 1
-    assert bodies.partials.offset("a", REF.digest) == 0
+def test_old_partials_are_given_up(blobs: FileBlobs) -> None:
+    break_off(blobs, 700)
+    assert blobs.partials.drop(3600.0) == 0
+    assert blobs.partials.drop(-1.0) == 1
+    assert blobs.partials.offset("a", REF.digest) == 0
 
 
 @pytest.mark.parametrize("owner", ["../x", "a/b", "", "..", "."])
-def test_owners_cannot_leave_the_folder(bodies: FileBlobs, owner: str) -> None:
+def test_owners_cannot_leave_the_folder(blobs: FileBlobs, owner: str) -> None:
     with pytest.raises(AssertionError):
-        bodies.partials.incoming(owner, REF)
+        blobs.partials.incoming(owner, REF)
 
 
-def test_free_space_is_known(bodies: FileBlobs) -> None:
-    assert free_bytes(bodies.folder) > 0
+def test_free_space_is_known(blobs: FileBlobs) -> None:
+    assert free_bytes(blobs.folder) > 0
 
 
-def test_an_empty_tree_is_a_body(bodies: FileBlobs) -> None:
-    ref = bodies.put({"model": zeros(Layout.of([]))})
-    assert bodies.check(ref)
-    assert durable_files.digest_of([bodies.open(ref)[:]]) == ref.digest
+def test_an_empty_tree_is_a_blob(blobs: FileBlobs) -> None:
+    ref = blobs.put({"model": zeros(Layout.of([]))})
+    assert blobs.check(ref)
+    assert durable_files.digest_of([blobs.open(ref)[:]]) == ref.digest

@@ -1,4 +1,4 @@
-"""A body that came whole is stored as durably as one that came in pieces."""
+"""A blob that came whole is stored as durably as one that came in pieces."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def files(folder: Path) -> list[str]:
 
 def test_every_step_of_a_durable_write_is_taken(tmp_path: Path) -> None:
     steps: list[str] = []
-    bodies = FileBlobs(tmp_path, steps.append)
-    bodies.keep(REF, DATA)
+    blobs = FileBlobs(tmp_path, steps.append)
+    blobs.keep(REF, DATA)
     assert steps == [f"body.{step}" for step in STEPS]
-    assert bodies.open(REF)[:] == DATA
+    assert blobs.open(REF)[:] == DATA
     assert files(tmp_path) == [REF.digest]
 
 
 def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
     steps: list[str] = []
-    bodies = FileBlobs(tmp_path, steps.append)
-    bodies.keep(REF, DATA)
-    bodies.keep(REF, DATA)
+    blobs = FileBlobs(tmp_path, steps.append)
+    blobs.keep(REF, DATA)
+    blobs.keep(REF, DATA)
     assert len(steps) == len(STEPS)
     assert files(tmp_path) == [REF.digest]
 
 
 def test_bytes_of_another_name_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    bodies = FileBlobs(tmp_path)
+    blobs = FileBlobs(tmp_path)
     with pytest.raises(InvalidPayload) as refused:
-        bodies.keep(REF, DATA + b"!")
+        blobs.keep(REF, DATA + b"!")
     assert refused.value.code == "blob.digest"
     assert files(tmp_path) == []
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fail(point: str) -> None:
-        if point == "body.synced":
+        if point == "blob.synced":
             raise OSError(28, "No space left on device")
 
-    bodies = FileBlobs(tmp_path, fail)
+    blobs = FileBlobs(tmp_path, fail)
     with pytest.raises(Exception, match="no space left"):
-        bodies.keep(REF, DATA)
+        blobs.keep(REF, DATA)
     assert files(tmp_path) == []

@@ -61,17 +61,17 @@ class PeerStage:
             faults,
             seed=self.seed,
         )
-        self.bodies, self.clock, self.history = MemoryBlobs(), VirtualClock(), History()
+        self.blobs, self.clock, self.history = MemoryBlobs(), VirtualClock(), History()
         learners = {node: ToyLearner(number) for number, node in enumerate(self.nodes, 1)}
         self.weights = {node: float(number) for number, node in enumerate(self.nodes, 1)}
         self.world = FailoverWorld(
             setup,
             FailoverSetup(self.failover, weights=self.weights),
-            lambda node, task, memory: LearnerTask(setup.algorithm, learners[node], self.bodies, task, memory),
+            lambda node, task, memory: LearnerTask(setup.algorithm, learners[node], self.blobs, task, memory),
             lambda _node, _task: self.pace_s,
             conditions=PeerNetworkConditions(cuts=tuple(self.splits)),
             clock=self.clock,
-            bodies=self.bodies,
+            blobs=self.blobs,
             watch=self.history,
         )
         self.world.start()

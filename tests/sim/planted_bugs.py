@@ -107,9 +107,9 @@ def order_given_once(patch: Patch) -> None:
 
 
 @mutant
-def bodies_of_gathered_reports_swept(patch: Patch) -> None:
+def blobs_of_gathered_reports_swept(patch: Patch) -> None:
     names = SimulatedCoordinator.names
-    gathered = lambda self: {report.body for report in self.hub.state.round.reports}  # noqa: E731
+    gathered = lambda self: {report.blob for report in self.hub.state.round.reports}  # noqa: E731
 
     def greedy(self: SimulatedCoordinator) -> list[BlobRef | None]:
         self_journal, self.journal = self.journal, []
@@ -186,7 +186,7 @@ def handed_back_order_stays_asked(patch: Patch) -> None:
 
 
 @mutant
-def bodies_remembered_by_id(patch: Patch) -> None:
+def blobs_remembered_by_id(patch: Patch) -> None:
     """Another tree may get the id of one that is gone."""
 
     living: list[Any] = []  # in the place of an allocator, which reuses freed places, or does not
@@ -343,9 +343,9 @@ def reference_kept_at_a_full_synchronization(patch: Patch) -> None:
     """Nodes go on from the new model, the hub from the old one."""
     rebase = ReferenceModel.rebase
 
-    def kept(self: ReferenceModel, bodies: Any, slots: Slots) -> None:
+    def kept(self: ReferenceModel, blobs: Any, slots: Slots) -> None:
         if not self.slots:
-            rebase(self, bodies, slots)
+            rebase(self, blobs, slots)
 
     patch.setattr(ReferenceModel, "rebase", kept)
 
@@ -402,7 +402,7 @@ def status_forgotten_by_the_snapshot(patch: Patch) -> None:
 
 @mutant
 def base_not_restored(patch: Patch) -> None:
-    patch.setattr(ReferenceModel, "restore", classmethod(lambda cls, filters, state, bodies: cls(filters)))
+    patch.setattr(ReferenceModel, "restore", classmethod(lambda cls, filters, state, blobs: cls(filters)))
 
 
 @mutant
@@ -420,8 +420,8 @@ def packed_model_forgotten_by_the_snapshot(patch: Patch) -> None:
 def hub_goes_on_with_what_filters_lost(patch: Patch) -> None:
     moved = ReferenceModel.pack_version
 
-    def exact(self: ReferenceModel, bodies: Any, slots: Slots, rebase: bool, seed: int) -> Slots:
-        moved(self, bodies, slots, rebase, seed)
+    def exact(self: ReferenceModel, blobs: Any, slots: Slots, rebase: bool, seed: int) -> Slots:
+        moved(self, blobs, slots, rebase, seed)
         return slots
 
     patch.setattr(ReferenceModel, "pack_version", exact)

@@ -59,7 +59,7 @@ def run(scenario: GossipScenario, bytes_per_hour: float = 3600 * RATE, limit_s: 
         bytes_per_hour,
     )
     learners = {name: ToyLearner(number) for number, name in enumerate(scenario.weights, 1)}
-    bodies = MemoryBlobs(lambda _: MODEL)
+    blobs = MemoryBlobs(lambda _: MODEL)
     swarm = Watched(
         shared,
         learners,
@@ -67,7 +67,7 @@ def run(scenario: GossipScenario, bytes_per_hour: float = 3600 * RATE, limit_s: 
         scenario.pace_s,
         conditions=scenario.conditions,
         crashes=scenario.crashes,
-        bodies=bodies,
+        blobs=blobs,
     )
     ended = swarm.run(limit_s, 200_000)
     return Run(

@@ -71,8 +71,8 @@ class Seeker:
 class Truth(Observer):
     """Looks at the nodes' own models whenever the hub decides something."""
 
-    def __init__(self, bodies: Blobs, nodes: Sequence[str]) -> None:
-        self.bodies, self.nodes = bodies, nodes
+    def __init__(self, blobs: Blobs, nodes: Sequence[str]) -> None:
+        self.blobs, self.nodes = blobs, nodes
         self.models: dict[str, Array] = {}
         self.tasks: dict[str, Task | Amendment] = {}
         self.divergences: list[float] = []
@@ -100,7 +100,7 @@ class Truth(Observer):
                 self.closed.append(now)
         if isinstance(event, Report) and "train/divergence" in event.metrics and FINISHED not in event.metrics:
             self.unasked += not self.tasks[event.node].recall
-        tasks = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Task | Amendment)]
+        tasks = [(e.to, e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Task | Amendment)]
         onward = [node for node, task in tasks if not task.recall and self.tasks.get(node) != task]
         self.tasks |= dict(tasks)
         if onward and len(self.models) == len(self.nodes):
@@ -113,7 +113,7 @@ class Truth(Observer):
     def _closed(self, version: ModelVersion) -> None:
         """The mean of those who are balanced, weighted by what they have trained on, stays where it is."""
         self.asked.append((version.asked, len(version.reports)))
-        made = np.asarray(tree_slot(self.bodies.get(version.model), "model")["w"], np.float64)
+        made = np.asarray(tree_slot(self.blobs.get(version.model), "model")["w"], np.float64)
         weights = np.array([weight for _, _, weight, _ in version.reports])
         before = np.stack([self.models[node] for node, _, _, _ in version.reports])
         self.moves.append(float(np.abs(weights @ before / weights.sum() - made).max()))
@@ -124,11 +124,11 @@ class Truth(Observer):
 @cache
 def ran(schedule: Divergence, slow_s: float = 1.0, moves: bool = False) -> tuple[Truth, Hub]:
     """A job without faults: the truth about it, and its hub. A check takes a second, for the last node `slow_s`."""
-    bodies, clock, checks = MemoryBlobs(), VirtualClock(), CHECKS
+    blobs, clock, checks = MemoryBlobs(), VirtualClock(), CHECKS
     names = tuple(f"n{number}" for number in range(8))
     learners = {name: Seeker(number, moves) for number, name in enumerate(names)}
     algorithm = DynamicAveraging(steps=1, local_steps=checks, lr=0.1)
-    truth = Truth(bodies, names)
+    truth = Truth(blobs, names)
 
     class Seen(LearnerTask):
         def run_piece(self, task: Task) -> Any:
@@ -139,12 +139,12 @@ def ran(schedule: Divergence, slow_s: float = 1.0, moves: bool = False) -> tuple
             return made
 
     def begin(node: str, task: Task, memory: BlobRef | None) -> Seen:
-        return Seen(algorithm, learners[node], bodies, task, memory)
+        return Seen(algorithm, learners[node], blobs, task, memory)
 
     setup = SimulationSetup(JobPlan(1_000_000, seed=3), algorithm, schedule, names)
     last = names[-1]
     world = CoordinatedWorld(
-        setup, begin, lambda node, _: slow_s if node == last else 1.0, clock=clock, bodies=bodies, watch=truth
+        setup, begin, lambda node, _: slow_s if node == last else 1.0, clock=clock, blobs=blobs, watch=truth
     )
     world.start()
     assert world.run(100_000)

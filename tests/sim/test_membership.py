@@ -54,7 +54,7 @@ class Watched(MembershipFleet):
 
     def _sent(self, sender: str, tell: Tell) -> None:
         super()._sent(sender, tell)
-        message = tell.body
+        message = tell.message
         if sender not in self.roster or not isinstance(message, MembershipMessage):
             return
         view = self.views[sender]

@@ -121,7 +121,7 @@ def refusing(stage: PeerStage, node: str, times: int) -> list[float]:
     def refuse(report: Report) -> None:
         task = coordinator.hub.roster[report.node].task
         handed_back = report.node == node and task is not None and task.kind == "gossip"
-        counts = isinstance(check_report(coordinator.hub, coordinator.bodies, report), Report)
+        counts = isinstance(check_report(coordinator.hub, coordinator.blobs, report), Report)
         if handed_back and counts and len(refused) < times:
             refused.append(stage.clock.now)
             coordinator._send(node, ReportRejected(report.task, "not finite"))
@@ -190,9 +190,9 @@ def test_work_in_hand_at_the_death_counts() -> None:
     assert {node: stage.world.nodes[node].work.tasks_started for node in stage.nodes} == begun
     assert all(stage.world.peer(node).worker.unacknowledged is not None for node in stage.nodes)
     base = stage.hub.progress.version
-    start = stage.bodies.get(stage.history.versions[base].model)["model"]
-    said = {node: stage.world.peer(node).worker.unacknowledged.body for node in stage.nodes}  # type: ignore[union-attr]
-    moved = {node: stage.bodies.get(ref)["model"] for node, ref in said.items()}  # type: ignore[arg-type]
+    start = stage.blobs.get(stage.history.versions[base].model)["model"]
+    said = {node: stage.world.peer(node).worker.unacknowledged.blob for node in stage.nodes}  # type: ignore[union-attr]
+    moved = {node: stage.blobs.get(ref)["model"] for node, ref in said.items()}  # type: ignore[arg-type]
     stage.gossip_at(60.0)
     for node in stage.nodes:
         peer = stage.world.peer(node).peer

@@ -227,8 +227,8 @@ def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> N
 def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
     """A third of all pushes is refused, chosen by their bodies, and taken back."""
 
-    def fault(_: GossipState, body: BlobRef, __: float) -> str:
-        return "bad luck" if int(body.digest[:8], 16) % 3 == 0 else ""
+    def fault(_: GossipState, blob: BlobRef, __: float) -> str:
+        return "bad luck" if int(blob.digest[:8], 16) % 3 == 0 else ""
 
     monkeypatch.setattr(GossipState, "share_fault", fault)
     flocks = [run(scenario) for scenario in map(draw, range(60)) if isinstance(scenario.mixing, PushSum)]

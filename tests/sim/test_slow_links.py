@@ -43,8 +43,8 @@ class Counted(GossipWorld):
 
     def send(self, source: str, target: str, message: PeerMessage) -> None:
         self.kinds[type(message).__name__] += 1
-        self.models += getattr(message, "body", None) is not None
-        self.copies[source, target, transfer_id(message)] += getattr(message, "body", None) is not None
+        self.models += getattr(message, "blob", None) is not None
+        self.copies[source, target, transfer_id(message)] += getattr(message, "blob", None) is not None
         if isinstance(message, ExchangeCommit):
             self.settled.add(message.id)
         super().send(source, target, message)
@@ -66,7 +66,7 @@ def slow(mixing: Mixing, mbit: float, *, loss: float = 0.0, seed: int = 1, until
         {name: float(number) for number, name in enumerate(names, 1)},
         dict.fromkeys(names, 30.0),
         conditions=conditions,
-        bodies=MemoryBlobs(lambda _: MODEL),
+        blobs=MemoryBlobs(lambda _: MODEL),
     )
     swarm.run(until_s)
     return swarm

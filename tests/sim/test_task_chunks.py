@@ -19,14 +19,14 @@ def names(count: int) -> list[str]:
     return [f"node-{number}" for number in range(count)]
 
 
-def work(node: str, body: BlobRef | None = SMALL, kind: Kind = "train") -> Work:
-    return Work(Task(id=(0, 1), node=node, kind=kind, version=1, seed=0, body=body), BlobRef(node, 1))
+def work(node: str, blob: BlobRef | None = SMALL, kind: Kind = "train") -> Work:
+    return Work(Task(id=(0, 1), node=node, kind=kind, version=1, seed=0, blob=blob), BlobRef(node, 1))
 
 
-def begun(count: int, body: BlobRef | None = SMALL, *, stacks: bool = False) -> TaskChunks:
+def begun(count: int, blob: BlobRef | None = SMALL, *, stacks: bool = False) -> TaskChunks:
     chunks = TaskChunks(names(count), stacks=stacks)
     for node in names(count):
-        chunks.begin(node, work(node, body))
+        chunks.begin(node, work(node, blob))
     return chunks
 
 
@@ -93,13 +93,13 @@ class Engine:
 
 
 def test_few_chunks_are_sent_ahead_and_none_that_nobody_waits_for() -> None:
-    bodies, engine, shown = LeanBlobs(), Engine(), list[str]()
-    body, chunks = bodies.add({"x": 1.0}), TaskChunks(names(12), stacks=False)
-    memory = bodies.add({"y": 1.0})
+    blobs, engine, shown = LeanBlobs(), Engine(), list[str]()
+    body, chunks = blobs.add({"x": 1.0}), TaskChunks(names(12), stacks=False)
+    memory = blobs.add({"y": 1.0})
     tasks = {node: work(node, body).task for node in names(12)}
     for node, task in tasks.items():
         chunks.begin(node, Work(task, memory))
-    remote = RemoteTasks(chunks, engine, bodies, shown.append)
+    remote = RemoteTasks(chunks, engine, blobs, shown.append)
     for number, ahead in enumerate([5, 6, 7]):
         outcome = remote.outcome(tasks[f"node-{number}"])
         assert outcome.made == LocalResult(float(number))

@@ -67,6 +67,6 @@ def test_no_saved_state_names_one(monkeypatch: Patch) -> None:
 
 def test_a_model_that_is_stored_like_a_chunk_is_found(monkeypatch: Patch) -> None:
     watched(monkeypatch)
-    monkeypatch.setattr(GossipPeer, "_slots_ref", lambda self: self.me.bodies.put_transient(self.me.slots))
+    monkeypatch.setattr(GossipPeer, "_slots_ref", lambda self: self.me.blobs.put_transient(self.me.slots))
     with pytest.raises(AssertionError, match="what a crash may lose"):
         run(scenario(0))

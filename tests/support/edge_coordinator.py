@@ -65,7 +65,7 @@ class Coordinator(FakeCoordinator):
 
     def __init__(self, folder: Path, jobs: dict[str, dict[str, Any]], tokens: tuple[str, ...] = ("sht_one",)) -> None:
         super().__init__()
-        self.bodies = FileBlobs(folder / "bodies")
+        self.blobs = FileBlobs(folder / "blobs")
         self.changed = threading.Condition(threading.RLock())
         self.specs = {name: parse_job({"name": name, **plan}) for name, plan in jobs.items()}
         self.hubs = {name: self._hub(name) for name in jobs}
@@ -89,7 +89,7 @@ class Coordinator(FakeCoordinator):
 
     def _hub(self, name: str) -> Hub:
         spec = self.specs[name]
-        hub = Hub(spec.plan(), spec.build_algorithm(), spec.build_schedule(), self.bodies)
+        hub = Hub(spec.plan(), spec.build_algorithm(), spec.build_schedule(), self.blobs)
         hub.on(Restarted(), 0.0)
         return hub
 
@@ -103,8 +103,8 @@ class Coordinator(FakeCoordinator):
             for effect in self.hubs[job].on(event, time.monotonic()):
                 if isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                     self.versions[job].append(effect.what)
-                if isinstance(effect, Send) and isinstance(effect.body, Ack) and effect.body.counted:
-                    self.counted.append((job, effect.to, effect.body.task))
+                if isinstance(effect, Send) and isinstance(effect.message, Ack) and effect.message.counted:
+                    self.counted.append((job, effect.to, effect.message.task))
             self.changed.notify_all()
 
     def wait(self, condition: Any, patience_s: float = PATIENCE_S) -> None:
@@ -160,7 +160,7 @@ class Coordinator(FakeCoordinator):
     def _break_off(self, asked: Asked, fault: Fault) -> None:
         if fault.kind == "cut-request":
             ref = BlobRef(asked.path.rpartition("/")[2], asked.length)
-            with self.bodies.partials.incoming(self._node(asked), ref) as incoming:
+            with self.blobs.partials.incoming(self._node(asked), ref) as incoming:
                 incoming.write(asked.handler.rfile.read(asked.length // 2))
         fault.hit.set()
 
@@ -249,8 +249,8 @@ class Coordinator(FakeCoordinator):
         standing = hub.poll_reply(node)
         if isinstance(standing, Task) and (held is None or (standing.id, standing.revision) > held):
             payload = b""
-            if standing.body is not None and standing.body.nbytes <= codec.INLINE_BYTES_MAX:
-                payload = self.bodies.open(standing.body)[:]
+            if standing.blob is not None and standing.blob.nbytes <= codec.INLINE_BYTES_MAX:
+                payload = self.blobs.open(standing.blob)[:]
             return _frame(job, standing, payload)
         member = hub.roster.get(node)
         answered = member.last_ack.task if member is not None and member.last_ack is not None else None
@@ -292,15 +292,15 @@ class Coordinator(FakeCoordinator):
             return _frame(job, self._ack(job, report.node, report.task))
 
     def _admit(self, report: Report, payload: bytes) -> float:
-        if report.body is None:
+        if report.blob is None:
             return 0.0
         if payload:
-            with self.bodies.partials.incoming(report.node, report.body) as incoming:
+            with self.blobs.partials.incoming(report.node, report.blob) as incoming:
                 incoming.write(payload)
                 incoming.finish()
-        if not self.bodies.has(report.body.digest):
+        if not self.blobs.has(report.blob.digest):
             raise Refused("upload it again", code="blob.missing")
-        return measure(self.bodies.get(report.body))
+        return measure(self.blobs.get(report.blob))
 
     def _ack(self, job: str, node: str, task: TaskId) -> Ack:
         member = self.hubs[job].roster.get(node)
@@ -310,16 +310,16 @@ class Coordinator(FakeCoordinator):
 
     def _body(self, asked: Asked, node: str) -> Answer:
         digest = asked.path.rpartition("/")[2]
-        size = self.bodies.size(digest)
+        size = self.blobs.size(digest)
         if asked.method == "GET":
             return Problem(404, "blob.unknown") if size is None else self._download(asked, BlobRef(digest, size))
         if asked.method == "HEAD":
-            offset = self.bodies.partials.offset(node, digest)
+            offset = self.blobs.partials.offset(node, digest)
             return raw(b"") if size is not None else raw(b"", {"Upload-Offset": str(offset)}, 404)
         return self._upload(asked, node, digest)
 
     def _download(self, asked: Asked, ref: BlobRef) -> Said:
-        data = self.bodies.open(ref)[:]
+        data = self.blobs.open(ref)[:]
         start = re.fullmatch(r"bytes=(\d+)-", asked.headers.get("Range", ""))
         if start is None:
             return raw(data)
@@ -330,7 +330,7 @@ class Coordinator(FakeCoordinator):
         part = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", asked.headers.get("Content-Range", ""))
         begin, total = (int(part[1]), int(part[2])) if part else (0, len(asked.body))
         try:
-            with self.bodies.partials.incoming(node, BlobRef(digest, total), begin) as incoming:
+            with self.blobs.partials.incoming(node, BlobRef(digest, total), begin) as incoming:
                 incoming.write(asked.body)
                 incoming.finish()
         except (InvalidPayload, Refused) as error:
@@ -340,7 +340,7 @@ class Coordinator(FakeCoordinator):
 
 
 def _rest(report: Report) -> tuple[Any, ...]:
-    return report.task, report.version, report.weight, report.body, report.metrics, report.norm
+    return report.task, report.version, report.weight, report.blob, report.metrics, report.norm
 
 
 def _frame(job: str, message: Any, payload: bytes = b"") -> Said:

@@ -57,13 +57,13 @@ def one_round(stage: Stage) -> None:
 def keep(stage: Stage, tmp_path: Path) -> Kept:
     """Return the model of n0 after version 1."""
     task, payload = task_of(stage.nodes[0], "main")
-    assert (task.version, task.body is not None) == (1, True)
+    assert (task.version, task.blob is not None) == (1, True)
     documents = stage.send("n0", "GET", "/jobs/main/trust").json()
     key = tmp_path / "saved.pem"
     shutil.copy2(stage.running.folder / "coordinator.pem", key)
     spec, manifest = stage.running.job("main")["spec"], manifest_of(stage).json()["manifest"]
-    assert task.body is not None
-    return Kept(spec, payload, task.body.digest, documents["charter"], documents["roster"], manifest, key)
+    assert task.blob is not None
+    return Kept(spec, payload, task.blob.digest, documents["charter"], documents["roster"], manifest, key)
 
 
 def go_on(running: Inside, kept: Kept, **changes: Any) -> httpx.Response:

@@ -193,8 +193,8 @@ class Node(threading.Thread):
         if (job, task.id) in self.answered:
             self.history.wrong(f"{self.node}: task {task.id} of {job} came again after its acknowledgement")
         self.last[job] = task.id
-        if task.body is not None:
-            self.read(job, task.body, payload)
+        if task.blob is not None:
+            self.read(job, task.blob, payload)
         if self.fails_once and task.kind == "train":
             self.fails_once = False
             self.fail(job, task)

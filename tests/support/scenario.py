@@ -83,7 +83,7 @@ class Stage:
             "hub": json.dumps(hub.snapshot(), sort_keys=True, default=str),
             "reports": [asdict(report) for report in hub.state.round.reports],
             "sum": (hub.state.sum.totals.weight, hub.state.sum.totals.trees.keys()),
-            "bodies": runner.blobs.digests(),
+            "blobs": runner.blobs.digests(),
             "people": database.rows("SELECT name, secret, revoked FROM nodes ORDER BY name"),
         }
 

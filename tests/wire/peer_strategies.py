@@ -45,8 +45,8 @@ PEER_MESSAGES: dict[type, st.SearchStrategy] = {
         for kind in (said.PingAck, said.PingRequest, said.PingNack)
     },
 }
-LETTERS = st.tuples(JOBS, st.lists(st.one_of(*PEER_MESSAGES.values()), min_size=1, max_size=4).map(tuple)).filter(
-    lambda letter: (
-        sum(isinstance(one, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer) for one in letter[1]) <= 4
+BATCHES = st.tuples(JOBS, st.lists(st.one_of(*PEER_MESSAGES.values()), min_size=1, max_size=4).map(tuple)).filter(
+    lambda batch: (
+        sum(isinstance(one, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer) for one in batch[1]) <= 4
     )
 )

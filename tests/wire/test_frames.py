@@ -24,10 +24,10 @@ HEADS: dict[str, dict[str, Any]] = {
     "join": {"node": "a"},
     "poll": {"node": "a"},
     "coordinator_ping": {"node": "a", "term": 5},
-    "task": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "body": BODY},
+    "task": {"id": [1, 2], "node": "a", "kind": "train", "version": 3, "seed": 4, "blob": BODY},
     "amendment": {"task": [1, 2], "revision": 1, "recall": True, "checks_allowed": 3},
     "task_status": {"node": "a", "task": [1, 2], "check": 3, "values": {"train/loss": 0.5}, "monitor_state": "AAEC"},
-    "report": {"node": "a", "task": [1, 2], "version": 3, "weight": 5.0, "body": BODY, "metrics": {"train/loss": 0.5}},
+    "report": {"node": "a", "task": [1, 2], "version": 3, "weight": 5.0, "blob": BODY, "metrics": {"train/loss": 0.5}},
     "task_failed": {"node": "a", "task": [1, 2], "error": "no data"},
     "leave": {"node": "a"},
     "no_task": {"newest_task": [1, 2]},
@@ -41,7 +41,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "drain_node": {"node": "a", "why": "", "withdraw": True},
 }
 OPTIONAL = {
-    "body",
+    "blob",
     "reference",
     "metrics",
     "numbers",
@@ -67,7 +67,7 @@ NO_METRICS: list[Any] = [
     *({n: 1.0} for n in NAMES),
     {f"m{n}": 1.0 for n in range(521)},
 ]
-NO_BODIES: list[Any] = [
+NO_BLOBS: list[Any] = [
     *("", 1, True, [], {}, [DIGEST, 9], {"digest": DIGEST}, {"nbytes": 9}, BODY | {"more": 1}),
     *(BODY | {"nbytes": n} for n in (0, -1, True, 9.0, "9", None, 2**53 + 1, 10**19)),
     *(BODY | {"digest": d} for d in ("", DIGEST.upper(), DIGEST[1:], DIGEST + "0", DIGEST[1:] + "\n", 1, None)),
@@ -84,8 +84,8 @@ WRONG: dict[str, list[Any]] = {
     "seed": COUNTS,
     "kind": [*WORDS, "", "Train", "pause"],
     "weight": [None, True, "5", "NaN", "Infinity", -1e-9, 1.0000001e15, 10**19, [5.0], {}],
-    "body": NO_BODIES,
-    "reference": NO_BODIES,
+    "blob": NO_BLOBS,
+    "reference": NO_BLOBS,
     "metrics": [*NO_METRICS, *({"eval/examples": v} for v in (-1.0, 1.1e15, "NaN", "Infinity"))],
     "values": NO_METRICS,
     "numbers": [*NO_METRICS, {"a": "NaN"}, {"a": "Infinity"}],
@@ -112,7 +112,7 @@ RIGHT: dict[str, list[Any]] = {
     "term": [0, 2**53],
     "to": ["gossip", "server"],
     "weight": [0, 0.0, 359, 1e15],
-    "body": [None, BODY | {"nbytes": 1}, BODY | {"nbytes": 2**53}],
+    "blob": [None, BODY | {"nbytes": 1}, BODY | {"nbytes": 2**53}],
     "metrics": [
         *({}, {f"m{n}": 1 for n in range(520)}, {"a" * 64: 1.0}, {"Top-5 of A/B (%)": 1.0}, {"eval/examples": 1e15}),
         *({"a": v} for v in ("NaN", "Infinity", "-Infinity", 0, -0.0, 5e-324)),

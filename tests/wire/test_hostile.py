@@ -72,7 +72,7 @@ def every_type() -> Tree:
     return Tree.of(arrays, {"layer.BF16": "BF16"})
 
 
-def bodies() -> list[bytes]:
+def blobs() -> list[bytes]:
     small = Tree.of({"w": np.ones((2, 3), np.float32), "é": np.ones(2), "n": np.array(3), "none": np.ones((0, 2))})
     return [
         body_of({}),
@@ -170,7 +170,7 @@ class Meter:
 
 
 def test_mutated_bodies() -> None:
-    random, corpus, meter = Random(SEED), bodies(), Meter()
+    random, corpus, meter = Random(SEED), blobs(), Meter()
     layouts = [payload_layout(read_header(body)) for body in corpus]
     for _ in range(CASES):
         body = mutations.body(corpus, random)
@@ -203,7 +203,7 @@ def test_mutated_frames() -> None:
 
 
 def test_every_length_of_a_body_and_every_bit_of_its_header() -> None:
-    body, meter = bodies()[3], Meter(count_lines=False)
+    body, meter = blobs()[3], Meter(count_lines=False)
     length = 8 + header_length(body[:8])
     for cut in range(len(body)):
         assert meter.run(lambda cut=cut: read_body(body[:cut])) != "taken"

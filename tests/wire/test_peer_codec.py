@@ -15,9 +15,9 @@ from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.protocol import peer_message as said
 from shoal.core.protocol.message import BlobRef, Poll, Report
 from shoal.wire import codec, peer_codec
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 from tests.wire import mutations
-from tests.wire.peer_strategies import LETTERS, PEER_MESSAGES
+from tests.wire.peer_strategies import BATCHES, PEER_MESSAGES
 from tests.wire.test_hostile import SMALL_PEAK_BYTES, Meter
 
 log = logging.getLogger(__name__)
@@ -56,14 +56,14 @@ SAMPLES: tuple[said.PeerMessage, ...] = (
 
 def heads() -> list[bytes]:
     rich = [
-        peer_codec.encode(Letter("digits", (SAMPLES[3],))),
-        peer_codec.encode(Letter("digits", (SAMPLES[18], SAMPLES[2]))),
+        peer_codec.encode(MessageBatch("digits", (SAMPLES[3],))),
+        peer_codec.encode(MessageBatch("digits", (SAMPLES[18], SAMPLES[2]))),
     ]
-    return [*(peer_codec.encode(Letter("digits", (one,))) for one in SAMPLES), *rich * 4]
+    return [*(peer_codec.encode(MessageBatch("digits", (one,))) for one in SAMPLES), *rich * 4]
 
 
 def values_of(message: said.PeerMessage) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(peer_codec.encode(Letter("digits", (message,)))[4:])["messages"][0]
+    found: dict[str, Any] = json.loads(peer_codec.encode(MessageBatch("digits", (message,)))[4:])["messages"][0]
     return found
 
 
@@ -81,10 +81,10 @@ def read(data: bytes) -> None:
     length = peer_codec.head_bytes(data[:4])
     if len(data) != 4 + length:
         raise InvalidPayload("cut short, or too long", code="head.length")
-    letter = peer_codec.decode(data[4:])
-    again = peer_codec.encode(letter)
+    batch = peer_codec.decode(data[4:])
+    again = peer_codec.encode(batch)
     assert peer_codec.encode(peer_codec.decode(again[4:])) == again
-    assert letter.bodies == peer_codec.decode(again[4:]).bodies
+    assert batch.blobs == peer_codec.decode(again[4:]).blobs
 
 
 def test_every_message_is_tried() -> None:
@@ -93,9 +93,9 @@ def test_every_message_is_tried() -> None:
     assert {field.name for kind in kinds for field in dataclasses.fields(kind)} - {"message"} == set(peer_codec._CHECKS)
 
 
-@given(LETTERS)
-def test_a_letter_comes_back(found: tuple[str, tuple[said.PeerMessage, ...]]) -> None:
-    sent = Letter(*found)
+@given(BATCHES)
+def test_a_batch_comes_back(found: tuple[str, tuple[said.PeerMessage, ...]]) -> None:
+    sent = MessageBatch(*found)
     data = peer_codec.encode(sent)
     assert peer_codec.head_bytes(data[:4]) == len(data) - 4
     came = peer_codec.decode(data[4:])
@@ -104,11 +104,11 @@ def test_a_letter_comes_back(found: tuple[str, tuple[said.PeerMessage, ...]]) ->
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda one: type(one).__name__)
-def test_a_letter_names_its_bodies(message: said.PeerMessage) -> None:
+def test_a_batch_names_its_blobs(message: said.PeerMessage) -> None:
     carries = isinstance(
         message, said.ExchangeOffer | said.ExchangeAccept | said.ModelOffer | said.PushShare | said.RingChunk
     )
-    assert Letter("digits", (message,)).bodies == ([REF] if carries else [])
+    assert MessageBatch("digits", (message,)).blobs == ([REF] if carries else [])
 
 
 def test_mutated_heads_end_in_typed_errors() -> None:
@@ -116,7 +116,7 @@ def test_mutated_heads_end_in_typed_errors() -> None:
     for _ in range(CASES):
         data = mutations.frame(corpus, random)
         meter.run(lambda data=data: read(data))
-    meter.show("mutated letters")
+    meter.show("mutated batches")
     assert meter.peak < SMALL_PEAK_BYTES
     assert meter.lines < 2 * peer_codec.HEAD_BYTES_MAX
     wanted = {f"head.{what}" for what in ("length", "invalid", "type", "name", "range", "digest")}
@@ -147,7 +147,7 @@ WRONG = {
     "wait_s": [-1.0, "Infinity", True],
     "norm": [-1.0, "Infinity"],
     "step_fraction": [-0.1, 1.01, "NaN"],
-    "body": [None, {"digest": "a" * 63, "nbytes": 1}, {"digest": "A" * 64, "nbytes": 1}, {"digest": "a" * 64}],
+    "blob": [None, {"digest": "a" * 63, "nbytes": 1}, {"digest": "A" * 64, "nbytes": 1}, {"digest": "a" * 64}],
     "model": [{"digest": "a" * 64, "nbytes": 0}, 1],
     "round": [-1, 2**63, 1.0, True],
     "rounds": [-1, 2**63, 1.0, True],
@@ -186,7 +186,7 @@ def test_wrong_values_are_refused(field: str) -> None:
     assert kinds
     for values in kinds:
         for wrong in WRONG[field]:
-            if field == "body" or wrong is not None:
+            if field == "blob" or wrong is not None:
                 assert refused({**values, field: wrong}).startswith("head.")
 
 
@@ -205,11 +205,11 @@ def test_what_is_passed_on_is_checked_as_well() -> None:
     assert refused({**values, "node": 1}) == "head.invalid"
 
 
-def test_a_letter_has_no_more_than_it_may() -> None:
+def test_a_batch_has_no_more_than_it_may() -> None:
     ping, swap = values_of(SAMPLES[18]), values_of(SAMPLES[3])
-    peer_codec.decode(peer_codec.encode(Letter("digits", (SAMPLES[18],) * peer_codec.MESSAGES_MAX))[4:])
+    peer_codec.decode(peer_codec.encode(MessageBatch("digits", (SAMPLES[18],) * peer_codec.MESSAGES_MAX))[4:])
     assert refused(*[ping] * (peer_codec.MESSAGES_MAX + 1)) == "head.invalid"
-    assert refused(*[swap] * (peer_codec.BODIES_MAX + 1)) == "head.invalid"
+    assert refused(*[swap] * (peer_codec.BLOBS_MAX + 1)) == "head.invalid"
     assert refused(ping, more=1) == "head.invalid"
     with pytest.raises(Refused, match="protocol 2"):
         peer_codec.decode(json.dumps({"shoal": 2, "job": "digits", "messages": [ping]}).encode())
@@ -218,17 +218,17 @@ def test_a_letter_has_no_more_than_it_may() -> None:
 
 
 @given(st.lists(st.sampled_from(SAMPLES), max_size=150))
-def test_what_fits_into_a_letter_is_taken(messages: list[said.PeerMessage]) -> None:
+def test_what_fits_into_a_batch_is_taken(messages: list[said.PeerMessage]) -> None:
     while messages:
         count = peer_codec.fitting(messages)
         assert count > 0
-        head = peer_codec.encode(Letter("digits", tuple(messages[:count])))
+        head = peer_codec.encode(MessageBatch("digits", tuple(messages[:count])))
         assert peer_codec.decode(head[4:]).messages == tuple(messages[:count])
         messages = messages[count:]
 
 
 def test_a_head_is_written_as_the_document_says() -> None:
-    data = peer_codec.encode(Letter("digits", (said.ExchangeCommit("a", ID),)))
+    data = peer_codec.encode(MessageBatch("digits", (said.ExchangeCommit("a", ID),)))
     text = b'{"shoal":1,"job":"digits","messages":[{"type":"exchange_commit","node":"a","id":["a",3,17]}]}'
     assert data == len(text).to_bytes(4, "big") + text
     assert codec.PROTOCOLS[-1] == 1

@@ -37,8 +37,8 @@ class BlobUse:
     def journaled(self, entries: Sequence[JournalEntry]) -> None:
         """Note the blobs of reports in new entries."""
         for entry in entries:
-            if isinstance(entry.event, Report) and entry.event.body is not None and entry.payload is None:
-                self._reports[entry.seq] = entry.event.body.digest
+            if isinstance(entry.event, Report) and entry.event.blob is not None and entry.payload is None:
+                self._reports[entry.seq] = entry.event.blob.digest
 
     def snapshotted(self, seq: int, state: dict[str, Any]) -> None:
         """Note that a snapshot of this state at `seq` is durable: a replay begins after it."""

@@ -10,7 +10,7 @@ from shoal.core.protocol.machine import Effect, HubEvent
 
 
 class PendingEvent:
-    """An event whose submitter waits for its effects, or its error. `body`: the payload of `journal.JournalEntry`."""
+    """An event whose submitter waits for its effects, or its error. `blob`: the payload of `journal.JournalEntry`."""
 
     __slots__ = ("body", "event", "future")
 

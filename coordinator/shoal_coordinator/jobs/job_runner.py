@@ -130,8 +130,8 @@ class JobRunner:
     async def submit_for_ack(self, event: HubEvent, node: str, body: bytes | None = None) -> Ack:
         """Submit an event, and return the acknowledgement for its node."""
         for effect in await self.submit(event, body):
-            if isinstance(effect, Send) and effect.to == node and isinstance(effect.body, Ack):
-                return effect.body
+            if isinstance(effect, Send) and effect.to == node and isinstance(effect.message, Ack):
+                return effect.message
         raise Refused("the hub gave no answer", code="task.none", hint="poll again")
 
     def check_gossip(self) -> None:
@@ -227,10 +227,10 @@ class JobRunner:
         self.gate.open()
         for one in applied:
             for effect in one.effects:
-                if isinstance(effect, Send) and not isinstance(effect.body, Ack):  # its submitter returns an Ack
+                if isinstance(effect, Send) and not isinstance(effect.message, Ack):  # its submitter returns an Ack
                     self._services.wakeups[effect.to].set()
-                    if isinstance(effect.body, Task):
-                        self.task_timers.given(effect.to, effect.body.id)
+                    if isinstance(effect.message, Task):
+                        self.task_timers.given(effect.to, effect.message.id)
                 elif isinstance(effect, Wake):
                     self.clock.alarm = effect.at
         if self.gate.has_ended:

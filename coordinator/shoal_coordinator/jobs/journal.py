@@ -66,9 +66,9 @@ class JournalEntry:
     payload: bytes | None = None
 
     def inline(self) -> dict[str, bytes]:
-        """Return the body that came with the event, by its digest."""
+        """Return the blob that came with the event, by its digest."""
         event = self.event
-        named = event.body if isinstance(event, Report) else None
+        named = event.blob if isinstance(event, Report) else None
         return {named.digest: self.payload} if named is not None and self.payload is not None else {}
 
 

@@ -179,8 +179,8 @@ class NodeProtocolHandler(NodeRequest):
         self.services.presence.activity[runner.name, task.node].start_task(task.id)
         runner.task_timers.sent(task.node, task.id)
         payload = b""
-        if not known and task.body is not None and task.body.nbytes <= codec.INLINE_BYTES_MAX:
-            payload = runner.blob_use.read_inline(task.body)  # small, and just written: no thread is worth it
+        if not known and task.blob is not None and task.blob.nbytes <= codec.INLINE_BYTES_MAX:
+            payload = runner.blob_use.read_inline(task.blob)  # small, and just written: no thread is worth it
         crashpoint("task.answer")
         answer = self.frame(Amendment.of(task) if known else task, payload)
         if tracing.current.on and (parent := tracing.current.round(self.job, task.version)):

@@ -91,7 +91,7 @@ class ReportPipeline(NodeRequest):
 
     async def _admit_report(self, runner: JobRunner, task: Task, message: Report, payload: bytes) -> Ack:
         """Check the body, journal the report and feed the hub. A refusal changes nothing but events."""
-        body, expected = message.body, runner.layouts.expected(task.kind)
+        body, expected = message.blob, runner.layouts.expected(task.kind)
         activity = self.services.presence.activity[runner.name, message.node]
         received = tracing.current.recall_parent((runner.name, message.node, message.task), keep=True)
         sent_at, was_stored = (
@@ -128,13 +128,13 @@ class ReportPipeline(NodeRequest):
         return answer
 
     async def _store_blob(
-        self, runner: JobRunner, body: BlobRef | None, expected: ExpectedLayout | None, payload: bytes
+        self, runner: JobRunner, blob: BlobRef | None, expected: ExpectedLayout | None, payload: bytes
     ) -> bool:
         """Keep a report's body as a file, unless there is one; return whether it was new."""
-        if body is not None and payload and not await call_blobs(runner.blobs, runner.blobs.has, body.digest):
-            await runner.uploads.store_inline(body, expected, payload)
+        if blob is not None and payload and not await call_blobs(runner.blobs, runner.blobs.has, blob.digest):
+            await runner.uploads.store_inline(blob, expected, payload)
             return True
-        return body is not None and runner.blobs.far and await runner.uploads.collect(self.node, body, expected)
+        return blob is not None and runner.blobs.far and await runner.uploads.collect(self.node, blob, expected)
 
     async def _publish_refusal(self, runner: JobRunner, task: Task, error: InvalidPayload) -> None:
         """Show a refusal to people, unless the same was shown a moment ago."""
@@ -159,7 +159,7 @@ def _check_kind(message: Report, task: Task) -> None:
         raise InvalidPayload(
             f"a report on version {message.version}, but the task is of version {task.version}", code="head.version"
         )
-    if message.body is None and task.kind != "evaluate":
+    if message.blob is None and task.kind != "evaluate":
         raise InvalidPayload("the task asks for a model, but the report has none", code="payload.missing")
-    if message.body is not None and task.kind == "evaluate":
+    if message.blob is not None and task.kind == "evaluate":
         raise InvalidPayload("the task asks for metrics only", code="payload.unwanted", hint="send no body")

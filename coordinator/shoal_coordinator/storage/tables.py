@@ -59,7 +59,7 @@ journal = Table(
 )
 
 updates = Table(
-    "updates",  # the bodies of small reports, which have no files: of events that no snapshot contains yet
+    "updates",  # the blobs of small reports, which have no files: of events that no snapshot contains yet
     metadata,
     Column("job", ForeignKey("jobs.name"), primary_key=True),
     Column("seq", Number, primary_key=True),

@@ -61,7 +61,7 @@ def from_event(hub: Hub, task: Task, event: Event, effects: Sequence[Effect]) ->
         case NodeLost():
             failure = _failure(task, "contact", event.why)
         case _:
-            answers = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+            answers = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Ack)]
             refusals = [answer.why for answer in answers if answer.task == task.id and not answer.counted]
             if not refusals:
                 return None
@@ -84,7 +84,7 @@ def _outcome(hub: Hub, node: str, effects: Sequence[Effect], *, lost: bool) -> t
     """Return the hub's immediate reaction and its reason."""
     decisions = [e.text for e in effects if isinstance(e, JobEvent) and e.kind == "decision"]
     why = decisions[0] if decisions else ""
-    asked = [e.to for e in effects if isinstance(e, Send) and isinstance(e.body, Task)]
+    asked = [e.to for e in effects if isinstance(e, Send) and isinstance(e.message, Task)]
     closed = any(isinstance(e, Save) and isinstance(e.what, ModelVersion) for e in effects)
     member = hub.roster.get(node)
     if hub.progress.paused_at is not None:

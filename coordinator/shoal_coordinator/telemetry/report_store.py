@@ -42,7 +42,7 @@ class Counted:
 
     def is_in(self, effects: Sequence[Effect]) -> bool:
         """Return whether the report counted, from the effects."""
-        acks = (e.body for e in effects if isinstance(e, Send) and e.to == self.node and isinstance(e.body, Ack))
+        acks = (e.message for e in effects if isinstance(e, Send) and e.to == self.node and isinstance(e.message, Ack))
         return any(ack.counted and ack.task == self.task for ack in acks)
 
 

@@ -109,7 +109,7 @@ class TaskTimers:
             timer.begun = self._now() - (0.0 if since is None else time.monotonic() - since)
 
     def came(self, node: str, task: TaskId) -> None:
-        """Record that the report has arrived with its body."""
+        """Record that the report has arrived with its blob."""
         self._of(node, task).came = self._now()
 
     def finish(self, node: str, task: TaskId) -> Phases:

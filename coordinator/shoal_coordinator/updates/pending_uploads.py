@@ -1,6 +1,6 @@
 """Pending uploads, whose report has not arrived yet: at most one per node and job, within a byte limit per node.
 
-A node has one task in a job, so it needs one body. If it sends another one, the previous one is deleted: its stored
+A node has one task in a job, so it needs one blob. If it sends another one, the previous one is deleted: its stored
 file, its interrupted part, and its open upload. The bytes of each node are summed over its jobs (`NodeByteLimit`).
 """
 
@@ -16,7 +16,7 @@ from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.partial_blobs import IncomingBlob
 
 TARGETS_MAX = 4
-"""Bodies that a node may be given an address for, in a task: an address that was given is good for a while."""
+"""Blobs that a node may be given an address for, in a task: an address that was given is good for a while."""
 
 
 class NodeByteLimit:
@@ -45,7 +45,7 @@ class NodeByteLimit:
 
 
 class Upload:
-    """A body that is coming in."""
+    """A blob that is coming in."""
 
     def __init__(self, node: str, ref: BlobRef) -> None:
         self.node, self.ref = node, ref
@@ -72,7 +72,7 @@ class Upload:
 
 
 class PendingUploads:
-    """The unreported blobs of one job. `discard` removes a stored body unless something else needs it."""
+    """The unreported blobs of one job. `discard` removes a stored blob unless something else needs it."""
 
     def __init__(self, blobs: FileBlobs, nodes: NodeByteLimit, discard: Callable[[str], None]) -> None:
         self._blobs, self._nodes, self._discard = blobs, nodes, discard
@@ -81,7 +81,7 @@ class PendingUploads:
         self._offered: dict[str, tuple[TaskId, list[str]]] = {}
 
     async def start(self, node: str, ref: BlobRef) -> Upload | None:
-        """Begin to receive a body; None if the same has just come. Raises `StorageFailed`."""
+        """Begin to receive a blob; None if the same has just come. Raises `StorageFailed`."""
         while (before := self._open.get(node)) is not None and before.is_finishing:
             await before.ended.wait()
             if before.ref == ref and self._kept.get(node) == ref and self._blobs.has(ref.digest):
@@ -94,7 +94,7 @@ class PendingUploads:
         return upload
 
     def finish(self, upload: Upload, *, kept: bool) -> None:
-        """Record that a body is stored, or (`kept`) an interrupted part of it; else it is gone."""
+        """Record that a blob is stored, or (`kept`) an interrupted part of it; else it is gone."""
         node, ref = upload.node, upload.ref
         if self._open.get(node) is upload:
             del self._open[node]
@@ -106,7 +106,7 @@ class PendingUploads:
         upload.ended.set()
 
     def share(self, node: str, ref: BlobRef) -> None:
-        """Record that the node has the same body as another: the body stays for both. Raises `StorageFailed`."""
+        """Record that the node has the same blob as another: the blob stays for both. Raises `StorageFailed`."""
         kept = self._kept.get(node)
         if ref in self._kept.values() and kept != ref and node not in self._open:
             self._nodes.reserve(node, ref.nbytes, kept.nbytes if kept is not None else 0)
@@ -126,13 +126,13 @@ class PendingUploads:
             self._discard(ref.digest)
 
     async def wait(self, upload: Upload) -> bool:
-        """Wait for the upload of the same body that replaced this one; return whether the body is here then."""
+        """Wait for the upload of the same blob that replaced this one; return whether the blob is here then."""
         while (newer := self._open.get(upload.node)) is not None and newer.ref == upload.ref:
             await newer.ended.wait()
         return await asyncio.to_thread(self._blobs.has, upload.ref.digest)
 
     def add_address(self, node: str, task: TaskId, digest: str) -> list[str]:
-        """Note that the node is given an address for a body; the digests of those that this one replaces. Raises
+        """Note that the node is given an address for a blob; the digests of those that this one replaces. Raises
         `Refused` when it was given many for the same order."""
         known, digests = self._offered.get(node, (task, []))
         if known != task:

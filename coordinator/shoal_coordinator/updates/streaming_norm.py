@@ -1,4 +1,4 @@
-"""The norm of a body, measured while the body arrives, so that it need not be read again for it.
+"""The norm of a blob, measured while the blob arrives, so that it need not be read again for it.
 
 It is the receiver's own measurement, over the same blocks as `shoal.wire.payload.measure`, and so the same number.
 """
@@ -17,7 +17,7 @@ from shoal.wire.payload import parse_header
 
 
 class _NormBlock(NamedTuple):
-    """Bytes of a body that are measured together: numbers of one type, of one slot; dtype "" is not measured."""
+    """Bytes of a blob that are measured together: numbers of one type, of one slot; dtype "" is not measured."""
 
     slot: int
     dtype: str
@@ -30,7 +30,7 @@ _END = _NormBlock(0, "", 0)
 
 
 class StreamingNorm:
-    """`expected`: the whole body's layout, which its header must have been compared with."""
+    """`expected`: the whole blob's layout, which its header must have been compared with."""
 
     def __init__(self, expected: Layout) -> None:
         self._blocks = _blocks(expected)

@@ -99,7 +99,7 @@ class Uploads:
             )
 
     def shortage(self, nbytes: int) -> str:
-        """Return why a body of that size, or the last that was sent, finds no room; empty if it does."""
+        """Return why a blob of that size, or the last that was sent, finds no room; empty if it does."""
         wanted, self._wanted = max(nbytes, self._wanted), 0
         try:
             self.check_room(wanted)
@@ -262,7 +262,7 @@ class Uploads:
         return _measured(slots, expected)
 
     def _check_inline(self, ref: BlobRef, expected: ExpectedLayout | None, payload: bytes) -> None:
-        """Check the form of a body that came in one piece, and the free space for it."""
+        """Check the form of a blob that came in one piece, and the free space for it."""
         if len(payload) != ref.nbytes:
             raise InvalidPayload(f"{len(payload)} bytes came, {ref.nbytes} were announced", code="payload.length")
         check = self._check(ref, expected)
@@ -271,7 +271,7 @@ class Uploads:
         self.check_room(ref.nbytes)
 
     async def store_inline(self, ref: BlobRef, expected: ExpectedLayout | None, payload: bytes) -> None:
-        """Receive a body that came in one piece with its report; small, so that one thread does all of it at once."""
+        """Receive a blob that came in one piece with its report; small, so that one thread does all of it at once."""
         await asyncio.to_thread(self._store_inline, ref, expected, payload)
 
     def _store_inline(self, ref: BlobRef, expected: ExpectedLayout | None, payload: bytes) -> None:
@@ -297,19 +297,19 @@ class Uploads:
             self._pending.mark_reported(node)
 
     async def measure_stored(self, report: Report, expected: ExpectedLayout | None) -> float:
-        """Check a report's stored body against the form; returns its norm. Changes nothing."""
-        if report.body is None:
+        """Check a report's stored blob against the form; returns its norm. Changes nothing."""
+        if report.blob is None:
             return 0.0
-        size = await call_blobs(self._blobs, self._blobs.size, report.body.digest)
+        size = await call_blobs(self._blobs, self._blobs.size, report.blob.digest)
         if size is None:
             raise Refused(
                 "the body of this report is not here", code="blob.missing", hint="upload it again, then send the report"
             )
-        if size != report.body.nbytes:
-            raise InvalidPayload(f"the body of that digest has not {report.body.nbytes} bytes", code="payload.length")
-        norm, form = self._norms.get(report.body.digest, (None, None))
+        if size != report.blob.nbytes:
+            raise InvalidPayload(f"the body of that digest has not {report.blob.nbytes} bytes", code="payload.length")
+        norm, form = self._norms.get(report.blob.digest, (None, None))
         if norm is None or (expected is not None and form != expected):
-            norm = await asyncio.to_thread(self._examine, report.body, expected)
+            norm = await asyncio.to_thread(self._examine, report.blob, expected)
         return norm
 
 

@@ -143,7 +143,7 @@ export class EdgeClient {
     const [filter] = spec.filters ?? [];
     if (filter !== undefined || task.reference !== undefined) throw new Error(`this client does not know the filter ${filter?.name}`);
     if (task.kind === "init") return { weight: 0, metrics: {}, payload: { model: await this.#learner.init(task.seed), baseModel: "" } };
-    const given = decodePayload(await this.#body(task, payload, signal));
+    const given = decodePayload(await this.#blob(task, payload, signal));
     const metrics = await this.#learner.evaluate(given.model);
     if (task.kind === "evaluate") return { weight: Math.max(0, metrics["eval/examples"] ?? 0), metrics };
     const trained = await this.#learner.train(given.model, {
@@ -167,12 +167,12 @@ export class EdgeClient {
     return spec;
   }
 
-  async #body(task: Task, payload: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    if (task.body === undefined) throw new Error("the task has no model");
+  async #blob(task: Task, payload: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    if (task.blob === undefined) throw new Error("the task has no model");
     if (payload.length > 0) return payload;
-    const answer = await this.#http.send("GET", `/jobs/${task.job}/blobs/${task.body.digest}`, { signal });
+    const answer = await this.#http.send("GET", `/jobs/${task.job}/blobs/${task.blob.digest}`, { signal });
     const bytes = new Uint8Array(await answer.arrayBuffer());
-    if (bytes.length !== task.body.nbytes || (await sha256(bytes)) !== task.body.digest) {
+    if (bytes.length !== task.blob.nbytes || (await sha256(bytes)) !== task.blob.digest) {
       throw new Error("the model that came is not the one that the task names");
     }
     return bytes;
@@ -180,13 +180,13 @@ export class EdgeClient {
 
   async #report(task: Task, done: Done, signal: AbortSignal): Promise<void> {
     const bytes = done.payload === undefined ? NOTHING : encodePayload(done.payload);
-    const body: { body?: BlobRef } = bytes.length ? { body: { digest: await sha256(bytes), nbytes: bytes.length } } : {};
+    const blob: { blob?: BlobRef } = bytes.length ? { blob: { digest: await sha256(bytes), nbytes: bytes.length } } : {};
     const { job, id, version } = task;
-    const head: Head = { type: "report", job, node: this.name, task: id, version, weight: done.weight, ...body, metrics: done.metrics };
+    const head: Head = { type: "report", job, node: this.name, task: id, version, weight: done.weight, ...blob, metrics: done.metrics };
     const isInline = bytes.length <= INLINE_BYTES_MAX;
     const frame = encodeFrame({ head, payload: isInline ? bytes : NOTHING });
     for (let isMissing = !isInline; ; ) {
-      if (isMissing && body.body) await this.#http.send("PUT", `/jobs/${job}/blobs/${body.body.digest}`, { body: bytes, signal });
+      if (isMissing && blob.blob) await this.#http.send("PUT", `/jobs/${job}/blobs/${blob.blob.digest}`, { body: bytes, signal });
       try {
         const answer = await this.#http.send("POST", `/jobs/${job}/reports`, { body: frame, headers: FRAME, signal });
         const ack = decodeFrame(new Uint8Array(await answer.arrayBuffer())).head;

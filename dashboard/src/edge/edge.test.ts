@@ -173,7 +173,7 @@ class Scripted {
     const digest = await sha256(payload);
     if (!isInline) this.stored.set(digest, payload);
     const id = more.id ?? [1, 1];
-    const task = { shoal: 1, type: "task", job: "j", id, node: "n", kind: "train", version: 0, body: { digest, nbytes: payload.length } };
+    const task = { shoal: 1, type: "task", job: "j", id, node: "n", kind: "train", version: 0, blob: { digest, nbytes: payload.length } };
     const text = JSON.stringify({ ...task, seed: 0, ...more }).replace('"seed":0', '"seed":9');
     const head = new TextEncoder().encode(text);
     const frame = new Uint8Array(4 + head.length + (isInline ? payload.length : 0));
@@ -212,8 +212,8 @@ describe("the client", () => {
     scripted.faults.push(["/reports", () => Response.json({ code: "blob.missing" }, { status: 409 })]);
     await served(scripted, () => scripted.reports.length === 1);
     expect(scripted.paths.filter((path) => path.startsWith("PUT"))).toHaveLength(2);
-    const { body } = scripted.reports[0]?.head as { body: { digest: string } };
-    expect(scripted.stored.has(body.digest)).toBe(true);
+    const { blob } = scripted.reports[0]?.head as { blob: { digest: string } };
+    expect(scripted.stored.has(blob.digest)).toBe(true);
   });
 
   it("sends a report again until it is answered", async () => {

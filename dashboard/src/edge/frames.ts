@@ -16,7 +16,7 @@ export interface Task {
   version: number;
   /** Below 2^56, which is more than a number holds exactly. */
   seed: bigint;
-  body?: BlobRef;
+  blob?: BlobRef;
   reference?: BlobRef;
   revision?: number;
 }
@@ -27,7 +27,7 @@ export type Head =
   | { type: "no_task"; job: string; newest_task: TaskId }
   | { type: "ack"; job: string; task: TaskId; counted: boolean; why?: string }
   | { type: "stop"; job: string; why?: string; model_differs?: boolean }
-  | { type: "report"; job: string; node: string; task: TaskId; version: number; weight: number; body?: BlobRef; metrics?: Metrics }
+  | { type: "report"; job: string; node: string; task: TaskId; version: number; weight: number; blob?: BlobRef; metrics?: Metrics }
   | { type: "task_failed"; job: string; node: string; task: TaskId; error: string; phase?: string };
 
 export type Metrics = Record<string, number>;

@@ -16,7 +16,7 @@ from shoal.core.errors import NotAllowed, Refused, ShoalError, message_of
 from shoal.core.model.tree import Tree
 from shoal.jobs.spec import JobSpec
 from shoal.peering.host.peer_group import PeerCallbacks, PeerGroup
-from shoal.peering.http.letter_receiver import ExpectedModel
+from shoal.peering.http.message_receiver import ExpectedModel
 from shoal.peering.http.peer_link import OutgoingMessage, wall_s
 from shoal.peering.state.byte_counts import ByteCounts
 from shoal.peering.state.peer_state import PeerDocuments
@@ -180,7 +180,7 @@ class EdgePeerGroup:
         if self.documents is None or self.group is not None or self._callbacks is None:
             return
         filters = self.spec.shown_through()
-        expected = ExpectedModel(self.spec.name, self._state.bodies, filters, holds=self._state.holds)
+        expected = ExpectedModel(self.spec.name, self._state.blobs, filters, holds=self._state.holds)
         self.has_model = False
         folder = self._state.files.folder
         self.group = PeerGroup(self.documents, folder, self.process_number, expected, self._callbacks, at=self.at)

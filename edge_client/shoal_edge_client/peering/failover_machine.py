@@ -99,7 +99,7 @@ class FailoverMachine:
         state, saved = self.session.state, [effect.what for effect in effects if isinstance(effect, Save)]
         for what in saved:
             if isinstance(what, Memory):
-                state.commit_memory(what.body)
+                state.commit_memory(what.blob)
         for what in saved:
             if isinstance(what, MachineState):
                 state.save_peer(what.state, self.session.sums.state())
@@ -108,20 +108,20 @@ class FailoverMachine:
     def sweep(self) -> None:
         worker, gossip = self.peer.worker, self.peer.gossip
         tasks = [worker.task, gossip.task if gossip is not None else None, self._handover()]
-        refs = [ref for task in tasks if task is not None for ref in (task.body, task.reference)]
-        refs += [worker.memory, worker.pending, getattr(worker.unacknowledged, "body", None)]
+        refs = [ref for task in tasks if task is not None for ref in (task.blob, task.reference)]
+        refs += [worker.memory, worker.pending, getattr(worker.unacknowledged, "blob", None)]
         self.session.state.sweep([*self.peer.blob_refs(), *(ref for ref in refs if ref is not None)])
 
     def has_blob(self, ref: BlobRef | None) -> bool:
         """Return whether the whole blob is here; True for None."""
-        return ref is None or self.session.state.bodies.size(ref.digest) == ref.nbytes
+        return ref is None or self.session.state.blobs.size(ref.digest) == ref.nbytes
 
     def own_model(self) -> Tree:
         """Return the model that this node holds. Blocks."""
         if self.peer.gossip is not None:
             return self.peer.gossip.me.model
         assert self.peer.base.model is not None
-        return tree_slot(self.session.state.bodies.get(self.peer.base.model), "model")
+        return tree_slot(self.session.state.blobs.get(self.peer.base.model), "model")
 
     def status(self) -> dict[str, Any]:
         """Return the state as JSON values."""

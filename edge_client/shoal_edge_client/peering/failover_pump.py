@@ -94,7 +94,7 @@ class FailoverPump:
             gossip.loss_ratio_max,
             timeout_s=gossip.exchange_timeout_s,
         )
-        self.pump = GossipPump(self.machine, self._apply, state.bodies, acceptance, self.group.post, ports.clock)
+        self.pump = GossipPump(self.machine, self._apply, state.blobs, acceptance, self.group.post, ports.clock)
         events, blobs = self.pump.events, StoringFetcher(job, ports, state)
         execution = TaskExecution(job, ports, events.submit_nowait, events.spawn, blobs, self._on_fetched)
         self._worker = WorkerEffects(
@@ -121,7 +121,7 @@ class FailoverPump:
             lambda peers: self.pump.events.submit_nowait(LivePeers(peers.nodes, roster=peers.roster)),
             self.machine.public_status,
             self._on_forced_mode,
-            LocalCheckpoints(session.state.folder, session.node, session.state.bodies),
+            LocalCheckpoints(session.state.folder, session.node, session.state.blobs),
         )
 
     @property
@@ -156,8 +156,8 @@ class FailoverPump:
     async def submit(self, event: Any) -> bool:
         task = event.message if isinstance(event, RelayResponse) else event
         if isinstance(task, Task) and task.kind == "gossip":
-            with self.session.state.holds.holding(task.body):
-                if self.machine.has_blob(task.body):
+            with self.session.state.holds.holding(task.blob):
+                if self.machine.has_blob(task.blob):
                     return (await self.pump.events.submit(event)).changed
             self._handover.start(task, event.node if isinstance(event, RelayResponse) else "")
             return True
@@ -199,7 +199,9 @@ class FailoverPump:
         self.background.start(self.pump.events.spawn)
         if self.relay_client.follow_machine():
             self._worker.delivery.restart()
-        relayed = [one.body.message for one in effects if isinstance(one, Tell) and isinstance(one.body, RelayRequest)]
+        relayed = [
+            one.message.message for one in effects if isinstance(one, Tell) and isinstance(one.message, RelayRequest)
+        ]
         reports = [Send(HUB, report) for report in relayed if isinstance(report, Report | TaskFailed | TaskStatus)]
         self._worker.apply([*effects, *reports], is_saved=self.machine.is_report_saved)
         for effect in effects:
@@ -221,7 +223,7 @@ class FailoverPump:
     def _apply_own(self, effect: PeerEffect) -> None:
         group = self.group.group
         match effect:
-            case Send(body=CoordinatorPing() | Join() as message):
+            case Send(message=CoordinatorPing() | Join() as message):
                 self.coordinator.send(message)
             case LocalRoundDone():
                 self.machine.round_metrics = effect.metrics

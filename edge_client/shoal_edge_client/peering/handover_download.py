@@ -28,8 +28,8 @@ class StoringFetcher(BlobFetcher):
 
     async def fetch(self, ref: BlobRef | None, cancel: CancelToken) -> Slots:
         slots = await super().fetch(ref, cancel)
-        if ref is not None and self._state.bodies.size(ref.digest) != ref.nbytes:
-            await in_thread(partial(self._state.bodies.put, slots))
+        if ref is not None and self._state.blobs.size(ref.digest) != ref.nbytes:
+            await in_thread(partial(self._state.blobs.put, slots))
         return slots
 
 
@@ -70,9 +70,9 @@ class HandoverDownload:
         self._download = self._spawn(self._run(task))
 
     async def _run(self, task: Task) -> None:
-        with self._state.holds.holding(task.body):
+        with self._state.holds.holding(task.blob):
             try:
-                await self._blobs.fetch(task.body, CancelToken())
+                await self._blobs.fetch(task.blob, CancelToken())
             except NotAllowed:
                 raise
             except ShoalError as error:  # the next poll brings the task that stands then

@@ -40,7 +40,7 @@ class NodeState(Spool):
 
     def __init__(self, folder: Path, job: str, at: CrashPoint = no_crash) -> None:
         super().__init__(folder, job, at)
-        self.bodies: PeerBlobs = PeerBlobs(folder / "bodies", at)
+        self.blobs: PeerBlobs = PeerBlobs(folder / "blobs", at)
         self.files = PeerFiles(folder / "peer", at, self.log)
         self.holds = BlobHolds()
         self._pending: BlobRef | None = None
@@ -49,8 +49,8 @@ class NodeState(Spool):
     def load(self) -> SpoolState:
         kept = super().load()
         self._pending = kept.pending_memory
-        if kept.report is not None and kept.report.body is not None and kept.report.body.digest in self._small:
-            self.bodies.keep(kept.report.body, self._small[kept.report.body.digest])
+        if kept.report is not None and kept.report.blob is not None and kept.report.blob.digest in self._small:
+            self.blobs.keep(kept.report.blob, self._small[kept.report.blob.digest])
         return kept
 
     # The machine
@@ -66,7 +66,7 @@ class NodeState(Spool):
             self._checked({"digest": digest, "nbytes": nbytes})
         if peer["model"] is not None:
             model = ref_from_state(peer["model"])
-            if model is None or not self.bodies.check(model):
+            if model is None or not self.blobs.check(model):
                 peer |= {"version": -1, "model": None}  # the model was not received whole
         return SavedPeer(peer, [float(one) for one in sums] if sums is not None else None)
 
@@ -90,14 +90,14 @@ class NodeState(Spool):
 
     # Blobs
 
-    def put_update(self, body: Slots | FileBlob) -> BlobRef:
-        return self.holds.put(self.bodies, body)
+    def put_update(self, blob: Slots | FileBlob) -> BlobRef:
+        return self.holds.put(self.blobs, blob)
 
     def put_memory(self, memory: Slots | FileBlob) -> BlobRef:
-        return self.holds.put(self.bodies, memory)
+        return self.holds.put(self.blobs, memory)
 
     def put_base(self, base: Slots | FileBlob) -> BlobRef:
-        ref = self.holds.put(self.bodies, base)
+        ref = self.holds.put(self.blobs, base)
         self._base = ref
         self.holds.release([ref.digest])
         return ref
@@ -105,7 +105,7 @@ class NodeState(Spool):
     def release_result(self, result: TaskResult | None) -> None:
         """Release the blobs of a result that the machine has received; it names those that it needs."""
         if result is not None:
-            self.holds.release(ref.digest for ref in (result.body, result.memory) if ref is not None)
+            self.holds.release(ref.digest for ref in (result.blob, result.memory) if ref is not None)
 
     def save_report(self, report: Report | None, pending: BlobRef | None) -> None:
         self._pending = pending
@@ -117,13 +117,13 @@ class NodeState(Spool):
             path.unlink(missing_ok=True)
         self._at("spool.removed")
 
-    def report_body(self, ref: BlobRef) -> ByteSource:
-        return self.bodies.open(ref)
+    def report_blob(self, ref: BlobRef) -> ByteSource:
+        return self.blobs.open(ref)
 
     def sweep(self, names: Iterable[BlobRef]) -> None:
         """Remove blobs that are neither named here, nor by the spool, nor held."""
         own = {ref.digest for ref in (self._memory, self._pending, self._base) if ref is not None}
-        self.holds.sweep(self.bodies, own | self._checkpoint_models | {ref.digest for ref in names})
+        self.holds.sweep(self.blobs, own | self._checkpoint_models | {ref.digest for ref in names})
 
 
 def _checkpoints(values: dict[str, Any]) -> list[tuple[bytes, BlobRef]]:

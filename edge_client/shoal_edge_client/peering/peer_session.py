@@ -34,7 +34,7 @@ class PeerSession:
         """Largest weight that peers accept from it; 0: any."""
         self._plan, self._algorithm = spec.plan(), spec.build_algorithm()
         builder = GossipBuilder(
-            self._new_gossip, self._restore_gossip, self._algorithm, state.bodies, self._plan.filters
+            self._new_gossip, self._restore_gossip, self._algorithm, state.blobs, self._plan.filters
         )
         self.peer = FailoverPeer(worker, builder, failover=spec.gossip.failover(), population=1)
         self.peer.budget = ByteBudget(spec.gossip.budget(bytes_per_hour))
@@ -49,7 +49,7 @@ class PeerSession:
         A new base that came as a difference is not among the task's bodies.
         """
         if task.reference is None or not task.numbers.get(NEW_REFERENCE):
-            return task.reference or task.body
+            return task.reference or task.blob
         _, held = unpack_task(task, slots, base, self._plan.filters)
         return self.state.put_base(held)
 
@@ -58,7 +58,7 @@ class PeerSession:
         rng = Random(f"{self.spec.seed}/{self.node}/{self.process_number}")
         most = self.weight_max or weight
         me = GossipState(
-            self.node, self.process_number, min(weight, most), slots, self.state.bodies, rng, budget=self.peer.budget
+            self.node, self.process_number, min(weight, most), slots, self.state.blobs, rng, budget=self.peer.budget
         )
         me.filters = self.spec.shown_through()
         return me

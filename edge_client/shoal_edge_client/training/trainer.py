@@ -45,9 +45,9 @@ class EdgeTrainer:
     ) -> TaskInProgress:
         """Start a task (`shoal.runtime.worker_ports.StartTask`)."""
         self.at("work.begun")
-        bodies = self.spool.bodies
-        private = bodies.get(memory) if memory is not None else {}
-        work = self.start(TaskInputs(task, slots, base, private, memory, bodies, watch.progress))
+        blobs = self.spool.blobs
+        private = blobs.get(memory) if memory is not None else {}
+        work = self.start(TaskInputs(task, slots, base, private, memory, blobs, watch.progress))
         return TaskInProgress(self, work, watch)
 
 
@@ -111,14 +111,14 @@ class TaskInProgress:
         self.watch.progress(1.0)
         if isinstance(made, LocalResult):
             measure(made.slots)
-        update = made.slots if isinstance(made, LocalResult) else made.body
+        update = made.slots if isinstance(made, LocalResult) else made.blob
         body = spool.put_update(update) if update else None
         after = spool.put_memory(made.memory) if made.memory is not None else None
         return self._checked(task, TaskResult(float(made.weight), body, numbers(made.metrics), after))
 
     def _checked(self, task: Task, result: TaskResult) -> TaskResult:
         """Raise here what the coordinator would refuse: an unknown kind of metric, an invalid weight."""
-        report = Report("self", task.id, task.version, result.weight, result.body, result.metrics)
+        report = Report("self", task.id, task.version, result.weight, result.blob, result.metrics)
         try:
             check(report)
         except InvalidPayload as error:

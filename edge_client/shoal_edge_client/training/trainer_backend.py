@@ -263,7 +263,7 @@ class ProcessTrainer:
         job = spec.model_dump(mode="json")
 
         def evaluate(model: Tree) -> Metrics:
-            given = TaskInputs(EVALUATION, {"model": model}, {}, {}, None, self._evaluation.bodies, no_progress)
+            given = TaskInputs(EVALUATION, {"model": model}, {}, {}, None, self._evaluation.blobs, no_progress)
             return _metrics(RemoteTaskRun(self._evaluation, job, given).run_piece(EVALUATION))
 
         return lambda model: self._evaluator_thread.run(partial(evaluate, model))

@@ -38,7 +38,7 @@ from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, metrics
 
 @dataclass(frozen=True)
 class LocalTask:
-    """A task with its body opened."""
+    """A task with its blob opened."""
 
     id: TaskId
     kind: Kind
@@ -69,7 +69,7 @@ class Continue:
 
 @dataclass(frozen=True)
 class Update:
-    """A report with its body opened. `norm` bounds the magnitude of every number in it; for statistics, which are
+    """A report with its blob opened. `norm` bounds the magnitude of every number in it; for statistics, which are
     values, their distance from the present ones."""
 
     node: str

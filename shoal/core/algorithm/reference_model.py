@@ -59,14 +59,14 @@ class ReferenceModel:
         """Return the blobs that must be kept: the reference, and the one before while tasks build on it."""
         return [ref for ref in (self._reference, self._previous, self._difference) if ref is not None]
 
-    def pack_version(self, bodies: Blobs, slots: Slots, rebase: bool, seed: int) -> Slots:
+    def pack_version(self, blobs: Blobs, slots: Slots, rebase: bool, seed: int) -> Slots:
         """Return the slots of a new version as its receivers will have them, and remember what is sent."""
         self._previous, self._is_new = self._reference, rebase
         if self._model is None or not self._filters:
             return slots
         sent, model = pack_difference(self._filters, tree_slot(slots, "model"), self._model, seed)
-        self._difference = bodies.put({"model": sent})
-        self._sent = tree_slot(bodies.get(self._difference), "model")
+        self._difference = blobs.put({"model": sent})
+        self._sent = tree_slot(blobs.get(self._difference), "model")
         return {**slots, "model": model}
 
     def send_whole(self) -> None:
@@ -75,10 +75,10 @@ class ReferenceModel:
         self._previous = self._difference = self._sent = None
         self._is_new = True
 
-    def rebase(self, bodies: Blobs, slots: Slots) -> None:
+    def rebase(self, blobs: Blobs, slots: Slots) -> None:
         """Make this model the reference."""
-        self._reference, self._is_new = bodies.put({"model": slots["model"]}), True
-        self._model = tree_slot(bodies.get(self._reference), "model")
+        self._reference, self._is_new = blobs.put({"model": slots["model"]}), True
+        self._model = tree_slot(blobs.get(self._reference), "model")
 
     def packed_slots(self, slots: Slots) -> Slots:
         """Return a task's slots as they are sent."""
@@ -92,15 +92,15 @@ class ReferenceModel:
         return {name: asdict(ref) if ref is not None else None for name, ref in refs.items()} | {"is_new": self._is_new}
 
     @classmethod
-    def restore(cls, filters: Filters, state: dict[str, Any] | None, bodies: Blobs) -> ReferenceModel:
+    def restore(cls, filters: Filters, state: dict[str, Any] | None, blobs: Blobs) -> ReferenceModel:
         anchor = cls(filters)
         if state is not None:
             anchor._reference, anchor._is_new = BlobRef(**state["reference"]), state["is_new"]
-            anchor._model = tree_slot(bodies.get(anchor._reference), "model")
+            anchor._model = tree_slot(blobs.get(anchor._reference), "model")
             anchor._previous = BlobRef(**state["previous"]) if state["previous"] is not None else None
             if state["difference"] is not None:
                 anchor._difference = BlobRef(**state["difference"])
-                anchor._sent = tree_slot(bodies.get(anchor._difference), "model")
+                anchor._sent = tree_slot(blobs.get(anchor._difference), "model")
         return anchor
 
 

@@ -8,7 +8,7 @@ depends only on that weight, on its own sums and moments, and on numbers that al
 model, shards tell their summand of each (`shoal.core.model.vector_parts`); the result is the same except for the order
 of addition.
 
-    part i of a tensor type with n numbers: from floor(i n / k) to floor((i + 1) n / k), in the order of the body
+    part i of a tensor type with n numbers: from floor(i n / k) to floor((i + 1) n / k), in the order of the blob
 
 `Shard` is the whole interface of one of them, so that it could run anywhere; here all run in the hub's process.
 """

@@ -21,7 +21,7 @@ from shoal.core.protocol.message import Task, TaskStatus
 
 @dataclass
 class TaskRunner:
-    """`slots`, `base`, `memory`: the opened bodies that the task and the node's state name; empty where there is none.
+    """`slots`, `base`, `memory`: the opened blobs that the task and the node's state name; empty where there is none.
 
     After `piece` has been called, `base` is what the node holds from now on, if the job has a base at all.
     """

@@ -182,7 +182,7 @@ class Worker:
         return [Send(HUB, self.unacknowledged)]
 
     def _report(self, task: Task, result: TaskResult) -> Report:
-        return Report(self.node, task.id, task.version, result.weight, result.body, result.metrics)
+        return Report(self.node, task.id, task.version, result.weight, result.blob, result.metrics)
 
     def _acknowledged(self, ack: Ack) -> list[Effect]:
         if self.unacknowledged is None or ack.task != self.unacknowledged.task:

@@ -108,7 +108,7 @@ def unacknowledged_report(report: Report | TaskFailed | None, held: HeldVersion,
 
 
 def starting_state(
-    algorithm: Algorithm, filters: Filters, bodies: Blobs, base: BlobRef, work: Report | Task | None
+    algorithm: Algorithm, filters: Filters, blobs: Blobs, base: BlobRef, work: Report | Task | None
 ) -> tuple[Slots, Task | None]:
     """Return the slots from which a node continues after a version, and the task that becomes its first round.
 
@@ -116,15 +116,15 @@ def starting_state(
     model continues from that model, not from the version, which may hold a part of the node's own work. A task whose
     blobs have not arrived has not begun, and is dropped.
     """
-    slots = algorithm.init(tree_slot(bodies.get(base), "model"))
-    if isinstance(work, Report) and work.body is not None:
-        update = unpack(filters, bodies.get(work.body), algorithm.update_layout(slots))
+    slots = algorithm.init(tree_slot(blobs.get(base), "model"))
+    if isinstance(work, Report) and work.blob is not None:
+        update = unpack(filters, blobs.get(work.blob), algorithm.update_layout(slots))
         return {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}, None
-    if not isinstance(work, Task) or NEW_REFERENCE not in work.numbers or work.body is None:
+    if not isinstance(work, Task) or NEW_REFERENCE not in work.numbers or work.blob is None:
         return slots, work if isinstance(work, Task) else None
     try:
-        held = bodies.get(work.reference) if work.reference is not None else {}
-        _, held = unpack_task(work, bodies.get(work.body), held, filters)
+        held = blobs.get(work.reference) if work.reference is not None else {}
+        _, held = unpack_task(work, blobs.get(work.blob), held, filters)
     except StorageFailed:
         return slots, None
     return {**slots, "model": tree_slot(held, "model")}, work

@@ -86,20 +86,20 @@ class GossipBuilder:
     begin: Callable[[Slots], GossipPeer]
     revive: Callable[[dict[str, Any]], GossipPeer]
     algorithm: Algorithm
-    bodies: Blobs
+    blobs: Blobs
     filters: Filters = ()
 
     def build(self, base: BlobRef, work: Report | Task | None) -> tuple[GossipPeer, Task | None]:
         """Return a gossip peer that continues from a version, and the task that becomes its first local round."""
-        slots, task = starting_state(self.algorithm, self.filters, self.bodies, base, work)
+        slots, task = starting_state(self.algorithm, self.filters, self.blobs, base, work)
         return self.begin(slots), task
 
     def hand_back(self, gossip: GossipPeer, task: Task) -> TaskDone:
         """Return the result of a gossip task: the model relative to the version in the task."""
-        assert task.body is not None
+        assert task.blob is not None
         me = gossip.me
-        moved = sub(me.model, tree_slot(self.bodies.get(task.body), "model"))
-        result = TaskResult(me.weight, self.bodies.put({"model": moved}), {MIXED_ROUNDS: float(me.local_rounds)})
+        moved = sub(me.model, tree_slot(self.blobs.get(task.blob), "model"))
+        result = TaskResult(me.weight, self.blobs.put({"model": moved}), {MIXED_ROUNDS: float(me.local_rounds)})
         return TaskDone(task.id, result)
 
 
@@ -153,7 +153,7 @@ class FailoverPeer:
 
     def blob_refs(self) -> list[BlobRef]:
         """Return the blobs that this machine needs, in addition to the worker's."""
-        own = [self.base.model, self.task.body if self.task is not None else None]
+        own = [self.base.model, self.task.blob if self.task is not None else None]
         return [ref for ref in own if ref is not None] + (self.gossip.blob_refs() if self.gossip is not None else [])
 
     def start(self, now: float) -> list[PeerEffect]:
@@ -263,8 +263,8 @@ class FailoverPeer:
                     found.append(Tell(self.reachability.relay, RelayRequest(self.node, body)))
                 case _:
                     found.append(effect)
-        if carry_on is not None and self.gossip is None and carry_on.body is not None:
-            base = HeldVersion(carry_on.version, carry_on.body)
+        if carry_on is not None and self.gossip is None and carry_on.blob is not None:
+            base = HeldVersion(carry_on.version, carry_on.blob)
             self._hold(base)
             found += self._start_gossip(base, in_hand, None, now)
         return found

@@ -150,7 +150,7 @@ class GossipPeer:
         """Return the peer of a saved state; `me` carries the new process number."""
         gossip = cls(plan, algorithm, me, mixer, termination=termination)
         ref = BlobRef(*state["slots"])
-        me.slots, me.weight, me.local_rounds = me.bodies.get(ref), state["weight"], state["local_rounds"]
+        me.slots, me.weight, me.local_rounds = me.blobs.get(ref), state["weight"], state["local_rounds"]
         me.counts.version_vector = state["version_vector"]
         gossip._kept = me.slots, ref
         gossip.memory, gossip.settings = ref_from_state(state["memory"]), state.get("settings", {})
@@ -176,7 +176,7 @@ class GossipPeer:
 
     def blob_refs(self) -> list[BlobRef]:
         """Return the blobs that this peer still needs."""
-        own = [self._slots_ref(), self.memory, self.task.body if self.task else None]
+        own = [self._slots_ref(), self.memory, self.task.blob if self.task else None]
         return [*(ref for ref in own if ref is not None), *self.mixer.blob_refs()]
 
     @property
@@ -259,7 +259,7 @@ class GossipPeer:
         seed = self.plan.task_seed(me.local_rounds + 1, me.node)
         sent = self.algorithm.task_slots(me.slots, me.node, "train")
         whole = sent.keys() == me.slots.keys() and all(value is me.slots[name] for name, value in sent.items())
-        body = self._slots_ref() if whole else me.bodies.put(sent)
+        body = self._slots_ref() if whole else me.blobs.put(sent)
         once = self.algorithm.continual  # a continual algorithm reports after one piece
         number = me.process_number, self._begun
         settings = self.settings or scheduled_settings(self.plan, self.algorithm, me.local_rounds)
@@ -290,8 +290,8 @@ class GossipPeer:
         result, me = done.result, self.me
         if result is None:
             raise InvalidPayload(done.error)
-        if result.body is not None:
-            slots = me.bodies.get(result.body)
+        if result.blob is not None:
+            slots = me.blobs.get(result.blob)
             if self._adopted:
                 slots = unpack(self.plan.filters, slots, self.algorithm.update_layout(me.slots))
             length = max((norm(value) for value in slots.values() if isinstance(value, Tree)), default=0.0)
@@ -335,14 +335,14 @@ class GossipPeer:
 
     def _slots_ref(self) -> BlobRef:
         if self._kept is None or self._kept[0] is not self.me.slots:
-            self._kept = self.me.slots, self.me.bodies.put(self.me.slots)
+            self._kept = self.me.slots, self.me.blobs.put(self.me.slots)
         return self._kept[1]
 
     def _complete(self, effects: list[PeerEffect]) -> list[PeerEffect]:
         """Put a `Save` of changed state first, and set the alarm last."""
         for effect in effects:
-            if isinstance(effect, Tell) and (body := getattr(effect.body, "body", None)) is not None:
-                self.me.budget.charge(body.nbytes)
+            if isinstance(effect, Tell) and (blob := getattr(effect.message, "blob", None)) is not None:
+                self.me.budget.charge(blob.nbytes)
         state = self.state()
         if state != self._saved:
             self._saved = state

@@ -99,7 +99,7 @@ class GossipState:
     process_number: int
     weight: float
     slots: Slots
-    bodies: GossipBlobs
+    blobs: GossipBlobs
     rng: Random
     local_rounds: int = 0
     peers: LivePeers = LivePeers(frozenset())
@@ -154,11 +154,11 @@ class GossipState:
             sent = pack_tree(self.filters, self.model, self.rng.getrandbits(56))
             blur = norm(sub(unpack_tree(self.filters, sent, self.model.layout), self.model))
             self.filter_error = max(blur, BLUR_KEPT * self.filter_error) if blur < inf else 0.0
-        return self.bodies.put({"model": sent})
+        return self.blobs.put({"model": sent})
 
     def open_model(self, ref: BlobRef) -> Tree:
         """Return a published model, with the same numbers on both sides. Raises `InvalidPayload`."""
-        sent = tree_slot(self.bodies.get(ref), "model")
+        sent = tree_slot(self.blobs.get(ref), "model")
         return unpack_tree(self.filters, sent, self.model.layout) if self.filters else sent
 
     def share_fault(self, ref: BlobRef, weight: float) -> str:

@@ -48,7 +48,7 @@ class Mixer(Protocol):
         ...
 
     def on(self, message: MixingMessage, me: GossipState, now: float) -> Sequence[Effect]:
-        """Handle a peer's message. The shell has checked its sender and the form of its body."""
+        """Handle a peer's message. The shell has checked its sender and the form of its blob."""
         ...
 
     def reject(self, message: MixingMessage, why: str, me: GossipState, now: float) -> Sequence[Effect]:

@@ -120,7 +120,7 @@ class ExchangeInitiator:
     def _take_step(self, message: ExchangeAccept, me: GossipState, now: float) -> list[Effect]:
         """Take this side's step: the partner has taken its own for good. A repetition changes nothing."""
         xid, doubt, current = message.id, self._exchanges.in_doubt[message.id], self._exchanges.current
-        mine, theirs = me.open_model(doubt.shown), me.open_model(message.body)
+        mine, theirs = me.open_model(doubt.shown), me.open_model(message.blob)
         way = norm(sub(theirs, mine))
         effects: list[Effect] = []
         near = norm(theirs) <= NORM_TIMES_MAX * max(me.norm, 1.0) and not statistics_doubt(theirs, me.model)

@@ -137,7 +137,7 @@ class ExchangeResponder:
             or self._averaging.is_late(current.step)
         ):
             return self.abort(message.node, xid, me, "no slot is held for it")
-        theirs = me.open_model(message.body)
+        theirs = me.open_model(message.blob)
         shown = me.publish_model()
         mine = me.published_model(shown)
         way = norm(sub(theirs, mine))

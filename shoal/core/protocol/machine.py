@@ -52,7 +52,7 @@ class TaskResult:
     """Result of a task from the user's code. `memory` is the node's private memory afterwards."""
 
     weight: float
-    body: BlobRef | None = None
+    blob: BlobRef | None = None
     metrics: Metrics = field(default_factory=dict)
     memory: BlobRef | None = None
 
@@ -93,7 +93,7 @@ class Send:
     """Effect: send a message to a node, or to `HUB`."""
 
     to: str
-    body: Message
+    message: Message
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Tell:
     """Effect: send a message to a peer."""
 
     to: str
-    body: PeerMessage
+    message: PeerMessage
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class ModelVersion:
 class Memory:
     """A node's private memory, which replaces the one before."""
 
-    body: BlobRef
+    blob: BlobRef
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,9 @@ class Task:
     kind: Kind
     version: int
     seed: int
-    body: BlobRef | None = None
+    blob: BlobRef | None = None
     reference: BlobRef | None = None
-    """A model that both ends hold. The report is relative to it, and so is `body` if the job has filters."""
+    """A model that both ends hold. The report is relative to it, and so is `blob` if the job has filters."""
     numbers: Metrics = field(default_factory=dict)
     """Numbers from the schedule, such as the threshold of a node's local condition."""
     revision: int = 0
@@ -183,7 +183,7 @@ class Report:
     task: TaskId
     version: int
     weight: float
-    body: BlobRef | None = None
+    blob: BlobRef | None = None
     metrics: Metrics = field(default_factory=dict)
     norm: float = 0.0
 

@@ -94,21 +94,21 @@ class ExchangeOffer:
     id: ExchangeId
     weight: float
     longest_step: float
-    body: BlobRef
+    blob: BlobRef
     version_vector: VersionVector = field(default_factory=dict)
     step: int = 0
 
 
 @dataclass(frozen=True)
 class ExchangeAccept:
-    """The sender has taken its step, over `step_fraction` of the distance; `body` is its model before the step."""
+    """The sender has taken its step, over `step_fraction` of the distance; `blob` is its model before the step."""
 
     type_name: ClassVar[str] = "exchange_accept"
     node: str
     id: ExchangeId
     weight: float
     step_fraction: float
-    body: BlobRef
+    blob: BlobRef
     version_vector: VersionVector = field(default_factory=dict)
     step: int = 0
 
@@ -149,20 +149,20 @@ class ModelOffer:
     type_name: ClassVar[str] = "model_offer"
     node: str
     round: int
-    body: BlobRef
+    blob: BlobRef
     version_vector: VersionVector = field(default_factory=dict)
     weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class PushShare:
-    """A share of the sender's mass: `mass` times the model of `body`. By `id`, the receiver adds it only once."""
+    """A share of the sender's mass: `mass` times the model of `blob`. By `id`, the receiver adds it only once."""
 
     type_name: ClassVar[str] = "push_share"
     node: str
     id: ExchangeId
     mass: float
-    body: BlobRef
+    blob: BlobRef
     version_vector: VersionVector = field(default_factory=dict)
 
 
@@ -188,7 +188,7 @@ class RingChunk:
     step: int
     piece: int
     weight: float
-    body: BlobRef
+    blob: BlobRef
     version_vector: VersionVector = field(default_factory=dict)
     group: str = ""
 

@@ -56,7 +56,7 @@ class Round:
         self.checks_since_task[report.node] = report.metrics.get(CHECKS_SINCE_TASK, 1.0)
         if task.recall and report.node not in self.recalled:  # the version in which it was asked closed without it
             self.late.add(report.node)
-        self.bytes_transferred += report.body.nbytes if report.body is not None else 0
+        self.bytes_transferred += report.blob.nbytes if report.blob is not None else 0
 
     def remove_report(self, report: Report) -> None:
         """Exclude a report that has counted."""

@@ -104,11 +104,11 @@ class Hub:
 
     def _correct_ack(self, effect: Effect) -> Effect:
         """Return the answer that stands, if a report was excluded by the close that it caused."""
-        if not isinstance(effect, Send) or not isinstance(effect.body, Ack):
+        if not isinstance(effect, Send) or not isinstance(effect.message, Ack):
             return effect
         member = self.roster.get(effect.to)
         last = member.last_ack if member is not None else None
-        return Send(effect.to, last) if last is not None and last.task == effect.body.task else effect
+        return Send(effect.to, last) if last is not None and last.task == effect.message.task else effect
 
     def _handler_of_each(self) -> dict[type, Callable[[Any, float], list[Effect]]]:
         """Return the method that takes each type of event."""

@@ -126,7 +126,7 @@ class HubState:
         own = [self.store.model, self.store.algorithm_state]
         refs = [*own, *self.store.reference.refs(), check.ref if check is not None else None]
         for member in self.roster.all_members():
-            refs += [member.task.body, member.task.reference] if member.task is not None else []
+            refs += [member.task.blob, member.task.reference] if member.task is not None else []
         return [ref for ref in refs if ref is not None]
 
     def snapshot(self) -> dict[str, Any]:

@@ -100,25 +100,25 @@ class ReportHandler:
         return [*effects, Send(report.node, ack)]
 
     def _take_init(self, report: Report, task: Task, now: float) -> list[Effect]:
-        if report.body is None:
+        if report.blob is None:
             raise InvalidPayload("the task asks for an initial model, but the report has none", code="payload.missing")
         base, store = self._state.settings.plan.base_model, self._state.store
-        if base and (given := tree_slot(store.blobs.get(report.body), "model").layout.base_model) != base:
+        if base and (given := tree_slot(store.blobs.get(report.blob), "model").layout.base_model) != base:
             text = f"the initial model belongs to {base_name(given)}, the job to {base_name(base)}"
             raise InvalidPayload(text, code="payload.base-model")
-        return self._rounds.start(report.body, f"initial model of {report.node}", now)
+        return self._rounds.start(report.blob, f"initial model of {report.node}", now)
 
     def _take_update(self, report: Report, task: Task, now: float) -> list[Effect]:
         state, settings = self._state, self._state.settings
         staleness = state.progress.version - task.version
         if not settings.schedule.accepts_staleness(staleness):
             raise Refused(f"{staleness} versions too late", code="report.stale")
-        if report.body is None:
+        if report.blob is None:
             raise InvalidPayload("the task asks for an update, but the report has none", code="payload.missing")
         if not 0 < report.weight < float("inf"):
             raise Refused(f"a weight of {report.weight} cannot be averaged", code="report.weight")
         layouts = settings.algorithm.update_layout(state.store.slots)
-        packed = state.store.blobs.get(report.body)
+        packed = state.store.blobs.get(report.blob)
         slots = unpack(settings.plan.filters, packed, layouts)
         norm = hypot(report.norm, self._statistics_moved(slots))
         update = Update(report.node, task.version, report.weight, slots, norm, self._sent_slots(task))
@@ -144,16 +144,16 @@ class ReportHandler:
             return {}
         if task.version == state.progress.version:
             return state.store.slots
-        assert task.body is not None, "a task to train carries the model"
-        return state.store.blobs.get(task.body)
+        assert task.blob is not None, "a task to train carries the model"
+        return state.store.blobs.get(task.blob)
 
     def _take_handed_back(self, report: Report, task: Task, now: float) -> list[Effect]:
         """Take a peer's model, relative to the version at which gossip began."""
-        if report.body is None or not 0 < report.weight < float("inf"):
+        if report.blob is None or not 0 < report.weight < float("inf"):
             raise InvalidPayload("the task asks for a peer's model and its weight", code="payload.missing")
         self._handover.cancel_merge_check()
         state = self._state
-        slots = state.store.blobs.get(report.body)
+        slots = state.store.blobs.get(report.blob)
         report = replace(report, norm=hypot(report.norm, self._statistics_moved(slots)))
         state.sum.totals.add(slots, report.weight, report.norm)
         state.round.add_report(report, task)

@@ -160,7 +160,7 @@ class RosterMember:
 
     def close_task(self, ack: Ack) -> None:
         """Remove the task, with this answer."""
-        if self.task is not None and self.task.body is not None:
+        if self.task is not None and self.task.blob is not None:
             self.history.held_version = self.task.version
         self.task, self.status, self.last_ack = None, None, ack
 
@@ -375,4 +375,4 @@ class NodeRoster:
 def task_refs(state: list[dict[str, Any]]) -> list[BlobRef]:
     """Return the blobs that the tasks in a roster of that state name."""
     tasks = [from_state(Task, row["task"]) for row in state if "task" in row]
-    return [ref for task in tasks for ref in (task.body, task.reference) if ref is not None]
+    return [ref for task in tasks for ref in (task.blob, task.reference) if ref is not None]

@@ -48,7 +48,7 @@ class RoundControl:
         effects: list[Effect] = [state.event("decision", ask.why)] if ask.why else []
         for node in ask.nodes:
             task = state.tasks.give(node, ask.kind, state.round, state.merge_check)
-            state.round.bytes_transferred += task.body.nbytes if task.body is not None else 0
+            state.round.bytes_transferred += task.blob.nbytes if task.blob is not None else 0
             effects.append(Send(node, task))
         return effects
 
@@ -91,7 +91,7 @@ class RoundControl:
         rebase = close.rebase or settings.plan.sends_differences
         store.slots = self._handed_back_slots() if progress.mode == "returning" else self._next_slots(rebase)
         counts = [(report, state.sum.weight_of(report)) for report in current.reports]
-        reports = tuple((r.node, r.task, counted, r.body.digest) for r, counted in counts if r.body is not None)
+        reports = tuple((r.node, r.task, counted, r.blob.digest) for r, counted in counts if r.blob is not None)
         for report in current.reports:
             if report.task not in state.sum.reduced:
                 state.bounded_nodes.pop(report.node, None)

@@ -45,7 +45,7 @@ class TaskAssigner:
             kind=kind,
             version=version,
             seed=plan.seed if kind == "init" else plan.task_seed(version, node, repeats),
-            body=store.store_task_slots(slots if whole else store.reference.packed_slots(slots)) if slots else None,
+            blob=store.store_task_slots(slots if whole else store.reference.packed_slots(slots)) if slots else None,
             reference=store.reference.task_reference if slots and not whole else None,
             numbers=self._task_numbers(kind, plain, check),
             checks_allowed=schedule.max_lead if kind == "train" else 0,

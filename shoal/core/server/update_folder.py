@@ -225,5 +225,5 @@ class UpdateFolder:
         state = self._state
         state.sum.totals = state.empty_totals()
         for report in state.round.reports:
-            assert report.body is not None
-            state.sum.totals.add(state.store.blobs.get(report.body), state.sum.weight_of(report), report.norm)
+            assert report.blob is not None
+            state.sum.totals.add(state.store.blobs.get(report.blob), state.sum.weight_of(report), report.norm)

@@ -202,9 +202,9 @@ class StackedTasks:
         itself."""
         if task.kind != "evaluate" or not isinstance(learner, TorchLearner) or learner.test_data is not None:
             return learner
-        if type(learner).evaluate is not TorchLearner.evaluate or task.body is None or task.reference is not None:
+        if type(learner).evaluate is not TorchLearner.evaluate or task.blob is None or task.reference is not None:
             return learner
-        base = tree_slot(self._open(task.body), "model")
+        base = tree_slot(self._open(task.blob), "model")
         return EvaluatedLearner(learner, base, StackedEvaluation([learner], base), self._note)
 
     def why_alone(self, learner: Learner) -> str:
@@ -223,7 +223,7 @@ class StackedTasks:
 
         Failures to train do not keep learners from being evaluated at once: another process may not know of them.
         """
-        if task.kind == "init" or task.reference is not None or task.body is None:
+        if task.kind == "init" or task.reference is not None or task.blob is None:
             return "models come as differences"
         failed = self._failed if task.kind == "train" else {}
         return self.why_alone(learner) or failed.get(self._kind(learner)[1], "")
@@ -232,8 +232,8 @@ class StackedTasks:
         """Do the task with those of other learners that are alike; return why that is impossible, or an empty
         string."""
         assert isinstance(learner, TorchLearner)
-        assert task.body is not None
-        slots = self._open(task.body)
+        assert task.blob is not None
+        slots = self._open(task.blob)
         base, kind = tree_slot(slots, "model"), self._kind(learner)[1]
         group = self._group(task, learner, kind, chunk)
         if task.kind == "evaluate":

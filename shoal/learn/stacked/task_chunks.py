@@ -88,7 +88,7 @@ class TaskChunks:
         alike: dict[Hashable, list[Work]] = {}
         for other in self._order[start:]:
             work = self._begun.pop(other)
-            alike.setdefault((work.task.kind, work.task.body), []).append(work)
+            alike.setdefault((work.task.kind, work.task.blob), []).append(work)
         del self._order[start:]
         chunks = [chunk for tasks in alike.values() for chunk in self._divided(tasks)]
         chunks.sort(key=lambda chunk: self._turns[chunk.tasks[0].node])
@@ -97,7 +97,7 @@ class TaskChunks:
 
     def _divided(self, works: Sequence[Work]) -> Iterator[TaskChunk]:
         """Yield chunks of nearly equal length."""
-        total, kind, body = len(works), works[0].task.kind, works[0].task.body
+        total, kind, body = len(works), works[0].task.kind, works[0].task.blob
         least, chunks = (STACKED_MIN, STACKED_CHUNKS) if self._stacks and kind != "init" else (1, ALONE_CHUNKS)
         most = min(CHUNK_MAX, max(1, self._bytes_max // max(1, body.nbytes))) if body is not None else CHUNK_MAX
         count = max(-(-total // most), min(total // least, chunks))

@@ -3,7 +3,7 @@
     a message of a peer   reviewed, then fed; the messages to its sender are the answer
     other events          fed one after the other, in a thread: models are read and written
 
-    Tell                  an answer if the sender of the event is addressed, else a letter
+    Tell                  an answer if the sender of the event is addressed, else a batch
     Wake                  sets the alarm
     all other effects     carried out by the host (`Apply`)
 
@@ -26,7 +26,7 @@ from shoal.peering.http.peer_link import OutgoingMessage
 from shoal.peering.state.peer_blobs import PeerBlobs
 from shoal.runtime.event_pump import EventPump, feed_in_thread
 from shoal.wire.payload import ByteSource
-from shoal.wire.peer_codec import body_of
+from shoal.wire.peer_codec import blob_of
 
 SWEEP_EVENTS = 16
 """Events between two sweeps of blobs that nothing needs."""
@@ -53,7 +53,7 @@ class PeerMachine(Protocol):
 
 
 Apply = Callable[[Sequence[PeerEffect]], bool]
-"""Carries out effects other than letters and alarms; returns whether anything has changed."""
+"""Carries out effects other than batches and alarms; returns whether anything has changed."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class GossipPump:
         self,
         machine: PeerMachine,
         apply: Apply,
-        bodies: PeerBlobs,
+        blobs: PeerBlobs,
         acceptance: ModelAcceptance,
         post: Post,
         clock: Callable[[], float],
     ) -> None:
-        self._machine, self._carry_out, self._bodies = machine, apply, bodies
+        self._machine, self._carry_out, self._blobs = machine, apply, blobs
         self._acceptance, self._post, self._clock = acceptance, post, clock
         self.events: EventPump[Any, FedEvent, PeerAnswer] = EventPump(
             feed_in_thread(self._feed), self._apply, alarm_event=Timer(), answer_at_end=PeerAnswer(), clock=clock
@@ -93,7 +93,7 @@ class GossipPump:
         self._settled = asyncio.Event()
 
     async def handle_messages(self, messages: Sequence[PeerMessage]) -> list[OutgoingMessage]:
-        """Feed the messages of one letter; return the answers."""
+        """Feed the messages of one batch; return the answers."""
         received = await self._acceptance.review(messages)
         answers = await asyncio.gather(*(self.events.submit(one) for one in received))
         return [message for answer in answers for message in answer.messages]
@@ -117,31 +117,33 @@ class GossipPump:
 
     def _feed(self, event: Any) -> FedEvent:
         effects = self._machine.feed(event.event if isinstance(event, ReceivedMessage) else event)
-        refs = {body_of(effect.body) for effect in effects if isinstance(effect, Tell)}
-        sources = {ref: self._bodies.source(ref) for ref in refs if ref is not None}
+        refs = {blob_of(effect.message) for effect in effects if isinstance(effect, Tell)}
+        sources = {ref: self._blobs.source(ref) for ref in refs if ref is not None}
         self._fed_count += 1
         if self._fed_count % SWEEP_EVENTS == 0:
             self._machine.sweep()
         return FedEvent(effects, sources)
 
     def _apply(self, event: Any, fed: FedEvent) -> PeerAnswer:
-        letters: dict[str, list[OutgoingMessage]] = {}
+        batches: dict[str, list[OutgoingMessage]] = {}
         rest: list[PeerEffect] = []
         for effect in fed.effects:
-            if isinstance(effect, Tell) and not isinstance(effect.body, RelayRequest):
-                ref = body_of(effect.body)
-                letters.setdefault(effect.to, []).append((effect.body, fed.sources[ref] if ref is not None else None))
+            if isinstance(effect, Tell) and not isinstance(effect.message, RelayRequest):
+                ref = blob_of(effect.message)
+                batches.setdefault(effect.to, []).append(
+                    (effect.message, fed.sources[ref] if ref is not None else None)
+                )
             elif isinstance(effect, Wake):
                 self.events.set_alarm(effect.at)
             else:
                 rest.append(effect)
-        answer = letters.pop(event.message.node, []) if isinstance(event, ReceivedMessage) else []
+        answer = batches.pop(event.message.node, []) if isinstance(event, ReceivedMessage) else []
         changed = self._carry_out(rest)
-        for to, messages in letters.items():
+        for to, messages in batches.items():
             self._post(to, messages)
         gossip = self._machine.gossip
         if gossip is not None and gossip.mixer.is_busy:
             self._settled.clear()
         else:
             self._settled.set()
-        return PeerAnswer(answer, changed or bool(answer or letters))
+        return PeerAnswer(answer, changed or bool(answer or batches))

@@ -1,4 +1,4 @@
-"""Mailbox for peers that cannot be called: they get their messages with the answer to their next letter.
+"""Mailbox for peers that cannot be called: they get their messages with the answer to their next batch.
 
 Bounded per peer, in messages and bytes of models; the oldest are dropped first, and each after its sender's
 timeout. State machines tolerate lost messages.

@@ -11,7 +11,7 @@ from shoal.core.gossip.gossip_state import LivePeers
 from shoal.core.membership.membership import Membership
 from shoal.core.protocol.machine import Effect, JobEvent, Tell, Timer
 from shoal.core.protocol.peer_message import MembershipMessage
-from shoal.peering.host.letter_router import LetterRouter
+from shoal.peering.host.message_router import MessageRouter
 from shoal.peering.host.quarantine import Refusals
 from shoal.peering.http.peer_link import OutgoingMessage
 
@@ -22,7 +22,7 @@ class MembershipRunner:
     def __init__(
         self,
         membership: Membership,
-        router: LetterRouter,
+        router: MessageRouter,
         refusals: Refusals,
         on_event: Callable[[JobEvent], None],
         on_live_peers: Callable[[LivePeers], None],
@@ -61,7 +61,7 @@ class MembershipRunner:
     async def leave(self) -> None:
         """Tell peers that this one leaves."""
         effects = self._membership.leave()
-        tells = [(effect.to, effect.body) for effect in effects if isinstance(effect, Tell)]
+        tells = [(effect.to, effect.message) for effect in effects if isinstance(effect, Tell)]
         await asyncio.gather(*(self._router.send(to, [(body, None)]) for to, body in tells))
 
     def close(self) -> None:
@@ -73,9 +73,9 @@ class MembershipRunner:
         answer: list[OutgoingMessage] = []
         for effect in effects:
             if isinstance(effect, Tell) and effect.to == sender:
-                answer.append((effect.body, None))
+                answer.append((effect.message, None))
             elif isinstance(effect, Tell):
-                self._router.post(effect.to, [(effect.body, None)])
+                self._router.post(effect.to, [(effect.message, None)])
         for effect in effects:
             if isinstance(effect, JobEvent):
                 self._on_event(effect)

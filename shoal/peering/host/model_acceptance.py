@@ -85,7 +85,7 @@ class LossFilter:
             try:
                 if when != self._when:
                     self._own_loss, self._when = (await self._own()).get(LOSS), when
-                theirs = (await self._theirs(message.body)).get(LOSS)
+                theirs = (await self._theirs(message.blob)).get(LOSS)
             except ShoalError:
                 return ""
         if theirs is None or self._own_loss is None or not isfinite(self._own_loss):

@@ -33,11 +33,11 @@ from shoal.core.protocol.peer_message import (
     RelayResponse,
 )
 from shoal.peering.host.admitted_peers import AdmittedPeers
-from shoal.peering.host.letter_router import LetterRouter
 from shoal.peering.host.membership_runner import MembershipRunner
+from shoal.peering.host.message_router import MessageRouter
 from shoal.peering.host.quarantine import Refusals, refusal_code, without_hearsay
 from shoal.peering.http.hosted_peer import CheckpointSource
-from shoal.peering.http.letter_receiver import ExpectedModel, LetterReceiver
+from shoal.peering.http.message_receiver import ExpectedModel, MessageReceiver
 from shoal.peering.http.peer_link import LinkContext, OutgoingMessage, PeerLink, wall_s
 from shoal.peering.http.relay_server import RelayServer, RelayUplink
 from shoal.peering.http.roster_updates import RosterSync
@@ -111,7 +111,7 @@ class PeerGroup:
             self.record_refusal,
         )
         kept_s, period_s = settings.exchange_timeout_s, settings.probe_interval_s
-        self.router = LetterRouter(
+        self.router = MessageRouter(
             context, self._on_messages, kept_s, lambda: expected_model.body_bytes, addresses or {}
         )
         self.membership = Membership(
@@ -175,8 +175,10 @@ class PeerGroup:
 
     # Messages of peers
 
-    async def handle_messages(self, messages: Sequence[PeerMessage], receiver: LetterReceiver) -> list[OutgoingMessage]:
-        """Handle the messages of one letter; return the answers and the mail that waits for the sender."""
+    async def handle_messages(
+        self, messages: Sequence[PeerMessage], receiver: MessageReceiver
+    ) -> list[OutgoingMessage]:
+        """Handle the messages of one batch; return the answers and the mail that waits for the sender."""
         try:
             answers: list[OutgoingMessage] = []
             rest: list[PeerMessage] = []  # requests for the coordinator come by `relay_server`
@@ -199,11 +201,11 @@ class PeerGroup:
         """Return whether a peer hears the coordinator but cannot relay to it, as it cannot be called."""
         return isinstance(message, CoordinatorStatus) and message.hears_hub and message.node in self.router.callers
 
-    def _on_messages(self, messages: Sequence[PeerMessage], receiver: LetterReceiver) -> None:
+    def _on_messages(self, messages: Sequence[PeerMessage], receiver: MessageReceiver) -> None:
         """Handle a peer's answer, which may lead to more messages."""
         self.router.spawn(self._handle_and_reply(messages, receiver))
 
-    async def _handle_and_reply(self, messages: Sequence[PeerMessage], receiver: LetterReceiver) -> None:
+    async def _handle_and_reply(self, messages: Sequence[PeerMessage], receiver: MessageReceiver) -> None:
         answers = await self.handle_messages(messages, receiver)
         if answers:
             await self.router.send(messages[0].node, answers)

@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class PeerTrainer:
-    """One training process. `bodies`: blobs of tasks; `made`: folder of results; `job`: as JSON values."""
+    """One training process. `blobs`: blobs of tasks; `made`: folder of results; `job`: as JSON values."""
 
-    def __init__(self, setup: TrainingSetup, job: Mapping[str, Any], bodies: FileBlobs, made: FileBlobs) -> None:
-        self._job, self._bodies, self._made = job, bodies, made
+    def __init__(self, setup: TrainingSetup, job: Mapping[str, Any], blobs: FileBlobs, made: FileBlobs) -> None:
+        self._job, self._blobs, self._made = job, blobs, made
         self._training, self._executor = TrainingProcess(setup), SerialExecutor("shoal-training")
 
     @property
@@ -78,19 +78,19 @@ class PeerTrainer:
         answer = self._training.ask({"do": "init", "seed": seed})
         model = ref_from(answer["model"])
         assert model is not None
-        return self._adopt(FileBlob(self._training.bodies.path(model.digest), model)), float(answer["examples"])
+        return self._adopt(FileBlob(self._training.blobs.path(model.digest), model)), float(answer["examples"])
 
     def _perform(self, work: Work, progress: Progress) -> TaskResult:
-        task, bodies = work.task, self._bodies
-        slots = bodies.get(task.body) if task.body is not None else {}
-        memory = bodies.get(work.memory) if work.memory is not None else {}
+        task, blobs = work.task, self._blobs
+        slots = blobs.get(task.blob) if task.blob is not None else {}
+        memory = blobs.get(work.memory) if work.memory is not None else {}
         made = RemoteTaskRun(
-            self._training, self._job, TaskInputs(task, slots, {}, memory, work.memory, bodies, progress)
+            self._training, self._job, TaskInputs(task, slots, {}, memory, work.memory, blobs, progress)
         ).run_piece(task)
         if not isinstance(made, RemoteResult):
             raise LearnerFailed("the algorithm goes on without an end, which gossip cannot use")
-        body, after = (self._adopt(one) if one is not None else None for one in (made.body, made.memory))
+        body, after = (self._adopt(one) if one is not None else None for one in (made.blob, made.memory))
         return TaskResult(made.weight, body, made.metrics, after)
 
-    def _adopt(self, body: FileBlob) -> BlobRef:
-        return self._made.take(body)
+    def _adopt(self, blob: FileBlob) -> BlobRef:
+        return self._made.take(blob)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from shoal.core.errors import InvalidPayload, NotAllowed, Refused, ShoalError, StorageFailed, Unreachable
 from shoal.core.protocol.peer_message import PeerMessage
-from shoal.peering.http.letter_receiver import ExpectedModel, LetterReceiver
+from shoal.peering.http.message_receiver import ExpectedModel, MessageReceiver
 from shoal.peering.http.peer_link import OutgoingMessage
 from shoal.peering.http.relay_server import RelayServer
 from shoal.peering.http.roster_updates import RosterSync
@@ -87,7 +87,9 @@ class HostedPeer(Protocol):
         """Count a refused input of that sender."""
         ...
 
-    async def handle_messages(self, messages: Sequence[PeerMessage], receiver: LetterReceiver) -> list[OutgoingMessage]:
+    async def handle_messages(
+        self, messages: Sequence[PeerMessage], receiver: MessageReceiver
+    ) -> list[OutgoingMessage]:
         """Handle the messages of a peer; return the answers."""
         ...
 

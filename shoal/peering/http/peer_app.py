@@ -1,16 +1,16 @@
 """The HTTP server of a peer. With `admin_routes` it is the only module of a peer that imports Starlette.
 
-FastAPI is left to the coordinator: each letter would pass through layers of it that do nothing here.
+FastAPI is left to the coordinator: each batch would pass through layers of it that do nothing here.
 
-    POST /p2p/{job}              a letter of another peer; the answer is a letter, or empty
+    POST /p2p/{job}              a message batch of another peer; the answer is another, or empty
     GET  /p2p/{job}/status       how it goes, for people and programs
     GET  /                       the same as a page (`status_page`)
     any  /p2p/{job}/relay/{path}   what another says to the coordinator, whose own way there is broken (`relay_server`)
     and those of `admin_routes`, for holders of the operator's key
 
-A letter passes these checks in order: the socket's deadlines (`MeteredProtocol`); length and form of the request
+A batch passes these checks in order: the socket's deadlines (`MeteredProtocol`); length and form of the request
 (`PeerRequestLimits`); the sender, by the signed headers, before the body is read (a sender that waits for "100
-Continue" receives the refusal instead); the letter's head against the signed digest; its model, piece by piece. Only
+Continue" receives the refusal instead); the batch's head against the signed digest; its model, piece by piece. Only
 then the machine receives it. Refusals are problem documents (RFC 9457) and are not signed.
 """
 
@@ -42,7 +42,7 @@ from shoal.peering.http.hosted_peer import (
     signed_headers,
     unknown_job,
 )
-from shoal.peering.http.letter_receiver import LetterReceiver
+from shoal.peering.http.message_receiver import MessageReceiver
 from shoal.peering.http.node_overview import overview
 from shoal.peering.http.peer_link import OutgoingMessage, wall_s
 from shoal.peering.http.relay_server import MODELS_MAX, RelayedCall
@@ -63,7 +63,7 @@ from shoal.trust.envelope import SignedRequest as Signed
 from shoal.trust.envelope import sha256
 from shoal.wire import peer_codec
 from shoal.wire.codec import PROTOCOLS
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 
 GRACE_S = 2
 PIECE_BYTES = 256 * 1024
@@ -129,7 +129,7 @@ def _bytes_max(peer: HostedPeer | None, *, is_relayed: bool) -> int:
     if peer is None:
         return peer_codec.HEAD_BYTES_MAX
     expected = peer.expected_model
-    return expected.letter_bytes_max + ((MODELS_MAX - 1) * expected.body_bytes if is_relayed else 0)
+    return expected.batch_bytes_max + ((MODELS_MAX - 1) * expected.body_bytes if is_relayed else 0)
 
 
 _SIGNATURE = b"shoal-signature"
@@ -140,11 +140,11 @@ _SIGNATURE = b"shoal-signature"
 def create_app(hosted: HostedJobs) -> Starlette:
     """Return the application without its limits."""
 
-    async def letter(request: Request) -> Response:
-        """Handle a letter."""
+    async def batch(request: Request) -> Response:
+        """Handle a message batch."""
         job = request.path_params["job"]
         peer = hosted.find(job)
-        return unknown_job(hosted, job) if peer is None else await LetterHandler(peer, request).answer()
+        return unknown_job(hosted, job) if peer is None else await MessageHandler(peer, request).answer()
 
     async def status(request: Request) -> Response:
         """Return the state of a job."""
@@ -163,7 +163,7 @@ def create_app(hosted: HostedJobs) -> Starlette:
         return await answer(hosted, request.path_params["job"], request, partial(_relay, request))
 
     routes = [
-        Route("/p2p/{job}", letter, methods=["POST"]),
+        Route("/p2p/{job}", batch, methods=["POST"]),
         Route("/p2p/{job}/status", status),
         Route("/", page),
         Route("/p2p/{job}/relay/{path:path}", hub, methods=["GET", "HEAD", "POST", "PUT"]),
@@ -196,7 +196,7 @@ async def _pieces_of(call: RelayedCall) -> AsyncIterator[bytes]:
         await call.end()
 
 
-class LetterHandler:
+class MessageHandler:
     """One request of a peer, from its headers to its answer."""
 
     def __init__(self, node: HostedPeer, request: Request) -> None:
@@ -229,9 +229,9 @@ class LetterHandler:
         scope[SCOPE_KEY].peer, scope[SCOPE_KEY].byte_counts = self._sender, self._node.byte_counts
         return signed
 
-    async def _receive(self) -> tuple[Sequence[PeerMessage], LetterReceiver]:
+    async def _receive(self) -> tuple[Sequence[PeerMessage], MessageReceiver]:
         nbytes = int(self._request.headers.get("content-length", "0"))
-        with LetterReceiver(self._node.expected_model, self._sender, nbytes, self._admit) as receiver:
+        with MessageReceiver(self._node.expected_model, self._sender, nbytes, self._admit) as receiver:
             async with contextlib.aclosing(pieces(self._request, TELL_S / 2)) as body:
                 async for piece in body:
                     rest = receiver.feed_head(piece)
@@ -241,17 +241,17 @@ class LetterHandler:
                         await in_thread(partial(receiver.feed, rest))
             return receiver.finish(), receiver
 
-    def _admit(self, digest: str, letter: Letter) -> None:
-        """Check the letter's head against the signed digest, and use up the request number."""
+    def _admit(self, digest: str, batch: MessageBatch) -> None:
+        """Check the batch's head against the signed digest, and use up the request number."""
         node = self._node
         with node.verifier_lock:
-            check_claims(letter, self._sender, node.verifier.members())
+            check_claims(batch, self._sender, node.verifier.members())
             node.verifier.admit(self._claim, digest, wall_s())
 
     def _sign_answer(self, signed: Signed, messages: Sequence[OutgoingMessage]) -> Response:
-        """Return the messages for the sender as a signed letter; an empty body without messages."""
-        letter = Letter(self._node.expected_model.job, tuple(message for message, _ in messages))
-        head = peer_codec.encode(letter) if messages else b""
+        """Return the messages for the sender as a signed batch; an empty body without messages."""
+        batch = MessageBatch(self._node.expected_model.job, tuple(message for message, _ in messages))
+        head = peer_codec.encode(batch) if messages else b""
         headers = self._node.signer.answer(signed, 200, sha256(head)).headers()
         sources = [source for _, source in messages if source is not None]
         if not sources:

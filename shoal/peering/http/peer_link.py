@@ -25,7 +25,7 @@ import structlog
 from shoal.core.errors import InvalidPayload, Refused, ShoalError
 from shoal.core.mixing.exchange_pacing import RATE_UNKNOWN, TIMES
 from shoal.core.protocol.peer_message import PeerMessage
-from shoal.peering.http.letter_receiver import ExpectedModel, LetterReceiver
+from shoal.peering.http.message_receiver import ExpectedModel, MessageReceiver
 from shoal.peering.roster.example_claims import check_claims
 from shoal.peering.roster.join_certificate import AGAIN_S
 from shoal.peering.state.byte_counts import ByteCounts
@@ -38,7 +38,7 @@ from shoal.trust.envelope import SignedRequest, Signer, check_digest, read_answe
 from shoal.trust.request_verifier import RequestVerifier
 from shoal.wire import peer_codec
 from shoal.wire.payload import ByteSource
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 
 FLOOR_S = {"messages": 5.0, "models": 30.0}
 REMEMBERED = 15
@@ -77,7 +77,7 @@ class AnswerTimeout:
         return max(self._floor_s, usual + 4 * median(abs(one - usual) for one in took))
 
 
-OnMessages = Callable[[Sequence[PeerMessage], LetterReceiver], None]
+OnMessages = Callable[[Sequence[PeerMessage], MessageReceiver], None]
 """Receives the messages of an answer, in the event loop."""
 
 
@@ -131,7 +131,7 @@ class PeerLink:
         self.log: Any = structlog.get_logger("peer.link").bind(peer=peer.node)
 
     async def send(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Send messages in one letter, once; it is not retried."""
+        """Send messages in one batch, once; it is not retried."""
         way = self._connections["models" if any(source is not None for _, source in messages) else "messages"]
         if way.waiting >= way.queue_max:
             self.dropped += 1
@@ -208,7 +208,7 @@ class PeerLink:
         )
 
     def request(self, method: str, path: str, query: str, content: bytes, bytes_max: int) -> bytes:
-        """Send a signed request that is not a letter; return its unsigned answer. Blocks.
+        """Send a signed request that is not a batch; return its unsigned answer. Blocks.
 
         Raises `ShoalError`.
         """
@@ -226,12 +226,12 @@ class PeerLink:
 
     def _post(
         self, way: _PeerConnection, messages: Sequence[OutgoingMessage]
-    ) -> tuple[tuple[PeerMessage, ...], LetterReceiver]:
-        """Send a letter and read the answer; runs in a thread."""
+    ) -> tuple[tuple[PeerMessage, ...], MessageReceiver]:
+        """Send a batch and read the answer; runs in a thread."""
         context = self._context
-        letter = Letter(context.expected_model.job, tuple(message for message, _ in messages))
-        head = peer_codec.encode(letter)
-        path = f"/p2p/{letter.job}"
+        batch = MessageBatch(context.expected_model.job, tuple(message for message, _ in messages))
+        head = peer_codec.encode(batch)
+        path = f"/p2p/{batch.job}"
         with context.verifier_lock:  # numbers leave in the order in which they are drawn, or nearly so
             request = context.signer.request(self.peer.peer_id, "POST", path, "", sha256(head))
         sources = [source for _, source in messages if source is not None]
@@ -263,18 +263,18 @@ class PeerLink:
 
     def _read_answer(
         self, pieces: Iterator[bytes], nbytes: int, digest: str
-    ) -> tuple[tuple[PeerMessage, ...], LetterReceiver]:
+    ) -> tuple[tuple[PeerMessage, ...], MessageReceiver]:
         """Return the messages of an answer; none for an empty one."""
 
         context = self._context
 
-        def admit(found: str, letter: Letter) -> None:
+        def admit(found: str, batch: MessageBatch) -> None:
             check_digest(digest, found)
             with context.verifier_lock:
-                check_claims(letter, self.peer.node, context.verifier.members())
+                check_claims(batch, self.peer.node, context.verifier.members())
 
-        expected, most = context.expected_model, peer_codec.BODIES_MAX
-        with LetterReceiver(expected, self.peer.node, nbytes, admit, bodies_max=most) as receiver:
+        expected, most = context.expected_model, peer_codec.BLOBS_MAX
+        with MessageReceiver(expected, self.peer.node, nbytes, admit, blobs_max=most) as receiver:
             for piece in pieces:
                 receiver.feed(piece)
             if nbytes:
@@ -308,8 +308,8 @@ def wall_s() -> int:
     return int(time.time())
 
 
-def split_letters(messages: Sequence[OutgoingMessage]) -> list[list[OutgoingMessage]]:
-    """Split messages into letters with at most one blob each."""
+def split_messages(messages: Sequence[OutgoingMessage]) -> list[list[OutgoingMessage]]:
+    """Split messages into batches with at most one blob each."""
     rest, found = list(messages), []
     while rest:
         count = peer_codec.fitting([message for message, _ in rest], 1)

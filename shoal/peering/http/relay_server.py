@@ -30,7 +30,7 @@ from shoal.trust.keys import peer_id_of
 from shoal.trust.request_verifier import RequestVerifier
 
 MODELS_MAX = 8
-"""Longest relayed body, in models of the job (plus a letter's head)."""
+"""Longest relayed body, in models of the job (plus a batch's head)."""
 AT_ONCE_MAX = 8
 """Requests that are passed on at a time, for all."""
 AT_ONCE_EACH_MAX = 4

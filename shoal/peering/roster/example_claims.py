@@ -1,4 +1,4 @@
-"""Checks of a letter's claimed numbers of examples against the roster: a weight, or a share of all weights."""
+"""Checks of a batch's claimed numbers of examples against the roster: a weight, or a share of all weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shoal.core.protocol.peer_message import (
     RingChunk,
 )
 from shoal.trust.documents import RosterEntry
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 
 
-def check_claims(letter: Letter, sender: str, members: Sequence[RosterEntry]) -> None:
+def check_claims(batch: MessageBatch, sender: str, members: Sequence[RosterEntry]) -> None:
     """Raise `InvalidPayload` (`peer.weight`) for more examples than the roster allows.
 
     `ExchangeOffer`, `ExchangeAccept` and `ModelOffer` claim the sender's own; `Push` and `RingChunk` a share of all
@@ -26,7 +26,7 @@ def check_claims(letter: Letter, sender: str, members: Sequence[RosterEntry]) ->
     """
     allowed = {peer.node: peer.examples for peer in members}
     known = all(allowed.values())
-    for message in letter.messages:
+    for message in batch.messages:
         claimed, most = _claim(message), allowed.get(sender, 0)
         if isinstance(message, PushShare | RingChunk):
             most = sum(allowed.values()) if known else 0
@@ -41,7 +41,7 @@ def check_claims(letter: Letter, sender: str, members: Sequence[RosterEntry]) ->
 
 
 def _claim(message: PeerMessage) -> float:
-    """Return the examples that a message claims its body to speak for."""
+    """Return the examples that a message claims its blob to speak for."""
     match message:
         case ExchangeOffer() | ExchangeAccept() | ModelOffer() | RingChunk():
             return message.weight

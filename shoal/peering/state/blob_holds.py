@@ -47,14 +47,14 @@ class BlobHolds:
         finally:
             self.release(digests)
 
-    def put(self, blobs: FileBlobs, body: Slots | FileBlob) -> BlobRef:
+    def put(self, blobs: FileBlobs, blob: Slots | FileBlob) -> BlobRef:
         """Store a blob and hold it; release it when a machine names it."""
-        if isinstance(body, FileBlob):
-            self.hold(body.ref.digest)
-            return blobs.take(body)
-        ref = blobs.put(body)
+        if isinstance(blob, FileBlob):
+            self.hold(blob.ref.digest)
+            return blobs.take(blob)
+        ref = blobs.put(blob)
         self.hold(ref.digest)
-        return ref if blobs.has(ref.digest) else blobs.put(body)  # it may have been swept before it was held
+        return ref if blobs.has(ref.digest) else blobs.put(blob)  # it may have been swept before it was held
 
     def sweep(self, blobs: FileBlobs, named: Iterable[str]) -> None:
         """Remove the blobs that are neither named nor held."""

@@ -4,7 +4,7 @@ job.toml  charter.json  roster.json  key.pem      made by `shoal peer init`, giv
 process-number         the number of its last process, beside the key of its requests; see `next_process_number`
 state/lock             held by that process
 state/machine.json     the machine's state; replaced as a whole before a message is sent
-state/bodies/          models, by the SHA-256 of their bytes
+state/blobs/          models, by the SHA-256 of their bytes
 state/trained/            results of the training process, until the peer adopts them
 state/training/  state/evaluation/    blobs on their way to and from training processes
 state/windows.json     request numbers of each sender
@@ -151,10 +151,10 @@ class PeerState:
                 os.close(self._lock)
                 text, hint = f"another process works with {self.folder}", "end it; each peer has a folder of its own"
                 raise Refused(text, code="state.locked", hint=hint) from None
-        self.bodies = PeerBlobs(self.folder / "bodies", self._at)
+        self.blobs = PeerBlobs(self.folder / "blobs", self._at)
         self.results = FileBlobs(self.folder / "trained")
-        self.bodies.sweep()
-        self.bodies.partials.drop(0.0)
+        self.blobs.sweep()
+        self.blobs.partials.drop(0.0)
         self.results.sweep()
         self.results.keep_only(())
         self.process_number = next_process_number(self.folder.parent / "process-number")
@@ -172,7 +172,7 @@ class PeerState:
         if found is None:
             return None
         state, ref, self._learned = found
-        self.bodies.open(ref)
+        self.blobs.open(ref)
         return state
 
     def save(self, state: dict[str, Any]) -> None:
@@ -183,14 +183,14 @@ class PeerState:
 
     def adopt_result(self, result: TaskResult) -> None:
         """Move the blobs of a training result to this peer's blobs."""
-        for ref in (result.body, result.memory):
+        for ref in (result.blob, result.memory):
             if ref is not None and self.results.has(ref.digest):
-                self.bodies.adopt(self.results.path(ref.digest), ref)
+                self.blobs.adopt(self.results.path(ref.digest), ref)
 
     def sweep(self, names: Iterable[BlobRef]) -> None:
         """Remove blobs that nothing names."""
         named = {ref.digest for ref in names} | ({self._learned.digest} if self._learned else set())
-        self.holds.sweep(self.bodies, named)
+        self.holds.sweep(self.blobs, named)
 
     # The audit
 
@@ -200,12 +200,12 @@ class PeerState:
             total = self.learned_total()
             moved = doubles(after, before)
             self._total = moved if total is None else doubles(total, moved, sign=1.0)
-            self._learned = self.bodies.put({"learned": self._total})
+            self._learned = self.blobs.put({"learned": self._total})
 
     def learned_total(self) -> Tree | None:
         """Return the sum of this peer's updates, if it is recorded."""
         if self._total is None and self._learned is not None:
-            found = self.bodies.get(self._learned)["learned"]
+            found = self.blobs.get(self._learned)["learned"]
             assert isinstance(found, Tree)
             self._total = found
         return self._total

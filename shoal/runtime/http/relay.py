@@ -3,10 +3,10 @@
     POST /api/v1/jobs/JOB/relay?term=TERM       the `Shoal-*` headers of the node that says it (`shoal.trust.envelope`),
                                                 Authorization of the one that carries it
 
-The body is a letter (`shoal.wire.peer_codec`) with one Relay, then the body that a Report names, if any: at most 256
-KiB. As always `Shoal-Digest` is the SHA-256 of the letter's head. The answer is a frame (`shoal.wire.codec`), or
-nothing, signed with the coordinator's key and tied to the request. So a relay can neither forge nor change a request or
-an answer, only lose it.
+The body is a message batch (`shoal.wire.peer_codec`) with one RelayRequest, then the blob that a Report names, if any:
+at most 256 KiB. As always `Shoal-Digest` is the SHA-256 of the batch's head. The answer is a frame
+(`shoal.wire.codec`), or nothing, signed with the coordinator's key and tied to the request. So a relay can neither
+forge nor change a request or an answer, only lose it.
 
 A request is for one term of the coordinator: what was said in an earlier life of it cannot be played to the next. The
 answer to one of another term is a Lease with the present one, and nothing else has happened: say it again, if it holds.
@@ -26,7 +26,7 @@ from shoal.trust.envelope import SignedRequest, Signer, check_answer, check_dige
 from shoal.trust.keys import peer_id_of
 from shoal.validation import strict_json
 from shoal.wire import codec, peer_codec
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def seal(
     signer: Signer, node: str, term: int, message: Message, payload: bytes = b"", query: str = ""
 ) -> RelayedRequest:
     """Return a message of `node` to the coordinator of that term, signed. `query`: parameters of a poll."""
-    head = peer_codec.encode(Letter(signer.charter.job, (RelayRequest(node, message),)))
+    head = peer_codec.encode(MessageBatch(signer.charter.job, (RelayRequest(node, message),)))
     query = f"term={term}{'&' if query else ''}{query}"
     return hub_request(signer, "POST", "relay", query, sha256(head), head + payload)
 

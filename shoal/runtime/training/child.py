@@ -150,7 +150,7 @@ class TrainingChild:
             **reply,
             "local": {
                 "weight": float(made.weight),
-                "body": ref_fields(self._made.put(made.slots)) if made.slots else None,
+                "blob": ref_fields(self._made.put(made.slots)) if made.slots else None,
                 "metrics": {str(name): float(value) for name, value in made.metrics.items()},
                 "memory": ref_fields(self._made.put(made.memory)) if made.memory is not None else None,
             },

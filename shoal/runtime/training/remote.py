@@ -42,21 +42,21 @@ class RemoteResult:
     """`LocalResult` of a task, with its trees in files. All numbers are finite."""
 
     weight: float
-    body: FileBlob | None
+    blob: FileBlob | None
     metrics: Metrics
     memory: FileBlob | None
 
 
 @dataclass(frozen=True)
 class TaskInputs:
-    """A task, and the opened bodies that it and the node's state name. `bodies`: where they may lie as files."""
+    """A task, and the opened blobs that it and the node's state name. `blobs`: where they may lie as files."""
 
     task: Task
     slots: Slots
     reference: Slots
     memory: Slots
     memory_ref: BlobRef | None
-    bodies: FileBlobs
+    blobs: FileBlobs
     progress: Progress = no_progress
 
 
@@ -118,15 +118,15 @@ class RemoteTaskRun:
             status = reply["status"]
             return codec.from_json(status) if status is not None else None
         made = reply["local"]
-        body, memory = self._file(made["body"]), self._file(made["memory"])
+        body, memory = self._file(made["blob"]), self._file(made["memory"])
         return RemoteResult(float(made["weight"]), body, dict(made["metrics"]), memory)
 
     def _begin(self) -> None:
         training, given = self._training, self._given
-        training.bodies.keep_only(())  # drop bodies that were never collected
+        training.blobs.keep_only(())  # drop blobs that were never collected
         task = given.task
         wanted = {
-            "slots": (given.slots, task.body),
+            "slots": (given.slots, task.blob),
             "base": (given.reference, task.reference),
             "memory": (given.memory, given.memory_ref),
         }
@@ -148,10 +148,10 @@ class RemoteTaskRun:
 
     def _write_inputs(self, slots: Slots, ref: BlobRef | None) -> Path:
         """Write a blob to a file of its own: a hard link if possible, else a copy."""
-        path = self._training.bodies.temporary()
-        if ref is not None and self._given.bodies.size(ref.digest) == ref.nbytes:
+        path = self._training.blobs.temporary()
+        if ref is not None and self._given.blobs.size(ref.digest) == ref.nbytes:
             try:
-                os.link(self._given.bodies.path(ref.digest), path)
+                os.link(self._given.blobs.path(ref.digest), path)
             except OSError as error:
                 self.log.debug("no hard link to a blob: it is copied", why=str(error))
             else:
@@ -167,4 +167,4 @@ class RemoteTaskRun:
 
     def _file(self, reply: Any) -> FileBlob | None:
         ref = ref_from(reply)
-        return FileBlob(self._training.bodies.path(ref.digest), ref) if ref is not None else None
+        return FileBlob(self._training.blobs.path(ref.digest), ref) if ref is not None else None

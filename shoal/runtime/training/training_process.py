@@ -81,9 +81,9 @@ class TrainingProcess:
 
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup = setup
-        self.bodies = FileBlobs(setup.folder)
-        self.bodies.sweep()
-        self.bodies.keep_only(())
+        self.blobs = FileBlobs(setup.folder)
+        self.blobs.sweep()
+        self.blobs.keep_only(())
         self.starts, self.device = 0, ""
         self.card: str | None = ""
         """The learner's NVIDIA card, as `shoal.runtime.training.cards` says."""

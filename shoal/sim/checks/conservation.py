@@ -107,11 +107,11 @@ class MassConservation:
         self,
         weights: Mapping[str, float],
         start: Tree,
-        bodies: MemoryBlobs,
+        blobs: MemoryBlobs,
         mixing: Callable[[], Mixer],
         filters: Filters = (),
     ) -> None:
-        self._weights, self._bodies, self._mixing = weights, bodies, mixing
+        self._weights, self._blobs, self._mixing = weights, blobs, mixing
         self._filters, self._layout = filters, start.layout
         self._held = {name: floats(start) for name in weights}
         self._unmixed = dict(self._held)  # the models without any mixing
@@ -129,7 +129,7 @@ class MassConservation:
 
     def record_state(self, node: str, state: dict[str, Any], learned: bool) -> None:
         """Record the state on a peer's disk."""
-        now = floats(tree_slot(self._bodies.get(BlobRef(*state["slots"])), "model"))
+        now = floats(tree_slot(self._blobs.get(BlobRef(*state["slots"])), "model"))
         if learned:
             self.learned = self.learned + self._mass(node) * (now - self._held[node])
             self.scale = max(self.scale, float(np.abs(self.learned).max()))
@@ -143,7 +143,7 @@ class MassConservation:
         return self._mass_reader.mass(self._mixers[node], weight) if self._mass_reader is not None else weight
 
     def _opened(self, ref: BlobRef) -> Array:
-        return floats(unpack_tree(self._filters, tree_slot(self._bodies.get(ref), "model"), self._layout))
+        return floats(unpack_tree(self._filters, tree_slot(self._blobs.get(ref), "model"), self._layout))
 
     def drift(self) -> float:
         """Return the relative error of the conserved sum."""

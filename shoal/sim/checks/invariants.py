@@ -61,8 +61,8 @@ TOLERANCE = 1e-6
 class InvariantChecker(Observer):
     """An observer that checks the hub against all that it has sent and received."""
 
-    def __init__(self, bodies: Blobs) -> None:
-        self._bodies = bodies
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
         self._history: list[Sequence[Effect]] = []
         self._tasks: dict[TaskId, Task] = {}
         self._versions: list[ModelVersion] = []
@@ -73,7 +73,7 @@ class InvariantChecker(Observer):
         self._excluded: set[Key] = set()  # refused after they had been acknowledged
         self._at_crash: list[Any] = []
         self._memories = MemoryChecker()
-        self._anchored = ReferenceChecker(bodies)
+        self._anchored = ReferenceChecker(blobs)
 
     def fed(self, index: int, event: Event, now: float, effects: Sequence[Effect], hub: Hub) -> None:
         """Check an event of the journal, and its replays."""
@@ -86,10 +86,10 @@ class InvariantChecker(Observer):
         self._note_excluded(effects, hub)
         for effect in effects:
             if isinstance(effect, Send):
-                if isinstance(effect.body, Task):
-                    self._check_asked(effect.body, hub, now)
-                    self._check_task(effect.body, hub)
-                elif isinstance(effect.body, Ack) and effect.body.counted and isinstance(event, Report):
+                if isinstance(effect.message, Task):
+                    self._check_asked(effect.message, hub, now)
+                    self._check_task(effect.message, hub)
+                elif isinstance(effect.message, Ack) and effect.message.counted and isinstance(event, Report):
                     self._memories.counted(event)
             elif isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self._check_version(effect.what, hub)
@@ -137,8 +137,8 @@ class InvariantChecker(Observer):
         ):  # else it was given before a close
             slots = hub.settings.algorithm.task_slots(hub.store.slots, task.node, task.kind)
             whole = hub.settings.plan.sends_differences and task.reference is None
-            wanted = self._bodies.put(slots if whole else hub.store.reference.packed_slots(slots))
-            require(task.body == wanted, "task: {} does not carry what the algorithm wants sent", task)
+            wanted = self._blobs.put(slots if whole else hub.store.reference.packed_slots(slots))
+            require(task.blob == wanted, "task: {} does not carry what the algorithm wants sent", task)
 
     def _check_round(self, hub: Hub) -> None:
         nodes = [report.node for report in hub.state.round.reports]
@@ -172,7 +172,7 @@ class InvariantChecker(Observer):
 
     def _check_sum(self, before: ModelVersion, version: ModelVersion, hub: Hub) -> None:
         """Fold the listed updates again, in reverse order, onto the version before; add the models by hand, too."""
-        base, found = (load_slots(self._bodies, one.model, one.algorithm_state) for one in (before, version))
+        base, found = (load_slots(self._blobs, one.model, one.algorithm_state) for one in (before, version))
         expected, filters = hub.settings.algorithm.update_layout(base), hub.settings.plan.filters
         totals, by_hand, weights = (
             Totals(hub.settings.plan.aggregation_precision),
@@ -180,7 +180,7 @@ class InvariantChecker(Observer):
             fsum(weight for _, _, weight, _ in version.reports),
         )
         for node, _, weight, name in reversed(version.reports):
-            slots = unpack(filters, self._bodies.get(BlobRef(name, 0)), expected)
+            slots = unpack(filters, self._blobs.get(BlobRef(name, 0)), expected)
             norm = max(largest(value) for value in slots.values())
             totals = hub.settings.algorithm.fold(totals, Update(node, before.number, weight, slots, norm), 1.0)
             by_hand += weight * floats(tree_slot(slots, "model"))
@@ -225,7 +225,7 @@ class InvariantChecker(Observer):
     def names(self, hub: Hub) -> list[BlobRef | None]:
         """Return the blobs that the next version is checked against."""
         base = [self._base.model, self._base.algorithm_state] if self._base else []
-        return [*(report.body for report in hub.state.round.reports), *base]
+        return [*(report.blob for report in hub.state.round.reports), *base]
 
     def crashed(self, hub: Hub) -> None:
         """Record the state that the next process must restore."""
@@ -276,12 +276,12 @@ class MemoryChecker:
     def worked(self, node: str, task: TaskId, result: TaskResult) -> None:
         """Record an update together with the memory after it."""
         made = self._made.setdefault((node, task), {})
-        made[result.body.digest if result.body else ""] = result.memory
+        made[result.blob.digest if result.blob else ""] = result.memory
         self._gone.discard((node, task))
 
     def counted(self, report: Report) -> None:
         """Expect the memory of this report from now on, if the node still has it."""
-        key, name = (report.node, report.task), report.body.digest if report.body else ""
+        key, name = (report.node, report.task), report.blob.digest if report.blob else ""
         if key == self._counted.get(report.node, (None,))[0]:
             return
         self._counted[report.node] = key, name

@@ -32,8 +32,8 @@ def require(holds: bool, what: str, *details: object) -> None:
 class ReferenceChecker:
     """The checker of these invariants, called by `InvariantChecker` for each first occurrence."""
 
-    def __init__(self, bodies: Blobs) -> None:
-        self._bodies = bodies
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
         self._standing: dict[str, TaskId] = {}
         self._reported_checks: dict[TaskId, int] = {}  # the last check in a status
         self._bases: dict[TaskId, BlobRef | None] = {}
@@ -44,17 +44,17 @@ class ReferenceChecker:
         if isinstance(event, TaskStatus):
             self._reported_checks[event.task] = max(event.check, self._reported_checks.get(event.task, 0))
         for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.body, Task):
-                self._check_task(effect.body, hub)
-            elif isinstance(effect, Send) and isinstance(effect.body, Amendment):
-                self._check_step(effect.body.task, effect.body.checks_allowed)
+            if isinstance(effect, Send) and isinstance(effect.message, Task):
+                self._check_task(effect.message, hub)
+            elif isinstance(effect, Send) and isinstance(effect.message, Amendment):
+                self._check_step(effect.message.task, effect.message.checks_allowed)
             elif isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self._check_standing(event, effect.what, hub)
         self._standing = {member.node: member.task.id for member in hub.roster.all_members() if member.task is not None}
 
     def _check_task(self, task: Task, hub: Hub) -> None:
         if task.id not in self._bases:
-            self._bases[task.id] = self._bodies.put(hub.store.reference.slots) if hub.store.reference.slots else None
+            self._bases[task.id] = self._blobs.put(hub.store.reference.slots) if hub.store.reference.slots else None
         self._check_step(task.id, task.checks_allowed)
 
     def _check_step(self, task: TaskId, until: int) -> None:

@@ -33,7 +33,7 @@ def shown(thing: object) -> str:
         case dict():
             text = f"{{{', '.join(f'{name} {shown(value)}' for name, value in thing.items())}}}"
         case Send():
-            text = f"-> {thing.to}: {shown(thing.body)}"
+            text = f"-> {thing.to}: {shown(thing.message)}"
         case JobEvent():
             text = f"{thing.kind}: {thing.text}"
         case Save():
@@ -51,8 +51,8 @@ def shown(thing: object) -> str:
 class Tracer(InvariantChecker):
     """A checker that writes a line for each event before it checks it. `now` returns the virtual time."""
 
-    def __init__(self, bodies: Blobs, write_line: Callable[[str], None], now: Callable[[], float]) -> None:
-        super().__init__(bodies)
+    def __init__(self, blobs: Blobs, write_line: Callable[[str], None], now: Callable[[], float]) -> None:
+        super().__init__(blobs)
         self._write_line, self._now = write_line, now
         self._fed = 0
 

@@ -15,7 +15,7 @@ from typing import Any
 from shoal.core.errors import InvalidPayload
 from shoal.core.protocol.peer_message import ModelOffer, PeerMessage, RingChunk, VersionVector
 from shoal.wire import peer_codec
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 
 GREATEST = 2**63 - 1
 INVENTED = 3000
@@ -38,7 +38,7 @@ class ByzantineWire:
         falsified = source == self._byzantine and self._rng.random() < 0.5
         delivered = self._falsify(message) if falsified else message
         try:
-            peer_codec.decode(peer_codec.encode(Letter("job", (delivered,)))[4:])
+            peer_codec.decode(peer_codec.encode(MessageBatch("job", (delivered,)))[4:])
         except InvalidPayload as error:
             if source != self._byzantine:
                 self.unreadable.append((source, error.message))

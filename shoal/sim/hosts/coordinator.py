@@ -73,7 +73,7 @@ class HubClock:
         return self._now
 
 
-def check_report(hub: Hub, bodies: Blobs, report: Report) -> Report | Ack | ReportRejected:
+def check_report(hub: Hub, blobs: Blobs, report: Report) -> Report | Ack | ReportRejected:
     """Return a report with the norm of its blob, or the answer to one that cannot count."""
     try:
         answer = hub.reports.check(report)
@@ -81,12 +81,12 @@ def check_report(hub: Hub, bodies: Blobs, report: Report) -> Report | Ack | Repo
         answer = Ack(report.task, False, refusal.message)
     if answer is not None:
         return answer
-    if report.body is None:
+    if report.blob is None:
         return replace(report, norm=0.0)
     task = hub.roster[report.node].task
     assert task is not None
     try:
-        return replace(report, norm=measure(hub.reports.unfilter(bodies.get(report.body), task.kind)))
+        return replace(report, norm=measure(hub.reports.unfilter(blobs.get(report.blob), task.kind)))
     except InvalidPayload as refusal:
         return ReportRejected(report.task, refusal.message)
 
@@ -98,13 +98,13 @@ class SimulatedCoordinator:
         self,
         process: SimulatedProcess,
         make_hub: MakeHub,
-        bodies: Blobs,
+        blobs: Blobs,
         downlink: Callable[[str, Message | ReportRejected], None],
         *,
         watch: Observer,
         timing: CoordinatorTiming,
     ) -> None:
-        self.process, self.bodies, self.timing = process, bodies, timing
+        self.process, self.blobs, self.timing = process, blobs, timing
         self._make_hub, self._downlink, self._watch = make_hub, downlink, watch
         # On disk
         self.journal: list[tuple[Event, float]] = []
@@ -185,7 +185,7 @@ class SimulatedCoordinator:
 
     def _receive_report(self, report: Report) -> None:
         """Reject at once what cannot count; journal the rest, with the norm as measured here."""
-        checked = check_report(self.hub, self.bodies, report)
+        checked = check_report(self.hub, self.blobs, report)
         if isinstance(checked, Report):
             self.submit(checked)
         else:
@@ -228,7 +228,7 @@ class SimulatedCoordinator:
             if self._dies():
                 return
             if isinstance(effect, Send):
-                self._send(effect.to, effect.body)
+                self._send(effect.to, effect.message)
             elif isinstance(effect, Wake):
                 self.process.wake(effect.at - self.clock.ahead_s, self._ring, effect.at)
         self._keep(effects)
@@ -263,4 +263,4 @@ class SimulatedCoordinator:
         ]
         first = self.snapshot[0] if self.process.crashes.threatens or not self.process.up else self.fed
         waiting = [*self.journal[first:], *self._batch]
-        return refs + [event.body for event, _ in waiting if isinstance(event, Report)]
+        return refs + [event.blob for event, _ in waiting if isinstance(event, Report)]

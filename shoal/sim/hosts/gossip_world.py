@@ -43,17 +43,17 @@ class GossipWorld(World):
         *,
         conditions: PeerNetworkConditions | None = None,
         crashes: int = 0,
-        bodies: MemoryBlobs | None = None,
+        blobs: MemoryBlobs | None = None,
     ) -> None:
         clock = VirtualClock()
-        super().__init__(clock, bodies if bodies is not None else MemoryBlobs(), SWEEP_STEPS)
+        super().__init__(clock, blobs if blobs is not None else MemoryBlobs(), SWEEP_STEPS)
         self.shared, self.conditions = shared, conditions or PeerNetworkConditions()
         rng = Random(shared.seed)
         self.mesh = Network(clock, self.conditions, rng)
         self.wire: ByzantineWire | None = None
         """A codec that messages pass; None: they arrive as sent."""
         self.conservation = MassConservation(
-            weights, tree_slot(shared.slots, "model"), self.bodies, shared.mixing, shared.filters
+            weights, tree_slot(shared.slots, "model"), self.blobs, shared.mixing, shared.filters
         )
         faults = Faults(until_s=self.conditions.until_s)
 
@@ -61,7 +61,7 @@ class GossipWorld(World):
             process = SimulatedProcess(clock, CrashPlan(clock, rng, crashes, faults))
             work_s = partial(_pace, rng, pace_s[name])
             return SimulatedPeer(
-                PeerSetup(name, weights[name], learners[name], work_s), shared, process, self.bodies, self
+                PeerSetup(name, weights[name], learners[name], work_s), shared, process, self.blobs, self
             )
 
         self.peers = {name: make(name) for name in sorted(learners)}
@@ -74,7 +74,7 @@ class GossipWorld(World):
         arrives = self.wire(source, message) if self.wire is not None else message
         if arrives is None:
             return
-        body = getattr(message, "body", None)
+        body = getattr(message, "blob", None)
         nbytes, xid = body.nbytes if body is not None else 0, transfer_id(message)
 
         def moving(crossed: int, leaving: bool) -> None:

@@ -71,7 +71,7 @@ class LeanNode:
         for effect in effects:
             match effect:
                 case Send():
-                    self._uplink(effect.body)
+                    self._uplink(effect.message)
                 case Work():
                     self.work.start(effect)
                 case Wake():
@@ -98,11 +98,11 @@ class LeanWorld:
         pace: Pace,
         *,
         clock: VirtualClock,
-        bodies: LeanBlobs,
+        blobs: LeanBlobs,
         watch: Observer,
     ) -> None:
-        self.setup, self.clock, self.bodies, self.watch = setup, clock, bodies, watch
-        self.hub = Hub(setup.plan, setup.algorithm, setup.schedule, bodies)
+        self.setup, self.clock, self.blobs, self.watch = setup, clock, blobs, watch
+        self.hub = Hub(setup.plan, setup.algorithm, setup.schedule, blobs)
         self._latency_s, self._fed, self._alarms = setup.faults.latency_s, 0, 0
         self.nodes = {
             name: LeanNode(name, self, partial(self._up, name), perform, pace, setup.heartbeat_s)
@@ -153,13 +153,13 @@ class LeanWorld:
 
     def _receive_report(self, report: Report) -> None:
         """Answer at once what cannot count; feed the rest, with its norm."""
-        checked = check_report(self.hub, self.bodies, report)
+        checked = check_report(self.hub, self.blobs, report)
         if not isinstance(checked, Report):
             self._down(report.node, checked)
             return
         self._feed(checked)
-        if report.body is not None:
-            self.bodies.drop(report.body)
+        if report.blob is not None:
+            self.blobs.drop(report.blob)
 
     # The hub
 
@@ -169,8 +169,8 @@ class LeanWorld:
         self._fed += 1
         for effect in effects:
             if isinstance(effect, Send):
-                self.watch.sent(effect.to, effect.body, self.hub)
-                self._down(effect.to, effect.body)
+                self.watch.sent(effect.to, effect.message, self.hub)
+                self._down(effect.to, effect.message)
             elif isinstance(effect, Wake):
                 self._alarms += 1
                 self.clock.at(effect.at, self._ring, self._alarms)

@@ -275,7 +275,7 @@ class SimulatedNode:
     def _carry_out_one(self, effect: Effect) -> None:
         match effect:
             case Send():
-                self._uplink(effect.body)
+                self._uplink(effect.message)
             case Wake():
                 self.process.wake(effect.at, self.feed, Timer())
             case Work():
@@ -291,8 +291,8 @@ class SimulatedNode:
 
     def _save(self, effect: Save) -> None:
         if isinstance(effect.what, Memory):
-            self.disk.memory = effect.what.body
-            self._watch.committed(self.name, effect.what.body)
+            self.disk.memory = effect.what.blob
+            self._watch.committed(self.name, effect.what.blob)
         else:
             self.machine.carry_out(effect)
 
@@ -311,6 +311,6 @@ class SimulatedNode:
         """Return the blobs that disk and process need."""
         worker, (spooled, pending) = self.machine.worker, self.disk.spool or (None, None)
         refs = [self.disk.memory, worker.memory, worker.pending, pending, *self.machine.blob_refs()]
-        refs += [holder.body for holder in (worker.task, spooled) if holder is not None]
+        refs += [holder.blob for holder in (worker.task, spooled) if holder is not None]
         refs.append(worker.task.reference if worker.task is not None else None)
-        return refs + ([worker.unacknowledged.body] if isinstance(worker.unacknowledged, Report) else [])
+        return refs + ([worker.unacknowledged.blob] if isinstance(worker.unacknowledged, Report) else [])

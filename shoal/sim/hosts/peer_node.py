@@ -70,7 +70,7 @@ class FailoverLog:
 class FailoverPorts:
     """Connections of a node's machine to its world."""
 
-    bodies: MemoryBlobs
+    blobs: MemoryBlobs
     send: Callable[[str, PeerMessage], None]
     """`(peer, message)` sends to a peer."""
     held: Callable[[], BlobRef | None]
@@ -94,13 +94,13 @@ class FailoverWorkerMachine(WorkerMachine):
 
     def _make_peer(self) -> FailoverPeer:
         setup = self._setup
-        builder = GossipBuilder(self._gossip, self._revive, setup.algorithm, self._ports.bodies, setup.plan.filters)
+        builder = GossipBuilder(self._gossip, self._revive, setup.algorithm, self._ports.blobs, setup.plan.filters)
         return FailoverPeer(self.worker, builder, failover=self._failover.failover, population=len(setup.nodes))
 
     def _holding(self, slots: Slots) -> GossipState:
         rng = Random(f"{self._setup.seed}/{self._name}/{self._process}")
         weight = self._failover.weights.get(self._name, 1.0)
-        me = GossipState(self._name, self._process, weight, slots, self._ports.bodies, rng, peers=LivePeers(self.live))
+        me = GossipState(self._name, self._process, weight, slots, self._ports.blobs, rng, peers=LivePeers(self.live))
         me.filters = model_filters(self._setup.plan.filters)
         return me
 
@@ -130,15 +130,15 @@ class FailoverWorkerMachine(WorkerMachine):
         if self.peer.gossip is not None and self.peer.gossip is not before:
             self._first = self.peer.gossip.me.model
         for task in [effect.task for effect in effects if isinstance(effect, Work) and effect.task.kind != "gossip"]:
-            if task.body is not None:  # blobs are available to all nodes at once here
-                effects += self.peer.on(ModelHeld(task.version, self._whole(task, task.body)), now)
+            if task.blob is not None:  # blobs are available to all nodes at once here
+                effects += self.peer.on(ModelHeld(task.version, self._whole(task, task.blob)), now)
         return self._logged(effects)
 
-    def _whole(self, task: Task, body: BlobRef) -> BlobRef:
-        bodies = self._ports.bodies
-        base = bodies.get(task.reference) if task.reference is not None else {}
-        _, held = unpack_task(task, bodies.get(body), base, self._setup.plan.filters)
-        return bodies.put(held) if held else body
+    def _whole(self, task: Task, blob: BlobRef) -> BlobRef:
+        blobs = self._ports.blobs
+        base = blobs.get(task.reference) if task.reference is not None else {}
+        _, held = unpack_task(task, blobs.get(blob), base, self._setup.plan.filters)
+        return blobs.put(held) if held else blob
 
     def _log_adopted(self, event: NodeEvent) -> None:
         gossip = self.peer.gossip
@@ -147,7 +147,7 @@ class FailoverWorkerMachine(WorkerMachine):
         if not isinstance(event, TaskDone) or task is None or event.task != task.id or task.kind != "train":
             return
         if held is not None and self._first is not None:
-            self.log.adopted.append((tree_slot(self._ports.bodies.get(held), "model"), self._first))
+            self.log.adopted.append((tree_slot(self._ports.blobs.get(held), "model"), self._first))
 
     def _logged(self, effects: Sequence[Effect | LocalRoundDone]) -> Sequence[Effect]:
         self.log.learned += [effect for effect in effects if isinstance(effect, LocalRoundDone)]
@@ -158,7 +158,7 @@ class FailoverWorkerMachine(WorkerMachine):
             case Save(MachineState(state)):
                 self._save(state)
             case Tell():
-                self._ports.send(effect.to, effect.body)
+                self._ports.send(effect.to, effect.message)
             case JobEvent():
                 self.log.notes.append(effect)
 
@@ -194,7 +194,7 @@ class FailoverWorld(CoordinatedWorld):
         super().__init__(setup, perform, pace, **named)
 
     def _make_machine(self, name: str) -> NodeMachine:
-        ports = FailoverPorts(self.bodies, partial(self._send_to_peer, name), lambda: self.nodes[name].work.held)
+        ports = FailoverPorts(self.blobs, partial(self._send_to_peer, name), lambda: self.nodes[name].work.held)
         return FailoverWorkerMachine(name, self.setup, self._failover, ports)
 
     def peer(self, name: str) -> FailoverWorkerMachine:

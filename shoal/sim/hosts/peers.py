@@ -36,7 +36,7 @@ HEAD_BYTES = 400
 
 def message_bytes(message: PeerMessage) -> int:
     """Return about the bytes of a message."""
-    body = getattr(message, "body", None)
+    body = getattr(message, "blob", None)
     return HEAD_BYTES + (body.nbytes if body is not None else 0)
 
 
@@ -98,11 +98,11 @@ class SimulatedPeer:
         own: PeerSetup,
         shared: GossipSetup,
         process: SimulatedProcess,
-        bodies: MemoryBlobs,
+        blobs: MemoryBlobs,
         surroundings: PeerSurroundings,
     ) -> None:
         self.own, self.shared, self.process = own, shared, process
-        self._bodies, self._surroundings = bodies, surroundings
+        self._blobs, self._surroundings = blobs, surroundings
         self.disk = PeerDisk()
         self.gossip: GossipPeer | None = None
         self.crossed = 0
@@ -123,7 +123,7 @@ class SimulatedPeer:
         own, shared, number = self.own, self.shared, self.process.number
         rng = Random(f"{shared.seed}/{own.name}/{number}")
         budget = ByteBudget(shared.bytes_per_hour, lambda: self.crossed)
-        me = GossipState(own.name, number, own.weight, shared.slots, self._bodies, rng, budget=budget)
+        me = GossipState(own.name, number, own.weight, shared.slots, self._blobs, rng, budget=budget)
         me.filters = shared.filters
         mixer = shared.mixing()
         if self.disk.state is None:
@@ -182,8 +182,8 @@ class SimulatedPeer:
                     self.disk.state, self.disk.names = state, self.gossip.blob_refs()
                     self._surroundings.record_state(self.own.name, state, done)
                 case Tell():
-                    self.crossed += message_bytes(effect.body)
-                    self._surroundings.send(self.own.name, effect.to, effect.body)
+                    self.crossed += message_bytes(effect.message)
+                    self._surroundings.send(self.own.name, effect.to, effect.message)
                 case Work():
                     self.process.after(self.own.work_s(), self._finish, effect)
                 case Wake():
@@ -195,7 +195,7 @@ class SimulatedPeer:
 
     def _finish(self, work: Work) -> None:
         task = work.task
-        learner_task = LearnerTask(self.shared.algorithm, self.own.learner, self._bodies, task, work.memory)
+        learner_task = LearnerTask(self.shared.algorithm, self.own.learner, self._blobs, task, work.memory)
         try:
             made = learner_task.run_piece(task)
         except (LearnerFailed, InvalidPayload) as error:

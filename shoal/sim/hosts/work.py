@@ -38,18 +38,18 @@ class LearnerTask:
         self,
         algorithm: Algorithm,
         learner: Learner,
-        bodies: MemoryBlobs,
+        blobs: MemoryBlobs,
         task: Task,
         memory: BlobRef | None,
         filters: Sequence[Filter] = (),
     ) -> None:
-        self._bodies = bodies
+        self._blobs = blobs
         self._work = TaskRunner(
             algorithm,
             learner,
-            slots=_opened(bodies, task.body),
-            reference=_opened(bodies, task.reference),
-            memory=_opened(bodies, memory),
+            slots=_opened(blobs, task.blob),
+            reference=_opened(blobs, task.reference),
+            memory=_opened(blobs, memory),
             filters=filters,
         )
         self.held: BlobRef | None = None
@@ -57,8 +57,8 @@ class LearnerTask:
     def run_piece(self, task: Task) -> TaskResult | TaskStatus | None:
         made = run_piece(self._work, task)
         if self._work.reference and self.held is None:
-            self.held = self._bodies.put(self._work.reference)
-        return stored(made, self._bodies) if isinstance(made, LocalResult) else made
+            self.held = self._blobs.put(self._work.reference)
+        return stored(made, self._blobs) if isinstance(made, LocalResult) else made
 
     def can_continue(self, task: Task) -> bool:
         return self._work.can_continue(task)
@@ -74,11 +74,11 @@ def run_piece(work: TaskRunner, task: Task) -> LocalResult | TaskStatus | None:
     return made
 
 
-def stored(made: LocalResult, bodies: MemoryBlobs) -> TaskResult:
+def stored(made: LocalResult, blobs: MemoryBlobs) -> TaskResult:
     """Store what a task made."""
-    kept = bodies.add(made.memory) if made.memory is not None else None
-    return TaskResult(made.weight, bodies.add(made.slots) if made.slots else None, made.metrics, kept)
+    kept = blobs.add(made.memory) if made.memory is not None else None
+    return TaskResult(made.weight, blobs.add(made.slots) if made.slots else None, made.metrics, kept)
 
 
-def _opened(bodies: MemoryBlobs, ref: BlobRef | None) -> Slots:
-    return bodies.get(ref) if ref is not None else {}
+def _opened(blobs: MemoryBlobs, ref: BlobRef | None) -> Slots:
+    return blobs.get(ref) if ref is not None else {}

@@ -92,8 +92,8 @@ class SimulationSetup:
 class World(ABC):
     """Machines on one virtual clock, and the blobs that they and the messages between them refer to."""
 
-    def __init__(self, clock: VirtualClock, bodies: MemoryBlobs, sweep_steps: int) -> None:
-        self.clock, self.bodies = clock, bodies
+    def __init__(self, clock: VirtualClock, blobs: MemoryBlobs, sweep_steps: int) -> None:
+        self.clock, self.blobs = clock, blobs
         self._sweep_steps = sweep_steps
 
     @abstractmethod
@@ -107,7 +107,7 @@ class World(ABC):
     def _after_step(self) -> None:
         """Drop unused blobs, from time to time."""
         if not self.clock.steps % self._sweep_steps:
-            self.bodies.keep_only(self._blob_refs())
+            self.blobs.keep_only(self._blob_refs())
 
     def run(self, limit_s: float, steps_max: int = sys.maxsize) -> bool:
         """Run until the end; return False at the limits."""
@@ -129,11 +129,11 @@ class CoordinatedWorld(World):
         pace: Pace,
         *,
         clock: VirtualClock,
-        bodies: MemoryBlobs,
+        blobs: MemoryBlobs,
         watch: Observer,
         sweep_steps: int = SWEEP_STEPS,
     ) -> None:
-        super().__init__(clock, bodies, max(sweep_steps, len(setup.nodes) // SWEEP_SHARE))
+        super().__init__(clock, blobs, max(sweep_steps, len(setup.nodes) // SWEEP_SHARE))
         self.setup = setup
         rng, faults = Random(setup.seed), setup.faults
         self.network = Network(clock, faults, rng, watch)
@@ -142,7 +142,7 @@ class CoordinatedWorld(World):
             return SimulatedProcess(clock, CrashPlan(clock, rng, crashes, faults))
 
         self.coordinator = SimulatedCoordinator(
-            process(faults.coordinator_crashes), self._make_hub, bodies, self._down, watch=watch, timing=setup.timing
+            process(faults.coordinator_crashes), self._make_hub, blobs, self._down, watch=watch, timing=setup.timing
         )
         self.nodes: dict[str, SimulatedNode] = {
             name: SimulatedNode(
@@ -167,8 +167,8 @@ class CoordinatedWorld(World):
     def _make_hub(self, state: dict[str, Any] | None) -> Hub:
         setup = self.setup
         if state is None:
-            return Hub(setup.plan, setup.algorithm, setup.schedule, self.bodies)
-        return Hub.restore(setup.plan, setup.algorithm, setup.schedule, self.bodies, state)
+            return Hub(setup.plan, setup.algorithm, setup.schedule, self.blobs)
+        return Hub.restore(setup.plan, setup.algorithm, setup.schedule, self.blobs, state)
 
     def _up(self, name: str, message: Message) -> None:
         arrive = partial(self._arrive, name, self.nodes[name].process.number)
@@ -217,7 +217,7 @@ class CoordinatedWorld(World):
         """Drop unused blobs after each snapshot too."""
         if self.coordinator.snapshot is not self._swept:
             self._swept = self.coordinator.snapshot
-            self.bodies.keep_only(self._blob_refs())
+            self.blobs.keep_only(self._blob_refs())
         else:
             super()._after_step()
 

@@ -160,7 +160,7 @@ class HostWorld:
 
     def _arrive(self, sender: str, tell: Tell) -> None:
         if self.passes(sender, tell.to):  # a cut also takes what is under way
-            self.feed(tell.to, tell.body)
+            self.feed(tell.to, tell.message)
 
     def _feed(self, name: str, process: _HostedProcess, event: PeerEvent) -> None:
         if self._processes.get(name) is not process:

@@ -80,7 +80,7 @@ class Network:
     def blob_refs(self) -> list[BlobRef]:
         """Return the blobs that messages in transit refer to, those of relayed messages included."""
         inner = [getattr(message, "message", message) for message in self.in_transit.values()]
-        found = [getattr(message, field, None) for message in inner for field in ("body", "reference", "model")]
+        found = [getattr(message, field, None) for message in inner for field in ("blob", "reference", "model")]
         return [ref for ref in found if isinstance(ref, BlobRef)]
 
 

@@ -148,8 +148,8 @@ class MembershipFleet:
             reporters.discard(name)
 
     def _sent(self, sender: str, tell: Tell) -> None:
-        if isinstance(tell.body, MembershipMessage):
-            size = encoded_size(tell.body)
+        if isinstance(tell.message, MembershipMessage):
+            size = encoded_size(tell.message)
             self.messages += 1
             self.bytes += size
             self.largest = max(self.largest, size)

@@ -36,7 +36,7 @@ class MixingRun:
         away: Away = lambda _: (),
         seed: int = 0,
     ) -> None:
-        self.clock, self.bodies, self.rng = VirtualClock(), MemoryBlobs(), Random(seed)
+        self.clock, self.blobs, self.rng = VirtualClock(), MemoryBlobs(), Random(seed)
         self.mesh = Network(self.clock, conditions or PeerNetworkConditions(), self.rng)
         self.weights, self.rounds, self.there = weights, 0, frozenset(models)
         self.sent: list[MixingMessage] = []
@@ -44,7 +44,7 @@ class MixingRun:
         self.models_sent = 0.0
         self._away, self._nbytes = away, next(iter(models.values())).layout.nbytes
         self.holdings = {
-            name: GossipState(name, 1, weights[name], {"model": models[name]}, self.bodies, Random(f"{seed}/{name}"))
+            name: GossipState(name, 1, weights[name], {"model": models[name]}, self.blobs, Random(f"{seed}/{name}"))
             for name in sorted(models)
         }
         self.mixers = {name: mixing.mixer() for name in self.holdings}
@@ -65,7 +65,7 @@ class MixingRun:
         while not end:
             self.clock.step()
         kept = [ref for mixer in self.mixers.values() for ref in mixer.blob_refs()]
-        self.bodies.keep_only([*kept, *self.mesh.blob_refs()])
+        self.blobs.keep_only([*kept, *self.mesh.blob_refs()])
 
     def _carry_out(self, name: str, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -78,9 +78,9 @@ class MixingRun:
             self.clock.at(alarm, self._ring, name, alarm)
 
     def _send(self, name: str, tell: Tell) -> None:
-        message: MixingMessage = tell.body  # type: ignore[assignment]
+        message: MixingMessage = tell.message  # type: ignore[assignment]
         self.sent.append(message)
-        body = getattr(message, "body", None)
+        body = getattr(message, "blob", None)
         if body is not None:
             self.models_sent += body.nbytes / self._nbytes / len(self.holdings)
         self.mesh.send(name, tell.to, message, lambda one: self._receive(tell.to, one))

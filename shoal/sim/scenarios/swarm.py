@@ -317,8 +317,8 @@ def vanishing(rng: Random, unreliable: frozenset[str], until_s: float) -> tuple[
 class FaultyLearners:
     """All nodes' work: toy learners that may fail."""
 
-    def __init__(self, scenario: JobScenario, bodies: MemoryBlobs, rng: Random) -> None:
-        self._scenario, self._bodies, self._rng = scenario, bodies, rng
+    def __init__(self, scenario: JobScenario, blobs: MemoryBlobs, rng: Random) -> None:
+        self._scenario, self._blobs, self._rng = scenario, blobs, rng
         self._learners = {name: ToyLearner(number) for number, name in enumerate(scenario.setup.nodes, 1)}
         self.healthy = False
 
@@ -331,7 +331,7 @@ class FaultyLearners:
     def perform(self, node: str, task: Task, memory: BlobRef | None) -> FaultyTask:
         """Start a task, which may fail."""
         setup = self._scenario.setup
-        inner = LearnerTask(setup.algorithm, self._learners[node], self._bodies, task, memory, setup.plan.filters)
+        inner = LearnerTask(setup.algorithm, self._learners[node], self._blobs, task, memory, setup.plan.filters)
         return FaultyTask(inner, self, memory)
 
     def checked(self, task: Task, memory: BlobRef | None, made: TaskResult | TaskStatus | None) -> None:
@@ -342,8 +342,8 @@ class FaultyLearners:
             and self._scenario.setup.schedule.relative_to_reference
         ):
             number = float(task.node.removeprefix("n"))
-            before = self._bodies.get(memory) if memory is not None else {}
-            check_weight(task, number, before, made, self._bodies.get(made.memory))
+            before = self._blobs.get(memory) if memory is not None else {}
+            check_weight(task, number, before, made, self._blobs.get(made.memory))
 
     def poisoned(self, made: TaskResult | TaskStatus | None) -> TaskResult | TaskStatus | None:
         """Return the result, poisoned at random, or raise `LearnerFailed`."""
@@ -352,14 +352,14 @@ class FaultyLearners:
             raise LearnerFailed("no luck")
         if not isinstance(made, TaskResult) or chance >= self._scenario.failing + self._scenario.poison:
             return made
-        if made.body is None or self._scenario.setup.plan.filters:
+        if made.blob is None or self._scenario.setup.plan.filters:
             return made
         return self._poisoned(made)
 
     def _poisoned(self, made: TaskResult) -> TaskResult:
-        assert made.body is not None
+        assert made.blob is not None
         poisoned = toy_tree((0.0, self._rng.choice((nan, 1e8)), 0.0), 1)
-        return replace(made, body=self._bodies.put({**self._bodies.get(made.body), "model": poisoned}))
+        return replace(made, blob=self._blobs.put({**self._blobs.get(made.blob), "model": poisoned}))
 
     def falsify(self, task: Task, made: TaskResult | TaskStatus | None) -> TaskResult | TaskStatus | None:
         """Return the result with the node's weight, falsified if the node is Byzantine."""
@@ -370,9 +370,9 @@ class FaultyLearners:
             return made
         if task.id[1] % 2:
             return replace(made, weight=999_999.0)
-        assert made.body is not None
-        slots = self._bodies.get(made.body)
-        return replace(made, body=self._bodies.put({**slots, "model": scale(tree_slot(slots, "model"), 1e15)}))
+        assert made.blob is not None
+        slots = self._blobs.get(made.blob)
+        return replace(made, blob=self._blobs.put({**slots, "model": scale(tree_slot(slots, "model"), 1e15)}))
 
 
 @dataclass
@@ -402,10 +402,10 @@ def run(
     checker: Callable[[MemoryBlobs], Observer] = InvariantChecker,
 ) -> CoordinatedWorld:
     """Run it to its end under all invariants; `write_line` takes a line for each event. Raises `Violation`."""
-    bodies, clock = MemoryBlobs(), VirtualClock()
-    nodes = FaultyLearners(scenario, bodies, Random(scenario.setup.seed + 1))
-    watch = Tracer(bodies, write_line, lambda: clock.now) if write_line is not None else checker(bodies)
-    world = CoordinatedWorld(scenario.setup, nodes.perform, nodes.pace, clock=clock, bodies=bodies, watch=watch)
+    blobs, clock = MemoryBlobs(), VirtualClock()
+    nodes = FaultyLearners(scenario, blobs, Random(scenario.setup.seed + 1))
+    watch = Tracer(blobs, write_line, lambda: clock.now) if write_line is not None else checker(blobs)
+    world = CoordinatedWorld(scenario.setup, nodes.perform, nodes.pace, clock=clock, blobs=blobs, watch=watch)
     world.start(scenario.late)
     for action in scenario.actions:
         world.operator.plan(action)

@@ -72,8 +72,8 @@ class TimedAction:
 class FailoverObserver(Observer):
     """An observer of every version, counted report and dropped model."""
 
-    def __init__(self, bodies: MemoryBlobs, write_line: Callable[[str], None] | None = None) -> None:
-        self._bodies, self._write_line = bodies, write_line
+    def __init__(self, blobs: MemoryBlobs, write_line: Callable[[str], None] | None = None) -> None:
+        self._blobs, self._write_line = blobs, write_line
         self.versions: dict[int, ModelVersion] = {}
         self.counted: set[tuple[str, tuple[int, int]]] = set()
         self.merges = self.judged = 0
@@ -85,14 +85,14 @@ class FailoverObserver(Observer):
         """Check versions and acknowledgements."""
         if self._write_line is not None:
             self._write_line(f"{now:9.3f} {event} {[effect for effect in effects if not isinstance(effect, Wake)]}")
-        if isinstance(event, Report) and event.body is not None:
-            self._reports[event.task] = event.weight, event.body
-            self._kept = [*self._kept, event.body][-64:]
+        if isinstance(event, Report) and event.blob is not None:
+            self._reports[event.task] = event.weight, event.blob
+            self._kept = [*self._kept, event.blob][-64:]
         if isinstance(event, Join) and event.gossip_rounds:
             _check_return(event.node, effects, hub)
         for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.body, Ack) and effect.body.counted:
-                self.counted.add((effect.to, effect.body.task))
+            if isinstance(effect, Send) and isinstance(effect.message, Ack) and effect.message.counted:
+                self.counted.add((effect.to, effect.message.task))
             if isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self._version(effect.what)
         self._on_trial = hub.state.merge_check.ref if hub.state.merge_check is not None else None
@@ -126,7 +126,7 @@ class FailoverObserver(Observer):
             raise SeedFailed(f"version {version.number} is off by {off:.3g} from what was handed back")
 
     def _floats(self, ref: BlobRef) -> Any:
-        return floats(tree_slot(self._bodies.get(ref), "model"))
+        return floats(tree_slot(self._blobs.get(ref), "model"))
 
     def names(self, hub: Hub) -> list[BlobRef | None]:
         """Return the blobs that the checks need."""
@@ -136,7 +136,7 @@ class FailoverObserver(Observer):
 def _check_return(node: str, effects: Any, hub: Hub) -> None:
     """Check that a job which returns because of a node asks that node for its model, unless it is paused."""
     returns = any(isinstance(one, JobEvent) and one.text.startswith("back to the server") for one in effects)
-    asked = any(isinstance(one, Send) and one.to == node and isinstance(one.body, Task) for one in effects)
+    asked = any(isinstance(one, Send) and one.to == node and isinstance(one.message, Task) for one in effects)
     if returns and not asked and hub.progress.paused_at is None and node not in hub.state.round.failed:
         raise SeedFailed(f"the job returns because of {node}, but does not ask it for its model")
 
@@ -256,19 +256,19 @@ def run_seed(
 ) -> tuple[FailoverWorld, FailoverObserver]:
     """Run that seed of `drawn` and check all invariants; `write_line` takes lines. Raises `SeedFailed`."""
     run = drawn(seed)
-    bodies, clock = MemoryBlobs(), VirtualClock()
-    observer = FailoverObserver(bodies, write_line)
+    blobs, clock = MemoryBlobs(), VirtualClock()
+    observer = FailoverObserver(blobs, write_line)
     learners = {node: ToyLearner(number) for number, node in enumerate(run.setup.nodes, 1)}
     rng = Random(seed)
 
     def perform(node: str, task: Task, memory: BlobRef | None) -> LearnerTask:
-        return LearnerTask(run.setup.algorithm, learners[node], bodies, task, memory, run.setup.plan.filters)
+        return LearnerTask(run.setup.algorithm, learners[node], blobs, task, memory, run.setup.plan.filters)
 
     def pace(node: str, _task: Task) -> float:
         return run.pace_s[node] * rng.choice((1.0, 1.0, 0.7, 1.6))
 
     world = FailoverWorld(
-        run.setup, run.failover, perform, pace, conditions=run.conditions, clock=clock, bodies=bodies, watch=observer
+        run.setup, run.failover, perform, pace, conditions=run.conditions, clock=clock, blobs=blobs, watch=observer
     )
     with repeatable(seed, "--switching "):
         _run_to_end(run, world)

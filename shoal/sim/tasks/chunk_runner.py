@@ -112,7 +112,7 @@ class ChunkRunner:
         runner = TaskRunner(
             self.algorithm,
             learner,
-            slots=self._opened(work.task.body),
+            slots=self._opened(work.task.blob),
             memory=self._opened(work.memory),
             filters=self.filters,
         )

@@ -21,15 +21,15 @@ class RemoteTask:
 
     held: BlobRef | None = None
 
-    def __init__(self, outcome: TaskOutcome, bodies: MemoryBlobs) -> None:
-        self._outcome, self._bodies = outcome, bodies
+    def __init__(self, outcome: TaskOutcome, blobs: MemoryBlobs) -> None:
+        self._outcome, self._blobs = outcome, blobs
 
     def run_piece(self, _: Task) -> TaskResult:
         """Return the result, or raise what the task has raised."""
         if self._outcome.error is not None:
             raise self._outcome.error
         assert self._outcome.made is not None
-        return stored(self._outcome.made, self._bodies)
+        return stored(self._outcome.made, self._blobs)
 
     def can_continue(self, _: Task) -> bool:
         return False
@@ -39,9 +39,9 @@ class RemoteTasks:
     """The tasks of all nodes, sent in chunks in the order in which they come due. `show` shows what is awaited."""
 
     def __init__(
-        self, chunks: TaskChunks, engine: ChunkEngine, bodies: MemoryBlobs, show: Callable[[str], None]
+        self, chunks: TaskChunks, engine: ChunkEngine, blobs: MemoryBlobs, show: Callable[[str], None]
     ) -> None:
-        self._chunks, self._engine, self._bodies, self._show = chunks, engine, bodies, show
+        self._chunks, self._engine, self._blobs, self._show = chunks, engine, blobs, show
         self._sent: dict[TaskChunk, Future[list[TaskOutcome]]] = {}
         self._made: dict[TaskChunk, dict[str, TaskOutcome]] = {}
 
@@ -71,5 +71,5 @@ class RemoteTasks:
     def _submit(self, chunk: TaskChunk) -> Future[list[TaskOutcome]]:
         self._chunks.planned.pop(chunk, None)
         works = [Work(task, chunk.memories.get(task.node)) for task in chunk.tasks]
-        refs = {ref for work in works for ref in (work.task.body, work.memory) if ref is not None}
-        return self._engine.submit(ChunkWork(works, {ref.digest: self._bodies.get(ref) for ref in refs}))
+        refs = {ref for work in works for ref in (work.task.blob, work.memory) if ref is not None}
+        return self._engine.submit(ChunkWork(works, {ref.digest: self._blobs.get(ref) for ref in refs}))

@@ -32,14 +32,14 @@ PICKLED = "write the function at the top level of a file, not inside another; fo
 
 
 class SimulatedTasks:
-    """The tasks of all nodes: starts the work of each, in chunks where `bodies` are those of a lean simulation."""
+    """The tasks of all nodes: starts the work of each, in chunks where `blobs` are those of a lean simulation."""
 
-    def __init__(self, setup: SimulationSetup, learners: Mapping[str, Learner], bodies: MemoryBlobs) -> None:
-        self._setup, self._learners, self._bodies = setup, learners, bodies
+    def __init__(self, setup: SimulationSetup, learners: Mapping[str, Learner], blobs: MemoryBlobs) -> None:
+        self._setup, self._learners, self._blobs = setup, learners, blobs
         self._trained: Counter[str] = Counter()
         self._where = ""
         first = _first_checked(setup, learners)
-        self._stacked = self._stacked_tasks() if isinstance(bodies, LeanBlobs) else None
+        self._stacked = self._stacked_tasks() if isinstance(blobs, LeanBlobs) else None
         self._stacks = self._stacked is not None and not self._stacked.why_alone(first)
         self._chunk_bytes = self._stacked.chunk_bytes(first) if self._stacked is not None else CHUNK_BYTES
         self._chunks = self._new_chunks() if self._stacked is not None else None
@@ -55,7 +55,7 @@ class SimulatedTasks:
         from shoal.learn.stacked.stacked_tasks import StackedTasks
 
         learner_of, trained = self._learners.__getitem__, self._trained
-        return StackedTasks(self._setup.algorithm, learner_of, self._bodies.get, lambda why: trained.update([why]))
+        return StackedTasks(self._setup.algorithm, learner_of, self._blobs.get, lambda why: trained.update([why]))
 
     def _new_chunks(self) -> TaskChunks:
         return TaskChunks(self._setup.nodes, stacks=self._stacks, bytes_max=self._chunk_bytes)
@@ -77,13 +77,13 @@ class SimulatedTasks:
             return
         with closing(WorkerPool(workers, runner, threads)) as pool:
             self._chunks = self._chunks or self._new_chunks()
-            self._remote = RemoteTasks(self._chunks, pool, self._bodies, show)
+            self._remote = RemoteTasks(self._chunks, pool, self._blobs, show)
             self._where = f"in {workers} processes"
             yield
 
     def _pickled_runner(self) -> bytes:
         """Return what each process needs to do chunks."""
-        if not isinstance(self._bodies, LeanBlobs):
+        if not isinstance(self._blobs, LeanBlobs):
             text = "several workers go with a lean simulation, without faults"
             raise InvalidJob(text, code="job.workers", hint="leave workers out, or faults and fidelity")
         if not isinstance(self._learners, LearnersOnDemand):
@@ -112,14 +112,14 @@ class SimulatedTasks:
         if self._remote is not None:
             outcome = self._remote.outcome(task)
             self._trained.update(outcome.notes)
-            return RecordingTask(node, RemoteTask(outcome, self._bodies), self)
+            return RecordingTask(node, RemoteTask(outcome, self._blobs), self)
         setup = self._setup
         if self._stacked is not None and self._chunks is not None:
             learner = self._stacked.learner(task, self._chunks.due(node))
             self._chunks.withdraw(node)
         else:
             learner = self._learners[node]
-        work = LearnerTask(setup.algorithm, learner, self._bodies, task, memory, setup.plan.filters)
+        work = LearnerTask(setup.algorithm, learner, self._blobs, task, memory, setup.plan.filters)
         return RecordingTask(node, work, self)
 
     @property

@@ -177,15 +177,15 @@ class SimulationRecorder(Observer):
         """Count a message, and the blob of a report."""
         if not isinstance(message, ReportRejected):
             self._traffic.add(node, direction, head_size(self._name, message))
-        if isinstance(message, Report) and message.body is not None:
-            self._traffic.add(node, direction, message.body.nbytes)
+        if isinstance(message, Report) and message.blob is not None:
+            self._traffic.add(node, direction, message.blob.nbytes)
 
     def started(self, node: str, work: Work) -> None:
         """Count the blobs that a node fetches for a task."""
         self.progress.rate.add()
         if self._tasks is not None:
             self._tasks.begin(node, work)
-        for ref in (work.task.body, work.task.reference):
+        for ref in (work.task.blob, work.task.reference):
             if ref is not None and ref.digest != self._held.get(node):
                 self._traffic.add(node, "down", ref.nbytes)
 

@@ -127,7 +127,7 @@ async def current_task(runner: JobRunner, node: str) -> Task:
 
 def task_blob(task: Task, digest: str) -> BlobRef:
     """Return the task's blob with that digest. Raises `Refused` when the task names no such blob."""
-    blob = next((ref for ref in (task.body, task.reference) if ref is not None and ref.digest == digest), None)
+    blob = next((ref for ref in (task.blob, task.reference) if ref is not None and ref.digest == digest), None)
     if blob is None:
         raise Refused(
             f"the task that stands for {task.node} does not name this body",

@@ -34,7 +34,7 @@ from shoal_coordinator.node_protocol.report_pipeline import ReportPipeline
 
 router = api_router(tags=["node"], responses=errors(401, 403, 404, 409, 426))
 
-LETTER = {
+BATCH = {
     "requestBody": {
         "required": True,
         "content": {peer_codec.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
@@ -66,7 +66,7 @@ async def _relay_params(
     "/jobs/{job}/relay",
     response_class=Response,
     responses={200: {"description": "A frame, signed", "content": {codec.MEDIA_TYPE: {}}}},
-    openapi_extra=LETTER,
+    openapi_extra=BATCH,
 )
 async def relay_message(
     job: str,
@@ -76,7 +76,7 @@ async def relay_message(
     services: Services,
     asked: Annotated[RelayParams, Depends(_relay_params)],
 ) -> Response:
-    """Relay a signed letter of another node. The coordinator signs the answer."""
+    """Relay a signed message batch of another node. The coordinator signs the answer."""
     term, incarnation, wait_s, held = asked
     runner = services.jobs.job(job).runner or services.jobs.runner(job)  # that it has ended is an answer like any other
     runner.check_gossip()
@@ -111,10 +111,10 @@ async def relay_message(
 
 def _opened(job: str, head: bytes) -> Message:
     """Decode the message. Raises `InvalidPayload`."""
-    letter = peer_codec.decode(head)
-    said = letter.messages[0]
-    if letter.job != job or len(letter.messages) != 1 or not isinstance(said, RelayRequest):
-        raise InvalidPayload(f"a letter of job {job} with one relay is expected here", code="head.type")
+    batch = peer_codec.decode(head)
+    said = batch.messages[0]
+    if batch.job != job or len(batch.messages) != 1 or not isinstance(said, RelayRequest):
+        raise InvalidPayload(f"a message batch of job {job} with one relay is expected here", code="head.type")
     return said.message
 
 

@@ -30,7 +30,7 @@ def open_store(settings: Settings) -> BlobStore:
     """Open the store of the setting `blobs`. Raises `StorageFailed` for an invalid address."""
     url = settings.blobs
     if not url:
-        return FolderStore(settings.data / "bodies", shared=False)
+        return FolderStore(settings.data / "blobs", shared=False)
     scheme, separator, rest = url.partition("://")
     if not separator:
         return FolderStore(Path(url).absolute(), shared=True)

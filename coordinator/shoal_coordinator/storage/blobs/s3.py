@@ -101,7 +101,7 @@ class S3Store(RemoteStore):
                     "allow_http": endpoint.startswith("http://"),
                     "connect_timeout": timedelta(seconds=5),
                     "read_timeout": timedelta(seconds=30),
-                    "timeout": timedelta(hours=6),  # for a whole body; the other two find stalled ones
+                    "timeout": timedelta(hours=6),  # for a whole blob; the other two find stalled ones
                 },
                 retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=RETRY_S)},
                 **more,

@@ -99,7 +99,7 @@ class CheckpointStore:
         """Return the model of that SHA-256 if it is the one received; a task's blob may hold more than the model."""
         if model.digest == digest:
             return model
-        alone = self._state.bodies.put({"model": tree_slot(self._state.bodies.get(model), "model")})
+        alone = self._state.blobs.put({"model": tree_slot(self._state.blobs.get(model), "model")})
         return alone if alone.digest == digest else None
 
     def load(self, charter: Charter) -> None:
@@ -113,7 +113,7 @@ class CheckpointStore:
             except (Refused, NotAllowed) as error:
                 self.log.warning("a checkpoint is discarded", code=error.code, why=error.message)
                 continue
-            if manifest.model_sha256 == model.digest and self._state.bodies.check(model):
+            if manifest.model_sha256 == model.digest and self._state.blobs.check(model):
                 self.checkpoints.append(SignedCheckpoint(sealed, manifest, model))
             else:
                 self.log.warning("a checkpoint is discarded", version=manifest.version, why="its model is damaged")

@@ -22,8 +22,8 @@ DEPTHS = ("", "*/", "*/*/")
 class LocalCheckpoints:
     """The checkpoints that this node keeps of one job, for a holder of the coordinator's key. Any thread may call."""
 
-    def __init__(self, folder: Path, node: str, bodies: FileBlobs) -> None:
-        self._folder, self._node, self._bodies = folder, node, bodies
+    def __init__(self, folder: Path, node: str, blobs: FileBlobs) -> None:
+        self._folder, self._node, self._blobs = folder, node, blobs
 
     def offer(self) -> bytes:
         """Return an offer as JSON. Raises `Refused` without checkpoints, and what `offer_in` raises."""
@@ -34,7 +34,7 @@ class LocalCheckpoints:
         """Return the model of a stored checkpoint. Raises `Refused` for any other blob."""
         if digest not in {str(row["model"][0]) for row in self._rows()}:
             raise Refused(f"no version of that model is kept here: {digest[:70]}", code="restore.model")
-        return FileSource(self._bodies.path(digest))
+        return FileSource(self._blobs.path(digest))
 
     def _rows(self) -> list[dict[str, Any]]:
         path = self._folder / "peer/checkpoints.json"
@@ -80,7 +80,7 @@ def offer_in(folder: Path, node: str, source: str) -> CheckpointOffer:
 def model_in(folder: Path, job: str, digest: str) -> FileSource | None:
     """Return the unverified model of that SHA-256 below a folder; None if it is missing."""
     with storing(folder):
-        found = [path for depth in DEPTHS for path in folder.glob(f"{depth}jobs/{job}/bodies/{digest}")]
+        found = [path for depth in DEPTHS for path in folder.glob(f"{depth}jobs/{job}/blobs/{digest}")]
     return FileSource(found[0]) if found else None
 
 

@@ -55,7 +55,7 @@ class RelayRoute:
         before, self._client = self._client, client
         self._relayed = None
         if client is not None:
-            self._relayed = TaskTransport(client, self._own.bodies, leave_s=self._own.leave_s)
+            self._relayed = TaskTransport(client, self._own.blobs, leave_s=self._own.leave_s)
         if before is not None:
             before.abort()
 
@@ -87,11 +87,11 @@ class RelayRoute:
     def fetch_blob(self, job: str, ref: BlobRef, cancelled: IsCancelled) -> Slots:
         return self._call(lambda way: way.fetch_blob(job, ref, cancelled))
 
-    def report(self, job: str, report: Report, body: ByteSource | None, cancelled: IsCancelled) -> Ack:
+    def report(self, job: str, report: Report, blob: ByteSource | None, cancelled: IsCancelled) -> Ack:
         def deliver(way: TaskTransport) -> Ack:
             if way is not self._own:
                 way.mark_resumed(job, report.task)  # skip the bytes that arrived by another way
-            return way.report(job, report, body, cancelled)
+            return way.report(job, report, blob, cancelled)
 
         if self._relayed is not None:
             self._own.mark_resumed(job, report.task)

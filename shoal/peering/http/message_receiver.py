@@ -1,11 +1,11 @@
-"""Receiver of a letter in pieces: its head, which authenticates all of it, and then its blobs, into files.
+"""Receiver of a message batch in pieces: its head, which authenticates all of it, and then its blobs, into files.
 
-    feed(piece)    for each piece; `letter` is set once the head is complete
+    feed(piece)    for each piece; `batch` is set once the head is complete
     finish()       at the end: return the messages, whose blobs are stored and checked
 
 The head's digest is verified and `admit` is called before the first byte of a blob. A blob must be as long as the job's
 model, begin with its canonical header, have the announced SHA-256, and, after the filters are undone, be finite and of
-a plausible norm. A refused letter leaves no files.
+a plausible norm. A refused batch leaves no files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shoal.peering.state.progress_report import OnTransfer, TransferProgress, ig
 from shoal.runtime.partial_blobs import IncomingBlob
 from shoal.wire import peer_codec
 from shoal.wire.payload import PayloadCheck, measure, payload_layout
-from shoal.wire.peer_codec import Letter
+from shoal.wire.peer_codec import MessageBatch
 
 QUICK_BYTES_MAX = 2 << 20
 """A transient blob up to this length is checked in the event loop, in two milliseconds: to hand it to a thread and back
@@ -45,14 +45,14 @@ class ExpectedModel:
     """
 
     job: str
-    bodies: PeerBlobs
+    blobs: PeerBlobs
     filters: Filters = ()
     norm: Callable[[], float] = lambda: 0.0
     on_transfer: OnTransfer = ignore_transfer
     holds: BlobHolds = field(default_factory=BlobHolds)
     """Holds on received blobs that no event has used yet."""
     layout: Layout = field(default_factory=lambda: payload_layout({}))
-    """Layout of a body on its way."""
+    """Layout of a blob on its way."""
     _model: Layout | None = None
 
     def set_model(self, model: Layout, norm: Callable[[], float]) -> None:
@@ -66,23 +66,23 @@ class ExpectedModel:
         return len(self.layout.header) + self.layout.nbytes
 
     @property
-    def letter_bytes_max(self) -> int:
-        """Return the longest letter of a request: a head and one model."""
+    def batch_bytes_max(self) -> int:
+        """Return the longest batch of a request: a head and one model."""
         return 4 + peer_codec.HEAD_BYTES_MAX + self.body_bytes
 
     def norm_of(self, ref: BlobRef) -> float:
         """Return the norm of a received model. Raises `InvalidPayload` for a non-finite one."""
-        slots = self.bodies.get(ref)
+        slots = self.blobs.get(ref)
         norm = measure(slots)
         if not self.filters or self._model is None:
             return norm
         return measure({"model": unpack_tree(self.filters, tree_slot(slots, "model"), self._model)})
 
 
-class LetterReceiver:
-    """One letter of one peer (`owner`: its name), of `nbytes` bytes. Use it as a context manager.
+class MessageReceiver:
+    """One batch of one peer (`owner`: its name), of `nbytes` bytes. Use it as a context manager.
 
-    `admit(digest, letter)` raises to refuse; it is called once, when the head has come. `bodies_max`: how many bodies
+    `admit(digest, batch)` raises to refuse; it is called once, when the head has come. `blobs_max`: how many blobs
     may follow.
     """
 
@@ -91,26 +91,26 @@ class LetterReceiver:
         expected: ExpectedModel,
         owner: str,
         nbytes: int,
-        admit: Callable[[str, Letter], None],
+        admit: Callable[[str, MessageBatch], None],
         *,
-        bodies_max: int = 1,
+        blobs_max: int = 1,
     ) -> None:
         self._expected_model, self._owner, self._nbytes = expected, owner, nbytes
-        self._admit, self._bodies_max = admit, bodies_max
+        self._admit, self._blobs_max = admit, blobs_max
         self._head = bytearray()
         self._head_bytes = 4
         self._due: list[tuple[BlobRef, PeerMessage]] = []
         self._progress: TransferProgress | None = None
         self._open: tuple[IncomingBlob | IncomingChunk, PayloadCheck] | None = None
         self._stored: list[BlobRef] = []
-        self.letter: Letter | None = None
+        self.batch: MessageBatch | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._open is not None:
-            # A body that broke off is not resumed among peers: the machines say everything again.
+            # A blob that broke off is not resumed among peers: the machines say everything again.
             self._open[0].__exit__(InvalidPayload, InvalidPayload("it broke off"), None)
         if error is not None:
             self.release()
@@ -124,7 +124,7 @@ class LetterReceiver:
         """Process received bytes. Raises `InvalidPayload`, `Refused`, what `admit` raises, `StorageFailed`."""
         view = self.feed_head(piece)
         while view:
-            view = self._write_body(view)
+            view = self._write_blob(view)
 
     @property
     def is_quick(self) -> bool:
@@ -135,7 +135,7 @@ class LetterReceiver:
     def feed_head(self, piece: bytes | memoryview) -> memoryview:
         """Process bytes of the head; return the rest. Raises as `feed` does."""
         view = memoryview(piece)
-        while view and self.letter is None:
+        while view and self.batch is None:
             taken = view[: self._head_bytes - len(self._head)]
             self._head += taken
             view = view[len(taken) :]
@@ -147,39 +147,39 @@ class LetterReceiver:
         if self._head_bytes == 4:
             self._head_bytes += peer_codec.head_bytes(bytes(self._head))
             return
-        expected, letter = self._expected_model, peer_codec.decode(bytes(self._head[4:]))
-        if letter.job != expected.job:
-            raise Refused(f"about job {letter.job}; this is {expected.job}", code="peer.job", hint="check the address")
-        for message in letter.messages:
+        expected, batch = self._expected_model, peer_codec.decode(bytes(self._head[4:]))
+        if batch.job != expected.job:
+            raise Refused(f"about job {batch.job}; this is {expected.job}", code="peer.job", hint="check the address")
+        for message in batch.messages:
             if message.node != self._owner:
                 text = f"{self._owner} speaks as {message.node}"
                 raise Refused(text, code="peer.sender", hint="a peer can send only its own messages")
-        if len(letter.bodies) > self._bodies_max:
-            raise InvalidPayload(f"{len(letter.bodies)} bodies; at most {self._bodies_max}", code="payload.length")
-        whole = len(self._head) + sum(ref.nbytes for ref in letter.bodies)
+        if len(batch.blobs) > self._blobs_max:
+            raise InvalidPayload(f"{len(batch.blobs)} blobs; at most {self._blobs_max}", code="payload.length")
+        whole = len(self._head) + sum(ref.nbytes for ref in batch.blobs)
         if whole != self._nbytes:
-            raise InvalidPayload(f"a letter of {whole} bytes in a body of {self._nbytes}", code="payload.length")
-        self._admit(hashlib.sha256(self._head).hexdigest(), letter)
-        self.letter = letter
-        self._due = [(ref, one) for one in letter.messages if (ref := peer_codec.body_of(one))]
-        self._next_body()
+            raise InvalidPayload(f"a message batch of {whole} bytes in a body of {self._nbytes}", code="payload.length")
+        self._admit(hashlib.sha256(self._head).hexdigest(), batch)
+        self.batch = batch
+        self._due = [(ref, one) for one in batch.messages if (ref := peer_codec.blob_of(one))]
+        self._next_blob()
 
     def _expected(self, message: PeerMessage) -> Layout | None:
         """Return the expected layout; None for chunks, which have layouts of their own."""
         return None if isinstance(message, RingChunk) else self._expected_model.layout
 
-    def _next_body(self) -> None:
+    def _next_blob(self) -> None:
         if self._due:
             ref, message = self._due[0]
             check = PayloadCheck(ref.nbytes, self._expected(message), nbytes_max=self._expected_model.body_bytes)
             self._progress = TransferProgress(self._expected_model.on_transfer, self._owner, message, leaving=False)
             self._progress.add(0)
-            incoming = self._expected_model.bodies.incoming(self._owner, ref, transient=isinstance(message, RingChunk))
+            incoming = self._expected_model.blobs.incoming(self._owner, ref, transient=isinstance(message, RingChunk))
             self._expected_model.holds.hold(ref.digest)
             self._stored.append(ref)
             self._open = incoming, check
 
-    def _write_body(self, view: memoryview) -> memoryview:
+    def _write_blob(self, view: memoryview) -> memoryview:
         """Write bytes to the open blob; return the rest."""
         if self._open is None:
             raise InvalidPayload("more has come than the head announced", code="payload.length")
@@ -191,10 +191,10 @@ class LetterReceiver:
         incoming.write(taken)
         if incoming.offset == incoming.ref.nbytes:
             check.finish()
-            self._close_body(incoming)
+            self._close_blob(incoming)
         return view[len(taken) :]
 
-    def _close_body(self, incoming: IncomingBlob | IncomingChunk) -> None:
+    def _close_blob(self, incoming: IncomingBlob | IncomingChunk) -> None:
         """Store a complete blob under its name and check its norm."""
         self._open = None
         with incoming:
@@ -203,9 +203,9 @@ class LetterReceiver:
         try:
             self._check_norm(ref, message)
         except InvalidPayload:
-            self._expected_model.bodies.delete(ref.digest)
+            self._expected_model.blobs.delete(ref.digest)
             raise
-        self._next_body()
+        self._next_blob()
 
     def _check_norm(self, ref: BlobRef, message: PeerMessage) -> None:
         """Refuse a model whose norm is too large or not finite."""
@@ -221,7 +221,7 @@ class LetterReceiver:
             )
 
     def finish(self) -> tuple[PeerMessage, ...]:
-        """Return the messages of a complete letter. Raises `InvalidPayload` for a truncated one."""
-        if self.letter is None or self._open is not None:
-            raise InvalidPayload("the letter is cut short", code="payload.short")
-        return self.letter.messages
+        """Return the messages of a complete batch. Raises `InvalidPayload` for a truncated one."""
+        if self.batch is None or self._open is not None:
+            raise InvalidPayload("the message batch is cut short", code="payload.short")
+        return self.batch.messages

@@ -12,7 +12,7 @@ from typing import Any
 from shoal.core.membership.failure_detector import POLL_COUNT, Reachability
 from shoal.core.protocol.peer_message import ExchangeAccept, PeerMessage, Received
 from shoal.peering.host.mailbox import Mailbox
-from shoal.peering.http.peer_link import LinkContext, OnMessages, OutgoingMessage, PeerLink, peer_url, split_letters
+from shoal.peering.http.peer_link import LinkContext, OnMessages, OutgoingMessage, PeerLink, peer_url, split_messages
 from shoal.trust.documents import RosterEntry
 from shoal.wire import peer_codec
 
@@ -41,7 +41,7 @@ class ExchangeCounts:
         return {node: round(now - at, 1) for node, (_, at) in sorted(self._last.items())}
 
 
-class LetterRouter:
+class MessageRouter:
     """The links and the mailbox of one job. Used in the event loop.
 
     Messages for a peer that cannot be called wait `kept_s` seconds, with at most `BODIES_MAX` times `body_bytes()`
@@ -58,7 +58,7 @@ class LetterRouter:
     ) -> None:
         self._context, self._on_messages, self._addresses = context, on_messages, dict(addresses)
         self.links: dict[str, PeerLink] = {}
-        self.mailbox = Mailbox(kept_s, lambda: peer_codec.BODIES_MAX * body_bytes())
+        self.mailbox = Mailbox(kept_s, lambda: peer_codec.BLOBS_MAX * body_bytes())
         self.callers: frozenset[str] = frozenset()
         """The peers that cannot be called and fetch their messages here."""
         self.exchanges = ExchangeCounts()
@@ -111,8 +111,8 @@ class LetterRouter:
             if to in self.callers:
                 self.mailbox.put(to, messages)
             return
-        for letter in split_letters(messages):
-            await link.send(letter)
+        for batch in split_messages(messages):
+            await link.send(batch)
 
     def spawn(self, call: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background until `close`."""
@@ -128,7 +128,7 @@ class LetterRouter:
         return {"waiting": self.mailbox.counts(), "dropped": self.mailbox.dropped}
 
     async def wait_delivered(self, patience_s: float) -> None:
-        """Wait until letters under way are answered and callers have fetched theirs, each at most `patience_s`
+        """Wait until batches under way are answered and callers have fetched theirs, each at most `patience_s`
         seconds."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=patience_s)
