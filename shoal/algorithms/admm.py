@@ -87,7 +87,9 @@ class ADMM(Algorithm):
         trained = train_corrected(learner, self.train_config(task), near, task.progress)
         moved = scale(sub(present_weights(learner), z), self.over_relaxation)  # h - z
         report = add(dual, moved)
-        return LocalResult(trained.weight, {"model": report}, metrics | trained.metrics, {"wanted": add(z, report)})
+        return LocalResult(
+            trained.weight, {"model": report}, metrics | trained.metrics, {"contribution": add(z, report)}
+        )
 
     def fold(self, totals: Totals, update: Update, discount: float) -> Totals:
         """Take a node's contribution; the later one of two for the same version."""
@@ -126,7 +128,7 @@ class ADMM(Algorithm):
 
 def _dual(z: Tree, memory: Slots) -> Tree:
     """Return a node's dual variable, which begins at zero."""
-    return sub(tree_slot(memory, "wanted"), z) if "wanted" in memory else zeros(z.layout)
+    return sub(tree_slot(memory, "contribution"), z) if "contribution" in memory else zeros(z.layout)
 
 
 def _contributions(slots: Slots) -> dict[str, tuple[Tree, float]]:

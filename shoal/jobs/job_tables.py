@@ -138,8 +138,8 @@ class GossipConfig(JobTable):
     min_gossip_s: float = Field(
         Failover.min_gossip_s, ge=0, description="minimum seconds in mode gossip after a failover"
     )
-    drain_timeout_s: float = Field(
-        Failover.drain_timeout_s, gt=0, description="seconds to wait for open exchanges before the hand-back"
+    open_exchanges_timeout_s: float = Field(
+        Failover.open_exchanges_timeout_s, gt=0, description="seconds to wait for open exchanges before the hand-back"
     )
     handback_timeout_s: float = Field(
         JobPlan.handback_timeout_s,
@@ -217,7 +217,11 @@ class GossipConfig(JobTable):
     def failover(self) -> Failover:
         """Return the rule of failover. Raises `InvalidJob`."""
         return Failover(
-            self.coordinator_timeout_s, self.suspicion_s, self.failover_quorum, self.min_gossip_s, self.drain_timeout_s
+            self.coordinator_timeout_s,
+            self.suspicion_s,
+            self.failover_quorum,
+            self.min_gossip_s,
+            self.open_exchanges_timeout_s,
         )
 
     def build_drain(self, rounds: int, linger_s: float) -> TerminationRule:

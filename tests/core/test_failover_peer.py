@@ -313,7 +313,7 @@ def test_who_is_at_the_server_keeps_nobody_waiting() -> None:
     [
         {"coordinator_timeout_s": 0.0},
         {"suspicion_s": -1.0},
-        {"drain_timeout_s": 0.0},
+        {"open_exchanges_timeout_s": 0.0},
         {"min_gossip_s": -1.0},
         {"failover_quorum": 0},
         {"coordinator_timeout_s": float("nan")},

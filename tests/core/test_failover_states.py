@@ -12,7 +12,7 @@ from shoal.core.failover.failover import Failover
 from shoal.core.failover.states import Facts
 from shoal.core.protocol.peer_message import CoordinatorStatus
 
-RULES = Failover(coordinator_timeout_s=15.0, suspicion_s=10.0, min_gossip_s=60.0, drain_timeout_s=20.0)
+RULES = Failover(coordinator_timeout_s=15.0, suspicion_s=10.0, min_gossip_s=60.0, open_exchanges_timeout_s=20.0)
 
 
 def reachability(

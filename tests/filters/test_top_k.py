@@ -93,7 +93,7 @@ def test_what_was_not_sent_is_remembered(drawn: list[tuple[Tree, ...]], seed: in
     for n in range(5):
         sent, memory = pack_with_feedback(filters, {"model": tree}, memory, seed + n)
         arrived += row(tree_slot(unpack(filters, sent, {"model": tree.layout}), "model"))
-    left = row(tree_slot(memory, "unsent.model"))
+    left = row(tree_slot(memory, "residual.model"))
     assert np.allclose(arrived + left, 5.0 * row(tree), rtol=1e-4, atol=1e-3)
 
 

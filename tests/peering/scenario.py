@@ -30,7 +30,7 @@ SHORT = {
     "coordinator_timeout_s": 3.0,
     "suspicion_s": 1.5,
     "min_gossip_s": 2.0,
-    "drain_timeout_s": 3.0,
+    "open_exchanges_timeout_s": 3.0,
     "probe_interval_s": 0.5,
 }
 LONG = {"coordinator_timeout_s": 3600.0}

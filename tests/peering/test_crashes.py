@@ -54,7 +54,7 @@ def test_a_node_killed_at_any_point_counts_its_work_once(
     point: str,
     nth: int,
 ) -> None:
-    begin(server, 3, handback_timeout_s=3600.0, drain_timeout_s=3600.0, **PATIENT)
+    begin(server, 3, handback_timeout_s=3600.0, open_exchanges_timeout_s=3600.0, **PATIENT)
     others = [threaded("a", CountingLearner(10.0, 0.02)), threaded("b", CountingLearner(20.0, 0.04))]
     since = tmp_path / "since"
     victim = process("c", weight=30.0, pause_s=0.03).start(point, nth, since)

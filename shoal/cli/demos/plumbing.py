@@ -35,7 +35,7 @@ GOSSIP = {
     "coordinator_timeout_s": 3.0,
     "suspicion_s": 2.0,
     "min_gossip_s": 2.0,
-    "drain_timeout_s": 5.0,
+    "open_exchanges_timeout_s": 5.0,
     "probe_interval_s": 0.5,
 }
 """With --failover: all in less time than a job in earnest would allow."""

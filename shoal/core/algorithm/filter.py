@@ -22,7 +22,7 @@ from shoal.core.model.tree import Layout, Slots, Tree, add, same_layout, sub
 Stage = Literal["", "choice", "precision"]
 """Kind of filter: it chooses among numbers, or it rounds them. The empty one fits anywhere."""
 
-UNSENT = "unsent."
+RESIDUAL = "residual."
 """Begins the slots of a node's private memory that hold what filters have left out of its updates."""
 
 
@@ -129,9 +129,9 @@ def pack(filters: Filters, slots: Slots, seed: int) -> Slots:
     return {n: pack_tree(filters, value, seed) if isinstance(value, Tree) else value for n, value in slots.items()}
 
 
-def without_unsent(memory: Slots) -> Slots:
+def without_residuals(memory: Slots) -> Slots:
     """Return a node's private memory without what its filters have kept back."""
-    return {name: value for name, value in memory.items() if not name.startswith(UNSENT)}
+    return {name: value for name, value in memory.items() if not name.startswith(RESIDUAL)}
 
 
 def pack_with_feedback(filters: Filters, slots: Slots, memory: Slots, seed: int) -> tuple[Slots, Slots]:
@@ -146,14 +146,14 @@ def pack_with_feedback(filters: Filters, slots: Slots, memory: Slots, seed: int)
     sent, left = dict(slots), dict[str, Tree | float]()
     for name, tree in slots.items():
         if isinstance(tree, Tree):
-            sent[name], left[UNSENT + name] = _pack_one(filters, tree, memory.get(UNSENT + name), seed)
+            sent[name], left[RESIDUAL + name] = _pack_one(filters, tree, memory.get(RESIDUAL + name), seed)
     return sent, left
 
 
-def _pack_one(filters: Filters, tree: Tree, unsent: Tree | float | None, seed: int) -> tuple[Tree, Tree]:
+def _pack_one(filters: Filters, tree: Tree, residual: Tree | float | None, seed: int) -> tuple[Tree, Tree]:
     wanted = row(tree)
-    if isinstance(unsent, Tree):
-        before = row(unsent)
+    if isinstance(residual, Tree):
+        before = row(residual)
         wanted = wanted + before if before.shape == wanted.shape else wanted
     sent = pack_tree(filters, with_row(tree, wanted), seed)
     return sent, Tree.of({"floats": wanted - row(unpack_tree(filters, sent, tree.layout))})

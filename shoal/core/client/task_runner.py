@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, run_task
-from shoal.core.algorithm.filter import Filter, pack_with_feedback, without_unsent
+from shoal.core.algorithm.filter import Filter, pack_with_feedback, without_residuals
 from shoal.core.algorithm.learner import Learner, Progress, no_progress
 from shoal.core.algorithm.reference_model import unpack_task
 from shoal.core.job.settings_change import apply_node_settings
@@ -54,7 +54,7 @@ class TaskRunner:
             carry=self.carry,
             is_recalled=task.recall,
         )
-        mine = without_unsent(self.memory)
+        mine = without_residuals(self.memory)
         made = run_task(self.algorithm, self.learner, local, mine)
         if isinstance(made, LocalResult):
             return self._packed(made, task, mine)
@@ -66,11 +66,11 @@ class TaskRunner:
     def _packed(self, made: LocalResult, task: Task, mine: Slots) -> LocalResult:
         """Return the encoded update; the encoding error joins the private memory, and counts only if the update
         does."""
-        unsent = {name: value for name, value in self.memory.items() if name not in mine}
-        slots, left = made.slots, unsent
+        residuals = {name: value for name, value in self.memory.items() if name not in mine}
+        slots, left = made.slots, residuals
         if task.kind == "train" and self.filters:
-            slots, left = pack_with_feedback(self.filters, made.slots, unsent, task.seed)
-        if made.memory is None and (left is unsent or not left):
+            slots, left = pack_with_feedback(self.filters, made.slots, residuals, task.seed)
+        if made.memory is None and (left is residuals or not left):
             return made if slots is made.slots else replace(made, slots=slots)
         return replace(made, slots=slots, memory=(mine if made.memory is None else made.memory) | left)
 

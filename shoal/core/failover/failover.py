@@ -25,16 +25,17 @@ class Failover:
     """Nodes, this one included, that must miss the coordinator: any two, more than half of all, or a number."""
     min_gossip_s: float = 60.0
     """Shortest time in gossip, and the time for which the coordinator must have answered before it is trusted."""
-    drain_timeout_s: float = 20.0
+    open_exchanges_timeout_s: float = 20.0
     """Timeout of exchanges that are open at a hand-back."""
 
     def __post_init__(self) -> None:
         if (
-            not min(self.coordinator_timeout_s, self.suspicion_s, self.drain_timeout_s) > 0
+            not min(self.coordinator_timeout_s, self.suspicion_s, self.open_exchanges_timeout_s) > 0
             or not self.min_gossip_s >= 0
         ):
             raise InvalidJob(
-                "failover: coordinator_timeout_s, suspicion_s, drain_timeout_s must be above 0, min_gossip_s at least 0"
+                "failover: coordinator_timeout_s, suspicion_s, open_exchanges_timeout_s must be above 0, "
+                "min_gossip_s at least 0"
             )
         if isinstance(self.failover_quorum, int) and self.failover_quorum < 1:
             raise InvalidJob(f"failover: failover_quorum is {self.failover_quorum}, but a node has at least its own")

@@ -90,7 +90,7 @@ def gossip(facts: Facts, reachability: CoordinatorReachability, rules: Failover,
 def returning(facts: Facts, reachability: CoordinatorReachability, rules: Failover, now: float) -> Decision:
     """Complete open exchanges, report, and wait; give up after a timeout."""
     if not facts.has_reported:
-        due = max(facts.since + rules.drain_timeout_s, facts.moving_until)
+        due = max(facts.since + rules.open_exchanges_timeout_s, facts.moving_until)
         return Decision("report" if facts.is_idle or now >= due else "wait", due)
     end = reachability.heard_at + rules.coordinator_timeout_s + rules.suspicion_s
     if now >= end:

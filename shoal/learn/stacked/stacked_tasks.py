@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalTask, tree_slot
 from shoal.core.algorithm.correction import Correction
-from shoal.core.algorithm.filter import without_unsent
+from shoal.core.algorithm.filter import without_residuals
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Learner, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidPayload, LearnerFailed, ShoalError
 from shoal.core.job.settings_change import apply_node_settings
@@ -314,7 +314,7 @@ class StackedTasks:
         algorithm = apply_node_settings(self._algorithm, task.numbers)
         local = LocalTask(task.id, task.kind, task.version, task.seed, slots, numbers=task.numbers)
         ref = chunk.memories.get(task.node)
-        memory = without_unsent(self._open(ref)) if ref else {}
+        memory = without_residuals(self._open(ref)) if ref else {}
         return BegunTask(task, learner, algorithm.train_config(local), algorithm.correction(local, memory))
 
 

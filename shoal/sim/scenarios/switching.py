@@ -209,7 +209,7 @@ def draw_plain(seed: int) -> FailoverScenario:
         suspicion_s=rng.choice((6.0, 15.0)),
         failover_quorum=rng.choice(("any", "any", "majority")),
         min_gossip_s=rng.choice((10.0, 30.0)),
-        drain_timeout_s=rng.choice((5.0, 20.0)),
+        open_exchanges_timeout_s=rng.choice((5.0, 20.0)),
     )
     halves = frozenset(nodes[: len(nodes) // 2])
     split = (NetworkSplit(halves, 0.3 * until, 0.6 * until),) if rng.random() < 0.3 else ()
