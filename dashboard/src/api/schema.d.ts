@@ -676,7 +676,7 @@ export interface paths {
         put?: never;
         /**
          * Relay Message
-         * @description Relay a signed letter of another node. The coordinator signs the answer.
+         * @description Relay a signed message batch of another node. The coordinator signs the answer.
          */
         post: operations["relay_message"];
         delete?: never;
