@@ -32,6 +32,8 @@ TORCH = {
             "distill",
             "measures",
             "module_learner",
+            "module_pool",
+            "recipe",
             "tensor_roles",
             "torch_learner",
             "weights",

@@ -21,8 +21,9 @@ from shoal.learn import TorchConfig, TorchLearner, digits, models
 from shoal.learn.data.partition import dirichlet
 from shoal.learn.stacked.stacked_evaluation import StackedEvaluation
 from shoal.learn.stacked.stacked_tasks import BegunTask, StackedTasks, TrainedLearner
-from shoal.learn.stacked.stacked_training import StackedResult, recipe
+from shoal.learn.stacked.stacked_training import StackedResult
 from shoal.learn.stacked.task_chunks import TaskChunk
+from shoal.learn.training.recipe import recipe
 
 
 def learners(lengths: list[int], model: Any = models.mlp, **more: Any) -> list[TorchLearner]:

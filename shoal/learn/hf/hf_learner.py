@@ -37,7 +37,6 @@ from shoal.learn.training.measures import Mean
 from shoal.learn.training.module_learner import Losses, ModuleLearner
 from shoal.learn.training.tensor_roles import Travels
 from shoal.learn.training.torch_learner import Precision
-from shoal.learn.training.weights import norm_tensors
 from shoal.learn.user_errors import user_code
 
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
@@ -156,7 +155,7 @@ class HFLearner(ModuleLearner):
         """Return the examples of one training; None where only the trainer's own loader can choose them."""
         if isinstance(self._train_dataset, IterableDataset) or self.args.train_sampling_strategy != "random":
             return None
-        parts, merge_small = self.args.gradient_accumulation_steps, bool(norm_tensors(self.module))
+        parts, merge_small = self.args.gradient_accumulation_steps, self.has_norms
         return TaskBatches(len(self._train_dataset), config, shuffle, parts, merge_small=merge_small)
 
     # -------------------------------------------------------------------------------------------------------- training

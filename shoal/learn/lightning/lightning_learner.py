@@ -36,7 +36,6 @@ from shoal.learn.training.measures import Mean
 from shoal.learn.training.module_learner import Losses, ModuleLearner
 from shoal.learn.training.tensor_roles import Travels
 from shoal.learn.training.torch_learner import Precision
-from shoal.learn.training.weights import norm_tensors
 from shoal.learn.user_errors import user_code
 
 REFUSED = {
@@ -99,7 +98,7 @@ class LightningLearner(ModuleLearner):
         self._callbacks = _listed(arguments.pop("callbacks", None))
         self._saved = [copy.deepcopy(one.state_dict()) for one in self._callbacks]
         self._arguments = arguments
-        options = BatchOptions(CPU, merge_small=bool(norm_tensors(self.module)))
+        options = BatchOptions(CPU, merge_small=self.has_norms)
         with user_code("reading the data"):
             self._train_data = source_of(train, options)
             self._test_data = None if test is None or is_empty(test) else source_of(test, options)

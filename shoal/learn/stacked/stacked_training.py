@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from types import FunctionType
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +29,7 @@ from shoal.learn.stacked.stacked_optimizer import StackedOptimizer, clipped, mad
 from shoal.learn.stacked.stacked_trees import repeated, trees_of, views
 from shoal.learn.training.descent import descend, gradients_of
 from shoal.learn.training.measures import Loss
+from shoal.learn.training.recipe import recipe
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.training.weights import unwrapped
 from shoal.learn.user_errors import user_code
@@ -49,13 +49,13 @@ def why_not(learners: Sequence[TorchLearner]) -> str:
 
 def _why_unlike(learners: Sequence[TorchLearner]) -> str:
     """Return in what learners with data of tensors differ; empty if they can be trained at once if one of them can."""
-    if any(learner.weights.layout != learners[0].weights.layout for learner in learners):
+    if any(learner.layout != learners[0].layout for learner in learners):
         return "their models differ"
     if len({cast("TensorSource", learner.train_data).form for learner in learners}) > 1:
         return "their examples differ in shape, type or place"
     if len({steps_key(learner) for learner in learners}) > 1:
         return "their optimizers or settings differ"
-    if len({_buffers_key(learner) for learner in learners}) > 1:
+    if len({learner.traits.buffers for learner in learners}) > 1:
         return "their buffers differ"
     return ""
 
@@ -67,30 +67,20 @@ def is_of_classes(loss: Loss) -> bool:
 
 def _why_not_stacked(learner: TorchLearner) -> str:
     """Return why the weights of this learner's model cannot be stacked; empty if they can."""
-    if learner.weights.roles.local:
+    traits = learner.traits
+    if traits.roles.local:
         return "some of the model's weights stay on the node"
-    if any(_has_hooks(parameter) for parameter in learner.weights.trainable().values()):
+    if traits.has_hooks:
         return "the model's parameters have hooks"
     return ""
-
-
-def _has_hooks(parameter: Tensor) -> bool:
-    """Return whether something is called with a parameter's gradient; torch has no public name for it."""
-    return any(getattr(parameter, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
 
 
 def stack_key(learner: TorchLearner) -> Hashable:
     """Return a value that is equal for learners which can be trained at once, if each of them can be stacked."""
     learner.place()
-    made_by = recipe(learner.factory), recipe(learner.loss), steps_key(learner), _buffers_key(learner)
-    return learner.weights.layout, made_by, cast("TensorSource", learner.train_data).form, learner.device
-
-
-def _buffers_key(learner: TorchLearner) -> Hashable:
-    """Return the bytes of the buffers that each node has for itself, which do not travel with the model."""
-    known = learner.layout.index.keys() | learner.weights.roles.base
-    buffers = [(name, one) for name, one in unwrapped(learner.module).named_buffers() if name not in known]
-    return tuple((name, one.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()) for name, one in buffers)
+    traits = learner.traits
+    made_by = recipe(learner.factory), recipe(learner.loss), steps_key(learner), traits.buffers
+    return traits.layout, made_by, cast("TensorSource", learner.train_data).form, learner.device
 
 
 def steps_key(learner: TorchLearner) -> Hashable:
@@ -99,37 +89,6 @@ def steps_key(learner: TorchLearner) -> Hashable:
     arithmetic = config.precision, config.tf32, config.deterministic, bool(config.compile)
     steps = config.clip_norm, config.accumulate, config.keep_optimizer
     return recipe(learner.optimizer), steps, arithmetic
-
-
-def recipe(function: Any) -> Hashable:
-    """Return a value that is equal for functions which do the same: of equal code over the same objects.
-
-    A module without tensors and parts is what its class and its attributes say.
-    """
-    if isinstance(function, nn.Module) and not function.state_dict() and not list(function.children()):
-        return type(function), tuple((name, Same(value)) for name, value in vars(function).items() if name[0] != "_")
-    if isinstance(function, partial):
-        named = tuple(sorted((name, Same(value)) for name, value in function.keywords.items()))
-        return recipe(function.func), tuple(map(Same, function.args)), named
-    if not isinstance(function, FunctionType):
-        return Same(function)
-    cells = tuple(Same(cell.cell_contents) for cell in function.__closure__ or ())
-    usual = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return function.__code__, cells, tuple(map(Same, usual)), id(function.__globals__)
-
-
-class Same:
-    """An object, equal to itself and to equal numbers and texts alone. It is kept, so that no other takes its place."""
-
-    def __init__(self, kept: Any) -> None:
-        self._kept = kept
-        self._key = kept if type(kept) in (str, int, float, bool, bytes, type(None)) else id(kept)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and (type(self._kept), self._key) == (type(other._kept), other._key)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
 
 
 class StackedResult(NamedTuple):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,10 @@ from shoal.learn.training.corrections import Corrector, corrector_of
 from shoal.learn.training.descent import KeptOptimizer, gradients_of
 from shoal.learn.training.devices import release, resolve
 from shoal.learn.training.measures import Mean
+from shoal.learn.training.module_pool import pool_of
+from shoal.learn.training.recipe import recipe
 from shoal.learn.training.tensor_roles import Travels, tensor_roles
-from shoal.learn.training.weights import Weights, built, pack, unwrapped
+from shoal.learn.training.weights import ModuleTraits, Weights, built, norm_tensors, pack, unwrapped
 from shoal.learn.user_errors import user_code
 
 Losses = Iterator[tuple[Tensor, int, float]]
@@ -41,18 +44,48 @@ class ModuleLearner(ABC):
     def __init__(
         self, model: Callable[[], nn.Module], device: str, travels: Travels | None = None, *, local_norms: bool = False
     ) -> None:
-        self.module = self._built(model, seed=0)
         self.factory, self._kept, self._device = model, KeptOptimizer(), device
         self._placed: torch.device | None = None
-        with user_code("choosing the tensors that travel"):
-            roles = tensor_roles(self.module, travels, local_norms=local_norms)
-        self.weights = Weights(self.module, roles)
-        self.weights.check_trainable()
+        trains_itself = self.calls_training_step
+        make = partial(_made, model, travels, local_norms=local_norms, calls_training_step=trains_itself)
+        self._pool = pool_of((recipe(model), recipe(travels), local_norms, trains_itself), make)
+        if self._pool is None:
+            self._own = make()
 
-    def _built(self, factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-        """Return the model for a seed, on the CPU."""
-        with user_code("making the model"), seeded_to_build(seed):
-            return built(factory, calls_training_step=self.calls_training_step)
+    @cached_property
+    def _own(self) -> tuple[nn.Module, Weights]:
+        """The module and its weights."""
+        assert self._pool is not None
+        module, weights = self._pool.take(self)
+        return module if self._placed is None else module.to(self._placed), weights
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The module, of which a learner that is made for one task has one only from its first use on."""
+        return self._own[0]
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The exchanged tensors of the module."""
+        return self._own[1]
+
+    @property
+    def _has_module(self) -> bool:
+        return "_own" in vars(self)
+
+    @property
+    def traits(self) -> ModuleTraits:
+        """The traits of the module."""
+        if self._pool is not None and not self._has_module:
+            return self._pool.traits
+        return ModuleTraits.of(self.module, self.weights)
+
+    @property
+    def has_norms(self) -> bool:
+        """True if the module has BatchNorm."""
+        if self._pool is not None:
+            return self._pool.traits.has_norms
+        return bool(norm_tensors(self.module))
 
     @abstractmethod
     def _train(
@@ -95,7 +128,8 @@ class ModuleLearner(ABC):
             return self._placed
         device = self.device
         with user_code(f"moving the model and the data to {device}"):
-            self.module.to(device)
+            if self._has_module:
+                self.module.to(device)
             self._place_data(device)
         self._kept.forget()
         self._placed = device
@@ -108,7 +142,7 @@ class ModuleLearner(ABC):
     def init(self, seed: int) -> Tree:
         """Return and load new weights from the model function under this seed."""
         self.place()
-        module = self._built(self.factory, seed)
+        module = _built(self.factory, seed, calls_training_step=self.calls_training_step)
         if module is self.module:
             raise InvalidJob(
                 "the model function gave the same module twice, so its weights are not fresh",
@@ -129,7 +163,7 @@ class ModuleLearner(ABC):
     @property
     def layout(self) -> Layout:
         """Return names, types and shapes of the weights."""
-        return self.weights.layout
+        return self.traits.layout if not self._has_module else self.weights.layout
 
     def model(self) -> Tree:
         """Return a copy of the current weights."""
@@ -215,6 +249,24 @@ class ModuleLearner(ABC):
                 total.lerp_(torch.zeros_like(total) if gradient is None else gradient.to_dense(), share)
             progress(fraction)
         return self._trained(config, mean), means
+
+
+def _built(factory: Callable[[], nn.Module], seed: int, *, calls_training_step: bool) -> nn.Module:
+    """Return the model for a seed, on the CPU."""
+    with user_code("making the model"), seeded_to_build(seed):
+        return built(factory, calls_training_step=calls_training_step)
+
+
+def _made(
+    factory: Callable[[], nn.Module], travels: Travels | None, *, local_norms: bool, calls_training_step: bool
+) -> tuple[nn.Module, Weights]:
+    """Return a new module and its weights."""
+    module = _built(factory, 0, calls_training_step=calls_training_step)
+    with user_code("choosing the tensors that travel"):
+        roles = tensor_roles(module, travels, local_norms=local_norms)
+    weights = Weights(module, roles)
+    weights.check_trainable()
+    return module, weights
 
 
 def load_base(learner: ModuleLearner, base: Tree) -> None:

@@ -50,7 +50,7 @@ from shoal.learn.training.measures import (
 )
 from shoal.learn.training.module_learner import Losses, ModuleLearner
 from shoal.learn.training.tensor_roles import Travels
-from shoal.learn.training.weights import Weights, norm_tensors, saved_tensors
+from shoal.learn.training.weights import Weights, saved_tensors
 from shoal.learn.user_errors import user_code
 
 Precision = Literal["float32", "bf16", "fp16"]
@@ -145,6 +145,7 @@ class TorchLearner(ModuleLearner):
             test = train.alongside(test)
         self._check_functions()
         self._data, self._paced = (train, test), True
+        self._options: BatchOptions | None = None
         self._position = -1  # of the last mini-batch trained on
         with user_code("reading the data"):
             self._place_data(torch.device("cpu"))
@@ -189,11 +190,13 @@ class TorchLearner(ModuleLearner):
             device,
             resident_limit(device) if config.resident_bytes_max is None else config.resident_bytes_max,
             config.workers,
-            merge_small=bool(norm_tensors(self.module)),
+            merge_small=self.has_norms,
             paced=self._paced,
             examples_in=config.examples,
         )
-        train, test = self._data
+        if options == self._options:
+            return
+        (train, test), self._options = self._data, options
         self.train_data: BatchSource = source_of(train, options)
         self.test_data: BatchSource | None = None if test is None or is_empty(test) else source_of(test, options)
 

@@ -8,7 +8,7 @@ tensors that are there, loading keeps the tie. Whole-number buffers travel as va
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
@@ -275,6 +275,34 @@ class Weights:
     def save(self) -> Tree:
         """Return a copy of the module's weights."""
         return pack(self.layout, self.tensors())
+
+
+@dataclass(frozen=True)
+class ModuleTraits:
+    """What all modules that a model function makes have in common."""
+
+    roles: TensorRoles
+    layout: Layout
+    has_norms: bool
+    """True if the module has BatchNorm."""
+    has_hooks: bool
+    """True if something is called with a parameter's gradient."""
+    buffers: Hashable
+    """The bytes of the buffers that each node has for itself, which do not travel with the model."""
+
+    @classmethod
+    def of(cls, module: nn.Module, weights: Weights) -> ModuleTraits:
+        """Return the traits of a module with these weights."""
+        known = weights.layout.index.keys() | weights.roles.base
+        buffers = [(name, one) for name, one in unwrapped(module).named_buffers() if name not in known]
+        own = tuple((name, one.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()) for name, one in buffers)
+        hooked = any(map(has_hooks, weights.trainable().values()))
+        return cls(weights.roles, weights.layout, bool(norm_tensors(module)), hooked, own)
+
+
+def has_hooks(parameter: Tensor) -> bool:
+    """Return whether something is called with a parameter's gradient; torch has no public name for it."""
+    return any(getattr(parameter, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
 
 
 def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:

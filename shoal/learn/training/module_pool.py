@@ -1,0 +1,144 @@
+"""Modules of learners that are made anew for each task: one module serves them one after the other.
+
+Learners whose models are made by the same recipe take a module when they first need it, and leave it to others when
+they are gone. Each finds it as the model function made it; a module that cannot be restored serves no other learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+from weakref import finalize
+
+import torch
+from torch import Tensor, nn
+
+from shoal.learn.training.weights import ModuleTraits, Weights, has_hooks
+
+POOLS_MAX = 8
+"""Recipes whose modules are kept: those of the others are made anew."""
+
+TENSORS = ("_parameters", "_buffers", "_modules")
+"""Attributes of a module that hold its tensors and parts."""
+
+PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+SAME = (type, FunctionType, BuiltinFunctionType)
+
+MakeModule = Callable[[], tuple[nn.Module, Weights]]
+
+
+class ModulePool:
+    """The modules of one recipe. Raises the errors of the first one."""
+
+    def __init__(self, make: MakeModule) -> None:
+        self._make = make
+        module, weights = make()
+        self.traits = ModuleTraits.of(module, weights)
+        self._begin = _ModuleState(module)
+        self._idle = [(module, weights)]
+
+    def take(self, learner: object) -> tuple[nn.Module, Weights]:
+        """Return a module for a learner alone, as long as it lives."""
+        found = self._idle.pop() if self._idle else self._make()
+        if not self._begin.restore(found[0]):
+            found = self._make()
+        finalize(learner, self._idle.append, found).atexit = False
+        return found
+
+
+class ModulePools:
+    """The pools of a simulation's process."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Hashable, ModulePool] = {}
+
+    def of(self, recipe: Hashable, make: MakeModule) -> ModulePool:
+        """Return the pool of a recipe."""
+        pool = self._pools.pop(recipe, None) or ModulePool(make)
+        self._pools[recipe] = pool  # as the newest
+        if len(self._pools) > POOLS_MAX:
+            del self._pools[next(iter(self._pools))]
+        return pool
+
+
+_POOLS: ContextVar[ModulePools | None] = ContextVar("pools", default=None)
+
+
+@contextmanager
+def shared_modules(pools: ModulePools) -> Iterator[None]:
+    """Let the learners that are made in a block take their modules from pools."""
+    token = _POOLS.set(pools)
+    try:
+        yield
+    finally:
+        _POOLS.reset(token)
+
+
+def pool_of(recipe: Hashable, make: MakeModule) -> ModulePool | None:
+    """Return the pool of a recipe; None outside of `shared_modules`."""
+    pools = _POOLS.get()
+    return pools.of(recipe, make) if pools is not None else None
+
+
+class _ModuleState:
+    """All that a module's calls can change: tensors and plain attributes of its parts."""
+
+    def __init__(self, module: nn.Module) -> None:
+        found = _tensors(module)
+        self._tensors = {name: one.detach().clone() for name, one in found.items()}
+        self._forms = [(name, _form(one)) for name, one in found.items()]
+        parts = [(name, type(part), _attributes(part)) for name, part in module.named_modules()]
+        self._parts = _copied(parts) if _is_plain(parts) else []
+
+    def restore(self, module: nn.Module) -> bool:
+        """Restore this state; return False if the module has changed in another way."""
+        tensors = _tensors(module)
+        for part, (_, _, before) in zip(module.modules(), self._parts, strict=False):
+            part.training = before["training"]
+        if not self._is_alike(module, tensors):
+            return False
+        for name, tensor in tensors.items():
+            tensor.grad = None
+            tensor.detach().copy_(self._tensors[name])
+        return True
+
+    def _is_alike(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> bool:
+        """Return whether a module has this state but for the values of its tensors."""
+        try:
+            parts = [(name, type(part), _attributes(part)) for name, part in module.named_modules()]
+            if parts != self._parts:
+                return False
+        except RuntimeError:  # a tensor has taken the place of a number
+            return False
+        forms = [(name, _form(one)) for name, one in tensors.items()]
+        return forms == self._forms and not any(map(has_hooks, tensors.values()))
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return dict([*module.named_parameters(), *module.named_buffers()])
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return type(tensor), tensor.shape, tensor.dtype, tensor.requires_grad
+
+
+def _attributes(part: nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(part).items() if name not in TENSORS}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value can be compared with a copy of its beginning."""
+    if isinstance(value, Mapping):
+        return all(_is_plain(one) for pair in value.items() for one in pair)
+    if isinstance(value, tuple | list | set | frozenset):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN + SAME)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copied(one) for name, one in value.items()}
+    return type(value)(map(_copied, value)) if type(value) in (tuple, list, set, frozenset) else value
