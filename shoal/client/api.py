@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import stamina.instrumentation
@@ -20,6 +20,9 @@ from shoal.runtime.http import sse
 from shoal.runtime.http.client import Link
 from shoal.runtime.http.retry import Backoff
 from shoal.runtime.http.sse import ServerEvent
+
+if TYPE_CHECKING:
+    from shoal.model_file import StartModel
 
 BASE = "/api/v1"
 METRICS_BYTES_MAX = 16 * 2**20
@@ -149,14 +152,16 @@ class CoordinatorApi:
             length, tag = answer.headers.get("content-length"), answer.headers.get("etag", "")
             yield DownloadBody(int(length) if length else None, tag.strip('"').removeprefix("sha256:"), answer.pieces())
 
-    def upload_base(self, digest: str, nbytes: int, pieces: Iterator[bytes]) -> None:
-        """Send a base model: the bytes that the coordinator does not have from an interrupted upload."""
-        path = f"/bases/{digest}"
-        with self._explained(), self._link.exchange("HEAD", BASE + path, accept=404) as answer:
-            answer.read(0)
-            kept = int(answer.headers.get("upload-offset", "0")) if answer.status == 404 else nbytes
-        if kept < nbytes:
-            self.upload(path, nbytes, pieces, kept)
+    def upload_model(self, model: StartModel, pieces: Iterator[bytes], *, base: bool = False) -> str:
+        """Send an initial model, or the bytes of a base model that the coordinator lacks, and return its digest."""
+        path, kept = f"/{'bases' if base else 'blobs'}/{model.digest}", 0
+        if base:
+            with self._explained(), self._link.exchange("HEAD", BASE + path, accept=404) as answer:
+                answer.read(0)
+                kept = int(answer.headers.get("upload-offset", "0")) if answer.status == 404 else model.nbytes
+        if kept < model.nbytes:
+            self.upload(path, model.nbytes, pieces, kept)
+        return model.digest
 
     def upload(self, path: str, nbytes: int, pieces: Iterator[bytes], start: int = 0) -> None:
         """Send a file of `nbytes` bytes, from `start` on. `pieces`: all of it."""

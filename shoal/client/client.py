@@ -67,14 +67,11 @@ class CoordinatorClient:
         """
         values = job_values(job)
         wanted: dict[str, Any] = {"spec": values, "paused": paused}
-        if start_model is not None:
-            with opened_model(Path(start_model)) as model:
-                self._api.upload(f"/blobs/{model.digest}", model.nbytes, model.pieces())
-            wanted["start_model"] = model.digest
-        if base is not None:
-            with opened_model(Path(base), base=True) as found:
-                self._api.upload_base(found.digest, found.nbytes, found.pieces())
-            wanted["base_model"] = found.digest
+        for key, path in (("start_model", start_model), ("base_model", base)):
+            if path is not None:
+                is_base = key == "base_model"
+                with opened_model(Path(path), base=is_base) as model:
+                    wanted[key] = self._api.upload_model(model, model.pieces(), base=is_base)
         return RemoteJob(self._api, str(self._api.create_job(wanted)["name"]))
 
     def job(self, name: str) -> RemoteJob:

@@ -94,7 +94,7 @@ def run(
         raise ShoalError("--compare runs what it makes", code="usage.invalid", hint="leave out --paused")
     with connect(url, token) as api:
         start = {} if begin.model is None else {"start_model": send_start(api, begin.model, begin.learner)}
-        start |= {} if begin.base is None else {"base_model": send_base(api, begin.base)}
+        start |= {} if begin.base is None else {"base_model": send_model(api, begin.base, base=True)}
         if jobs:
             run_all(api, [{"spec": one, **start} for _, one in jobs.values()], watching, several)
             return
@@ -176,22 +176,12 @@ def send_start(api: CoordinatorApi, path: Path, learner: str | None) -> str:
         return send_model(api, save_model(start, Path(folder) / f"{path.name}.safetensors"))
 
 
-def send_model(api: CoordinatorApi, path: Path) -> str:
-    """Upload an initial model and return its digest."""
+def send_model(api: CoordinatorApi, path: Path, *, base: bool = False) -> str:
+    """Upload an initial model or a base model and return its digest."""
     from shoal.model_file import opened
 
-    with opened(path) as model, out.progress(path.name, model.nbytes) as advance:
-        api.upload(f"/blobs/{model.digest}", model.nbytes, _counted(model.pieces(), advance))
-        return model.digest
-
-
-def send_base(api: CoordinatorApi, path: Path) -> str:
-    """Upload a base model, or the rest of one after an interruption, and return its digest."""
-    from shoal.model_file import opened
-
-    with opened(path, base=True) as model, out.progress(path.name, model.nbytes) as advance:
-        api.upload_base(model.digest, model.nbytes, _counted(model.pieces(), advance))
-        return model.digest
+    with opened(path, base=base) as model, out.progress(path.name, model.nbytes) as advance:
+        return api.upload_model(model, _counted(model.pieces(), advance), base=base)
 
 
 def _counted(pieces: Iterator[bytes], advance: ReportProgress) -> Iterator[bytes]:

@@ -32,8 +32,10 @@ async def presign_download(
     job: str, digest: Digest, request: Request, node: Node, registry: Registry, job_blobs: Blobs, settings: AppSettings
 ) -> PresignView:
     """Presign the download of a blob of the node's task, or of the job's base model."""
-    runner, version, kind = registry.runner(job), -1, "base"
-    if registry.job(job).start.base_of(digest) is None:
+    runner = registry.runner(job)
+    if registry.job(job).start.base_of(digest) is not None:
+        version, kind = -1, "base"
+    else:
         task = await current_task(runner, node)
         task_blob(task, digest)
         version, kind = task.version, "model"
