@@ -12,10 +12,12 @@ import httpx
 import pytest
 
 from shoal.core.protocol.message import BlobRef
+from shoal.model_file import save_base
 from shoal_coordinator.settings import Settings
 from shoal_coordinator.storage.blobs.places import open_store
 from shoal_coordinator.storage.blobs.s3 import S3Store
 from shoal_coordinator.storage.blobs.store import BlobStore
+from tests.support.based_learner import learner
 from tests.support.cluster import Fleet, doubled
 from tests.support.coordinator import Api, Inside, Server, inside
 from tests.support.edge_node import EdgeNode
@@ -25,7 +27,7 @@ from tests.support.node import body, displacement
 from tests.support.proxy import Proxy
 from tests.support.s3 import KEY_ID, S3, SECRET
 from tests.support.sampling import nightly
-from tests.support.scenario import Stage, problem, set_up
+from tests.support.scenario import Stage, by_hand, problem, set_up
 from tests.support.waiting import until
 
 KEYS: dict[str, Any] = {"blobs_key_id": KEY_ID, "blobs_secret": SECRET}
@@ -187,6 +189,34 @@ def test_a_run_goes_on_when_the_store_is_back(s3: S3, bucket: str, tmp_path: Pat
             node.finish()
         until("the job to end", lambda: running.job("a")["ended_at"])
         assert final(running, "a") == on_files(tmp_path, 4)
+
+
+def base_rows(running: Inside) -> list[dict[str, Any]]:
+    rows = running.get("/jobs/a/traffic", by=["kind", "node"])["rows"]
+    return [one for one in rows if (one["kind"], one["direction"]) == ("base", "down") and one["body_bytes"] > 1000]
+
+
+def test_a_node_fetches_its_base_model_from_the_store(s3: S3, bucket: str, tmp_path: Path) -> None:
+    data = save_base(learner(base=7), tmp_path / "base.safetensors").read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    with inside(tmp_path / "data", blobs=bucket, **KEYS) as running:
+        assert running.request("PUT", f"/api/v1/bases/{digest}", content=data).status_code == 201
+        schedule = {"name": "rounds", "min_nodes": 1}
+        running.post("/jobs", {"spec": {"name": "a", "rounds": 1, "schedule": schedule}, "base_model": digest})
+        node = by_hand(running, "n1")
+        presigned = node.ask("GET", f"/jobs/a/blobs/{digest}/presign").json()
+        node.ask("POST", "/leave")
+        node.client.close()
+        rest = httpx.get(presigned["url"], headers={"range": "bytes=100-"})
+        assert (rest.status_code, rest.content) == (206, data[100:]), "an interrupted download goes on"
+        s3.seen.clear()
+        given: Any = {"url": running.url, "token": running.token(), "name": "n0", "state_dir": tmp_path / "n0"}
+        EdgeNode(learner(), jobs=["a"], wait_s=1.0, **given).start().finish()
+        (row,) = base_rows(running)
+    fetched = [path for method, path, signed in s3.seen if signed and method == "GET" and path.endswith(f"a/{digest}")]
+    assert len(fetched) == 1, "past the coordinator"
+    assert row["node"] == "n0"
+    assert len(data) < row["body_bytes"] < 2 * len(data), "counted all the same, with the answer that has its address"
 
 
 # By hand
