@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import digest_of, storing
 from shoal_edge_client.training.base_models import BaseModels
 from tests.edge_client.conftest import PLAN, Place
+from tests.edge_client.test_crashes import begun
+from tests.support import based_learner
 from tests.support.based_learner import learner
 from tests.support.coordinator import inside
-from tests.support.edge_coordinator import Coordinator, serving
+from tests.support.edge_coordinator import Coordinator, has_hung_up, serving
 from tests.support.edge_node import EdgeNode
+from tests.support.http_servers import Asked, Said
 from tests.support.waiting import until
 
 GET = "GET /jobs/j/blobs/DIGEST"
@@ -86,6 +91,39 @@ def test_a_download_that_breaks_goes_on_at_the_byte(offering: Place) -> None:
     offering.coordinator.plant("cut", "GET", "/jobs/j/blobs/")
     assert offering.join(learner())
     assert ranges == [None, f"bytes={offering.coordinator.bases['j'].nbytes // 2}-"]
+
+
+def test_a_process_that_is_killed_as_it_fetches_one_fetches_the_rest_alone(offering: Place) -> None:
+    ranges: list[str | None] = []
+    coordinator, answer = offering.coordinator, offering.coordinator._download
+    ref, half = coordinator.bases["j"], coordinator.bases["j"].nbytes // 2
+
+    def held(asked: Asked, wanted: BlobRef) -> Said:
+        """Send the first half alone to the first process, and wait for its death."""
+        ranges.append(asked.headers.get("Range"))
+        said = answer(asked, wanted)
+        if len(ranges) > 1 or not isinstance(said.body, bytes):
+            return said
+        return replace(said, body=_stalling(asked, said.body[:half]), headers={**said.headers, "Content-Length": size})
+
+    def _stalling(asked: Asked, first: bytes) -> Iterator[bytes]:
+        yield first
+        until("the death of the process", lambda: has_hung_up(asked))
+
+    size = str(ref.nbytes)
+    coordinator._download = held  # type: ignore[method-assign]
+    given = {"learner": str(Path(based_learner.__file__)) + ":learner"}
+    first = begun(offering, **given)
+    until("half of it on the disk", lambda: [one.stat().st_size for one in partials(offering)] == [half])
+    first.kill()
+    assert first.wait(60) == -signal.SIGKILL
+    assert begun(offering, **given).wait(60) == 0, (offering.folder / "log").read_text()
+    assert ranges == [None, f"bytes={half}-"]
+    assert coordinator.ended("j")
+
+
+def partials(place: Place) -> list[Path]:
+    return list((place.folder / "state").glob("*/bases/partial/*/*.tmp"))
 
 
 def test_a_damaged_base_model_is_refused_and_leaves_nothing(offering: Place) -> None:

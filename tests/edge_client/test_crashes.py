@@ -44,8 +44,8 @@ ELSEWHERE = {f"{what}.{step}" for what in ("rejoining", "base") for step in STEP
 test_base_models.py die at them."""
 
 
-def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8, kind: str = "learner") -> int:
-    """Run a node's process; its exit code, negative for a signal."""
+def begun(place: Place, point: str = "nowhere", nth: int = 1, kind: str = "learner", **more: str) -> Forked:
+    """Begin a node's process. `more`: settings of the node."""
     given = {
         "POINTS": str(place.folder / "points"),
         "SHOAL_EDGE__URL": place.url,
@@ -55,10 +55,16 @@ def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8, kin
         "SHOAL_EDGE__STATE_DIR": str(place.folder / "state"),
         "SHOAL_EDGE__RETRY_PAUSE_MAX_S": "0.1",
         "SHOAL_EDGE__LEARNER": str(ROOT / "tests/support/learners.py:learner"),
-        "SHOAL_EDGE__OPTIONS": f'{{"size": {size}}}',
+        **{f"SHOAL_EDGE__{name.upper()}": value for name, value in more.items()},
     }
     log = place.folder / "log"
-    code = Forked(MAINS[kind], point, nth, out=log, errors=log, more=given).wait(60)
+    return Forked(MAINS[kind], point, nth, out=log, errors=log, more=given)
+
+
+def child(place: Place, point: str = "nowhere", nth: int = 1, size: int = 8, kind: str = "learner") -> int:
+    """Run a node's process; its exit code, negative for a signal."""
+    code = begun(place, point, nth, kind, options=f'{{"size": {size}}}').wait(60)
+    log = place.folder / "log"
     assert code in (0, -signal.SIGKILL), log.read_text()
     assert "Traceback" not in log.read_text(), log.read_text()
     return code

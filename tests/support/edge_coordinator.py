@@ -222,7 +222,7 @@ class Coordinator(FakeCoordinator):
             held[job] = (term, n), revision
         until = time.monotonic() + wait_s
         with self.changed:
-            while not _gone(asked):
+            while not has_hung_up(asked):
                 for job, hub in self.hubs.items():
                     if not hub.is_poll_repeated(node):
                         self.feed(job, Poll(node))
@@ -347,7 +347,7 @@ def _frame(job: str, message: Any, payload: bytes = b"") -> Said:
     return raw(codec.encode(codec.Frame(job, message, payload)), {"Content-Type": codec.MEDIA_TYPE})
 
 
-def _gone(asked: Asked) -> bool:
+def has_hung_up(asked: Asked) -> bool:
     """Return whether the client has hung up."""
     connection = asked.handler.connection
     readable, _, _ = select.select([connection], [], [], 0)
