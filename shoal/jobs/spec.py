@@ -287,6 +287,11 @@ def _key_of_table(key: str, values: Mapping[str, Any]) -> str:
     return ""
 
 
+def is_checkpoint(version: int, every: int) -> bool:
+    """Return whether a version is a checkpoint of a job whose `checkpoint_every` is `every`."""
+    return every > 0 and version > 0 and version % every == 0
+
+
 def parse_job(values: dict[str, Any]) -> JobSpec:
     """Return the job for TOML or JSON values. Raises `InvalidJob`."""
     return JobSpec.model_validate(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.core.protocol.message import Metrics
+from shoal.jobs.spec import is_checkpoint
 
 if TYPE_CHECKING:
     from shoal.core.model.tree import Tree
@@ -33,5 +34,5 @@ class Checkpoints(RoundCallback):
 
     def round_ended(self, number: int, model: Tree, metrics: Metrics) -> None:
         """Keep the model of a checkpoint."""
-        if self._every and number % self._every == 0:
+        if is_checkpoint(number, self._every):
             self.models[number] = model

@@ -159,9 +159,13 @@ def export_answers(fake: FakeCoordinator, place: Path) -> None:
 def model_answers(fake: FakeCoordinator, place: Path) -> None:
     """Three models, of which one is promoted and another is gone."""
     row = {"version": 2, "digest": "ab" * 32, "bytes": 19_768, "closed_at": "2026-01-02T03:04:05.000Z", "kept": True}
-    row |= {"metrics": {"eval/accuracy": 0.93, "eval/loss": 0.25}, "labels": []}
+    row |= {"metrics": {"eval/accuracy": 0.93, "eval/loss": 0.25}, "labels": [], "checkpoint": False}
     named = {"label": "production", "at": "2026-01-02T03:04:06.000Z", "why": "passed [red]the[/] audit"}
-    rows = [row, {**row, "version": 1, "labels": [named]}, {**row, "version": 0, "metrics": {}, "kept": False}]
+    rows = [
+        row,
+        {**row, "version": 1, "labels": [named], "checkpoint": True},
+        {**row, "version": 0, "metrics": {}, "kept": False},
+    ]
     fake.answers = {
         "GET /jobs/digits": a_job(labels={"production": 1}),
         "GET /jobs/digits/models": {"models": rows, "next": 0},

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core.model.tree import Tree
 from shoal.wire.payload import payload_pieces
-from tests.cli.command_cases import job_answers
+from tests.cli.command_cases import job_answers, model_answers
 from tests.cli.conftest import Shoal
 from tests.support.coordinator_views import a_job
 from tests.support.fake_coordinator import FakeCoordinator, Problem, at, raw
@@ -32,6 +32,24 @@ def test_a_clone_starts_from_a_version_of_a_job(shoal: Shoal, fake: FakeCoordina
     gone = shoal("jobs", "clone", "digits", "--model", "gone.safetensors", env=at(fake))
     assert "gone.safetensors" in gone.stderr
     assert [one.path for one in fake.asked].count("/api/v1/jobs") == 3, "nothing was begun: two lists and one job"
+
+
+@pytest.mark.parametrize(("nbytes", "shown"), [(None, "not uploaded"), (2_000_000, "2 MB")])
+def test_a_job_is_shown_with_its_base_model(
+    shoal: Shoal, fake: FakeCoordinator, place: Path, nbytes: int | None, shown: str
+) -> None:
+    job_answers(fake, place)
+    base = {"digest": "ab" * 32, "bytes": nbytes, "nodes": 1}
+    fake.answers["GET /jobs/digits"] = a_job(base_model=base, members=4)
+    result = shoal("jobs", "show", "digits", env=at(fake))
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("base model")]
+    assert line.split(None, 2)[2] == f"abababababab, {shown}, held by 1 of 4 nodes"
+
+
+def test_checkpoints_are_marked_among_the_models(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    model_answers(fake, place)
+    lines = shoal("models", "digits", env=at(fake)).stdout.splitlines()
+    assert [line.split()[:3] for line in lines if "checkpoint" in line] == [["1", "production", "checkpoint"]]
 
 
 def test_a_job_that_runs_is_not_removed_and_nobody_is_asked(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

@@ -68,7 +68,7 @@ def enter() -> Iterator[Enter]:
 def test_a_node_without_a_task_fetches_the_base_model_of_a_job(coordinator: Inside, enter: Enter) -> None:
     assert put(coordinator).status_code == 201
     view = begin(coordinator)
-    assert view["base_model"] == {"digest": DIGEST, "bytes": len(DATA)}
+    assert view["base_model"] == {"digest": DIGEST, "bytes": len(DATA), "nodes": 0}
     assert view["spec"]["base_model"] == DIGEST
     node = enter(by_hand(coordinator, "n0"))
     assert fetch(node).content == DATA
@@ -87,7 +87,7 @@ def test_a_job_is_restored_with_its_base_model(tmp_path: Path, enter: Enter) -> 
         put(running)
         begin(running)
     with inside(tmp_path / "data") as running:
-        assert running.job("main")["base_model"] == {"digest": DIGEST, "bytes": len(DATA)}
+        assert running.job("main")["base_model"] == {"digest": DIGEST, "bytes": len(DATA), "nodes": 0}
         assert fetch(enter(by_hand(running, "n0"))).content == DATA
 
 
@@ -98,6 +98,10 @@ def test_a_node_is_told_that_it_lacks_the_base_model_before_there_is_a_model(coo
     begin(coordinator)
     told = f"its model differs from the job's (base model cccccccccccc, not base model {DIGEST[:12]})"
     assert polled(node) == Stop(told, model_differs=True)
+    for name in ("n1", "n2"):
+        hello(enter(by_hand(coordinator, name)), Layout.of([("w", "F32", (3,))], DIGEST))
+    view = coordinator.job("main")
+    assert (view["base_model"]["nodes"], view["members"]) == (2, 3)
 
 
 def test_an_interrupted_upload_goes_on_at_the_byte(coordinator: Inside, enter: Enter) -> None:

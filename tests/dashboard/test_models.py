@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(300)]
 def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A job of three versions, of whose models the first is gone. (The browser is there first.)"""
     with inside(tmp_path_factory.mktemp("models") / "data", lease_s=86_400.0, models_kept=2) as running:
-        made = set_up(running)
+        made = set_up(running, checkpoint_every=2)
         made.dismiss("n2")
         for version in (1, 2):
             for node in made.nodes[:2]:
@@ -80,6 +80,8 @@ def test_another_operators_promotion_is_seen_at_once_and_by_viewers_who_have_no_
     page.goto(f"{running.url}/jobs/main?view=models&models=all")
     sign_in(page, running.post("/tokens", {"role": "viewer"})["token"])
     expect(page.get_by_test_id("model-0")).to_contain_text("deleted")
+    expect(page.get_by_test_id("models-table").locator("tr", has_text="checkpoint")).to_have_count(1)
+    expect(page.get_by_test_id("model-2")).to_contain_text("checkpoint")
     running.request("PUT", "/api/v1/jobs/main/labels/production", json={"version": 2})
     expect(page.get_by_test_id("model-2").locator(".model-label")).to_contain_text("production")
     for act in ("Promote version 2", "Remove label production"):
@@ -89,6 +91,15 @@ def test_another_operators_promotion_is_seen_at_once_and_by_viewers_who_have_no_
     )
     assert (refused["status"], refused["code"]) == (403, "auth.forbidden")
     assert running.job("main")["labels"] == {"production": 2}
+
+
+def test_a_jobs_page_names_its_base_model(running: Inside, page: Page, errors: list[str]) -> None:
+    running.post("/jobs", {"spec": {"name": "adapters", "base_model": "ab" * 32}})
+    page.goto(f"{running.url}/jobs/adapters")
+    sign_in(page)
+    shown = page.get_by_test_id("base-model")
+    expect(shown).to_have_text("base model abababababab · not uploaded, so each node must hold it")
+    assert not errors
 
 
 def test_the_run_is_saved_by_anybody_who_may_read(running: Inside, page: Page, errors: list[str]) -> None:

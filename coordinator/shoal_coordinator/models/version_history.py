@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, Select, bindparam, func, select, update
 
 from shoal.core.protocol.metrics import EVAL_ASKED, EVAL_NODES
+from shoal.jobs.spec import is_checkpoint
 from shoal_coordinator.storage.tables import jobs, versions
 
 HELD_OUT = "held_out/accuracy"
@@ -174,7 +175,7 @@ def checkpoints_among(connection: Connection, job: str, digests: Collection[str]
     """Return those of the digests that are checkpoints of the job. Only the versions of the digests are read."""
     every = checkpoint_every(connection, job)
     found = models_among(connection, job, digests) if every else {}
-    return {digest for number, digest in found.items() if number and number % every == 0}
+    return {digest for number, digest in found.items() if is_checkpoint(number, every)}
 
 
 def models_among(connection: Connection, job: str, digests: Collection[str]) -> dict[int, str]:

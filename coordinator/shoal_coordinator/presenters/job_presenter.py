@@ -11,6 +11,7 @@ from shoal.core.errors.phrases import counted
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Task
 from shoal.core.server.hub import Hub
+from shoal.core.server.roster import RosterMember
 from shoal_coordinator.jobs.hub_replay import JobStart
 from shoal_coordinator.jobs.job_registry import JobRecord, JobRegistry
 from shoal_coordinator.jobs.job_runner import JobRunner
@@ -160,9 +161,13 @@ def _model(hub: Hub) -> ModelInfo | None:
     return ModelInfo(digest=hub.store.model.digest, bytes=hub.store.model.nbytes, parameters=model.layout.elements)
 
 
-def _base_model(record: JobRecord) -> BaseModelInfo | None:
+def _base_model(record: JobRecord, members: Sequence[RosterMember]) -> BaseModelInfo | None:
     digest, base = record.spec.base_model, record.start.base
-    return BaseModelInfo(digest=digest, bytes=base.nbytes if base is not None else None) if digest else None
+    if not digest:
+        return None
+    models = [member.node_info.model for member in members]
+    nodes = sum(model is not None and model.base_model == digest for model in models)
+    return BaseModelInfo(digest=digest, bytes=base.nbytes if base is not None else None, nodes=nodes)
 
 
 def version(runner: JobRunner | None, row: Row[Any], start: float, before: Spent, until: Spent) -> VersionView:
@@ -306,7 +311,7 @@ class JobPresenter:
             started_at=iso(known.started_at),
             ended_at=iso(record.ended_at),
             model=_model(hub),
-            base_model=_base_model(record),
+            base_model=_base_model(record, members),
             metrics=known.metrics,
             metrics_version=known.metrics_version,
             provisional=None

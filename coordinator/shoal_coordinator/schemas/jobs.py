@@ -31,6 +31,7 @@ class BaseModelInfo(BaseModel):
 
     digest: str = Field(description="SHA-256 of the safetensors file")
     bytes: int | None = Field(description="null: it was not uploaded, so each node must hold it")
+    nodes: int = Field(description="members that hold it; the others fetch it, or are excluded")
 
 
 class JobView(BaseModel):

@@ -30,6 +30,7 @@ class ModelRow(BaseModel):
     closed_at: str
     metrics: Metrics
     kept: bool = Field(description="true if the file is still stored")
+    checkpoint: bool = Field(description="true: kept as long as the job, by its `checkpoint_every`")
     labels: list[LabelView]
 
 

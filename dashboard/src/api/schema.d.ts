@@ -1496,6 +1496,11 @@ export interface components {
              * @description SHA-256 of the safetensors file
              */
             digest: string;
+            /**
+             * Nodes
+             * @description members that hold it; the others fetch it, or are excluded
+             */
+            nodes: number;
         };
         /**
          * BestVersion
@@ -2906,6 +2911,11 @@ export interface components {
         ModelRow: {
             /** Bytes */
             bytes: number;
+            /**
+             * Checkpoint
+             * @description true: kept as long as the job, by its `checkpoint_every`
+             */
+            checkpoint: boolean;
             /** Closed At */
             closed_at: string;
             /**

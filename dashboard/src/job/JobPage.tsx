@@ -3,7 +3,7 @@ import { Suspense, useEffect, useRef } from "react";
 import { ApiError } from "../api/client";
 import { chartVersionsQuery, jobQuery, jobNodesQuery } from "../queries/jobs";
 import type { Job, Version } from "../api/types";
-import { hasEnded } from "../domain/job";
+import { baseModelNote, hasEnded } from "../domain/job";
 import { latestMetric } from "../domain/metrics";
 import { allowsGossip } from "../domain/modes";
 import { formatPercent } from "../format/number";
@@ -14,6 +14,7 @@ import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { ErrorMessage } from "../ui/ErrorMessage";
 import { StateBadge } from "../ui/StateBadge";
 import { Tabs } from "../ui/Tabs";
+import { Term } from "../ui/Term";
 import { Loading } from "../ui/QueryStatus";
 import { JobActions } from "./JobActions";
 import { JobStats } from "./JobStats";
@@ -74,6 +75,12 @@ export function JobPage({ name }: { name: string }) {
               </>
             )}
           </p>
+          {job.base_model && (
+            <p className="sub" data-testid="base-model">
+              <Term of="base model">base model</Term> <code title={job.base_model.digest}>{job.base_model.digest.slice(0, 12)}</code> ·{" "}
+              {baseModelNote(job.base_model, job.members)}
+            </p>
+          )}
           <TagList tags={job.tags} />
         </div>
         <JobActions job={job} />

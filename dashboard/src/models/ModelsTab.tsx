@@ -93,7 +93,12 @@ function buildColumns(job: string, isOperator: boolean, open: (dialog: Dialog) =
       title: "Labels",
       className: "model-labels",
       unlabeled: true,
-      cell: ({ labels }) => <Labels labels={labels} onRemove={isOperator ? (label) => open({ label }) : undefined} />,
+      cell: ({ labels, checkpoint }) => (
+        <>
+          <Labels labels={labels} onRemove={isOperator ? (label) => open({ label }) : undefined} />
+          {checkpoint && <span className="faint">checkpoint</span>}
+        </>
+      ),
     },
     { title: "Accuracy", numeric: true, cell: ({ metrics }) => formatPercent(pickMetric("accuracy", metrics)) },
     { title: "Loss", numeric: true, cell: ({ metrics }) => formatNumber(pickMetric("loss", metrics)) },

@@ -1,5 +1,6 @@
 /** Explanations of terms, in the words of docs/reference/glossary.md: a test compares them. */
 export const TERMS = {
+  "base model": "The frozen tensors of a model, which each node holds and which are not exchanged.",
   "concept drift": "The data change over time, so that a model fits them less than before.",
   "conservation residual":
     "Difference between the sum of the weighted models and all that the peers learned; about 0 if mixing loses nothing.",

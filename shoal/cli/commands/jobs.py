@@ -146,6 +146,9 @@ def summary(job: dict[str, Any]) -> Table:
         rows.append(("best", f"{percent(job['best']['accuracy'])} at version {job['best']['version']}{alone}"))
     if job.get("model"):
         rows.append(("model", f"{job['model']['parameters']:,} parameters, {size(job['model']['bytes'])}"))
+    if base := job.get("base_model"):
+        held = "not uploaded" if base["bytes"] is None else size(base["bytes"])
+        rows.append(("base model", f"{base['digest'][:12]}, {held}, held by {base['nodes']} of {job['members']} nodes"))
     rows.append(("traffic", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))
     return pairs(rows)
 

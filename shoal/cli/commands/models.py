@@ -45,9 +45,10 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     shown = table(*columns, right=("version", "accuracy", "loss", "size"), spare=("sha256", "closed", "loss"))
     for row in rows:
         labels = ", ".join(f"[bold]{safe(one['label'])}[/]" for one in row["labels"])
+        labels += " [dim]checkpoint[/]" if row["checkpoint"] else ""
         shown.add_row(
             str(row["version"]),
-            labels if row["kept"] else f"{labels} [dim]deleted[/]".strip(),
+            (labels if row["kept"] else f"{labels} [dim]deleted[/]").strip(),
             percent(_of(row, "accuracy")),
             number(_of(row, "loss")),
             size(row["bytes"]),

@@ -10,6 +10,7 @@ from fastapi import Depends, Query, Request, Response
 from sqlalchemy import Row, select
 
 from shoal.core.protocol.message import BlobRef
+from shoal.jobs.spec import is_checkpoint
 from shoal_coordinator.api.authentication import DashboardReader, Operator, Reader
 from shoal_coordinator.api.dependencies import Blobs, Db, Labels, Presenter, Registry, VersionRows
 from shoal_coordinator.api.routers import api_router
@@ -73,6 +74,7 @@ def _row(record: JobRecord, row: Row[Any], kept: bool) -> ModelRow:
         closed_at=iso(row.closed_at),
         metrics=row.metrics,
         kept=kept,
+        checkpoint=is_checkpoint(row.number, record.spec.checkpoint_every),
         labels=[LabelView(label=name, at=iso(given["at"]), why=given["why"]) for name, given in named],
     )
 
