@@ -1,0 +1,117 @@
+"""The messages of split learning, between a node with the first layers of a model and the coordinator with the others.
+
+    node -> coordinator  SplitPoll     request for the node's turn, and a sign of life
+                         SplitRequest  activations of a batch, or the gradient at the input of the node's last layers
+                         TurnReport    the node's part at the end of its turn; sent until the turn is over
+                         TurnFailed    the turn cannot be done, and why; sent until the turn is over
+    coordinator -> node  SplitTurn     the turn that the node has, from this state of its part
+                         SplitAnswer   the answer to a request: a gradient, or activations for the node's last layers
+                         TurnOver      this turn is over, and whether it counts
+                         NoTurn        the node has no turn now
+                         SplitEnded    the job has ended
+
+All are level-triggered: each may be lost, duplicated, delayed or sent again. Turns are numbered in the order of their
+start; a node follows a later turn only. A request and its answer have the number of a batch and a leg: leg 0 begins
+with activations, leg 1 (labels at the node) with a gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from shoal.core.protocol.message import BlobRef, Metrics
+
+
+@dataclass(frozen=True)
+class SplitPoll:
+    """Request for the node's turn."""
+
+    type_name: ClassVar[str] = "split_poll"
+    node: str
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """One leg of a batch. `metrics`: "train/loss" of the batch, where the node computes the loss."""
+
+    type_name: ClassVar[str] = "split_request"
+    node: str
+    turn: int
+    batch: int
+    leg: int
+    examples: int
+    body: BlobRef
+    metrics: Metrics = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TurnReport:
+    """The node has done all batches of its turn. `weight`: its number of examples."""
+
+    type_name: ClassVar[str] = "turn_report"
+    node: str
+    turn: int
+    weight: float
+    body: BlobRef
+
+
+@dataclass(frozen=True)
+class TurnFailed:
+    """The turn was not done. `error` is one line for people."""
+
+    type_name: ClassVar[str] = "turn_failed"
+    node: str
+    turn: int
+    error: str
+
+
+@dataclass(frozen=True)
+class SplitTurn:
+    """A turn, which starts from the part of the node's layers in `body`."""
+
+    type_name: ClassVar[str] = "split_turn"
+    turn: int
+    round: int
+    body: BlobRef
+
+
+@dataclass(frozen=True)
+class SplitAnswer:
+    """Answer to the request of that turn, batch and leg."""
+
+    type_name: ClassVar[str] = "split_answer"
+    turn: int
+    batch: int
+    leg: int
+    body: BlobRef
+
+
+@dataclass(frozen=True)
+class TurnOver:
+    """The turn is over. The node drops it and polls."""
+
+    type_name: ClassVar[str] = "turn_over"
+    turn: int
+    counted: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class NoTurn:
+    """The node has no turn now; it polls again later."""
+
+    type_name: ClassVar[str] = "no_turn"
+
+
+@dataclass(frozen=True)
+class SplitEnded:
+    """The job has ended."""
+
+    type_name: ClassVar[str] = "split_ended"
+    why: str
+
+
+FromSplitNode = SplitPoll | SplitRequest | TurnReport | TurnFailed
+ToSplitNode = SplitTurn | SplitAnswer | TurnOver | NoTurn | SplitEnded
+SplitMessage = FromSplitNode | ToSplitNode

@@ -1,0 +1,109 @@
+"""The state of one side's part of a split model, and the work on it.
+
+A state is a checkpoint and the bodies received since. The work is a function of both, so a new process reaches the
+same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from shoal.core.protocol.machine import JobEvent, Save, Timer, Wake
+from shoal.core.protocol.message import BlobRef, Metrics
+from shoal.core.protocol.split_message import FromSplitNode, SplitMessage, ToSplitNode
+
+FINISH = -1
+"""Number of a leg without a batch: bring the part to its state and return a checkpoint of it."""
+
+
+@dataclass(frozen=True)
+class BatchInputs:
+    """The bodies that a side has received for one batch, in the order of the legs."""
+
+    examples: int
+    bodies: tuple[BlobRef, ...]
+
+
+@dataclass(frozen=True)
+class PartState:
+    """A part after `next_batch` batches of a turn: the checkpoint contains `batch` of them, `inputs` are the others."""
+
+    checkpoint: BlobRef
+    batch: int = 0
+    inputs: tuple[BatchInputs, ...] = ()
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the next batch."""
+        return self.batch + len(self.inputs)
+
+    def after(self, inputs: BatchInputs) -> PartState:
+        """Return the state after one more batch."""
+        return replace(self, inputs=(*self.inputs, inputs))
+
+    def compacted(self, checkpoint: BlobRef | None) -> PartState:
+        """Return the same state with a new checkpoint, if there is one."""
+        return self if checkpoint is None else PartState(checkpoint, self.next_batch)
+
+    def refs(self) -> Iterator[BlobRef]:
+        """Yield the blobs that it refers to."""
+        yield self.checkpoint
+        for one in self.inputs:
+            yield from one.bodies
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Effect: do this leg of the next batch in the background; `Computed` follows.
+
+    `received`: the bodies of this batch up to this leg. With `checkpoint`, also store the part as it is before the
+    batch.
+    """
+
+    turn: int
+    round: int
+    node: str
+    leg: int
+    state: PartState
+    received: BatchInputs | None = None
+    checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Event: a leg is done. `body`: the request or the answer; none after `FINISH`. `error`: one line for people."""
+
+    turn: int
+    batch: int
+    leg: int
+    body: BlobRef | None = None
+    examples: int = 0
+    metrics: Metrics = field(default_factory=dict)
+    checkpoint: BlobRef | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class SplitSend:
+    """Effect: send a message; to `HUB` or to a node."""
+
+    to: str
+    body: SplitMessage
+
+
+@dataclass(frozen=True)
+class SplitVersion:
+    """Effect: a round has closed with this model. `nodes`: those whose turns counted, in order."""
+
+    number: int
+    node_part: BlobRef
+    coordinator_part: BlobRef
+    weight: float
+    metrics: Metrics
+    nodes: tuple[str, ...]
+
+
+CoordinatorEvent = FromSplitNode | Computed | Timer
+NodeEvent = ToSplitNode | Computed | Timer
+SplitEffect = SplitSend | Compute | Save | Wake | SplitVersion | JobEvent

@@ -1,0 +1,1 @@
+"""Split jobs in one process: machines, network and faults are simulated."""
