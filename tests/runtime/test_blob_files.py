@@ -194,13 +194,13 @@ def test_crash_points_come_in_order(tmp_path: Path, step: str) -> None:
 
     def at(point: str) -> None:
         passed.append(point)
-        if point == f"body.{step}":
+        if point == f"blob.{step}":
             raise KeyboardInterrupt
 
     blobs = FileBlobs(tmp_path / "blobs", at)
     with pytest.raises(KeyboardInterrupt):
         blobs.put(slots())
-    assert passed == [f"body.{name}" for name in STEPS[: STEPS.index(step) + 1]]
+    assert passed == [f"blob.{name}" for name in STEPS[: STEPS.index(step) + 1]]
     assert len(blobs.digests()) == (1 if step in ("renamed", "kept") else 0)
 
 

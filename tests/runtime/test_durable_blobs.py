@@ -23,7 +23,7 @@ def test_every_step_of_a_durable_write_is_taken(tmp_path: Path) -> None:
     steps: list[str] = []
     blobs = FileBlobs(tmp_path, steps.append)
     blobs.keep(REF, DATA)
-    assert steps == [f"body.{step}" for step in STEPS]
+    assert steps == [f"blob.{step}" for step in STEPS]
     assert blobs.open(REF)[:] == DATA
     assert files(tmp_path) == [REF.digest]
 
