@@ -15,7 +15,8 @@ memory at once.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import floor
@@ -174,7 +175,7 @@ def simulate(
         record = SimulationRecorder(
             job.name, progress=shows, held_out=evaluation, tasks=tasks, callbacks=[checkpoints, *options.callbacks]
         )
-        with tasks.in_processes(options.workers, shows.show, options.threads):
+        with tasks.in_processes(options.workers, shows.show, options.threads), _less_garbage():
             result = _run(_world(setup, tasks, pace, clock, blobs, record), record, patience_s)
     return replace(result, checkpoints=checkpoints.models)
 
@@ -217,10 +218,20 @@ def _patience_s(setup: SimulationSetup, slow: Mapping[str, float]) -> float:
     return IDLE_S + (DAY_S if timed else 0.0)
 
 
+@contextmanager
+def _less_garbage() -> Iterator[None]:
+    """Look for garbage less often in a block."""
+    usual = gc.get_threshold()
+    gc.set_threshold(*GARBAGE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
 def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patience_s: float) -> Result:
     """Run until the job ends. Raises the error that ends it."""
-    begun, advance, usual = -1, record.advance(world.hub), gc.get_threshold()
-    gc.set_threshold(*GARBAGE)
+    begun, advance = -1, record.advance(world.hub)
     try:
         world.start()
         while not world.run(world.clock.now + patience_s):
@@ -234,8 +245,6 @@ def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patien
         if not record.has_versions:
             raise
         state = "interrupted"
-    finally:
-        gc.set_threshold(*usual)
     return record.result(world.hub, state, "lean" if isinstance(world, LeanWorld) else "wire")
 
 

@@ -20,6 +20,7 @@ from shoal.core.errors import InvalidPayload, LearnerFailed, ShoalError
 from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import BlobRef, Metrics, Task
+from shoal.learn.data.batches import TensorSource
 from shoal.learn.stacked.stacked_corrections import form_of, is_same
 from shoal.learn.stacked.stacked_evaluation import StackedEvaluation
 from shoal.learn.stacked.stacked_training import StackedResult, stack_key, train_stacked, why_not
@@ -182,7 +183,7 @@ class StackedTasks:
         self._made: WeakKeyDictionary[TaskChunk, dict[str, EvaluatedLearner]] = WeakKeyDictionary()
         self._failed: dict[int, str] = {}
         self._kind_of: dict[str, int] = {}
-        self._kinds: dict[Hashable, int] = {}
+        self._kinds: dict[Hashable, tuple[str, int]] = {}
         self._known: WeakKeyDictionary[TorchLearner, tuple[str, int]] = WeakKeyDictionary()
 
     def learner(self, task: Task, chunk: TaskChunk) -> Learner:
@@ -271,12 +272,23 @@ class StackedTasks:
             return f"{type(learner).__name__} is not a TorchLearner", -1
         known = self._known.get(learner)
         if known is None:
-            reason = why_not([learner])
-            if learner.device.type == "cpu" and learner.layout.elements > STACKED_ELEMENTS_MAX:
-                reason = f"the model has more than {STACKED_ELEMENTS_MAX:,} numbers"
-            kind = -1 if reason else self._kinds.setdefault(stack_key(learner), len(self._kinds))
-            known = self._known[learner] = reason, kind
+            is_in_memory = isinstance(learner.train_data, TensorSource)
+            known = self._known[learner] = self._new_kind(learner) if is_in_memory else (why_not([learner]), -1)
         return known
+
+    def _new_kind(self, learner: TorchLearner) -> tuple[str, int]:
+        key = stack_key(learner)
+        known = self._kinds.get(key)
+        if known is None:
+            known = self._kinds[key] = self._why_not(learner), len(self._kinds)
+        return known
+
+    def _why_not(self, learner: TorchLearner) -> str:
+        """Return why learners like this one cannot be stacked; empty if they can."""
+        reason = why_not([learner])
+        if learner.device.type == "cpu" and learner.layout.elements > STACKED_ELEMENTS_MAX:
+            reason = f"the model has more than {STACKED_ELEMENTS_MAX:,} numbers"
+        return reason
 
     def _group(
         self, first: Task, learner: TorchLearner, kind: int, chunk: TaskChunk

@@ -31,7 +31,7 @@ from shoal.learn.training.descent import descend, gradients_of
 from shoal.learn.training.measures import Loss
 from shoal.learn.training.recipe import recipe
 from shoal.learn.training.torch_learner import TorchLearner
-from shoal.learn.training.weights import unwrapped
+from shoal.learn.training.weights import ModuleTraits, unwrapped
 from shoal.learn.user_errors import user_code
 
 BATCHED_ATTENTION = [SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION]
@@ -44,7 +44,7 @@ def why_not(learners: Sequence[TorchLearner]) -> str:
     if any(not isinstance(learner.train_data, TensorSource) for learner in learners):
         return "their data are not tensors"
     unlike = _why_unlike(learners) if len(learners) > 1 else ""
-    return unlike or why_not_stepped(first) or _why_not_stacked(first)
+    return unlike or why_not_stepped(first) or _why_not_stacked(first.traits)
 
 
 def _why_unlike(learners: Sequence[TorchLearner]) -> str:
@@ -65,9 +65,8 @@ def is_of_classes(loss: Loss) -> bool:
     return loss is nn.functional.cross_entropy or recipe(loss) == recipe(nn.CrossEntropyLoss())
 
 
-def _why_not_stacked(learner: TorchLearner) -> str:
-    """Return why the weights of this learner's model cannot be stacked; empty if they can."""
-    traits = learner.traits
+def _why_not_stacked(traits: ModuleTraits) -> str:
+    """Return why the weights of a learner's model cannot be stacked; empty if they can."""
     if traits.roles.local:
         return "some of the model's weights stay on the node"
     if traits.has_hooks:
@@ -76,11 +75,12 @@ def _why_not_stacked(learner: TorchLearner) -> str:
 
 
 def stack_key(learner: TorchLearner) -> Hashable:
-    """Return a value that is equal for learners which can be trained at once, if each of them can be stacked."""
+    """Return a value that is equal for learners which can be trained at once, if each of them can be stacked; and it is
+    equal only where either all of them can or none."""
     learner.place()
-    traits = learner.traits
+    traits, form = learner.traits, cast("TensorSource", learner.train_data).form
     made_by = recipe(learner.factory), recipe(learner.loss), steps_key(learner), traits.buffers
-    return traits.layout, made_by, cast("TensorSource", learner.train_data).form, learner.device
+    return traits.layout, made_by, form, learner.device, bool(learner.config.callbacks), traits.has_hooks, traits.roles
 
 
 def steps_key(learner: TorchLearner) -> Hashable:

@@ -84,7 +84,7 @@ class ModuleLearner(ABC):
     def has_norms(self) -> bool:
         """True if the module has BatchNorm."""
         if self._pool is not None:
-            return self._pool.traits.has_norms
+            return self._pool.has_norms
         return bool(norm_tensors(self.module))
 
     @abstractmethod

@@ -16,7 +16,7 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
-from shoal.learn.training.weights import ModuleTraits, Weights, has_hooks
+from shoal.learn.training.weights import ModuleTraits, Weights, has_hooks, norm_tensors
 
 POOLS_MAX = 8
 """Recipes whose modules are kept: those of the others are made anew."""
@@ -36,7 +36,7 @@ class ModulePool:
     def __init__(self, make: MakeModule) -> None:
         self._make = make
         module, weights = make()
-        self.traits = ModuleTraits.of(module, weights)
+        self.traits, self.has_norms = ModuleTraits.of(module, weights), bool(norm_tensors(module))
         self._begin = _ModuleState(module)
         self._idle = [(module, weights)]
 

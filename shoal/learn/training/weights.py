@@ -283,8 +283,6 @@ class ModuleTraits:
 
     roles: TensorRoles
     layout: Layout
-    has_norms: bool
-    """True if the module has BatchNorm."""
     has_hooks: bool
     """True if something is called with a parameter's gradient."""
     buffers: Hashable
@@ -297,7 +295,7 @@ class ModuleTraits:
         buffers = [(name, one) for name, one in unwrapped(module).named_buffers() if name not in known]
         own = tuple((name, one.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()) for name, one in buffers)
         hooked = any(map(has_hooks, weights.trainable().values()))
-        return cls(weights.roles, weights.layout, bool(norm_tensors(module)), hooked, own)
+        return cls(weights.roles, weights.layout, hooked, own)
 
 
 def has_hooks(parameter: Tensor) -> bool:
