@@ -109,7 +109,7 @@ class CoordinatorApi:
 
     def create_job(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Create a job from a request of `POST /jobs`; return it."""
-        waits = wanted.keys() & {"start_model", "base_model"}
+        waits = wanted.keys() & {"start_model", "base_model"} or wanted["spec"].get("base_model")
         return self.post("/jobs", wanted, read_s=START_MODEL_S if waits else None)
 
     def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

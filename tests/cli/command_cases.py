@@ -192,9 +192,9 @@ def run_files(fake: FakeCoordinator, place: Path) -> None:
         (place / f"{name}.json").write_text(json.dumps(run | {"versions": versions}))
 
 
-def lost_coordinator(fake: FakeCoordinator, place: Path) -> None:
+def lost_coordinator(fake: FakeCoordinator, place: Path, **more: str) -> None:
     """A coordinator without jobs, its key of old, and what a node has kept of one job."""
-    key, spec = SigningKey.make(), parse_job({"name": "digits"}).model_dump(mode="json")
+    key, spec = SigningKey.make(), parse_job({"name": "digits", **more}).model_dump(mode="json")
     digest = hashlib.sha256(MODEL).hexdigest()
     charter = Charter("digits", config_sha(spec), digest, key.public_key, key.public_key)
     roster, manifest = Roster("digits", 1, ()), Manifest("digits", 1, 3, digest, (), 3)

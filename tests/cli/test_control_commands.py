@@ -33,6 +33,16 @@ def test_a_clone_has_what_the_other_had_but_for_what_is_said(shoal: Shoal, fake:
     assert sent(fake, "POST", "/jobs")[1] == {"spec": {**spec, "name": "mine"}}
 
 
+def test_a_clone_whose_base_model_is_not_there_says_so(shoal: Shoal, fake: FakeCoordinator) -> None:
+    base = {"digest": "ab" * 32, "nodes": 0}
+    fake.answers = {"GET /jobs/digits": a_job(), "GET /jobs": {"jobs": []}}
+    for nbytes, warned in ((None, True), (7, False)):
+        fake.answers["POST /jobs"] = a_job(name="digits-2", base_model={**base, "bytes": nbytes})
+        done = shoal("jobs", "clone", "digits", env=at(fake))
+        assert done.exit_code == 0
+        assert ("base model abababababab is not at the coordinator" in done.stderr) is warned
+
+
 def test_a_clone_that_is_refused(shoal: Shoal, fake: FakeCoordinator) -> None:
     fake.answers = {
         "GET /jobs/digits": a_job(),

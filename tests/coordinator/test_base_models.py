@@ -169,3 +169,20 @@ def test_it_is_deleted_when_no_job_names_it(tmp_path: Path, monkeypatch: pytest.
             until("its end", lambda job=job: running.job(job)["ended_at"])  # type: ignore[misc]
             assert running.request("DELETE", f"/api/v1/jobs/{job}").status_code < 300
         assert kept() == []
+
+
+def test_a_job_gets_the_base_model_that_another_job_keeps(tmp_path: Path, enter: Enter) -> None:
+    """As a clone does, long after the upload was deleted, and after the first job has ended."""
+    with inside(tmp_path / "data") as running:
+        put(running)
+        first = begin(running)
+        running.post("/jobs/main/stop")
+        running.coordinator.blobs.starts.delete(DIGEST)
+        copy = running.post("/jobs", {"spec": {**first["spec"], "name": "copy"}})
+        assert copy["base_model"] == first["base_model"]
+        assert fetch(enter(by_hand(running, "n0")), "copy").content == DATA
+        until("its end", lambda: running.job("main")["ended_at"])
+        assert running.request("DELETE", "/api/v1/jobs/main").status_code < 300
+        assert fetch(enter(by_hand(running, "n1")), "copy").content == DATA
+        other = running.post("/jobs", {"spec": {"name": "other", "base_model": "c" * 64}})
+        assert other["base_model"] == {"digest": "c" * 64, "bytes": None, "nodes": 0}

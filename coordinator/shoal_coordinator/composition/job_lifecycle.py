@@ -16,7 +16,9 @@ from shoal.core.cluster.job_assignment import LEADER
 from shoal.core.errors import InvalidJob, StorageFailed
 from shoal.core.protocol.message import BlobRef
 from shoal.jobs.spec import JobSpec, parse_job
+from shoal.validation.message_checks import is_digest
 from shoal_coordinator.composition import start_store
+from shoal_coordinator.composition.start_store import StoredBlob
 from shoal_coordinator.jobs import removal
 from shoal_coordinator.jobs.hub_replay import JobStart
 from shoal_coordinator.jobs.job_blobs import JobBlobs
@@ -74,22 +76,37 @@ class JobLifecycle:
         start: BlobRef | None,
         given: RecoveredJob | None,
         paused: bool,
-        base: BlobRef | None = None,
+        base: StoredBlob | None = None,
     ) -> None:
-        """Create a job, or continue one that another coordinator led. `paused`: pause it before nodes see it. `start`,
-        `base`: uploaded initial model and base model.
+        """Create a job, or continue one that another coordinator led. `paused`: pause it before nodes see it. `start`:
+        an uploaded initial model. `base`: see `find_base`.
 
         Raises `Refused` if its name is taken.
         """
         with self._registry.claim_name(spec.name):
             if self._registry.owner:
                 await self._clear_name(spec.name)
-            begins = JobStart(start, base=base)
+            if spec.held_out is not None:
+                await asyncio.to_thread(self.evaluator.check, spec)
+            for blob in filter(None, (StoredBlob(start, self._blobs.starts) if start else None, base)):
+                await asyncio.to_thread(start_store.link_blob, self._blobs.of(spec.name), blob.blobs, blob.ref)
+            begins = JobStart(start, base=base.ref if base is not None else None)
             if given is not None:
-                begins = JobStart(start, given.manifest.version, given.term, given.claim.node, base)
+                begins = replace(begins, version=given.manifest.version, term=given.term, node=given.claim.node)
             await self._add_job(spec, begins, given, paused)
         self._services.wakeups.notify_all()
         self._event_bus.publish(Item("job", spec.name, {}))
+
+    async def find_base(self, digest: str) -> StoredBlob | None:
+        """Return a base model that was uploaded, or that of another job, as a clone needs; None: it is not here."""
+        if not is_digest(digest):
+            return None
+        names = await self._database.write(partial(start_store.jobs_with_base, digest=digest))
+        for blobs in (self._blobs.starts, *map(self._blobs.of, names)):
+            size = await asyncio.to_thread(blobs.size, digest)
+            if size is not None:
+                return StoredBlob(BlobRef(digest, size), blobs)
+        return None
 
     async def _clear_name(self, name: str) -> None:
         """Forget an earlier job of that name, which the leader has removed. Copies of its blobs would stand for stored
@@ -109,11 +126,7 @@ class JobLifecycle:
             forget(name)
 
     async def _add_job(self, spec: JobSpec, begins: JobStart, given: RecoveredJob | None, paused: bool) -> None:
-        """Check the job, write its row, and only then show it."""
-        if spec.held_out is not None:
-            await asyncio.to_thread(self.evaluator.check, spec)
-        for ref in filter(None, (begins.model, begins.base)):
-            await asyncio.to_thread(start_store.link_blob, self._blobs.of(spec.name), self._blobs.starts, ref)
+        """Write the job's row, and only then show it."""
         record = JobRecord(spec, (given.claim.created_at if given is not None else None) or time.time(), begins)
         values = {"name": spec.name, "spec": spec.model_dump(mode="json"), "created_at": record.created_at}
         values |= {"start": start_store.start_row(begins), "owner": self._registry.owner}

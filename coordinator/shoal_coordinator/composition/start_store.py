@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, select
 
 from shoal.core.protocol.message import BlobRef
 from shoal.runtime.blob_files import FileBlobs
@@ -33,6 +33,19 @@ def add_job(
     note = job_events.job_event("state", begins.recovered_text(), begins.version, begins.node)
     job_events.add_feed_item(c, values["name"], "job_event", note)
     return reenrolment.add_roster(c, given.documents.roster)
+
+
+class StoredBlob(NamedTuple):
+    """A blob, and the folder that has it."""
+
+    ref: BlobRef
+    blobs: FileBlobs
+
+
+def jobs_with_base(c: Connection, digest: str) -> list[str]:
+    """Return the names of the jobs that keep this base model."""
+    base = jobs.c.start["base"]["digest"].as_string()
+    return list(c.execute(select(jobs.c.name).where(base == digest).order_by(jobs.c.name)).scalars())
 
 
 def link_blob(blobs: FileBlobs, other: FileBlobs, ref: BlobRef) -> None:

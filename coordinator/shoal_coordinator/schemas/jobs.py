@@ -143,7 +143,10 @@ class JobRequest(BaseModel):
     spec: JsonObject = Field(examples=[{"name": "digits", "rounds": 30, "algorithm": {"name": "fedavg", "lr": 0.1}}])
     start_model: str | None = None
     base_model: str | None = Field(
-        None, description="digest of an uploaded base model, which nodes without it fetch", examples=[None]
+        None,
+        description="digest of a base model that was uploaded, or that another job keeps; nodes without it fetch it; "
+        "null: the job file's, if it is here",
+        examples=[None],
     )
     paused: bool = Field(False, description="start paused: nodes are asked only after a resume")
     restore: RestoreRequest | None = Field(

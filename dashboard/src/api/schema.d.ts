@@ -2423,7 +2423,7 @@ export interface components {
         JobRequest: {
             /**
              * Base Model
-             * @description digest of an uploaded base model, which nodes without it fetch
+             * @description digest of a base model that was uploaded, or that another job keeps; nodes without it fetch it; null: the job file's, if it is here
              * @example null
              */
             base_model?: string | null;

@@ -40,6 +40,10 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="list what was found and what was refused; change nothing")
     ] = False,
+    base: Annotated[
+        Path | None,
+        typer.Option(help="base model of the jobs (safetensors), if no state folder here has it", show_default=False),
+    ] = None,
     yes: Yes = False,
     url: Url = None,
     token: Token = None,
@@ -48,7 +52,9 @@ def restore(
 
     First put the old coordinator.pem into the new data folder and start the coordinator. The newest version that this
     key has signed is taken; checkpoints without a valid signature are refused. Nodes re-enrol with their own keys.
+    Base models are taken from state folders of nodes that have fetched them.
     """
+    from shoal.cli.commands.run import send_model
     from shoal.cli.connection import connect
     from shoal.core.errors import ShoalError
     from shoal.recovery.checkpoint import choose
@@ -75,6 +81,8 @@ def restore(
         with connect(url, token) as api:
             _show(rows, rejected)
             confirm(f"Restore {len(rows)} of these at {api.url}?", yes)
+            if base is not None:
+                send_model(api, base, base=True)
             there = {str(job["name"]) for job in api.every("/jobs", "jobs")}
             rows = [row | _begin(api, places, choice, there) for choice, row in zip(choices, rows, strict=True)]
     failed = sum(not row["restored"] for row in rows)
@@ -101,6 +109,7 @@ class _CheckpointSources:
     def __init__(self, stack: ExitStack, key: SigningKey) -> None:
         self._stack, self._key = stack, key
         self._nodes: dict[str, NodeOffers] = {}
+        self._folders: list[str] = []
         self.failed: list[RejectedOffer] = []
 
     def offers(self, source: str) -> list[CheckpointOffer]:
@@ -121,6 +130,7 @@ class _CheckpointSources:
     def _read(self, source: str) -> list[CheckpointOffer]:
         from shoal_edge_client.peering.recovery.local_checkpoints import offers_in
 
+        self._folders.append(source)
         return offers_in(Path(source).expanduser())
 
     def _called(self, source: str) -> list[CheckpointOffer]:
@@ -136,6 +146,13 @@ class _CheckpointSources:
             else:
                 found.append(one)
         return found
+
+    def base(self, digest: str) -> Path | None:
+        """Return a node's file of a base model, if a state folder here has it."""
+        from shoal_edge_client.peering.recovery.local_checkpoints import base_in
+
+        found = (base_in(Path(source).expanduser(), digest) for source in self._folders)
+        return next(filter(None, found), None)
 
     @contextmanager
     def model(self, offer: CheckpointOffer, digest: str) -> Iterator[tuple[int, Iterator[bytes]]]:
@@ -159,9 +176,12 @@ def _begin(api: CoordinatorApi, sources: _CheckpointSources, choice: RecoveryCho
     """Submit a job with the first complete model, and return the columns that this adds to its row."""
     if choice.job in there:
         return {"why": "the coordinator already has a job with this name", "code": "job.exists"}
+    from shoal.cli.commands.run import send_model, warn_of_base
     from shoal.client.api import segment
     from shoal.core.errors import ShoalError
 
+    if base := sources.base(str(choice.spec.get("base_model", ""))):
+        send_model(api, base, base=True)
     digest, why = choice.manifest.model_sha256, ""
     for offer in choice.holders:
         try:
@@ -173,9 +193,10 @@ def _begin(api: CoordinatorApi, sources: _CheckpointSources, choice: RecoveryCho
             continue
         body = {"spec": dict(choice.spec), "start_model": digest, "restore": choice.restore_request(offer.node)}
         try:
-            found = api.post("/jobs", body)
+            found = api.create_job(body)
         except ShoalError as error:
             return {"why": error.message, "code": error.code}
+        warn_of_base(found)
         return {"restored": True, "node": offer.node, "term": found["restored_from"]["term"]}
     return {"why": why, "code": "restore.model"}
 

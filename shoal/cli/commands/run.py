@@ -115,7 +115,16 @@ def submit(api: CoordinatorApi, wanted: Mapping[str, Any]) -> dict[str, Any]:
     job = api.create_job(dict(wanted))
     name = wanted["spec"]["name"]
     out.notice(f"{name} is submitted: {api.url}/jobs/{name}")
+    warn_of_base(job)
     return job
+
+
+def warn_of_base(job: Mapping[str, Any]) -> None:
+    """Name the base model that a new job needs if the coordinator does not have it."""
+    base = job.get("base_model")
+    if base is not None and base["bytes"] is None:
+        text = f"base model {base['digest'][:12]} is not at the coordinator: nodes of {job['name']} that do not hold it"
+        out.warn(f"{text} are excluded; shoal run and shoal restore upload it by --base FILE")
 
 
 def watched(api: CoordinatorApi, job: dict[str, Any], watching: FollowOptions) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -17,6 +16,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.protocol.machine import NoteKind
 from shoal.core.protocol.message import BlobRef
 from shoal.jobs.spec import JobSpec, job_schema, parse_job
+from shoal.validation.message_checks import is_digest
 from shoal_coordinator.api.authentication import DashboardReader, Operator, ReaderOrNode
 from shoal_coordinator.api.dependencies import (
     Blobs,
@@ -122,11 +122,13 @@ async def create_job(
 ) -> JobView | Response:
     """Start a job, if its job file is valid."""
     spec = parse_job(body.spec)
-    base = _uploaded(parts.job_blobs, body.base_model, "base_model", "bases") if body.base_model else None
-    if base is not None:
-        if spec.base_model not in ("", base.digest):
+    if body.base_model:
+        if spec.base_model not in ("", body.base_model):
             raise InvalidJob("base_model is another base model than the job file's", hint="leave one of them out")
-        spec = spec.model_copy(update={"base_model": base.digest})
+        spec = spec.model_copy(update={"base_model": body.base_model})
+    base = await parts.lifecycle.find_base(spec.base_model)
+    if base is None and body.base_model:
+        raise _not_uploaded("base_model", "bases")
     start = _start_model(parts.job_blobs, body.start_model) if body.start_model else None
     if start is not None:
         model = await asyncio.to_thread(parts.job_blobs.starts.get, start)
@@ -155,16 +157,15 @@ async def _given(
     return await asyncio.to_thread(verify_recovery, spec, start, slots, told.documents(), word, key)
 
 
-def _uploaded(job_blobs: JobBlobs, digest: str, field: str, folder: str) -> BlobRef:
-    """Return an uploaded blob. Raises `InvalidJob` if there is none."""
-    size = job_blobs.starts.size(digest) if re.fullmatch("[0-9a-f]{64}", digest) else None
-    if size is None:
-        raise InvalidJob(f"{field} names no uploaded body", hint=f"PUT /api/v1/{folder}/{{sha256}} first")
-    return BlobRef(digest, size)
+def _not_uploaded(field: str, folder: str) -> InvalidJob:
+    return InvalidJob(f"{field} names no uploaded body", hint=f"PUT /api/v1/{folder}/{{sha256}} first")
 
 
 def _start_model(job_blobs: JobBlobs, digest: str) -> BlobRef:
-    ref = _uploaded(job_blobs, digest, "start_model", "blobs")
+    size = job_blobs.starts.size(digest) if is_digest(digest) else None
+    if size is None:
+        raise _not_uploaded("start_model", "blobs")
+    ref = BlobRef(digest, size)
     try:
         tree_slot(job_blobs.starts.get(ref), "model")
     except InvalidPayload as error:

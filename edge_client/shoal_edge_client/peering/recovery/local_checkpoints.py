@@ -84,6 +84,13 @@ def model_in(folder: Path, job: str, digest: str) -> FileSource | None:
     return FileSource(found[0]) if found else None
 
 
+def base_in(folder: Path, digest: str) -> Path | None:
+    """Return the unverified base model of that SHA-256 that a node below a folder has fetched; None if none has."""
+    with storing(folder):
+        found = [path for depth in DEPTHS for path in folder.glob(f"{depth}bases/{digest}")] if digest else []
+    return found[0] if found else None
+
+
 def _name_of(folder: Path) -> str:
     """Return the node's name from its credential."""
     path = folder / "credential.json"
