@@ -16,6 +16,7 @@ TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
     *("shoal.lightning", "shoal.loop.module_model"),
     *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
+    *(f"exits.{name}" for name in ("device_fusion", "exit_network", "joint_training", "level_answers")),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
     "stacked.device_stack",
     "stacked.row_module",
