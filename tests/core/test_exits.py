@@ -86,6 +86,8 @@ BAD: dict[str, tuple[str, Callable[[], Any]]] = {
     "NaN": ("exits.thresholds", lambda: RECORD.outcome([float("nan")])),
     "negative loss": ("exits.choice", lambda: choose_by_accuracy(RECORD, -0.1)),
     "undefined loss": ("exits.choice", lambda: choose_by_accuracy(RECORD, float("nan"))),
+    "negative margin": ("exits.choice", lambda: choose_by_accuracy(RECORD, 0.1, -1)),
+    "infinite margin": ("exits.choice", lambda: choose_by_accuracy(RECORD, 0.1, float("inf"))),
     "fraction above 1": ("exits.choice", lambda: choose_by_fraction(RECORD, [1.1])),
     "too many fractions": ("exits.choice", lambda: choose_by_fraction(RECORD, [0.5, 0.5])),
     "negative fraction": ("exits.choice", lambda: choose_by_fraction(drawn(0, 3), [1.5, -0.5])),
@@ -126,6 +128,18 @@ def test_the_choice_is_that_of_a_search_over_all_thresholds(seed: int, loss: flo
     every = [record.outcome([one]) for one in [0.0, *record.entropies[0]]]
     assert found.accuracy >= bound
     assert found.answered[0] == max(one.answered[0] for one in every if one.accuracy >= bound)
+
+
+def test_a_margin_keeps_standard_errors_from_the_bound() -> None:
+    fewer = 0
+    for seed in range(10):
+        record = drawn(seed, 3, 400)
+        thresholds = choose_by_accuracy(record, 0.05, margin=2)
+        found, chosen = record.outcome(thresholds), answering_exits(record.entropies, thresholds)
+        differing = (record.correct[chosen, np.arange(400)] != record.correct[-1]).sum()
+        assert found.accuracy >= record.exit_accuracies[-1] - 0.05 + 2 * np.sqrt(differing) / 400 - 1e-9
+        fewer += found.answered[0] < record.outcome(choose_by_accuracy(record, 0.05)).answered[0]
+    assert fewer > 5
 
 
 @pytest.mark.parametrize("seed", range(10))

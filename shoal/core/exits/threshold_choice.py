@@ -6,7 +6,7 @@ An exit's candidates are the entropies of the examples that earlier exits leave 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -18,27 +18,33 @@ ROUNDING = 1e-9
 """Examples by which a count may miss its bound, because the bound is a float."""
 
 
-def choose_by_accuracy(record: ExitRecord, loss_max: float = 0.005) -> tuple[float, ...]:
+def choose_by_accuracy(record: ExitRecord, loss_max: float = 0.005, margin: float = 0.0) -> tuple[float, ...]:
     """Return thresholds that escalate as little as possible at an accuracy of at least the last exit's - `loss_max`.
 
     The first exit answers as many examples as the bound allows if the last one answers all others; then the second.
-    Raises `InvalidJob` if `loss_max` is not in [0, 1], and where no threshold makes an exit escalate wrong answers.
+    `margin` is the distance from the bound in standard errors of the difference in accuracy, for other examples than
+    these. Raises `InvalidJob` if `loss_max` is not in [0, 1], if `margin` is negative or infinite, and where no
+    threshold makes an exit escalate wrong answers.
     """
+    if not 0 <= margin < inf:
+        raise InvalidJob(f"margin is {margin}, but must be at least 0", code="exits.choice", hint="2: two errors away")
     if not 0 <= loss_max <= 1:
         raise InvalidJob(
             f"loss_max is {loss_max}, but must be in [0, 1]", code="exits.choice", hint="0.005: half a point"
         )
     last = record.correct[-1].astype(np.int64)
     bound = last.sum() - loss_max * last.size - ROUNDING
-    reached = int(last.sum())
+    reached, differing = int(last.sum()), 0
 
     def most(number: int, order: Numbers) -> int:
-        nonlocal reached
-        gains = np.concatenate([[0], np.cumsum(record.correct[number][order] - last[order])])
+        nonlocal reached, differing
+        changes = record.correct[number][order] - last[order]
+        gains, differ = (np.concatenate([[0], np.cumsum(one)]) for one in (changes, changes**2))
+        allowed = reached + gains - margin * np.sqrt(differing + differ) >= bound
         ordered = record.entropies[number][order]
         ends = np.concatenate([[True], ordered[1:] > ordered[:-1], [True]])[-len(gains) :]  # ties are answered together
-        count = int(np.flatnonzero(ends & (reached + gains >= bound))[-1])
-        reached += int(gains[count])
+        count = int(np.flatnonzero(ends & allowed)[-1])
+        reached, differing = reached + int(gains[count]), differing + int(differ[count])
         return count
 
     return _chosen(record, most)
