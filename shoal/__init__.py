@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.results.result import Result
     from shoal.sim.network.faults import Faults
     from shoal.simulation import simulate
+    from shoal.split_simulation import SplitJob, simulate_split
 
     class JoinFunction(Protocol):
         """The signature of `shoal_edge_client.join`, which is imported when it is first used."""
@@ -47,12 +48,14 @@ __all__ = [
     "Faults",
     "JobSpec",
     "Result",
+    "SplitJob",
     "__version__",
     "connect",
     "join",
     "load_job",
     "load_model",
     "simulate",
+    "simulate_split",
     "simulated",
 ]
 
@@ -60,11 +63,13 @@ _HOME = {
     "Faults": "shoal.sim.network.faults",
     "JobSpec": "shoal.jobs.spec",
     "Result": "shoal.results.result",
+    "SplitJob": "shoal.split_simulation",
     "connect": "shoal.client.client",
     "join": "shoal_edge_client",
     "load_job": "shoal.jobs.spec",
     "load_model": "shoal.model_file",
     "simulate": "shoal.simulation",
+    "simulate_split": "shoal.split_simulation",
     "simulated": "shoal.loop.simulated",
 }
 

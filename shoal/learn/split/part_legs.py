@@ -1,0 +1,193 @@
+"""The work of each side of split learning: its legs of a batch, from the state that the machine names.
+
+A batch is a generator: it yields the bodies to send and gets those that were received. A process that has not done the
+batches before does them again from the bodies that were kept, with the same seeds, and reaches the same bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from shoal.core.algorithm.learner import TrainConfig
+from shoal.core.errors import LearnerFailed
+from shoal.core.protocol.message import BlobRef, Blobs, Metrics
+from shoal.core.split.part_state import FINISH, BatchInputs, Compute, Computed
+from shoal.core.split.split_coordinator import LOSS
+from shoal.core.split.split_plan import ACTIVATIONS, GRADIENT, LABELS, Direction, SplitPlan
+from shoal.learn.data.batches import split
+from shoal.learn.data.passes import training_batches
+from shoal.learn.seeds import generator_of, seeded
+from shoal.learn.split.trained_part import TrainedPart, tensors_of, tree_of
+from shoal.learn.training.measures import Loss
+from shoal.learn.training.torch_learner import TorchLearner
+from shoal.learn.user_errors import user_code
+
+CPU = torch.device("cpu")
+
+Bodies = dict[str, Tensor]
+Batch = Generator[tuple[Bodies, Metrics, int], Bodies, None]
+"""Yields (body to send, metrics, examples)."""
+
+
+@dataclass
+class LivePart:
+    """A part in memory in one turn, after `batch` batches. `running`: the batch under way, which has got `got`
+    bodies."""
+
+    part: TrainedPart
+    round: int
+    batch: int
+    running: Batch | None = None
+    got: int = 0
+    made: tuple[Bodies, Metrics, int] = field(default_factory=lambda: ({}, {}, 0))
+
+
+class PartLegs(ABC):
+    """A function from `Compute` to `Computed`, which keeps the parts of open turns in memory."""
+
+    receives: ClassVar[Direction]
+
+    def __init__(self, plan: SplitPlan, blobs: Blobs, make: Callable[[], TrainedPart]) -> None:
+        self.plan, self.blobs, self._make = plan, blobs, make
+        self._live: dict[int, LivePart] = {}
+
+    @abstractmethod
+    def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
+        """Return the generator of a batch."""
+
+    def __call__(self, work: Compute) -> Computed:
+        """Do one leg. Raises `LearnerFailed` for an error in the user's code."""
+        with user_code("training"):
+            live = self._at_state(work)
+            checkpoint = self.blobs.put(live.part.save()) if work.checkpoint else None
+            number = work.state.next_batch
+            if work.leg == FINISH:
+                del self._live[work.turn]
+                return Computed(work.turn, number, FINISH, checkpoint=checkpoint)
+            bodies, metrics, examples = self._advance(live, work, number, work.received)
+            return Computed(
+                work.turn, number, work.leg, self._stored(bodies, work, number), examples, metrics, checkpoint
+            )
+
+    def _at_state(self, work: Compute) -> LivePart:
+        """Return the part with all batches of the state, and at most a part of the next."""
+        self._live = {turn: one for turn, one in self._live.items() if one.round == work.round}
+        live, state = self._live.get(work.turn), work.state
+        if live is None or not state.batch <= live.batch <= state.next_batch:
+            live = LivePart(self._make(), work.round, state.batch)
+            live.part.load(self.blobs.get(state.checkpoint))
+            self._live[work.turn] = live
+        for number in range(live.batch, state.next_batch):
+            self._advance(live, work, number, state.inputs[number - state.batch])
+        return live
+
+    def _advance(
+        self, live: LivePart, work: Compute, number: int, received: BatchInputs | None
+    ) -> tuple[Bodies, Metrics, int]:
+        """Give a batch the bodies that it has not got; return what it has made from the last one."""
+        bodies = received.bodies if received is not None else ()
+        if live.running is None:
+            live.part.clear()
+            live.running, live.got = self._begin(live.part, work, number), 0
+            self._resume(live, work, number, None)
+        for leg in range(live.got, len(bodies)):
+            assert received is not None
+            self._resume(live, work, number, self._opened(bodies[leg], leg, received.examples))
+            live.got += 1
+        if live.got == self.plan.legs:
+            live.running, live.batch = None, number + 1
+        return live.made
+
+    def _resume(self, live: LivePart, work: Compute, number: int, body: Bodies | None) -> None:
+        """Run a batch to its next body, or to its end."""
+        assert live.running is not None
+        with seeded(self._seed(work, number, live.got if body is not None else -1), CPU):
+            try:
+                live.made = next(live.running) if body is None else live.running.send(body)
+            except StopIteration:
+                live.made = {}, {}, 0
+
+    def _seed(self, work: Compute, number: int, leg: int) -> int:
+        text = f"{self.plan.seed} {self.receives} {work.node} {work.round} {number} {leg}"
+        return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
+
+    def _stored(self, bodies: Bodies, work: Compute, number: int) -> BlobRef:
+        slots = {name: tree_of({name: tensor.detach()}) for name, tensor in bodies.items()}
+        return self.blobs.put(self.plan.packed(dict(slots), self._seed(work, number, work.leg + self.plan.legs)))
+
+    def _opened(self, ref: BlobRef, leg: int, examples: int) -> Bodies:
+        trees = self.plan.opened(self.blobs.get(ref), leg, self.receives, examples)
+        return {name: tensors_of(tree)[name] for name, tree in trees.items()}
+
+
+class CoordinatorLegs(PartLegs):
+    """The work of the coordinator. `loss`: (output, labels) to scalar, where the labels are sent."""
+
+    receives = "request"
+
+    def __init__(self, plan: SplitPlan, blobs: Blobs, make: Callable[[], TrainedPart], loss: Loss) -> None:
+        super().__init__(plan, blobs, make)
+        self._loss = loss
+
+    def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
+        request = yield {}, {}, 0
+        activations = request[ACTIVATIONS].requires_grad_()
+        output, metrics = part.modules[0](activations), Metrics()
+        if LABELS in request:
+            loss = self._loss(output, request[LABELS])
+            loss.backward()  # type: ignore[no-untyped-call]
+            metrics = {LOSS: float(loss.detach())}
+        else:
+            request = yield {ACTIVATIONS: output}, {}, len(activations)
+            output.backward(request[GRADIENT])
+        part.step()
+        yield {GRADIENT: _gradient(activations)}, metrics, len(activations)
+
+
+class NodeLegs(PartLegs):
+    """The work of a node on a learner's data. `batches`: of each turn."""
+
+    receives = "answer"
+
+    def __init__(
+        self, plan: SplitPlan, blobs: Blobs, make: Callable[[], TrainedPart], learner: TorchLearner, batches: int
+    ) -> None:
+        super().__init__(plan, blobs, make)
+        self._learner, self._batches = learner, batches
+
+    def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
+        inputs, target, examples = batch_at(self._learner, self.plan, work.round * self._batches + number)
+        output = part.modules[0](*inputs)
+        body = {ACTIVATIONS: output}
+        if self.plan.labels == "coordinator":
+            answer = yield {**body, LABELS: target}, {}, examples
+        else:
+            answer = yield body, {}, examples
+            activations = answer[ACTIVATIONS].requires_grad_()
+            loss = self._learner.loss(part.modules[1](activations), target)
+            loss.backward()  # type: ignore[no-untyped-call]
+            answer = yield {GRADIENT: _gradient(activations)}, {LOSS: float(loss.detach())}, examples
+        output.backward(answer[GRADIENT])
+        part.step()
+
+
+def batch_at(learner: TorchLearner, plan: SplitPlan, position: int) -> tuple[Sequence[Any], Any, int]:
+    """Return (inputs, target, examples) of one batch in the sequence of a learner's mini-batches."""
+    config = TrainConfig(steps=1, batch_size=plan.batch_size, batch_index=position, sequence_seed=plan.seed)
+    batch, _ = next(islice(training_batches(learner.train_data, config, generator_of(0)), 1))
+    return *split(batch.data), batch.examples
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    if tensor.grad is None:
+        text, hint = "the loss does not depend on the activations at the cut", "move the cut"
+        raise LearnerFailed(text, code="split.cut", hint=hint)
+    return tensor.grad
