@@ -15,6 +15,9 @@ COUNT_MAX = 2**53
 TRACEBACK_MAX = 8000
 """Characters. A head has 64 KiB."""
 
+WHOLE = ("version", "seed", "revision", "checks_allowed", "check", "turn", "round", "batch", "leg", "examples")
+"""Fields with whole numbers that are not negative."""
+
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """Names of nodes and jobs: they stand in addresses, files and logs."""
 
@@ -32,7 +35,7 @@ def check(found: Any) -> None:
     for ref in (getattr(found, "blob", None), getattr(found, "reference", None)):
         if ref is not None and not (is_digest(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
             raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
-    whole = (getattr(found, name, 0) for name in ("version", "seed", "revision", "checks_allowed", "check"))
+    whole = (getattr(found, name, 0) for name in WHOLE)
     for number in (*_task_of(found), *whole):
         if not 0 <= number < 2**63:
             raise InvalidPayload(f"{number} is out of range", code="head.range")

@@ -25,6 +25,7 @@ from shoal.core.protocol import protocol_versions
 from shoal.core.protocol.machine import HubEvent
 from shoal.core.protocol.message import Message, TaskStatus
 from shoal.core.protocol.peer_message import PeerMessage
+from shoal.core.protocol.split_message import SplitMessage
 from shoal.validation import strict_json
 from shoal.validation.message_checks import NAME, check
 from shoal.validation.validators import validator_of
@@ -66,7 +67,7 @@ def _usual(kind: type[Any]) -> dict[str, Any]:
 _USUAL: dict[type, dict[str, Any]] = {kind: _usual(kind) for kind in MESSAGES.values()}
 
 
-def to_json(event: HubEvent | PeerMessage) -> dict[str, Any]:
+def to_json(event: HubEvent | PeerMessage | SplitMessage) -> dict[str, Any]:
     """Return an event or message, with its type, as JSON values."""
     return {"type": event.type_name, **plain(event)}
 

@@ -1,0 +1,81 @@
+"""Frames of split learning: bytes and back, and refused bytes."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from shoal.core.errors import InvalidPayload
+from shoal.core.protocol.message import BlobRef
+from shoal.core.protocol.split_message import (
+    NoTurn,
+    SplitAnswer,
+    SplitEnded,
+    SplitMessage,
+    SplitPoll,
+    SplitRequest,
+    SplitTurn,
+    TurnFailed,
+    TurnOver,
+    TurnReport,
+)
+from shoal.wire import codec
+from shoal.wire.split_codec import MESSAGES, SplitFrame, decode, encode
+
+BODY = BlobRef("a" * 64, 640)
+REQUEST = SplitRequest("a", 3, 17, 1, 32, BODY, {"train/loss": 0.5})
+EACH: list[SplitMessage] = [
+    SplitPoll("a"),
+    REQUEST,
+    TurnReport("a", 3, 100.0, BODY),
+    TurnFailed("a", 3, "no data"),
+    SplitTurn(3, 1, BODY),
+    SplitAnswer(3, 17, 1, BODY),
+    TurnOver(3, counted=False, why="no progress"),
+    NoTurn(),
+    SplitEnded("all rounds are done"),
+]
+
+
+@pytest.mark.parametrize("message", EACH)
+def test_bytes_and_back(message: SplitMessage) -> None:
+    frame = SplitFrame("digits", message, b"payload")
+    assert decode(encode(frame)) == frame
+
+
+def test_each_message_has_a_case() -> None:
+    assert {type(one) for one in EACH} == set(MESSAGES.values())
+
+
+def test_a_diverged_loss_is_sent() -> None:
+    found = decode(encode(SplitFrame("digits", replace(REQUEST, metrics={"train/loss": math.nan}))))
+    assert isinstance(found.message, SplitRequest)
+    assert math.isnan(found.message.metrics["train/loss"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"leg": -1},
+        {"batch": -1},
+        {"turn": -1},
+        {"examples": 2**63},
+        {"node": "../a"},
+        {"body": {"digest": "a", "nbytes": 1}},
+        {"batch": 1.5},
+        {"more": 1},
+        {"type": "report"},
+    ],
+)
+def test_heads_that_are_refused(change: dict[str, object]) -> None:
+    values = {"job": "digits", **codec.to_json(REQUEST), **change}
+    with pytest.raises(InvalidPayload):
+        decode(codec.headed(values))
+
+
+def test_a_truncated_or_long_frame_is_refused() -> None:
+    whole = encode(SplitFrame("digits", REQUEST))
+    with pytest.raises(InvalidPayload, match="truncated"):
+        decode(whole[:-1])
+    with pytest.raises(InvalidPayload, match="travels alone"):
+        decode(whole + bytes(codec.INLINE_BYTES_MAX + 1))
