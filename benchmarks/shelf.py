@@ -2,6 +2,7 @@
 
     python benchmarks/shelf.py                      all of them, some minutes
     python benchmarks/shelf.py --only fedavg scaffold
+    python benchmarks/shelf.py --split FOLDER       split learning instead, on MNIST's IDX files
 
 The embedded digits (1,438 to train on, 359 to test) on ten nodes with two label shards each, a small MLP, one seed, on
 a simulated clock where a task takes a second; with a straggler, one of the ten takes ten seconds. Rows are not tuned
@@ -149,8 +150,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="METHOD", help="these rows alone, by method")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--split", type=Path, metavar="FOLDER", help="figures of split learning, on MNIST in there")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    if given.split:
+        import split_card
+
+        print(split_card.HEAD, flush=True)
+        for row in split_card.rows(given.split):
+            print(f"| {' | '.join(row)} |", flush=True)
+        return 0
     rows = [row for row in SHELF if not given.only or row.name in given.only]
     if not rows:
         print(f"no such method; known: {', '.join(sorted({row.name for row in SHELF}))}", file=sys.stderr)
