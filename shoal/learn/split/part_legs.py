@@ -81,7 +81,7 @@ class PartLegs(ABC):
         """Return the part with all batches of the state, and at most a part of the next."""
         self._live = {turn: one for turn, one in self._live.items() if one.round == work.round}
         live, state = self._live.get(work.turn), work.state
-        if live is None or not state.batch <= live.batch <= state.next_batch:
+        if live is None:
             live = LivePart(self._make(), work.round, state.batch)
             live.part.load(self.blobs.get(state.checkpoint))
             self._live[work.turn] = live
