@@ -131,6 +131,13 @@ def test_filters_send_less_and_learn_as_well(filters: tuple[Half | Quantize]) ->
     assert found.metrics["train/loss"] == pytest.approx(plain.metrics["train/loss"], abs=0.02)
 
 
+def test_a_measured_cut_gives_the_same_model() -> None:
+    job = shoal.SplitJob(steps=STEPS, batch_size=8, lr=0.05)
+    found = shoal.simulate_split(job, [learner()])
+    assert any(f"the model is cut at {cut};" in found.notes[0].text for cut in range(1, 5))
+    assert greatest_difference(found.model, centrally([learner()], momentum)) == 0.0
+
+
 def test_held_out_data_are_measured_in_each_round() -> None:
     held_out = TorchLearner(network, data(), data(9), device="cpu")
     found = shoal.simulate_split(shoal.SplitJob(cut=1, rounds=2, batch_size=8), [learner()], held_out=held_out)
