@@ -144,7 +144,10 @@ KEPT = {
     },
     **{
         f"shoal/{name}.py": ""
-        for name in ("extras", "lightning", "transformers", "model_file", "plugins", "progress", "configuration")
+        for name in (
+            *("extras", "lightning", "transformers", "model_file", "plugins", "progress", "configuration"),
+            "split_simulation",
+        )
     },
     "shoal/core/model/tree.py": "import numpy\n",
     "shoal/core/model/aggregation.py": TREE,
