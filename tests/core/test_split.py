@@ -27,7 +27,7 @@ from shoal.filters.top_k import TopK
 from shoal.sim.network.blobs import MemoryBlobs
 from tests.sim.split_toy import plan_of, slots
 
-BODY = BlobRef("0" * 64, 8)
+BLOB = BlobRef("0" * 64, 8)
 CUT, LABEL = TensorForm("F32", (64,)), TensorForm("I64")
 
 
@@ -38,9 +38,9 @@ def coordinator(nodes: int = 1, **more: object) -> tuple[SplitCoordinator, Memor
     return SplitCoordinator(plan, blobs, blobs.put(slots(1.0)), blobs.put(slots(2.0))), blobs
 
 
-def bodies(effects: list[SplitEffect]) -> list[object]:
+def messages(effects: list[SplitEffect]) -> list[object]:
     """The messages among effects."""
-    return [one.body for one in effects if isinstance(one, SplitSend)]
+    return [one.message for one in effects if isinstance(one, SplitSend)]
 
 
 @pytest.mark.parametrize(
@@ -87,27 +87,27 @@ def test_plans_that_are_refused(given: dict[str, object], text: str) -> None:
 
 def test_a_body_of_another_form_is_refused() -> None:
     plan = SplitPlan((CUT, CUT))
-    body = {ACTIVATIONS: Tree.of({ACTIVATIONS: np.zeros((3, 64), np.float32)})}
+    blob = {ACTIVATIONS: Tree.of({ACTIVATIONS: np.zeros((3, 64), np.float32)})}
     with pytest.raises(InvalidPayload):
-        plan.opened(body, 0, "request", 4)
+        plan.opened(blob, 0, "request", 4)
     with pytest.raises(InvalidPayload, match="slots"):
-        plan.opened(body, 1, "request", 3)
+        plan.opened(blob, 1, "request", 3)
 
 
 def test_a_request_that_is_refused_changes_nothing() -> None:
     machine, _ = coordinator()
     machine.on(SplitPoll("a"), 0.0)
     with pytest.raises(Refused, match="a batch of 2 examples; at most 1"):
-        machine.on(SplitRequest("a", 1, 0, 0, 2, BODY), 0.0)
-    assert isinstance(machine.on(SplitRequest("a", 1, 0, 0, 1, BODY), 0.0)[0], Compute)
+        machine.on(SplitRequest("a", 1, 0, 0, 2, BLOB), 0.0)
+    assert isinstance(machine.on(SplitRequest("a", 1, 0, 0, 1, BLOB), 0.0)[0], Compute)
 
 
 def test_a_node_ignores_a_turn_that_it_has_had() -> None:
     node = SplitNode("a", plan_of(1, "sequential"), 5, 1.0)
-    assert any(isinstance(one, Compute) for one in node.on(SplitTurn(2, 0, BODY), 0.0))
-    assert node.on(SplitTurn(2, 0, BODY), 0.0) == []
-    assert bodies(node.on(TurnOver(2, counted=True), 0.0)) == [SplitPoll("a")]
-    assert node.on(SplitTurn(1, 0, BODY), 0.0) == []
+    assert any(isinstance(one, Compute) for one in node.on(SplitTurn(2, 0, BLOB), 0.0))
+    assert node.on(SplitTurn(2, 0, BLOB), 0.0) == []
+    assert messages(node.on(TurnOver(2, counted=True), 0.0)) == [SplitPoll("a")]
+    assert node.on(SplitTurn(1, 0, BLOB), 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_node_with_a_bad_report_is_excluded(weight: float, value: float, text:
         machine.on(SplitPoll(node), 0.0)
     effects = machine.on(TurnReport("a", 1, weight, blobs.put(slots(value))), 0.0)
     assert any(isinstance(one, JobEvent) and text in one.text for one in effects)
-    assert bodies(machine.on(SplitPoll("a"), 0.0)) == [NoTurn()]
-    assert isinstance(bodies(machine.on(SplitPoll("b"), 0.0))[0], SplitTurn)
+    assert messages(machine.on(SplitPoll("a"), 0.0)) == [NoTurn()]
+    assert isinstance(messages(machine.on(SplitPoll("b"), 0.0))[0], SplitTurn)
 
 
 def test_the_job_ends_when_too_few_nodes_are_left() -> None:
@@ -128,12 +128,12 @@ def test_the_job_ends_when_too_few_nodes_are_left() -> None:
     for node in ("a", "b"):
         machine.on(SplitPoll(node), 0.0)
     machine.on(TurnFailed("a", 1, "no data"), 0.0)
-    assert bodies(machine.on(SplitPoll("b"), 0.0)) == [SplitEnded("a failed: no data")]
+    assert messages(machine.on(SplitPoll("b"), 0.0)) == [SplitEnded("a failed: no data")]
 
 
 def test_an_error_in_the_coordinators_part_ends_the_job() -> None:
     machine, _ = coordinator()
     machine.on(SplitPoll("a"), 0.0)
-    machine.on(SplitRequest("a", 1, 0, 0, 1, BODY), 0.0)
+    machine.on(SplitRequest("a", 1, 0, 0, 1, BLOB), 0.0)
     effects = machine.on(Computed(1, 0, 0, error="out of memory"), 0.0)
-    assert bodies(effects) == [SplitEnded("the coordinator's part failed: out of memory")]
+    assert messages(effects) == [SplitEnded("the coordinator's part failed: out of memory")]

@@ -16,19 +16,19 @@ PRIME = 1_000_003
 
 
 def plan_of(legs: int, order: TurnOrder, **more: object) -> SplitPlan:
-    """Return a plan whose bodies have one number."""
+    """Return a plan whose blobs have one number."""
     cut = TensorForm("F32", (1,))
     labels = TensorForm("I64") if legs == 1 else None
     return SplitPlan((cut,) * legs, labels, order, batch_size=1, **more)  # type: ignore[arg-type]
 
 
 def slots(value: float) -> Slots:
-    """Return a part, or a body, of one number."""
+    """Return a part, or a blob, of one number."""
     return {"model": Tree.of({"w": np.array([value])})}
 
 
 def value_of(blobs: MemoryBlobs, ref: BlobRef) -> float:
-    """Return the number of a part or of a body."""
+    """Return the number of a part or of a blob."""
     model = blobs.get(ref)["model"]
     assert isinstance(model, Tree)
     return float(model["w"][0])
@@ -42,7 +42,7 @@ def applied(value: float, batch: int, inputs: list[float]) -> float:
 
 
 def sent(value: float, batch: int, leg: int, inputs: list[float]) -> float:
-    """Return the body that a part sends."""
+    """Return the blob that a part sends."""
     return (value * 13 + sum(inputs) * 17 + batch * 5 + leg) % PRIME
 
 
@@ -50,7 +50,7 @@ def leg_of(blobs: MemoryBlobs, of_coordinator: bool) -> ComputeLeg:
     """Return the function that computes legs. It has no memory."""
 
     def values(inputs: BatchInputs | None) -> list[float]:
-        return [value_of(blobs, ref) for ref in inputs.bodies] if inputs is not None else []
+        return [value_of(blobs, ref) for ref in inputs.blobs] if inputs is not None else []
 
     def part(state: PartState) -> float:
         found = value_of(blobs, state.checkpoint)
@@ -63,8 +63,8 @@ def leg_of(blobs: MemoryBlobs, of_coordinator: bool) -> ComputeLeg:
         checkpoint = blobs.put(slots(value)) if work.checkpoint else None
         if work.leg == FINISH:
             return Computed(work.turn, batch, FINISH, checkpoint=checkpoint)
-        body = blobs.put(slots(sent(value, batch, work.leg, values(work.received)) + of_coordinator))
-        return Computed(work.turn, batch, work.leg, body, 1, {"train/loss": float(batch)}, checkpoint)
+        blob = blobs.put(slots(sent(value, batch, work.leg, values(work.received)) + of_coordinator))
+        return Computed(work.turn, batch, work.leg, blob, 1, {"train/loss": float(batch)}, checkpoint)
 
     return compute
 

@@ -20,7 +20,7 @@ def test_each_batch_counts_once(legs: int, order: TurnOrder) -> None:
         world = world_of(plan, nodes=3, batches=7, faults=FAULTS, seed=seed)
         assert world.run_to_end(1e6), f"seed {seed}"
         assert world.newest is not None
-        found = tuple(value_of(world.bodies, ref) for ref in (world.newest.node_part, world.newest.coordinator_part))
+        found = tuple(value_of(world.blobs, ref) for ref in (world.newest.node_part, world.newest.coordinator_part))
         assert found == direct(plan, 3, 7), f"seed {seed}"
         assert world.newest.metrics == {"train/loss": 3.0}
         crashes += world.crashes
@@ -42,6 +42,6 @@ def test_bytes_are_those_of_the_bodies() -> None:
     plan = plan_of(2, "sequential", rounds=2, min_nodes=2)
     world = world_of(plan, nodes=2, batches=5)
     assert world.run_to_end(1e6)
-    turn = 8 + 5 * 2 * 8  # a part, and a body for each leg
+    turn = 8 + 5 * 2 * 8  # a part, and a blob for each leg
     expected = {f"node-{n}": 2 * turn for n in range(2)}
     assert world.traffic.total("up") == world.traffic.total("down") == expected

@@ -22,15 +22,15 @@ from shoal.core.protocol.split_message import (
 from shoal.wire import codec
 from shoal.wire.split_codec import MESSAGES, SplitFrame, decode, encode
 
-BODY = BlobRef("a" * 64, 640)
-REQUEST = SplitRequest("a", 3, 17, 1, 32, BODY, {"train/loss": 0.5})
+BLOB = BlobRef("a" * 64, 640)
+REQUEST = SplitRequest("a", 3, 17, 1, 32, BLOB, {"train/loss": 0.5})
 EACH: list[SplitMessage] = [
     SplitPoll("a"),
     REQUEST,
-    TurnReport("a", 3, 100.0, BODY),
+    TurnReport("a", 3, 100.0, BLOB),
     TurnFailed("a", 3, "no data"),
-    SplitTurn(3, 1, BODY),
-    SplitAnswer(3, 17, 1, BODY),
+    SplitTurn(3, 1, BLOB),
+    SplitAnswer(3, 17, 1, BLOB),
     TurnOver(3, counted=False, why="no progress"),
     NoTurn(),
     SplitEnded("all rounds are done"),
@@ -61,7 +61,7 @@ def test_a_diverged_loss_is_sent() -> None:
         {"turn": -1},
         {"examples": 2**63},
         {"node": "../a"},
-        {"body": {"digest": "a", "nbytes": 1}},
+        {"blob": {"digest": "a", "nbytes": 1}},
         {"batch": 1.5},
         {"more": 1},
         {"type": "report"},

@@ -41,7 +41,7 @@ class SplitRequest:
     batch: int
     leg: int
     examples: int
-    body: BlobRef
+    blob: BlobRef
     metrics: Metrics = field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ class TurnReport:
     node: str
     turn: int
     weight: float
-    body: BlobRef
+    blob: BlobRef
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class TurnFailed:
 
 @dataclass(frozen=True)
 class SplitTurn:
-    """A turn, which starts from the part of the node's layers in `body`."""
+    """A turn, which starts from the part of the node's layers in `blob`."""
 
     type_name: ClassVar[str] = "split_turn"
     turn: int
     round: int
-    body: BlobRef
+    blob: BlobRef
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SplitAnswer:
     turn: int
     batch: int
     leg: int
-    body: BlobRef
+    blob: BlobRef
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The state of one side's part of a split model, and the work on it.
 
-A state is a checkpoint and the bodies received since. The work is a function of both, so a new process reaches the
+A state is a checkpoint and the blobs received since. The work is a function of both, so a new process reaches the
 same bits.
 """
 
@@ -19,10 +19,10 @@ FINISH = -1
 
 @dataclass(frozen=True)
 class BatchInputs:
-    """The bodies that a side has received for one batch, in the order of the legs."""
+    """The blobs that a side has received for one batch, in the order of the legs."""
 
     examples: int
-    bodies: tuple[BlobRef, ...]
+    blobs: tuple[BlobRef, ...]
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class PartState:
         """Yield the blobs that it refers to."""
         yield self.checkpoint
         for one in self.inputs:
-            yield from one.bodies
+            yield from one.blobs
 
 
 @dataclass(frozen=True)
 class Compute:
     """Effect: do this leg of the next batch in the background; `Computed` follows.
 
-    `received`: the bodies of this batch up to this leg. With `checkpoint`, also store the part as it is before the
+    `received`: the blobs of this batch up to this leg. With `checkpoint`, also store the part as it is before the
     batch.
     """
 
@@ -72,12 +72,12 @@ class Compute:
 
 @dataclass(frozen=True)
 class Computed:
-    """Event: a leg is done. `body`: the request or the answer; none after `FINISH`. `error`: one line for people."""
+    """Event: a leg is done. `blob`: the request or the answer; none after `FINISH`. `error`: one line for people."""
 
     turn: int
     batch: int
     leg: int
-    body: BlobRef | None = None
+    blob: BlobRef | None = None
     examples: int = 0
     metrics: Metrics = field(default_factory=dict)
     checkpoint: BlobRef | None = None
@@ -89,7 +89,7 @@ class SplitSend:
     """Effect: send a message; to `HUB` or to a node."""
 
     to: str
-    body: SplitMessage
+    message: SplitMessage
 
 
 @dataclass(frozen=True)

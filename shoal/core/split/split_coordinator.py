@@ -54,7 +54,7 @@ LOSS = "train/loss"
 
 @dataclass(frozen=True)
 class OpenTurn:
-    """A node's turn: the coordinator's part in it, the bodies of the batch under way, and the last answer."""
+    """A node's turn: the coordinator's part in it, the blobs of the batch under way, and the last answer."""
 
     turn: int
     node: str
@@ -70,7 +70,7 @@ class OpenTurn:
     @property
     def position(self) -> tuple[int, int]:
         """(batch, leg) of the next request."""
-        return self.part.next_batch, len(self.received.bodies) if self.received is not None else 0
+        return self.part.next_batch, len(self.received.blobs) if self.received is not None else 0
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ class SplitCoordinator:
         state = self.state
         yield from (state.node_part, state.coordinator_part)
         for one in state.open:
-            yield from (one.start, *one.part.refs(), *(one.received.bodies if one.received is not None else ()))
-            yield from (one.answer.body,) if one.answer is not None else ()
+            yield from (one.start, *one.part.refs(), *(one.received.blobs if one.received is not None else ()))
+            yield from (one.answer.blob,) if one.answer is not None else ()
         for finished in state.finished:
             yield from (finished.node_part, finished.coordinator_part)
         for message in self._pending.values():
-            yield message.body
+            yield message.blob
 
     def start(self, now: float) -> list[SplitEffect]:
         """Begin, or continue with the state of an earlier process."""
@@ -214,7 +214,7 @@ class SplitCoordinator:
             return "it ends in the middle of a batch"
         if not (isfinite(report.weight) and report.weight > 0):
             return f"its weight is {report.weight}"
-        mine, theirs = _model(self.blobs, one.start), _model(self.blobs, report.body)
+        mine, theirs = _model(self.blobs, one.start), _model(self.blobs, report.blob)
         try:
             same_layout(mine.layout, theirs.layout)
         except InvalidPayload as error:
@@ -248,11 +248,11 @@ class SplitCoordinator:
         if isinstance(message, TurnReport):
             assert done.checkpoint is not None
             return self._finish(one, message, done.checkpoint, now)
-        assert done.body is not None
-        answer = SplitAnswer(one.turn, done.batch, done.leg, done.body)
+        assert done.blob is not None
+        answer = SplitAnswer(one.turn, done.batch, done.leg, done.blob)
         part, received = one.part.compacted(done.checkpoint), _joined(one, message)
         after = replace(one, part=part, received=received, answer=answer)
-        if len(received.bodies) == self.plan.legs:
+        if len(received.blobs) == self.plan.legs:
             loss = (done.metrics | message.metrics).get(LOSS, 0.0)
             after = replace(
                 after,
@@ -268,10 +268,10 @@ class SplitCoordinator:
         state = self.state
         state.open.remove(one)
         state.finished.append(
-            FinishedTurn(one.node, report.weight, report.body, checkpoint, one.examples, one.loss_sum)
+            FinishedTurn(one.node, report.weight, report.blob, checkpoint, one.examples, one.loss_sum)
         )
         if self.plan.order == "sequential":
-            state.node_part, state.coordinator_part = report.body, checkpoint
+            state.node_part, state.coordinator_part = report.blob, checkpoint
         return self._committed([*self._advance(now), SplitSend(one.node, TurnOver(one.turn, counted=True))])
 
     # Rounds
@@ -351,9 +351,9 @@ def mean_part(blobs: Blobs, base: BlobRef, parts: Sequence[BlobRef], weights: Se
 
 
 def _joined(one: OpenTurn, request: SplitRequest) -> BatchInputs:
-    """Return the bodies of the batch under way with this one."""
-    earlier = one.received.bodies if one.received is not None else ()
-    return BatchInputs(request.examples, (*earlier, request.body))
+    """Return the blobs of the batch under way with this one."""
+    earlier = one.received.blobs if one.received is not None else ()
+    return BatchInputs(request.examples, (*earlier, request.blob))
 
 
 def _model(blobs: Blobs, ref: BlobRef) -> Tree:

@@ -76,9 +76,9 @@ class SplitNode:
         """Yield the blobs that it refers to."""
         if (held := self.state.held) is not None:
             yield from held.part.refs()
-            yield from held.received.bodies if held.received is not None else ()
+            yield from held.received.blobs if held.received is not None else ()
         if isinstance(self._message, SplitRequest | TurnReport):
-            yield self._message.body
+            yield self._message.blob
 
     def start(self, now: float) -> list[SplitEffect]:
         """Continue the turn that it holds, or ask for one."""
@@ -116,7 +116,7 @@ class SplitNode:
     def _take(self, turn: SplitTurn) -> list[SplitEffect]:
         if turn.turn <= self.state.last_turn:
             return []
-        held = HeldTurn(turn.turn, turn.round, PartState(turn.body))
+        held = HeldTurn(turn.turn, turn.round, PartState(turn.blob))
         self.state = replace(self.state, last_turn=turn.turn)
         return [self._saved(held), self._compute(held)]
 
@@ -125,7 +125,7 @@ class SplitNode:
         if held.part.next_batch == self.batches:
             leg = FINISH
         else:
-            leg = len(held.received.bodies) if held.received is not None else 0
+            leg = len(held.received.blobs) if held.received is not None else 0
         checkpoint = leg == FINISH or (leg == 0 and len(held.part.inputs) >= self.plan.checkpoint_every)
         return Compute(held.turn, held.round, self.node, leg, held.part, held.received, checkpoint)
 
@@ -143,9 +143,9 @@ class SplitNode:
         if done.leg == FINISH:
             self._message = TurnReport(self.node, held.turn, self.weight, held.part.checkpoint)
         else:
-            assert done.body is not None
+            assert done.blob is not None
             self._message = SplitRequest(
-                self.node, held.turn, done.batch, done.leg, done.examples, done.body, done.metrics
+                self.node, held.turn, done.batch, done.leg, done.examples, done.blob, done.metrics
             )
         return [*effects, SplitSend(HUB, self._message)]
 
@@ -155,9 +155,9 @@ class SplitNode:
             return []
         if (answer.turn, answer.batch, answer.leg) != (asked.turn, asked.batch, asked.leg):
             return []
-        earlier = held.received.bodies if held.received is not None else ()
-        received = BatchInputs(asked.examples, (*earlier, answer.body))
-        if len(received.bodies) < self.plan.legs:
+        earlier = held.received.blobs if held.received is not None else ()
+        received = BatchInputs(asked.examples, (*earlier, answer.blob))
+        if len(received.blobs) < self.plan.legs:
             held = replace(held, received=received)
         else:
             held = replace(held, part=held.part.after(received), received=None)

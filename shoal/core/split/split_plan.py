@@ -22,7 +22,7 @@ TurnOrder = Literal["sequential", "parallel"]
 Direction = Literal["request", "answer"]
 
 ACTIVATIONS, GRADIENT, LABELS = "activations", "gradient", "labels"
-BODY_BYTES_MAX = 1 << 30
+BLOB_BYTES_MAX = 1 << 30
 """Bytes of the activations of one batch."""
 
 
@@ -67,7 +67,7 @@ class SplitPlan:
     batch_size: PositiveInt = 32
     filters: tuple[Filter, ...] = ()
     checkpoint_every: Annotated[int, Interval(ge=1, le=10_000)] = 16
-    """Batches of which a side keeps the bodies until it stores its part again."""
+    """Batches of which a side keeps the blobs until it stores its part again."""
     turn_timeout_s: PositiveFloat = 600.0
     """Seconds without progress after which a turn is dropped."""
     seed: int = 0
@@ -80,8 +80,8 @@ class SplitPlan:
         if len(self.cuts) != (2 if self.label_form is None else 1):
             text = f"{len(self.cuts)} cuts, with labels at the {self.labels}"
             raise InvalidJob(text, code="split.cut", hint="labels at the node need two cuts, at the coordinator one")
-        if (largest := max(form.nbytes(self.examples_max) for form in self.cuts)) > BODY_BYTES_MAX:
-            text = f"activations of {largest} bytes for each batch; at most {BODY_BYTES_MAX}"
+        if (largest := max(form.nbytes(self.examples_max) for form in self.cuts)) > BLOB_BYTES_MAX:
+            text = f"activations of {largest} bytes for each batch; at most {BLOB_BYTES_MAX}"
             raise InvalidJob(text, code="split.cut", hint="use smaller batches, or a later cut")
         check_filters(self.filters)
         for one in self.filters:
@@ -105,7 +105,7 @@ class SplitPlan:
         return len(self.cuts)
 
     def layouts(self, leg: int, direction: Direction, examples: int) -> dict[str, Layout]:
-        """Return the layouts of a body before the filters, by slot."""
+        """Return the layouts of a blob before the filters, by slot."""
         if direction == "answer":
             to_last_layers = leg + 1 < self.legs
             name, form = (ACTIVATIONS, self.cuts[1]) if to_last_layers else (GRADIENT, self.cuts[0])
@@ -117,21 +117,21 @@ class SplitPlan:
         return found
 
     def packed_layouts(self, leg: int, direction: Direction, examples: int) -> dict[str, Layout]:
-        """Return the layouts of a body as it is sent. Labels pass no filter."""
+        """Return the layouts of a blob as it is sent. Labels pass no filter."""
         return {
             name: layout if name == LABELS else packed_layout(self.filters, layout)
             for name, layout in self.layouts(leg, direction, examples).items()
         }
 
     def packed(self, slots: Slots, seed: int) -> Slots:
-        """Return a body as it is sent; `seed` draws the rounding."""
+        """Return a blob as it is sent; `seed` draws the rounding."""
         return {
             name: pack_tree(self.filters, value, seed) if isinstance(value, Tree) and name != LABELS else value
             for name, value in slots.items()
         }
 
     def opened(self, slots: Slots, leg: int, direction: Direction, examples: int) -> dict[str, Tree]:
-        """Return a body as it was before the filters. Raises `InvalidPayload` for one of another form."""
+        """Return a blob as it was before the filters. Raises `InvalidPayload` for one of another form."""
         wanted, found = self.layouts(leg, direction, examples), dict[str, Tree]()
         if slots.keys() != wanted.keys():
             raise InvalidPayload(f"slots {sorted(slots)} instead of {sorted(wanted)}", code="payload.slots")

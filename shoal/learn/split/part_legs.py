@@ -1,7 +1,7 @@
 """The work of each side of split learning: its legs of a batch, from the state that the machine names.
 
-A batch is a generator: it yields the bodies to send and gets those that were received. A process that has not done the
-batches before does them again from the bodies that were kept, with the same seeds, and reaches the same bits.
+A batch is a generator: it yields the blobs to send and gets those that were received. A process that has not done the
+batches before does them again from the blobs that were kept, with the same seeds, and reaches the same bits.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from shoal.learn.user_errors import user_code
 
 CPU = torch.device("cpu")
 
-Bodies = dict[str, Tensor]
-Batch = Generator[tuple[Bodies, Metrics, int], Bodies, None]
-"""Yields (body to send, metrics, examples)."""
+Tensors = dict[str, Tensor]
+Batch = Generator[tuple[Tensors, Metrics, int], Tensors, None]
+"""Yields (blob to send, metrics, examples)."""
 
 
 @dataclass
 class LivePart:
     """A part in memory in one turn, after `batch` batches. `running`: the batch under way, which has got `got`
-    bodies."""
+    blobs."""
 
     part: TrainedPart
     round: int
     batch: int
     running: Batch | None = None
     got: int = 0
-    made: tuple[Bodies, Metrics, int] = field(default_factory=lambda: ({}, {}, 0))
+    made: tuple[Tensors, Metrics, int] = field(default_factory=lambda: ({}, {}, 0))
 
 
 class PartLegs(ABC):
@@ -72,9 +72,9 @@ class PartLegs(ABC):
             if work.leg == FINISH:
                 del self._live[work.turn]
                 return Computed(work.turn, number, FINISH, checkpoint=checkpoint)
-            bodies, metrics, examples = self._advance(live, work, number, work.received)
+            tensors, metrics, examples = self._advance(live, work, number, work.received)
             return Computed(
-                work.turn, number, work.leg, self._stored(bodies, work, number), examples, metrics, checkpoint
+                work.turn, number, work.leg, self._stored(tensors, work, number), examples, metrics, checkpoint
             )
 
     def _at_state(self, work: Compute) -> LivePart:
@@ -91,27 +91,27 @@ class PartLegs(ABC):
 
     def _advance(
         self, live: LivePart, work: Compute, number: int, received: BatchInputs | None
-    ) -> tuple[Bodies, Metrics, int]:
-        """Give a batch the bodies that it has not got; return what it has made from the last one."""
-        bodies = received.bodies if received is not None else ()
+    ) -> tuple[Tensors, Metrics, int]:
+        """Give a batch the blobs that it has not got; return what it has made from the last one."""
+        blobs = received.blobs if received is not None else ()
         if live.running is None:
             live.part.clear()
             live.running, live.got = self._begin(live.part, work, number), 0
             self._resume(live, work, number, None)
-        for leg in range(live.got, len(bodies)):
+        for leg in range(live.got, len(blobs)):
             assert received is not None
-            self._resume(live, work, number, self._opened(bodies[leg], leg, received.examples))
+            self._resume(live, work, number, self._opened(blobs[leg], leg, received.examples))
             live.got += 1
         if live.got == self.plan.legs:
             live.running, live.batch = None, number + 1
         return live.made
 
-    def _resume(self, live: LivePart, work: Compute, number: int, body: Bodies | None) -> None:
-        """Run a batch to its next body, or to its end."""
+    def _resume(self, live: LivePart, work: Compute, number: int, received: Tensors | None) -> None:
+        """Run a batch to its next blob, or to its end."""
         assert live.running is not None
-        with seeded(self._seed(work, number, live.got if body is not None else -1), CPU):
+        with seeded(self._seed(work, number, live.got if received is not None else -1), CPU):
             try:
-                live.made = next(live.running) if body is None else live.running.send(body)
+                live.made = next(live.running) if received is None else live.running.send(received)
             except StopIteration:
                 live.made = {}, {}, 0
 
@@ -119,11 +119,11 @@ class PartLegs(ABC):
         text = f"{self.plan.seed} {self.receives} {work.node} {work.round} {number} {leg}"
         return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
 
-    def _stored(self, bodies: Bodies, work: Compute, number: int) -> BlobRef:
-        slots = {name: tree_of({name: tensor.detach()}) for name, tensor in bodies.items()}
+    def _stored(self, tensors: Tensors, work: Compute, number: int) -> BlobRef:
+        slots = {name: tree_of({name: tensor.detach()}) for name, tensor in tensors.items()}
         return self.blobs.put(self.plan.packed(dict(slots), self._seed(work, number, work.leg + self.plan.legs)))
 
-    def _opened(self, ref: BlobRef, leg: int, examples: int) -> Bodies:
+    def _opened(self, ref: BlobRef, leg: int, examples: int) -> Tensors:
         trees = self.plan.opened(self.blobs.get(ref), leg, self.receives, examples)
         return {name: tensors_of(tree)[name] for name, tree in trees.items()}
 
@@ -166,11 +166,11 @@ class NodeLegs(PartLegs):
     def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
         inputs, target, examples = batch_at(self._learner, self.plan, work.round * self._batches + number)
         output = part.modules[0](*inputs)
-        body = {ACTIVATIONS: output}
+        request = {ACTIVATIONS: output}
         if self.plan.labels == "coordinator":
-            answer = yield {**body, LABELS: target}, {}, examples
+            answer = yield {**request, LABELS: target}, {}, examples
         else:
-            answer = yield body, {}, examples
+            answer = yield request, {}, examples
             activations = answer[ACTIVATIONS].requires_grad_()
             loss = self._learner.loss(part.modules[1](activations), target)
             loss.backward()  # type: ignore[no-untyped-call]

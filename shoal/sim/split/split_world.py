@@ -97,8 +97,8 @@ class SplitHost:
             match effect:
                 case Save(what=MachineState() as state):
                     self._durable = state
-                case SplitSend(to=to, body=body):
-                    self._world.send(self.name, COORDINATOR if to == HUB else to, body)
+                case SplitSend(to=to, message=message):
+                    self._world.send(self.name, COORDINATOR if to == HUB else to, message)
                 case Compute():
                     self._process.after(LEG_S, self._do, effect)
                 case Wake(at=at):
@@ -127,13 +127,13 @@ class SplitWorld(World):
         self,
         coordinator: MachineMaker,
         nodes: Mapping[str, MachineMaker],
-        bodies: MemoryBlobs,
+        blobs: MemoryBlobs,
         *,
         faults: Faults | None = None,
         seed: int = 0,
         closed: Callable[[SplitVersion], None] | None = None,
     ) -> None:
-        super().__init__(VirtualClock(), bodies, SWEEP_STEPS)
+        super().__init__(VirtualClock(), blobs, SWEEP_STEPS)
         rng, conditions = Random(seed), faults or Faults()
         self.traffic, self.events, self.refused = TrafficCount(), list[JobEvent](), list[str]()
         self.newest: SplitVersion | None = None
@@ -159,9 +159,9 @@ class SplitWorld(World):
         return machine
 
     def send(self, sender: str, receiver: str, message: SplitMessage) -> None:
-        """Send a message, and count the bytes of its body."""
-        body = getattr(message, "body", None)
-        nbytes = body.nbytes if isinstance(body, BlobRef) else 0
+        """Send a message, and count the bytes of its blob."""
+        blob = getattr(message, "blob", None)
+        nbytes = blob.nbytes if isinstance(blob, BlobRef) else 0
         if sender == COORDINATOR:
             self.traffic.add(receiver, "down", nbytes)
         else:
