@@ -155,7 +155,7 @@ class HFLearner(ModuleLearner):
         """Return the examples of one training; None where only the trainer's own loader can choose them."""
         if isinstance(self._train_dataset, IterableDataset) or self.args.train_sampling_strategy != "random":
             return None
-        parts, merge_small = self.args.gradient_accumulation_steps, self.has_norms
+        parts, merge_small = self.args.gradient_accumulation_steps, self.own_module.has_norms
         return TaskBatches(len(self._train_dataset), config, shuffle, parts, merge_small=merge_small)
 
     # -------------------------------------------------------------------------------------------------------- training

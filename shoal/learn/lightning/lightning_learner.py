@@ -98,7 +98,7 @@ class LightningLearner(ModuleLearner):
         self._callbacks = _listed(arguments.pop("callbacks", None))
         self._saved = [copy.deepcopy(one.state_dict()) for one in self._callbacks]
         self._arguments = arguments
-        options = BatchOptions(CPU, merge_small=self.has_norms)
+        options = BatchOptions(CPU, merge_small=self.own_module.has_norms)
         with user_code("reading the data"):
             self._train_data = source_of(train, options)
             self._test_data = None if test is None or is_empty(test) else source_of(test, options)

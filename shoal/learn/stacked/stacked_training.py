@@ -44,7 +44,7 @@ def why_not(learners: Sequence[TorchLearner]) -> str:
     if any(not isinstance(learner.train_data, TensorSource) for learner in learners):
         return "their data are not tensors"
     unlike = _why_unlike(learners) if len(learners) > 1 else ""
-    return unlike or why_not_stepped(first) or _why_not_stacked(first.traits)
+    return unlike or why_not_stepped(first) or _why_not_stacked(first.own_module.traits)
 
 
 def _why_unlike(learners: Sequence[TorchLearner]) -> str:
@@ -55,7 +55,7 @@ def _why_unlike(learners: Sequence[TorchLearner]) -> str:
         return "their examples differ in shape, type or place"
     if len({steps_key(learner) for learner in learners}) > 1:
         return "their optimizers or settings differ"
-    if len({learner.traits.buffers for learner in learners}) > 1:
+    if len({learner.own_module.traits.buffers for learner in learners}) > 1:
         return "their buffers differ"
     return ""
 
@@ -78,7 +78,7 @@ def stack_key(learner: TorchLearner) -> Hashable:
     """Return a value that is equal for learners which can be trained at once, if each of them can be stacked; and it is
     equal only where either all of them can or none."""
     learner.place()
-    traits, form = learner.traits, cast("TensorSource", learner.train_data).form
+    traits, form = learner.own_module.traits, cast("TensorSource", learner.train_data).form
     made_by = recipe(learner.factory), recipe(learner.loss), steps_key(learner), traits.buffers
     return traits.layout, made_by, form, learner.device, bool(learner.config.callbacks), traits.has_hooks, traits.roles
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,10 @@ from shoal.learn.training.corrections import Corrector, corrector_of
 from shoal.learn.training.descent import KeptOptimizer, gradients_of
 from shoal.learn.training.devices import release, resolve
 from shoal.learn.training.measures import Mean
-from shoal.learn.training.module_pool import pool_of
+from shoal.learn.training.module_pool import OwnModule
 from shoal.learn.training.recipe import recipe
 from shoal.learn.training.tensor_roles import Travels, tensor_roles
-from shoal.learn.training.weights import ModuleTraits, Weights, built, norm_tensors, pack, unwrapped
+from shoal.learn.training.weights import Weights, built, pack
 from shoal.learn.user_errors import user_code
 
 Losses = Iterator[tuple[Tensor, int, float]]
@@ -48,44 +48,17 @@ class ModuleLearner(ABC):
         self._placed: torch.device | None = None
         trains_itself = self.calls_training_step
         make = partial(_made, model, travels, local_norms=local_norms, calls_training_step=trains_itself)
-        self._pool = pool_of((recipe(model), recipe(travels), local_norms, trains_itself), make)
-        if self._pool is None:
-            self._own = make()
+        self.own_module = OwnModule((recipe(model), recipe(travels), local_norms, trains_itself), make)
 
-    @cached_property
-    def _own(self) -> tuple[nn.Module, Weights]:
-        """The module and its weights."""
-        assert self._pool is not None
-        module, weights = self._pool.take(self)
-        return module if self._placed is None else module.to(self._placed), weights
-
-    @cached_property
+    @property
     def module(self) -> nn.Module:
-        """The module, of which a learner that is made for one task has one only from its first use on."""
-        return self._own[0]
+        """The module. A learner that a simulation makes for one task has none before this is first asked."""
+        return self.own_module.module
 
-    @cached_property
+    @property
     def weights(self) -> Weights:
         """The exchanged tensors of the module."""
-        return self._own[1]
-
-    @property
-    def _has_module(self) -> bool:
-        return "_own" in vars(self)
-
-    @property
-    def traits(self) -> ModuleTraits:
-        """The traits of the module."""
-        if self._pool is not None and not self._has_module:
-            return self._pool.traits
-        return ModuleTraits.of(self.module, self.weights)
-
-    @property
-    def has_norms(self) -> bool:
-        """True if the module has BatchNorm."""
-        if self._pool is not None:
-            return self._pool.has_norms
-        return bool(norm_tensors(self.module))
+        return self.own_module.weights
 
     @abstractmethod
     def _train(
@@ -128,8 +101,7 @@ class ModuleLearner(ABC):
             return self._placed
         device = self.device
         with user_code(f"moving the model and the data to {device}"):
-            if self._has_module:
-                self.module.to(device)
+            self.own_module.place(device)
             self._place_data(device)
         self._kept.forget()
         self._placed = device
@@ -163,7 +135,7 @@ class ModuleLearner(ABC):
     @property
     def layout(self) -> Layout:
         """Return names, types and shapes of the weights."""
-        return self.traits.layout if not self._has_module else self.weights.layout
+        return self.own_module.layout
 
     def model(self) -> Tree:
         """Return a copy of the current weights."""
@@ -219,21 +191,16 @@ class ModuleLearner(ABC):
                 hint='use fedavg, or batch_norm="average" and travels="trainable"',
             )
         device = self.place()
-        before = {name: tensor.clone() for name, tensor in self._buffers().items()}
+        before = {name: tensor.clone() for name, tensor in self.weights.buffers().items()}
         try:
             code = user_code("computing the gradient")
             with code, seeded(config.seed, device, progress) as shuffle, self._arithmetic():
                 trained, entries = self._gradient(replace(config, epochs=1.0), shuffle, progress)
-            entries |= {name: tensor.clone() for name, tensor in self._buffers().items()}
+            entries |= {name: tensor.clone() for name, tensor in self.weights.buffers().items()}
             return trained, pack(self.weights.layout, entries)
         finally:
-            for name, tensor in self._buffers().items():
+            for name, tensor in self.weights.buffers().items():
                 tensor.copy_(before[name])
-
-    def _buffers(self) -> dict[str, Tensor]:
-        """Return the shared tensors that are not parameters."""
-        parameters = {name for name, _ in unwrapped(self.module).named_parameters()}
-        return {name: tensor for name, tensor in self.weights.tensors().items() if name not in parameters}
 
     def _gradient(
         self, config: TrainConfig, shuffle: torch.Generator, progress: Progress
@@ -272,4 +239,4 @@ def _made(
 def load_base(learner: ModuleLearner, base: Tree) -> None:
     """Replace a learner's base model, before it has tasks. Raises `InvalidPayload` when its tensors differ."""
     learner.place()
-    learner.weights = learner.weights.rebased(base)
+    learner.own_module.weights = learner.weights.rebased(base)

@@ -1,4 +1,4 @@
-"""Modules of learners that are made anew for each task: one module serves them one after the other.
+"""Modules of learners that are made for each task: one module serves them one after the other.
 
 Learners whose models are made by the same recipe take a module when they first need it, and leave it to others when
 they are gone. Each finds it as the model function made it; a module that cannot be restored serves no other learner.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from weakref import finalize
@@ -16,10 +17,11 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
+from shoal.core.model.tree import Layout
 from shoal.learn.training.weights import ModuleTraits, Weights, has_hooks, norm_tensors
 
 POOLS_MAX = 8
-"""Recipes whose modules are kept: those of the others are made anew."""
+"""Recipes whose modules are kept: those of the others are made each time."""
 
 TENSORS = ("_parameters", "_buffers", "_modules")
 """Attributes of a module that hold its tensors and parts."""
@@ -77,14 +79,59 @@ def shared_modules(pools: ModulePools) -> Iterator[None]:
         _POOLS.reset(token)
 
 
-def pool_of(recipe: Hashable, make: MakeModule) -> ModulePool | None:
-    """Return the pool of a recipe; None outside of `shared_modules`."""
-    pools = _POOLS.get()
-    return pools.of(recipe, make) if pools is not None else None
+class OwnModule:
+    """The module of one learner and its weights: made at once or, with a pool, taken from there at their first use."""
+
+    def __init__(self, recipe: Hashable, make: MakeModule) -> None:
+        pools = _POOLS.get()
+        self._pool, self._device = pools.of(recipe, make) if pools is not None else None, torch.device("cpu")
+        if self._pool is None:
+            self.module, self.weights = self._taken = make()
+
+    @cached_property
+    def _taken(self) -> tuple[nn.Module, Weights]:
+        assert self._pool is not None
+        module, weights = self._pool.take(self)
+        return module.to(self._device), weights
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The module."""
+        return self._taken[0]
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The exchanged tensors of the module."""
+        return self._taken[1]
+
+    def place(self, device: torch.device) -> None:
+        """Move the module to a device, now or when it is taken."""
+        self._device = device
+        if "_taken" in vars(self):
+            self.module.to(device)
+
+    @property
+    def traits(self) -> ModuleTraits:
+        """The traits of the module."""
+        if self._pool is not None and "_taken" not in vars(self):
+            return self._pool.traits
+        return ModuleTraits.of(self.module, self.weights)
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the weights."""
+        if self._pool is not None and "_taken" not in vars(self):
+            return self._pool.traits.layout
+        return self.weights.layout
+
+    @property
+    def has_norms(self) -> bool:
+        """True if the module has BatchNorm."""
+        return self._pool.has_norms if self._pool is not None else bool(norm_tensors(self.module))
 
 
 class _ModuleState:
-    """All that a module's calls can change: tensors and plain attributes of its parts."""
+    """Tensors and plain attributes of a module's parts, as the model function made them."""
 
     def __init__(self, module: nn.Module) -> None:
         found = _tensors(module)

@@ -190,7 +190,7 @@ class TorchLearner(ModuleLearner):
             device,
             resident_limit(device) if config.resident_bytes_max is None else config.resident_bytes_max,
             config.workers,
-            merge_small=self.has_norms,
+            merge_small=self.own_module.has_norms,
             paced=self._paced,
             examples_in=config.examples,
         )

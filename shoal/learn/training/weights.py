@@ -216,6 +216,11 @@ class Weights:
                 )
         return found
 
+    def buffers(self) -> dict[str, Tensor]:
+        """Return the shared tensors that are not parameters."""
+        parameters = {name for name, _ in self._module.named_parameters()}
+        return {name: tensor for name, tensor in self.tensors().items() if name not in parameters}
+
     def local(self) -> dict[str, Tensor]:
         """Return copies of the tensors that stay on this node."""
         if not self._local:
@@ -279,7 +284,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class ModuleTraits:
-    """What all modules that a model function makes have in common."""
+    """Facts about the modules of a model function, which are the same for all of them."""
 
     roles: TensorRoles
     layout: Layout
