@@ -35,6 +35,26 @@ class Scheduled(Module):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)]
 
 
+class TwoOptimizers(Module):
+    """The same, which steps two optimizers by itself."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        optimizers: Any = self.optimizers()
+        loss = super().training_step(batch, index)
+        for one in optimizers:
+            one.zero_grad()
+        self.manual_backward(loss)
+        for one in optimizers:
+            one.step()
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        parameters = list(self.parameters())
+        return [torch.optim.SGD(some, lr=self.lr) for some in (parameters[:2], parameters[2:])]
+
+
 # Lightning warns of few workers and of changes to come.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -216,6 +236,17 @@ class Raising(Callback):
         raise ValueError("no more")
 
 
+def test_several_optimizers_are_refused_under_corrections_alone() -> None:
+    """A correction would be added once for each optimizer."""
+    several, one = learner(TwoOptimizers), learner()
+    for each in (several, one):
+        each.init(3)
+        each.train(TASK)
+    assert digest(several.model()) == digest(one.model())
+    with pytest.raises(LearnerFailed, match="corrects the gradients of one optimizer, and there are 2"):
+        several.train(TASK, correct=pulled(one.model()))
+
+
 def test_an_error_of_a_callback_is_named_and_the_next_task_works() -> None:
     one = learner(callbacks=[Raising()])
     one.init(3)
@@ -252,6 +283,7 @@ def test_refusals_name_what_is_wrong(make: Any, text: str) -> None:
         ("scaffold", lambda: learner(lambda: Module(momentum=0.9)), r"of LightningLearner is SGD\(momentum=0.9"),
         ("scaffold", lambda: learner(gradient_clip_val=1.0), "of LightningLearner is SGD with clipped gradients"),
         ("scaffold", lambda: learner(Scheduled), "of LightningLearner is one with a scheduler, or several"),
+        ("scaffold", lambda: learner(TwoOptimizers), "is one with a scheduler, or several"),
     ],
 )
 def test_algorithms_that_need_more_are_refused_by_name(name: str, make: Any, text: str) -> None:
