@@ -64,9 +64,10 @@ def folders(
     ports: Sequence[int] = (),
     silent: str = "",
     more: str = "",
+    model: Tree | None = None,
 ) -> Path:
     """Make the folders of `shoal peer init` for peers a, b, c, …, which may claim 100 examples. `silent`: cannot be
-    called."""
+    called. `model`: one like theirs; None: they are toys."""
     job = root / "job.toml"
     least = min_peers or len(names)
     job.write_text(JOB.format(rounds=rounds, drain=drain, min_peers=least, patience_s=patience_s, more=more))
@@ -74,7 +75,7 @@ def folders(
     invited = [
         InvitedNode(name, "" if name in silent else url, examples=100) for name, url in zip(names, urls, strict=True)
     ]
-    invite(job, ToyLearner(1).init(3), invited, root / "peers")
+    invite(job, model or ToyLearner(1).init(3), invited, root / "peers")
     return root / "peers"
 
 
@@ -139,12 +140,13 @@ class Silent:
 async def node(
     folder: Path, number: int = 1, *, running: bool = True, hold: bool = False, **more: Any
 ) -> AsyncIterator[StandalonePeer]:
-    """A peer that listens at `node.port`, and runs."""
+    """A peer that listens at `node.port`, and runs. Without a `learner` it trains a toy in this process."""
     with (
         listen("127.0.0.1", more.pop("port", 0)) as sock,
         StandalonePeer(PeerSettings(folder, **more), Silent()) as made,
     ):
-        made.trainer = made.evaluator = HereTrainer(made.state.results, made.state.blobs, number)  # type: ignore[assignment]
+        if not made.settings.learner:
+            made.trainer = made.evaluator = HereTrainer(made.state.results, made.state.blobs, number)  # type: ignore[assignment]
         if hold:
             made.trainer.hold.clear()  # type: ignore[attr-defined]
         await made.start()
