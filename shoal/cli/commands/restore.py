@@ -16,6 +16,7 @@ from shoal.cli.terminal.text import safe, table
 
 if TYPE_CHECKING:
     from shoal.client.api import CoordinatorApi
+    from shoal.core.errors import ShoalError
     from shoal.recovery.checkpoint import CheckpointOffer, RecoveryChoice, RejectedOffer
     from shoal.runtime.http.checkpoint_offers import NodeOffers
     from shoal.trust.keys import SigningKey
@@ -56,7 +57,6 @@ def restore(
     """
     from shoal.cli.commands.run import send_model
     from shoal.cli.connection import connect
-    from shoal.core.errors import ShoalError
     from shoal.recovery.checkpoint import choose
     from shoal.trust.keys import load_key
 
@@ -68,12 +68,7 @@ def restore(
         rejected = [*places.failed, *rejected]
         if not choices:
             _show([], rejected)
-            text = f"no checkpoint signed by this key in {', '.join(sources)}"
-            raise ShoalError(
-                text,
-                code="restore.nothing",
-                hint="name more nodes, or check that this is the key of the lost coordinator",
-            )
+            raise _nothing_signed(sources)
         rows = [_row(choice) for choice in choices]
         if dry_run:
             out.answer({"jobs": rows, "refused": rejected}, *_shown(rows, rejected))
@@ -88,6 +83,13 @@ def restore(
     failed = sum(not row["restored"] for row in rows)
     out.answer({"jobs": rows, "refused": rejected}, *(_sentence(row) for row in rows))
     return 1 if failed else 0
+
+
+def _nothing_signed(sources: list[str]) -> ShoalError:
+    from shoal.core.errors import ShoalError
+
+    text, hint = "no checkpoint signed by this key in", "name more nodes, or check the key: the lost coordinator's"
+    return ShoalError(f"{text} {', '.join(sources)}", code="restore.nothing", hint=hint)
 
 
 def _own_key() -> Path:
