@@ -22,7 +22,7 @@ from shoal.plugins import algorithms, schedules
 from tests.algorithms.softmax import Adapted, Softmax, digits
 from tests.algorithms.tables import FORM
 
-ROUNDS = 3
+ROUNDS, CHECKPOINT_EVERY = 3, 2
 PRECISIONS: tuple[list[dict[str, Any]], ...] = (
     [],
     [],
@@ -115,7 +115,7 @@ def _fields(name: str, nodes: int, rng: Random) -> dict[str, Any]:
     filters += [{"name": "top_k", "fraction": 0.1}] if rng.random() < 0.3 else []
     filters += rng.choice(PRECISIONS)
     more = {"selection": rng.choice(SELECTIONS), "aggregation_precision": rng.choice(["float64", "fixed"])}
-    return {**fields, **more, "schedule": schedule, "filters": filters}
+    return {**fields, **more, "schedule": schedule, "filters": filters, "checkpoint_every": CHECKPOINT_EVERY}
 
 
 def _schedule(name: str, nodes: int, rng: Random) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from shoal.sim.network.blobs import LeanBlobs
 from shoal.sim.tasks import simulated_tasks
 from tests.algorithms.softmax import Softmax, digits, unbalanced
 from tests.algorithms.test_conformance import in_rounds, three
-from tests.sim.drawn_jobs import MODELS, DrawnJob, drawn
+from tests.sim.drawn_jobs import CHECKPOINT_EVERY, MODELS, DrawnJob, drawn
 from tests.sim.one_process import OneProcess
 from tests.support.sampling import extended
 
@@ -92,6 +92,18 @@ def assert_same(one: shoal.Result, two: shoal.Result) -> None:
     assert digest(one.model) == digest(two.model)
     assert (one.versions, one.notes, one.metrics) == (two.versions, two.notes, two.metrics)
     assert (one.up_bytes, one.down_bytes) == (two.up_bytes, two.down_bytes)
+    assert_checkpoints(one)
+    assert [digest(model) for model in one.checkpoints.values()] == [
+        digest(model) for model in two.checkpoints.values()
+    ]
+
+
+def assert_checkpoints(one: shoal.Result) -> None:
+    """Assert that every second version is a checkpoint, and the last one the model if it is one."""
+    made = [version.number for version in one.versions]
+    assert list(one.checkpoints) == [number for number in made if number and number % CHECKPOINT_EVERY == 0]
+    if made[-1] in one.checkpoints:
+        assert digest(one.checkpoints[made[-1]]) == digest(one.model)
 
 
 def assert_close(one: shoal.Result, two: shoal.Result, draw: DrawnJob) -> None:
@@ -100,6 +112,8 @@ def assert_close(one: shoal.Result, two: shoal.Result, draw: DrawnJob) -> None:
     assert np.mean(differences > ROUNDING) <= (FLIPS_MAX if draw.rounds_updates else 0)
     most = METRIC_AFTER_FLIPS if draw.rounds_updates else METRIC
     assert (one.notes, one.down_bytes) == (two.notes, two.down_bytes)
+    for each in (one, two):
+        assert_checkpoints(each)
     for mine, theirs in zip(one.versions, two.versions, strict=True):
         assert (mine.closed_s, mine.reports, mine.down_bytes) == (theirs.closed_s, theirs.reports, theirs.down_bytes)
         assert mine.metrics == pytest.approx(theirs.metrics, rel=most, abs=most)
