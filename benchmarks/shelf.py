@@ -2,7 +2,7 @@
 
     python benchmarks/shelf.py                      all of them, some minutes
     python benchmarks/shelf.py --only fedavg scaffold
-    python benchmarks/shelf.py --split FOLDER       split learning instead, on MNIST's IDX files
+    python benchmarks/shelf.py split --data FOLDER  a card with a measurement of its own: split, ddnn
 
 The embedded digits (1,438 to train on, 359 to test) on ten nodes with two label shards each, a small MLP, one seed, on
 a simulated clock where a task takes a second; with a straggler, one of the ten takes ten seconds. Rows are not tuned
@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,8 @@ FILTERED = [
     Row("fedavg", 30, FIVE, filters=({"name": "top_k", "fraction": 0.05},), label="fedavg, top 5 %"),
 ]
 SHELF = [*ROUNDS, *BUFFERED, *DRIFTING, *FILTERED]
+CARDS = {"ddnn": "ddnn", "split": "split_card"}
+"""Cards with a measurement of their own: the modules beside this one, each with `figures(folder)`."""
 
 
 def learners() -> dict[str, TorchLearner]:
@@ -145,30 +148,42 @@ HEAD = (
 )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="METHOD", help="these rows alone, by method")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
-    parser.add_argument("--split", type=Path, metavar="FOLDER", help="figures of split learning, on MNIST in there")
-    given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    if given.split:
-        import split_card
-
-        print(split_card.HEAD, flush=True)
-        for row in split_card.rows(given.split):
-            print(f"| {' | '.join(row)} |", flush=True)
-        return 0
-    rows = [row for row in SHELF if not given.only or row.name in given.only]
-    if not rows:
-        print(f"no such method; known: {', '.join(sorted({row.name for row in SHELF}))}", file=sys.stderr)
-        return 2
-    print(HEAD, flush=True)
+def methods(only: list[str] | None) -> list[dict[str, Any]]:
+    """Print the table of the methods, and return its numbers; nothing if there are none of these names."""
+    rows = [row for row in SHELF if not only or row.name in only]
+    if rows:
+        print(HEAD, flush=True)
     found = []
     for row in rows:
         found.append(measured(row))
         print(line(found[-1]), flush=True)
+    return found
+
+
+def card(name: str, folder: str) -> list[dict[str, Any]]:
+    """Print what a card asks for beside the measured numbers, and return them."""
+    print("| figure | card | measured | reached |\n|---|---|---|---|", flush=True)
+    found = []
+    for figure in import_module(CARDS[name]).figures(folder):
+        said = {None: "", True: "yes", False: "no"}[figure.reached]
+        print(f"| {figure.name} | {figure.card} | {figure.measured} | {said} |", flush=True)
+        found.append(figure._asdict())
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("card", nargs="?", choices=CARDS, help="a card to measure, instead of the methods")
+    parser.add_argument("--data", default="", metavar="FOLDER", help="the files of the card's data set")
+    parser.add_argument("--only", nargs="+", metavar="METHOD", help="these rows alone, by method")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    found = card(given.card, given.data) if given.card else methods(given.only)
+    if not found:
+        print(f"no such method; known: {', '.join(sorted({row.name for row in SHELF}))}", file=sys.stderr)
+        return 2
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0

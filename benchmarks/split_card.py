@@ -1,4 +1,6 @@
-"""The rows of split learning in `shelf.py`: measured figures beside those that the papers and our study lead to expect.
+"""Card E of the algorithms: split learning (Gupta and Raskar 2018; Vepakomma et al. 2018), on MNIST.
+
+    python benchmarks/shelf.py split --data FOLDER     FOLDER: the four files of MNIST; see `shoal data`
 
 784-64-64-32-10 on MNIST, 200 steps of 32 examples by SGD with momentum 0.9; with crashes, messages are lost and
 repeated, and both sides die in the middle.
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from card_figure import Figure
 from torch import Tensor, nn
 
 import shoal
@@ -30,9 +33,6 @@ FAULTS = shoal.Faults(
     message_loss=0.05, message_duplicates=0.05, delay_s=0.02, coordinator_crashes=5, node_crashes=5, until_s=60.0
 )
 JOB = shoal.SplitJob(cut=2, steps=STEPS, batch_size=BATCH, lr=LR)
-HEAD = "| split learning | expected | measured |\n|---|---|---|"
-
-Row = tuple[str, str, str]
 
 
 def network() -> nn.Module:
@@ -54,14 +54,14 @@ def momentum(parameters: Iterable[Any], lr: float) -> torch.optim.Optimizer:
 
 
 @lru_cache(maxsize=1)
-def data(folder: Path) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def data(folder: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return the training images and the test images, with their classes."""
-    images = datasets.load("mnist", folder)
+    images = datasets.load("mnist", Path(folder) if folder else None)
     train = pixels(images.train_x, "mnist"), classes(images.train_y)
     return train, (pixels(images.test_x, "mnist"), classes(images.test_y))
 
 
-def learners(folder: Path, parts: int) -> list[TorchLearner]:
+def learners(folder: str, parts: int) -> list[TorchLearner]:
     """Return learners that share the training images; each has all test images."""
     (x, y), test = data(folder)
     return [
@@ -75,8 +75,8 @@ def difference(one: Tree, other: Tree) -> float:
     return max(float(np.abs(one[name].astype(np.float64) - other[name]).max()) for name in one)
 
 
-def rows(folder: Path) -> Iterator[Row]:
-    """Yield (figure, expected, measured)."""
+def figures(folder: str) -> Iterator[Figure]:
+    """Yield the figures of the card."""
     (central,) = learners(folder, 1)
     central.init(0)
     central.train(TrainConfig(steps=STEPS, batch_size=BATCH, batch_index=0, lr=LR))
@@ -86,7 +86,8 @@ def rows(folder: Path) -> Iterator[Row]:
             job = replace(JOB, cut=cut, labels=labels)  # type: ignore[arg-type]
             found = [difference(run(job, folder, faults).model, central.model()) for faults in (None, FAULTS)]
             shown = f"{found[0]:g}, {found[1]:g} with crashes"
-            yield f"largest difference to central training, cut {cut}, labels at the {labels}", "0", shown
+            name = f"largest difference to central training, cut {cut}, labels at the {labels}"
+            yield Figure(name, "0", shown, not any(found))
     for name, filters, expected in (
         ("float32", (), "16,640"),
         ("bf16", (Half(),), "8,448"),
@@ -94,15 +95,16 @@ def rows(folder: Path) -> Iterator[Row]:
     ):
         result = run(replace(JOB, labels="coordinator", filters=filters), folder, None)
         up, down = (int(text) for text in result.notes[0].text.split() if text.isdecimal() and int(text) > BATCH)
-        yield f"bytes per step, {name}, labels at the coordinator", expected, f"{up + down:,}"
-        yield f"accuracy, {name}", f"{aim:.4f} (central)", f"{result.metrics['held_out/accuracy']:.4f}"
+        sent = f"{up + down:,}"
+        yield Figure(f"bytes per step, {name}, labels at the coordinator", expected, sent, sent == expected)
+        yield Figure(f"accuracy, {name}", f"{aim:.4f} (central)", f"{result.metrics['held_out/accuracy']:.4f}")
     for order in ("sequential", "parallel"):
         job = replace(JOB, order=order, rounds=5, steps=STEPS // 5, labels="coordinator")  # type: ignore[arg-type]
         result = run(job, folder, None, parts=4)
-        yield f"accuracy of four nodes, {order}, 5 rounds", "", f"{result.metrics['held_out/accuracy']:.4f}"
+        yield Figure(f"accuracy of four nodes, {order}, 5 rounds", "", f"{result.metrics['held_out/accuracy']:.4f}")
 
 
-def run(job: shoal.SplitJob, folder: Path, faults: shoal.Faults | None, parts: int = 1) -> shoal.Result:
+def run(job: shoal.SplitJob, folder: str, faults: shoal.Faults | None, parts: int = 1) -> shoal.Result:
     """Run a job over that number of nodes."""
     (held_out,) = learners(folder, 1)
     return shoal.simulate_split(job, learners(folder, parts), faults=faults, held_out=held_out)
