@@ -136,6 +136,13 @@ def test_answers_level_by_level_are_those_of_the_whole_network(scheme: str, edge
     assert found.sent == pytest.approx(50 * bytes_per_answer(hops_of(network, [x]), outcome.answered))
 
 
+def test_a_network_in_training_is_measured_with_all_its_devices_and_goes_on_training() -> None:
+    network, x = small(absence=0.9), views()
+    record, expected = record_exits(network, [x], LABELS), record_exits(small(), [x], LABELS)
+    assert np.array_equal(record.entropies, expected.entropies)
+    assert network.training
+
+
 def test_bytes_are_scores_of_each_device_and_packed_features() -> None:
     network, x = small(3, "AP-CC", edge=True), views()
     device, edge = hops_of(network, [x])
