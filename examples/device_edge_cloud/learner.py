@@ -27,7 +27,7 @@ train, validation = (others[part] for part in train_test_split(np.arange(len(oth
 
 
 def device() -> ExitLevel:
-    """The part of one device: 36 features of one bit, and scores."""
+    """Make the part of one device: 36 features of one bit, and scores."""
     body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
     return ExitLevel(body, nn.Sequential(nn.Flatten(), nn.Linear(36, 10)))
 

@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.intp]
 
 
 class ExitDecision(NamedTuple):
-    """Whether a level answers, and why."""
+    """The decision of a level to answer or to escalate, and its reason."""
 
     answers: bool
     reason: str

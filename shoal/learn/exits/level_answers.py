@@ -1,4 +1,4 @@
-"""Answers level by level, as they are computed on separate machines: each level gets only what was sent to it."""
+"""The computation of answers level by level, as on separate machines: a level gets only what is sent to it."""
 
 from __future__ import annotations
 
