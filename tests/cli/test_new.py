@@ -21,7 +21,7 @@ LINES_MAX = 10
 def test_without_a_folder_the_templates_are_listed(shoal: Shoal) -> None:
     found = envelope(shoal("new", "--json"))["data"]["templates"]
     assert found["pytorch"] == "A PyTorch model"
-    assert set(found) == {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()}
+    assert set(found) == {path.parent.name for path in (ROOT / "examples").glob("*/README.md")}
     assert "A PyTorch model" in shoal("new").stdout
 
 

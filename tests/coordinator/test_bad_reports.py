@@ -101,7 +101,7 @@ NOTED: dict[str, tuple[Send, int, str]] = {
     "another name": (of_a_model(v=W), 422, "payload.header"),
     "another shape": (of_a_model(w=W.reshape(2, 5)), 422, "payload.length"),
     "float64": (of_a_model(w=W.astype(np.float64)), 422, "payload.length"),
-    "no body": (lambda s: s.report(body=None), 422, "payload.missing"),
+    "no blob": (lambda s: s.report(blob=None), 422, "payload.missing"),
     "weight 0": (lambda s: s.report(weight=0.0), 422, "update.weight"),
     "weight above the job's": (lambda s: s.report(weight=2e9), 422, "update.weight"),
     "weight -1": (lambda s: s.report(weight=-1.0), 422, "head.weight"),
@@ -199,7 +199,7 @@ def test_a_wrong_length_of_a_body_that_is_here_is_the_senders_fault(stage: Stage
     digest = hashlib.sha256(data).hexdigest()
     assert stage.send("n0", "PUT", f"/jobs/{stage.job}/blobs/{digest}", content=data).status_code == 201
     before = stage.picture()
-    head, _ = stage.frame(body={"digest": digest, "nbytes": len(data) + 1})
+    head, _ = stage.frame(blob={"digest": digest, "nbytes": len(data) + 1})
     answer = stage.send("n0", "POST", f"/jobs/{stage.job}/reports", content=head)
     problem(answer, 422, "payload.length")
     assert stage.picture() == before

@@ -54,7 +54,7 @@ def test_the_points_are_found() -> None:
     assert set(found) >= ELSEWHERE
     assert {"journal.before-commit", "upload.received", "enrol.committed", "blob.renamed"} <= set(found)
     calls = sum(path.read_text().count("crashpoint(") for path in (ROOT / "coordinator").rglob("*.py"))
-    steps = len([name for name in found if name.startswith("body.")])
+    steps = len([name for name in found if name.startswith("blob.")])
     others = 2  # its definition, and the clock of fsync (metrics.py), which passes the store's points on
     assert len(found) - steps == calls - others, "a call of crashpoint whose name is not a plain text, or is used twice"
 

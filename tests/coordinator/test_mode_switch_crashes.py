@@ -126,7 +126,7 @@ def test_a_snapshot_taken_at_the_move_knows_of_it(server: Callable[..., Server])
 
 def measured(stage: Stage, node: str, accuracy: float) -> httpx.Response:
     """A node's answer to a task to evaluate."""
-    return stage.report(b"", node, body=None, metrics={"eval/accuracy": accuracy})
+    return stage.report(b"", node, blob=None, metrics={"eval/accuracy": accuracy})
 
 
 @pytest.mark.timeout(180)
