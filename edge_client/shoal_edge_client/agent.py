@@ -106,7 +106,7 @@ class Agent:
             lambda job: self.jobs[job].spool.blobs,
             max(1.0, self.session.settings.shutdown_upload_s),
             self.session.polls,
-            wait_s=min(self.session.settings.wait_s, welcome.wait_s_max),
+            wait_s=min(self.session.settings.poll_wait_s, welcome.wait_s_max),
             jobs=tuple(self.session.settings.jobs),
         )
         try:

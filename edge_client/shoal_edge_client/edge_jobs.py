@@ -111,7 +111,7 @@ class EdgeJobs:
 
     def update_poll_wait(self) -> None:
         """Limit how long polls stay open to what the coordinator, the settings and every job allow."""
-        longest = min(self._session.settings.wait_s, self.welcome.wait_s_max)
+        longest = min(self._session.settings.poll_wait_s, self.welcome.wait_s_max)
         self._transport.wait_s = min(longest, self.pause_s_max)
 
     async def join_known(self) -> None:

@@ -166,23 +166,23 @@ def test_a_coordinator_does_not_start_over_a_store_that_denies_it(s3: S3, bucket
 def test_targets_of_a_store_that_cannot_give_them(tmp_path: Path) -> None:
     store = opened(f"memory://{tmp_path}")
     assert not store.direct
-    assert store.download_target(KEY, 60) is None
-    assert store.upload_target(KEY, 1, REF.digest, 60) is None
+    assert store.presign_download(KEY, 60) is None
+    assert store.presign_upload(KEY, 1, REF.digest, 60) is None
 
 
-def test_a_download_target_is_followed_whole_and_in_part(bucket: str) -> None:
+def test_a_presign_download_is_followed_whole_and_in_part(bucket: str) -> None:
     store = opened(bucket)
     store.put(KEY, DATA)
-    target = store.download_target(KEY, 60)
+    target = store.presign_download(KEY, 60)
     assert target is not None
     assert httpx.request(target.method, target.url, headers=target.headers).content == DATA
     part = httpx.get(target.url, headers={"Range": "bytes=5-9"})
     assert (part.status_code, part.content) == (206, DATA[5:10])
 
 
-def test_an_upload_target_takes_that_blob_alone(s3: S3, bucket: str) -> None:
+def test_an_presign_upload_takes_that_blob_alone(s3: S3, bucket: str) -> None:
     store = opened(bucket)
-    target = store.upload_target(KEY, len(DATA), REF.digest, 60)
+    target = store.presign_upload(KEY, len(DATA), REF.digest, 60)
     assert target is not None
     other = DATA[:-1] + bytes([DATA[-1] ^ 1])
     assert httpx.put(target.url, headers=target.headers, content=other).status_code == 400
@@ -198,7 +198,7 @@ def test_an_upload_target_takes_that_blob_alone(s3: S3, bucket: str) -> None:
 
 def test_the_public_address_is_the_one_that_nodes_are_given(s3: S3, bucket: str) -> None:
     store = opened(f"{bucket}&public=https://blobs.example.org")
-    for target in (store.download_target(KEY, 60), store.upload_target(KEY, 1, REF.digest, 60)):
+    for target in (store.presign_download(KEY, 60), store.presign_upload(KEY, 1, REF.digest, 60)):
         assert target is not None
         assert target.url.startswith("https://blobs.example.org/b")
     assert not opened(f"{bucket}&presign=no").direct

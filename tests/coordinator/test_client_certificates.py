@@ -107,7 +107,7 @@ def test_a_node_with_its_certificate_does_a_whole_job(running: Inside, authority
     cert, key = authority.issue("n0", "n0")
     running.begin("a", nodes=1, rounds=2)
     given = {"url": running.url, "token": running.token(), "name": "n0", "state_dir": tmp_path / "n0", "jobs": ["a"]}
-    given |= {"ca_file": authority.file, "client_cert": cert, "client_key": key, "wait_s": 5.0}
+    given |= {"ca_file": authority.file, "client_cert": cert, "client_key": key, "poll_wait_s": 5.0}
     agent = Agent(EdgeSettings.model_validate(given), VectorLearner(100_000))
     asyncio.run(asyncio.wait_for(agent.run(), 60))
     until("the job to end", lambda: running.job("a")["ended_at"])

@@ -54,7 +54,7 @@ def bucket(s3: S3) -> Iterator[str]:
 def edges(api: Api, url: str, folder: Path) -> list[EdgeNode]:
     """Edge clients as they are deployed, but for their process."""
     given = [{"url": url, "token": api.token(), "name": name, "state_dir": folder / name} for name in ("n0", "n1")]
-    return [EdgeNode(VectorLearner(LARGE), jobs=["a"], wait_s=5.0, **one).start() for one in given]
+    return [EdgeNode(VectorLearner(LARGE), jobs=["a"], poll_wait_s=5.0, **one).start() for one in given]
 
 
 def on_files(tmp_path: Path, rounds: int) -> str:
@@ -211,7 +211,7 @@ def test_a_node_fetches_its_base_model_from_the_store(s3: S3, bucket: str, tmp_p
         assert (rest.status_code, rest.content) == (206, data[100:]), "an interrupted download goes on"
         s3.seen.clear()
         given: Any = {"url": running.url, "token": running.token(), "name": "n0", "state_dir": tmp_path / "n0"}
-        EdgeNode(learner(), jobs=["a"], wait_s=1.0, **given).start().finish()
+        EdgeNode(learner(), jobs=["a"], poll_wait_s=1.0, **given).start().finish()
         (row,) = base_rows(running)
     fetched = [path for method, path, signed in s3.seen if signed and method == "GET" and path.endswith(f"a/{digest}")]
     assert len(fetched) == 1, "past the coordinator"

@@ -39,7 +39,7 @@ def take_part(coordinator: Inside, folder: Path, size: int) -> None:
     """One node's whole job."""
     coordinator.begin("a", nodes=1, rounds=2)
     given = {"url": coordinator.url, "token": coordinator.token(), "name": "n0", "state_dir": folder, "jobs": ["a"]}
-    agent = Agent(EdgeSettings.model_validate({**given, "wait_s": 5.0}), VectorLearner(size))
+    agent = Agent(EdgeSettings.model_validate({**given, "poll_wait_s": 5.0}), VectorLearner(size))
     asyncio.run(asyncio.wait_for(agent.run(), 60))
     until("the job to end", lambda: coordinator.job("a")["ended_at"])
 

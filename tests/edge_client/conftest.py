@@ -41,7 +41,7 @@ class Place:
 
     def given(self, **more: Any) -> dict[str, Any]:
         mine = {"url": self.url, "state_dir": self.folder / "state", "token": "sht_one", "name": "a", "jobs": ["j"]}
-        return {**mine, "retry_pause_max_s": 0.1, "wait_s": 5.0, **more}
+        return {**mine, "retry_pause_max_s": 0.1, "poll_wait_s": 5.0, **more}
 
     def settings(self, **more: Any) -> EdgeSettings:
         return EdgeSettings.model_validate(self.given(**more))

@@ -93,7 +93,7 @@ class Joined(EdgeNode):
         self, url: str, token: str, name: str, learner: Any, folder: Path, jobs: Sequence[str] = ("digits",)
     ) -> None:
         given = {"url": url, "token": token, "name": name, "jobs": list(jobs), "state_dir": folder / name}
-        super().__init__(learner, at=self._at, wait_s=2.0, **given)
+        super().__init__(learner, at=self._at, poll_wait_s=2.0, **given)
         self.before_report: Callable[[Task], None] = lambda task: None
         """Called with the task that is about to be answered; the node does nothing else meanwhile."""
 

@@ -75,7 +75,7 @@ def test_two_jobs_of_one_node(tmp_path: Path) -> None:
 def test_it_beats_and_polls_while_it_trains(place: Place) -> None:
     coordinator, hold = place.coordinator, place.folder / "hold"
     hold.touch()
-    node = place.start(VectorLearner(hold=hold), wait_s=0.05)
+    node = place.start(VectorLearner(hold=hold), poll_wait_s=0.05)
     coordinator.wait(lambda: len(coordinator.beats) >= 3)
     polls = coordinator.requests["GET /work"]
     coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 2)
@@ -115,7 +115,7 @@ def test_an_idle_node_is_told_that_its_job_has_ended(tmp_path: Path, monkeypatch
     coordinator = Coordinator(tmp_path / "c", {"j": {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}})
     coordinator.feed("j", Join("zz"))
     with serving(coordinator) as url:
-        node = Place(coordinator, url, tmp_path).start(VectorLearner(), wait_s=0.2)
+        node = Place(coordinator, url, tmp_path).start(VectorLearner(), poll_wait_s=0.2)
         coordinator.wait(lambda: len(coordinator.counted) == 2)  # then the round waits for the other node
         polls = coordinator.requests["GET /work"]
         coordinator.wait(lambda: coordinator.requests["GET /work"] >= polls + 3)
@@ -160,7 +160,7 @@ def test_an_idle_node_does_not_hammer(place: Place, monkeypatch: pytest.MonkeyPa
     place.join()
     monkeypatch.setattr(asyncio, "sleep", noted)
     monkeypatch.setattr(edge_agent, "time", Clock())  # each poll is answered at once, however slow the machine is
-    node = place.start(VectorLearner(), jobs=[], wait_s=0.001)
+    node = place.start(VectorLearner(), jobs=[], poll_wait_s=0.001)
     until("eight pauses", lambda: len(pauses) >= 8)
     node.leave()
     assert node.end() is False
@@ -176,7 +176,7 @@ def test_a_named_job_that_is_over(place: Place) -> None:
 def test_a_named_job_that_ends_before_the_node_has_a_task(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path / "c", {"j": {**PLAN, "schedule": {"name": "rounds", "min_nodes": 2}}})
     with serving(coordinator) as url:
-        node = Place(coordinator, url, tmp_path).start(VectorLearner(), wait_s=0.2)
+        node = Place(coordinator, url, tmp_path).start(VectorLearner(), poll_wait_s=0.2)
         coordinator.wait(lambda: coordinator.requests["GET /work"] >= 2)
         coordinator.feed("j", Stop("an operator wants it so"))
         assert node.end() is True

@@ -36,7 +36,7 @@ def kit_of(where: Inside, make: Callable[[], Any], patience_s: float = PATIENCE_
     with ExitStack() as stack:
         for name in ("a", "b"):
             folder = where.folder.parent / name
-            given = {"url": where.url, "token": where.token(), "name": name, "state_dir": folder, "wait_s": 5.0}
+            given = {"url": where.url, "token": where.token(), "name": name, "state_dir": folder, "poll_wait_s": 5.0}
             node = EdgeNode(make(), **given).start()
             stack.callback(node.end)
             stack.callback(node.leave)

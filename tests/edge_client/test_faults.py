@@ -285,6 +285,6 @@ def test_a_lost_stop_is_found_out(place: Place, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(coordinator, "_news", once)
     coordinator.lose = lose
-    assert place.join(wait_s=0.3) is True
+    assert place.join(poll_wait_s=0.3) is True
     assert len(lost) == 1
     check(place, 8)

@@ -55,7 +55,7 @@ def test_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         ("hours", ["9-17"]),
         ("hours", ["08:00-08:00"]),
         ("url", "host:8080"),
-        ("wait_s", 0),
+        ("poll_wait_s", 0),
         ("threads", -1),
         ("coordinator_timeout_s", -1),
         ("log_form", "xml"),

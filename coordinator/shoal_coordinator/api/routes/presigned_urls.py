@@ -43,7 +43,7 @@ async def presign_download(
     target, blobs = None, runner.blobs
     if job_blobs.store.direct and isinstance(blobs, RemoteBlobs):
         ttl_s = settings.presign_ttl_s
-        target = await asyncio.to_thread(job_blobs.store.download_target, blobs.key(digest), ttl_s)
+        target = await asyncio.to_thread(job_blobs.store.presign_download, blobs.key(digest), ttl_s)
     return _view(target, job, digest, "GET", version)
 
 
@@ -75,7 +75,7 @@ async def presign_upload(
             await asyncio.to_thread(blobs.store.delete, blobs.partials.key(node, replaced))
         runner.task_timers.begun(node, task.id)
         key, ttl_s = blobs.partials.key(node, digest), settings.presign_ttl_s
-        target = await asyncio.to_thread(job_blobs.store.upload_target, key, body.bytes, digest, ttl_s)
+        target = await asyncio.to_thread(job_blobs.store.presign_upload, key, body.bytes, digest, ttl_s)
     return _view(target, job, digest, "PUT", task.version)
 
 

@@ -184,13 +184,13 @@ class S3Store(RemoteStore):
 
     # Where nodes are sent
 
-    def download_target(self, key: str, ttl_s: float) -> PresignedTarget | None:
+    def presign_download(self, key: str, ttl_s: float) -> PresignedTarget | None:
         if not self.direct:
             return None
         with self._storage_errors(key):
             return PresignedTarget("GET", obstore.sign(self._signing, "GET", key, timedelta(seconds=ttl_s)))
 
-    def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> PresignedTarget | None:
+    def presign_upload(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> PresignedTarget | None:
         if not self.direct:
             return None
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode("ascii")

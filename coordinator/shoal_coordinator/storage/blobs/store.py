@@ -82,12 +82,12 @@ class BlobStore(ABC):
     def list(self, prefix: str) -> Iterator[BlobInfo]:
         """List all blobs below `prefix/`, in no particular order."""
 
-    def download_target(self, key: str, ttl_s: float) -> PresignedTarget | None:
+    def presign_download(self, key: str, ttl_s: float) -> PresignedTarget | None:
         """Return a presigned download URL; None if only the coordinator serves the blob."""
         del key, ttl_s
         return None
 
-    def upload_target(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> PresignedTarget | None:
+    def presign_upload(self, key: str, nbytes: int, sha256: str, ttl_s: float) -> PresignedTarget | None:
         """Return a presigned upload URL for exactly this size and hash; None if only the coordinator can store it."""
         del key, nbytes, sha256, ttl_s
         return None
