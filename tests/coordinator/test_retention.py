@@ -215,8 +215,8 @@ def test_what_was_uploaded_stays_until_its_report_comes(coordinator: Inside) -> 
 
 
 def named(stage: Stage, node: str, digest: str, nbytes: int):  # type: ignore[no-untyped-def]
-    """A report whose body was uploaded before."""
-    head, _ = stage.frame(b"", node, body={"digest": digest, "nbytes": nbytes})
+    """A report whose blob was uploaded before."""
+    head, _ = stage.frame(b"", node, blob={"digest": digest, "nbytes": nbytes})
     return stage.send(node, "POST", f"/jobs/{stage.job}/reports", content=head)
 
 
