@@ -58,9 +58,7 @@ class EdgeSettings(BaseModel):
         None, description="certificate chain (PEM) with this node's name, for coordinators that require one"
     )
     client_key: Path | None = Field(None, description="its private key (PEM)")
-    poll_wait_s: float = Field(
-        25.0, gt=0, le=300, description="seconds that a poll is held open, if the coordinator agrees"
-    )
+    poll_wait_s: float = Field(25.0, gt=0, le=300, description="seconds to hold a poll open, if the coordinator agrees")
     retry_pause_max_s: float = Field(30.0, gt=0, le=3600, description="longest pause between two tries")
     enrol_timeout_s: float = Field(
         120.0, ge=0, description="seconds to try to enrol, the first time, before ending with exit code 3; 0: no end"
