@@ -164,17 +164,22 @@ def read_head(text: bytes) -> tuple[dict[str, Any], str]:
     return values, job
 
 
-def decode(data: bytes) -> Frame:
-    """Return the frame in `data`. Raises `InvalidPayload` for bytes that `encode` does not produce."""
+def read_frame(data: bytes) -> tuple[dict[str, Any], str, bytes]:
+    """Return (values, job, payload) of a frame. Raises as `read_head`, and `InvalidPayload` for a wrong length."""
     length = head_bytes(data[:4])
     if len(data) < 4 + length:
         raise InvalidPayload("truncated head", code="head.length")
     if len(data) - 4 - length > INLINE_BYTES_MAX:
         raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
-    values, job = read_head(data[4 : 4 + length])
+    return *read_head(data[4 : 4 + length]), data[4 + length :]
+
+
+def decode(data: bytes) -> Frame:
+    """Return the frame in `data`. Raises `InvalidPayload` for bytes that `encode` does not produce."""
+    values, job, payload = read_frame(data)
     if unsent := [name for name in NEVER_SENT if name in values]:
         raise InvalidPayload(f"{unsent[0]}: a field that never travels", code="head.invalid")
-    return Frame(job, from_json(values, MESSAGES), data[4 + length :])
+    return Frame(job, from_json(values, MESSAGES), payload)
 
 
 def negotiate(offered: Iterable[int]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from shoal.core.errors import InvalidPayload
 from shoal.core.protocol.split_message import SplitMessage
 from shoal.wire import codec
 
@@ -31,11 +30,5 @@ def encode(frame: SplitFrame) -> bytes:
 
 def decode(data: bytes) -> SplitFrame:
     """Return the frame in `data`. Raises `InvalidPayload` for bytes that `encode` does not produce."""
-    length = codec.head_bytes(data[:4])
-    if len(data) < 4 + length:
-        raise InvalidPayload("truncated head", code="head.length")
-    if len(data) - 4 - length > codec.INLINE_BYTES_MAX:
-        text = f"a payload of more than {codec.INLINE_BYTES_MAX} bytes travels alone"
-        raise InvalidPayload(text, code="head.length")
-    values, job = codec.read_head(data[4 : 4 + length])
-    return SplitFrame(job, codec.from_json(values, MESSAGES), data[4 + length :])
+    values, job, payload = codec.read_frame(data)
+    return SplitFrame(job, codec.from_json(values, MESSAGES), payload)

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.model.aggregation import TreeSum
 from shoal.core.model.tree import Tree, norm, same_layout, sub
 from shoal.core.model.tree_checks import first_not_finite
 from shoal.core.protocol.machine import JobEvent, MachineState, NoteKind, Save, Timer, Wake
 from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.core.protocol.metrics import TRAIN_LOSS
 from shoal.core.protocol.snapshot import from_state, to_state
 from shoal.core.protocol.split_message import (
     FromSplitNode,
@@ -48,8 +50,6 @@ from shoal.core.split.part_state import (
     SplitVersion,
 )
 from shoal.core.split.split_plan import SplitPlan
-
-LOSS = "train/loss"
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class SplitCoordinator:
         part, received = one.part.compacted(done.checkpoint), _joined(one, message)
         after = replace(one, part=part, received=received, answer=answer)
         if len(received.blobs) == self.plan.legs:
-            loss = (done.metrics | message.metrics).get(LOSS, 0.0)
+            loss = (done.metrics | message.metrics).get(TRAIN_LOSS, 0.0)
             after = replace(
                 after,
                 part=part.after(received),
@@ -305,7 +305,7 @@ class SplitCoordinator:
             state.node_part = mean_part(self.blobs, state.node_part, nodes, weights)
             state.coordinator_part = mean_part(self.blobs, state.coordinator_part, mine, weights)
         examples = sum(one.examples for one in finished)
-        metrics = {LOSS: sum(one.loss_sum for one in finished) / examples} if examples else {}
+        metrics = {TRAIN_LOSS: sum(one.loss_sum for one in finished) / examples} if examples else {}
         state.round, state.finished = state.round + 1, []
         if state.round == self.plan.rounds:
             state.ended = "all rounds are done"
@@ -357,10 +357,7 @@ def _joined(one: OpenTurn, request: SplitRequest) -> BatchInputs:
 
 
 def _model(blobs: Blobs, ref: BlobRef) -> Tree:
-    found = blobs.get(ref).get("model")
-    if not isinstance(found, Tree):
-        raise InvalidPayload("a part without the slot 'model'", code="payload.slots")
-    return found
+    return tree_slot(blobs.get(ref), "model")
 
 
 def _natural(node: str) -> tuple[int, str]:

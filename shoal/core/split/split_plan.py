@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from annotated_types import Interval
 
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.filter import Filter, check_filters, pack_tree, packed_layout, unpack_tree
 from shoal.core.errors import InvalidJob, InvalidPayload
 from shoal.core.errors.ranges import PositiveFloat, PositiveInt, check_ranges
@@ -136,9 +137,7 @@ class SplitPlan:
         if slots.keys() != wanted.keys():
             raise InvalidPayload(f"slots {sorted(slots)} instead of {sorted(wanted)}", code="payload.slots")
         for name, layout in wanted.items():
-            tree = slots[name]
-            if not isinstance(tree, Tree):
-                raise InvalidPayload(f"slot {name!r} is of the wrong kind", code="payload.slots")
+            tree = tree_slot(slots, name)
             if name == LABELS:
                 same_layout(layout, tree.layout)
             found[name] = tree if name == LABELS else unpack_tree(self.filters, tree, layout)

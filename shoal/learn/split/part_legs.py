@@ -19,8 +19,8 @@ from torch import Tensor
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import LearnerFailed
 from shoal.core.protocol.message import BlobRef, Blobs, Metrics
+from shoal.core.protocol.metrics import TRAIN_LOSS
 from shoal.core.split.part_state import FINISH, BatchInputs, Compute, Computed
-from shoal.core.split.split_coordinator import LOSS
 from shoal.core.split.split_plan import ACTIVATIONS, GRADIENT, LABELS, Direction, SplitPlan
 from shoal.learn.data.batches import split
 from shoal.learn.data.passes import training_batches
@@ -144,7 +144,7 @@ class CoordinatorLegs(PartLegs):
         if LABELS in request:
             loss = self._loss(output, request[LABELS])
             loss.backward()  # type: ignore[no-untyped-call]
-            metrics = {LOSS: float(loss.detach())}
+            metrics = {TRAIN_LOSS: float(loss.detach())}
         else:
             request = yield {ACTIVATIONS: output}, {}, len(activations)
             output.backward(request[GRADIENT])
@@ -174,7 +174,7 @@ class NodeLegs(PartLegs):
             activations = answer[ACTIVATIONS].requires_grad_()
             loss = self._learner.loss(part.modules[1](activations), target)
             loss.backward()  # type: ignore[no-untyped-call]
-            answer = yield {GRADIENT: _gradient(activations)}, {LOSS: float(loss.detach())}, examples
+            answer = yield {GRADIENT: _gradient(activations)}, {TRAIN_LOSS: float(loss.detach())}, examples
         output.backward(answer[GRADIENT])
         part.step()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload, LearnerFailed
 from shoal.core.model.tree import Layout, Slots, Tree, same_layout
 from shoal.learn.training.descent import OptimizerOf, descend, taken_gradients
@@ -67,9 +68,7 @@ class TrainedPart:
 
     def load(self, slots: Slots) -> None:
         """Load what `save` returned. Raises `InvalidPayload` for another layout."""
-        model, state = slots.get(MODEL), slots.get(OPTIMIZER)
-        if not isinstance(model, Tree):
-            raise InvalidPayload("a part without the slot 'model'", code="payload.slots")
+        model, state = tree_slot(slots, MODEL), slots.get(OPTIMIZER)
         same_layout(self.layout, model.layout)
         unpack(model, self._tensors)
         if self._optimizer is None:

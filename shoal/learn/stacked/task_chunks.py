@@ -97,9 +97,9 @@ class TaskChunks:
 
     def _divided(self, works: Sequence[Work]) -> Iterator[TaskChunk]:
         """Yield chunks of nearly equal length."""
-        total, kind, body = len(works), works[0].task.kind, works[0].task.blob
+        total, kind, blob = len(works), works[0].task.kind, works[0].task.blob
         least, chunks = (STACKED_MIN, STACKED_CHUNKS) if self._stacks and kind != "init" else (1, ALONE_CHUNKS)
-        most = min(CHUNK_MAX, max(1, self._bytes_max // max(1, body.nbytes))) if body is not None else CHUNK_MAX
+        most = min(CHUNK_MAX, max(1, self._bytes_max // max(1, blob.nbytes))) if blob is not None else CHUNK_MAX
         count = max(-(-total // most), min(total // least, chunks))
         for index in range(count):
             yield TaskChunk(works[total * index // count : total * (index + 1) // count])

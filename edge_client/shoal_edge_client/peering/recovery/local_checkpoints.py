@@ -79,16 +79,19 @@ def offer_in(folder: Path, node: str, source: str) -> CheckpointOffer:
 
 def model_in(folder: Path, job: str, digest: str) -> FileSource | None:
     """Return the unverified model of that SHA-256 below a folder; None if it is missing."""
-    with storing(folder):
-        found = [path for depth in DEPTHS for path in folder.glob(f"{depth}jobs/{job}/blobs/{digest}")]
-    return FileSource(found[0]) if found else None
+    path = _first_below(folder, f"jobs/{job}/blobs/{digest}")
+    return FileSource(path) if path is not None else None
 
 
 def base_in(folder: Path, digest: str) -> Path | None:
     """Return the unverified base model of that SHA-256 that a node below a folder has fetched; None if none has."""
+    return _first_below(folder, f"bases/{digest}") if digest else None
+
+
+def _first_below(folder: Path, name: str) -> Path | None:
+    """Return the first file of that name in a node's folder or those below `folder`."""
     with storing(folder):
-        found = [path for depth in DEPTHS for path in folder.glob(f"{depth}bases/{digest}")] if digest else []
-    return found[0] if found else None
+        return next((path for depth in DEPTHS for path in folder.glob(f"{depth}{name}")), None)
 
 
 def _name_of(folder: Path) -> str:
