@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import insort
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
@@ -168,17 +168,11 @@ class RosterMember:
 _name = attrgetter("node")
 
 
-def _placed(members: list[RosterMember], new: RosterMember) -> list[RosterMember]:
-    """Return the list with that node, in the order of names."""
-    at = bisect_left(members, new.node, key=_name)
-    return [*members[:at], new, *members[at:]]
-
-
 class NodeRoster:
     """The nodes of a job, in the order of their names.
 
     A schedule looks at all of them with every event, and an event changes one: so lists are cached until they change.
-    Callers must not change a returned list.
+    Callers must not change a returned list, nor keep it: a new node is inserted into it.
     """
 
     def __init__(self) -> None:
@@ -199,9 +193,14 @@ class NodeRoster:
     def _forget(self) -> None:
         """Forget cached lists: other nodes are here than before."""
         self._here: list[RosterMember] | None = None
-        self._able: tuple[list[RosterMember], tuple[str, ...]] | None = None
         self._busy: dict[str, Kind] | None = None
         self._finished: frozenset[str] | None = None
+        self._forget_askable()
+
+    def _forget_askable(self) -> None:
+        """Forget which nodes may be asked: others may, or one says something else of itself."""
+        self._able: list[RosterMember] | None = None
+        self._names: tuple[str, ...] | None = None
         self.revision += 1
 
     def note_change(self, member: RosterMember, name: str) -> None:
@@ -216,11 +215,9 @@ class NodeRoster:
             self._finished = None
         elif name == "paused_until":
             (self._paused.discard if member.paused_until is None else self._paused.add)(member.node)
-            self._able = None
-            self.revision += 1
+            self._forget_askable()
         else:
-            self._able = None
-            self.revision += 1
+            self._forget_askable()
 
     def _change_task(self, member: RosterMember) -> None:
         busy = self._busy
@@ -257,12 +254,10 @@ class NodeRoster:
             self._time(member)
 
     def _enter(self, member: RosterMember) -> None:
-        """Insert a new node into each cached list: of thousands that join at once, each changes them."""
-        here, (able, names) = self.present_members(), self._asked()
-        self._all = _placed(self.all_members(), member)
-        self._here, able = _placed(here, member), _placed(able, member)
-        at = bisect_left(names, member.node)
-        self._able = able, (*names[:at], member.node, *names[at:])
+        """Insert a new node into each list: of a hundred thousand that join, none may copy or sort the others."""
+        for members in (self.askable(), self.present_members(), self.all_members()):
+            insort(members, member, key=_name)
+        self._names = None
         self._members[member.node] = member
         self._adopt(member)
         self.revision += 1
@@ -294,17 +289,15 @@ class NodeRoster:
 
     def askable(self) -> list[RosterMember]:
         """Return the nodes that may be asked."""
-        return self._asked()[0]
+        if self._able is None:
+            self._able = [one for one in self.present_members() if not (one.is_set_aside or one.is_gossiping)]
+        return self._able
 
     def askable_names(self) -> tuple[str, ...]:
         """Return their names."""
-        return self._asked()[1]
-
-    def _asked(self) -> tuple[list[RosterMember], tuple[str, ...]]:
-        if self._able is None:
-            able = [member for member in self.present_members() if not (member.is_set_aside or member.is_gossiping)]
-            self._able = able, tuple(member.node for member in able)
-        return self._able
+        if self._names is None:
+            self._names = tuple(member.node for member in self.askable())
+        return self._names
 
     def members_set_aside(self) -> list[RosterMember]:
         """Return the nodes that are here and not asked for a while, after failures."""
