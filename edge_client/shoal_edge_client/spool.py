@@ -88,7 +88,7 @@ class Spool:
         """Return a reference from a file after checking its blob."""
         ref = BlobRef(str(values["digest"]), int(values["nbytes"]))
         if ref.digest not in self.blobs.digests() or not self.blobs.check(ref):
-            raise StorageFailed(f"body {ref.digest[:12]}… is missing or damaged")
+            raise StorageFailed(f"blob {ref.digest[:12]}… is missing or damaged")
         return ref
 
     def bind_to_job(self, made_at: str) -> bool:

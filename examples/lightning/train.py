@@ -18,6 +18,7 @@ import shoal.lightning
 from shoal.learn.data.bundled import digits
 
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+job = shoal.load_job(Path(__file__).with_name("job.toml"))
 images, labels = (torch.tensor(array) for array in digits())
 data = TensorDataset(images / 16, labels.long())
 test = data[1500:]
@@ -54,9 +55,9 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     model = Classifier()
     if given.url:
-        place = shoal.join(given.url, token=given.token, name=f"part-{given.part}", jobs=["lightning"])
+        place = shoal.join(given.url, token=given.token, name=f"part-{given.part}", jobs=[job.name])
     else:
-        place = shoal.simulated(Path(__file__).with_name("job.toml"), nodes=3)
+        place = shoal.simulated(job, nodes=3)
     with place as node:
         for task in node.tasks(model, evaluate=measure):
             part, model.lr = int(given.part or task.index), task.lr

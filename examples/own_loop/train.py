@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import shoal
 from shoal.learn.data.bundled import digits
 
+job = shoal.load_job(Path(__file__).with_name("job.toml"))
 images, labels = (torch.tensor(array) for array in digits())
 data = TensorDataset(images / 16, labels.long())
 test = TensorDataset(*data[1500:])
@@ -47,9 +48,9 @@ if __name__ == "__main__":
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     if given.url:
         state = given.state and Path(given.state)
-        place = shoal.join(given.url, token=given.token, name=f"part-{given.part}", jobs=["own-loop"], state_dir=state)
+        place = shoal.join(given.url, token=given.token, name=f"part-{given.part}", jobs=[job.name], state_dir=state)
     else:
-        place = shoal.simulated(Path(__file__).with_name("job.toml"), nodes=3)
+        place = shoal.simulated(job, nodes=3)
     with place as node:
         for task in node.tasks(model, evaluate=measure):
             part = int(given.part or task.index)

@@ -198,8 +198,8 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
         if round_ == self._aborted_round:
             effects = self._give_up("another has given it up", me)
         else:
-            body = me.blobs.put_transient({"piece": cut(me.model, one.place, one.count)})
-            effects = [self._pass_on(one.place, body, me.weight, me, now)]
+            blob = me.blobs.put_transient({"piece": cut(me.model, one.place, one.count)})
+            effects = [self._pass_on(one.place, blob, me.weight, me, now)]
         early, self.early = self.early, {}
         for node, parts in sorted(early.items()):
             for _, part in sorted(parts.items()):
@@ -351,8 +351,8 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
             if one.step >= one.count - 1:
                 one.pieces[piece] = tree
             if one.step < one.steps:
-                body = part.blob if one.step >= one.count else me.blobs.put_transient({"piece": tree})
-                effects.append(self._pass_on(piece, body, weight, me, now))
+                blob = part.blob if one.step >= one.count else me.blobs.put_transient({"piece": tree})
+                effects.append(self._pass_on(piece, blob, weight, me, now))
             else:
                 self._finish(one, me)
         return effects

@@ -249,8 +249,8 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
         """Restore the state; the open round is aborted, but neighbors may still wait for the offer."""
         self.round = state["round"]
         if "offer" in state:
-            node, body, seen, weight = state["offer"]
-            self.offer, self._to = ModelOffer(node, self.round, BlobRef(*body), seen, weight), tuple(state["to"])
+            node, blob, seen, weight = state["offer"]
+            self.offer, self._to = ModelOffer(node, self.round, BlobRef(*blob), seen, weight), tuple(state["to"])
             self._unacknowledged.add_due(self._to)
             self.alarm = 0.0
 

@@ -3,7 +3,7 @@
     record = record_of_simulation(spec, result)   record_of_job(api_job, api_versions, api_traffic)
     text = dump_record(record)                    load_record(text, "digits.json")
 
-Bytes of a coordinator are all that crossed the wire: bodies, heads, polls. Those of a simulation are frames and bodies,
+Bytes of a coordinator are all that crossed the wire: bodies, heads, polls. Those of a simulation are frames and blobs,
 without HTTP; `origin` says which they are.
 """
 

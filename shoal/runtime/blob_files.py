@@ -118,7 +118,7 @@ class FileBlobs:
         size = self.size(ref.digest)
         if size != ref.nbytes:
             fault, code = ("is missing", "missing") if size is None else (f"has {size} bytes", "damaged")
-            raise StorageFailed(f"body {ref.digest[:12]}… {fault} in {self.folder}", code=f"storage.{code}")
+            raise StorageFailed(f"blob {ref.digest[:12]}… {fault} in {self.folder}", code=f"storage.{code}")
         return FileSource(self.path(ref.digest))
 
     def size(self, digest: str) -> int | None:

@@ -192,7 +192,7 @@ def same_digest(found: str, ref: BlobRef) -> None:
         raise InvalidPayload(
             f"the bytes that came are {found[:12]}…, not {ref.digest[:12]}…",
             code="blob.digest",
-            hint="they were changed on the way, or on a disk: send the body again",
+            hint="they were changed on the way, or on a disk: send it again",
         )
 
 

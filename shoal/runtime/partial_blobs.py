@@ -145,7 +145,7 @@ class IncomingBlob(IncomingBytes):
 
     def _no_such_offset(self, kept: int, start: int) -> Refused:
         return Refused(
-            f"{kept} bytes of this body are here, so it cannot go on at {start}",
+            f"{kept} bytes of this blob are here, so it cannot go on at {start}",
             code="blob.offset",
             hint="ask with HEAD how much is here",
         )

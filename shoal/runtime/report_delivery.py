@@ -93,10 +93,10 @@ class ReportDelivery:
         transport = self._ports.transport
         if isinstance(message, TaskFailed):
             return transport.fail(self._job, message)
-        body = self._ports.state.report_blob(message.blob) if message.blob is not None else None
+        blob = self._ports.state.report_blob(message.blob) if message.blob is not None else None
         about: dict[str, tracing.Value] = {"shoal.job": self._job, "shoal.node": message.node}
         with tracing.current.span("send", trace_parent(self._job, message.task), **about):
-            return transport.report(self._job, message, body, cancel.cancelled)
+            return transport.report(self._job, message, blob, cancel.cancelled)
 
     def _on_refused(self, message: Report | TaskFailed, error: ShoalError) -> Ack | ReportRejected:
         """Return the event for an answer that the coordinator refuses for good, or whose blob is lost."""

@@ -34,7 +34,7 @@ def check(found: Any) -> None:
         raise InvalidPayload(f"{node[:70]!r} is not a node's name", code="head.name")
     for ref in (getattr(found, "blob", None), getattr(found, "reference", None)):
         if ref is not None and not (is_digest(ref.digest) and 0 < ref.nbytes <= COUNT_MAX):
-            raise InvalidPayload("a body is named by 64 hexadecimal digits and its length", code="head.digest")
+            raise InvalidPayload("a blob is named by 64 hexadecimal digits and its length", code="head.digest")
     whole = (getattr(found, name, 0) for name in WHOLE)
     for number in (*_task_of(found), *whole):
         if not 0 <= number < 2**63:

@@ -92,7 +92,7 @@ interface Entry {
 function tensorOf(name: string, { dtype, shape, data_offsets: [start, stop] }: Entry, body: Uint8Array): Tensor {
   const size = DTYPES[dtype];
   if (size === undefined || stop - start !== size * elementsOf(shape) || start < 0 || stop > body.length) {
-    throw new Error(`${name} is not a tensor of this body`);
+    throw new Error(`${name} is not a tensor of this blob`);
   }
   return { dtype, shape, data: body.slice(start, stop) };
 }

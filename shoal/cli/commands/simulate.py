@@ -297,7 +297,7 @@ def report(result: Result, took_s: float) -> None:
     if result.uncounted:
         nodes = counted(len(result.uncounted), "node")
         rows += [("never counted", f"[yellow]{nodes}: {safe(join_names(result.uncounted))}[/]")]
-    rows += [("bytes", f"{size(up)} up, {size(down)} down (frames and bodies, without HTTP)")]
+    rows += [("bytes", f"{size(up)} up, {size(down)} down (frames and blobs, without HTTP)")]
     if result.training:
         rows += [("training", safe(result.training))]
     rows += [("time", f"{seconds(took_s)} here, {seconds(data['virtual_s'])} of the simulated clock")]

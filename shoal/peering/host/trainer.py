@@ -89,8 +89,8 @@ class PeerTrainer:
         ).run_piece(task)
         if not isinstance(made, RemoteResult):
             raise LearnerFailed("the algorithm goes on without an end, which gossip cannot use")
-        body, after = (self._adopt(one) if one is not None else None for one in (made.blob, made.memory))
-        return TaskResult(made.weight, body, made.metrics, after)
+        blob, after = (self._adopt(one) if one is not None else None for one in (made.blob, made.memory))
+        return TaskResult(made.weight, blob, made.metrics, after)
 
     def _adopt(self, blob: FileBlob) -> BlobRef:
         return self._made.take(blob)

@@ -118,8 +118,8 @@ class RemoteTaskRun:
             status = reply["status"]
             return codec.from_json(status) if status is not None else None
         made = reply["local"]
-        body, memory = self._file(made["blob"]), self._file(made["memory"])
-        return RemoteResult(float(made["weight"]), body, dict(made["metrics"]), memory)
+        blob, memory = self._file(made["blob"]), self._file(made["memory"])
+        return RemoteResult(float(made["weight"]), blob, dict(made["metrics"]), memory)
 
     def _begin(self) -> None:
         training, given = self._training, self._given

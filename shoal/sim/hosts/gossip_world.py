@@ -74,8 +74,8 @@ class GossipWorld(World):
         arrives = self.wire(source, message) if self.wire is not None else message
         if arrives is None:
             return
-        body = getattr(message, "blob", None)
-        nbytes, xid = body.nbytes if body is not None else 0, transfer_id(message)
+        blob = getattr(message, "blob", None)
+        nbytes, xid = blob.nbytes if blob is not None else 0, transfer_id(message)
 
         def moving(crossed: int, leaving: bool) -> None:
             at, other = (source, target) if leaving else (target, source)

@@ -36,8 +36,8 @@ HEAD_BYTES = 400
 
 def message_bytes(message: PeerMessage) -> int:
     """Return about the bytes of a message."""
-    body = getattr(message, "blob", None)
-    return HEAD_BYTES + (body.nbytes if body is not None else 0)
+    blob = getattr(message, "blob", None)
+    return HEAD_BYTES + (blob.nbytes if blob is not None else 0)
 
 
 class PeerSurroundings(Protocol):

@@ -50,7 +50,7 @@ class MemoryBlobs:
     def get(self, ref: BlobRef) -> Slots:
         """Return the slots of that name. Raises `StorageFailed` when they were dropped too early."""
         if ref.digest not in self._kept:
-            raise StorageFailed(f"body {ref.digest[:12]} was dropped", code="storage.missing")
+            raise StorageFailed(f"blob {ref.digest[:12]} was dropped", code="storage.missing")
         return dict(self._kept[ref.digest][1])
 
     def keep_only(self, refs: Iterable[BlobRef | None]) -> None:
@@ -94,7 +94,7 @@ class LeanBlobs(MemoryBlobs):
 
     def get(self, ref: BlobRef) -> Slots:
         if ref.digest not in self._alive:
-            raise StorageFailed(f"body {ref.digest[:12]} was dropped", code="storage.missing")
+            raise StorageFailed(f"blob {ref.digest[:12]} was dropped", code="storage.missing")
         return dict(self._alive[ref.digest][1])
 
     def drop(self, ref: BlobRef) -> None:

@@ -80,9 +80,9 @@ class MixingRun:
     def _send(self, name: str, tell: Tell) -> None:
         message: MixingMessage = tell.message  # type: ignore[assignment]
         self.sent.append(message)
-        body = getattr(message, "blob", None)
-        if body is not None:
-            self.models_sent += body.nbytes / self._nbytes / len(self.holdings)
+        blob = getattr(message, "blob", None)
+        if blob is not None:
+            self.models_sent += blob.nbytes / self._nbytes / len(self.holdings)
         self.mesh.send(name, tell.to, message, lambda one: self._receive(tell.to, one))
 
     def _receive(self, name: str, message: MixingMessage) -> None:
