@@ -7,6 +7,7 @@ torch only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -57,3 +58,9 @@ def examples(client: int, size: int = EXAMPLES) -> tuple[Tensor, Tensor]:
     """Return a client's examples, drawn by its number: `float32[size, 64]` and `int64[size]`."""
     draw = torch.Generator().manual_seed(client)
     return torch.rand(size, PIXELS, generator=draw), torch.randint(CLASSES, (size,), generator=draw)
+
+
+@cache
+def kept_examples(client: int) -> tuple[Tensor, Tensor]:
+    """Return a client's examples, and keep them in this process."""
+    return examples(client)

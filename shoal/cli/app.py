@@ -105,6 +105,12 @@ COMMANDS = (
         "Download a job's model (safetensors, with its SHA-256 checked), its metrics, or the record of its run.",
     ),
     Entry(
+        "serve",
+        "shoal.cli.commands.serve:serve",
+        THERE,
+        "Answer from a trained model over HTTP until Ctrl-C. A label that moves takes effect within seconds.",
+    ),
+    Entry(
         "restore",
         "shoal.cli.commands.restore:restore",
         THERE,

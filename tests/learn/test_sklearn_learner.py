@@ -170,6 +170,8 @@ def test_a_saved_model_predicts(tmp_path: Path) -> None:
     fitted = fresh.estimator(shoal.load_model(tmp_path / "model.safetensors"))
     assert fitted.score(x[1437:], y[1437:]) == result.versions[-1].metrics["eval/accuracy"]
     assert fitted.classes_.tolist() == list(DIGITS)
+    fresh.load(result.model)
+    assert np.array_equal(fresh.predict(x[1437:]), fitted.predict_proba(x[1437:]))
     with pytest.raises(InvalidPayload):
         classifier("sgd").estimator(result.model)
 

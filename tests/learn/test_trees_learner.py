@@ -85,6 +85,9 @@ def test_a_booster_predicts_as_the_ensemble_does(objective: str, tmp_path: Path)
     fresh, _ = mixed(500, seed=1)
     table = xgboost.DMatrix(fresh, feature_names=booster.feature_names)
     assert booster.predict(table) == pytest.approx(predict(model, fresh), rel=1e-5)
+    learner = unequal(x, labels, trees=5, depth=5, bins=64, objective=objective)[0]
+    learner.load(model)
+    assert np.array_equal(learner.predict(fresh), predict(model, fresh))
     assert booster.num_boosted_rounds() == 5
     assert booster.get_score(importance_type="weight")["column 0"] >= 1
 

@@ -110,6 +110,14 @@ class SklearnLearner:
         fitted = self._family.filled(self._weights if model is None else model)
         return Pipeline([*self._steps, (self._last[0], fitted)]) if self._steps else fitted
 
+    def predict(self, inputs: Any) -> Array:
+        """Return the probability of each class, or the predicted values of an estimator without probabilities."""
+        fitted = self.estimator()
+        with user_code("predicting"):
+            return np.asarray(
+                fitted.predict_proba(inputs) if hasattr(fitted, "predict_proba") else fitted.predict(inputs)
+            )
+
     def _tree(self, arrays: dict[str, Array]) -> Tree:
         """Return a tree that fits those of nodes alone that have the same classes and the same fitted steps."""
         named = {name: np.asarray(array) for name, array in arrays.items()}

@@ -151,12 +151,13 @@ def checked_metrics(metrics: Mapping[str, Measure]) -> dict[str, Measure]:
     return dict(metrics)
 
 
-def check_without_parameters(name: str, function: Any) -> None:
+def check_without_parameters(functions: Mapping[str, Any]) -> None:
     """Raise `InvalidJob` if a loss or a metric is a module with trainable parameters."""
-    found = function.named_parameters() if isinstance(function, nn.Module) else ()
-    if own := [parameter for parameter, values in found if values.requires_grad]:
-        raise InvalidJob(
-            f"{name} has parameters of its own ({', '.join(own[:3])}), which nodes would not exchange",
-            code="learner.model",
-            hint="make them part of the model, or freeze them by requires_grad_(False)",
-        )
+    for name, function in functions.items():
+        found = function.named_parameters() if isinstance(function, nn.Module) else ()
+        if own := [parameter for parameter, values in found if values.requires_grad]:
+            raise InvalidJob(
+                f"{name} has parameters of its own ({', '.join(own[:3])}), which nodes would not exchange",
+                code="learner.model",
+                hint="make them part of the model, or freeze them by requires_grad_(False)",
+            )

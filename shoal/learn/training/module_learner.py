@@ -7,7 +7,7 @@ loop.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob
-from shoal.core.model.tree import Layout, Tree
+from shoal.core.model.tree import Array, Layout, Tree
 from shoal.learn.seeds import seeded, seeded_to_build
 from shoal.learn.training.corrections import Corrector, corrector_of
 from shoal.learn.training.descent import KeptOptimizer, gradients_of
@@ -31,6 +31,12 @@ from shoal.learn.user_errors import user_code
 
 Losses = Iterator[tuple[Tensor, int, float]]
 """(mean loss of a batch, its number of examples, fraction of the training done after it)."""
+
+
+def _array(output: Tensor) -> Array:
+    """Return a tensor as an array; bfloat16, which numpy lacks, as float32."""
+    found: Array = (output.float() if output.is_floating_point() else output).cpu().numpy()
+    return found
 
 
 class ModuleLearner(ABC):
@@ -141,6 +147,23 @@ class ModuleLearner(ABC):
         """Return a copy of the current weights."""
         self.place()
         return self.weights.save()
+
+    def predict(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
+        """Return the outputs of the module in evaluation mode, with the loaded weights.
+
+        `inputs`: an array for its first parameter, or arrays by the names of its parameters. Several outputs are
+        returned by name. Raises `LearnerFailed` for inputs that the module does not take.
+        """
+        device = self.place()
+        with user_code("predicting"), torch.inference_mode(), self._arithmetic():
+            self.module.eval()
+            if isinstance(inputs, Mapping):
+                output = self.module(**{name: torch.as_tensor(one, device=device) for name, one in inputs.items()})
+            else:
+                output = self.module(torch.as_tensor(inputs, device=device))
+            if isinstance(output, Mapping):
+                return {name: _array(one) for name, one in output.items() if isinstance(one, Tensor)}
+            return _array(output)
 
     # -------------------------------------------------------------------------------------------------------- training
     def train(

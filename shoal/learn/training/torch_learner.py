@@ -143,7 +143,7 @@ class TorchLearner(ModuleLearner):
         self.metrics = default_metrics(loss) if metrics is None else checked_metrics(metrics)
         if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
             test = train.alongside(test)
-        self._check_functions()
+        check_without_parameters({"loss": self.loss, **self.metrics})
         self._data, self._paced = (train, test), True
         self._options: BatchOptions | None = None
         self._position = -1  # of the last mini-batch trained on
@@ -176,11 +176,6 @@ class TorchLearner(ModuleLearner):
             self.config = replace(self.config, precision=precision)
         if paced is not None:
             self._paced, self._placed = paced, None
-
-    def _check_functions(self) -> None:
-        """Raise `InvalidJob` if the loss or a metric has parameters, which no other node would get."""
-        for name, function in (("loss", self.loss), *self.metrics.items()):
-            check_without_parameters(name, function)
 
     def _place_data(self, device: torch.device) -> None:
         config = self.config
@@ -228,7 +223,9 @@ class TorchLearner(ModuleLearner):
             mean.add(loss.detach(), batch.examples)
             progress(fraction)
         descent.step()
-        self._check_functions()  # again: a module may make parameters when it is first called
+        check_without_parameters(
+            {"loss": self.loss, **self.metrics}
+        )  # again: a module may make parameters when it is first called
         trained = self._trained(config, mean)
         for callback in self.config.callbacks:
             callback.task_ended(self.module, config, trained)

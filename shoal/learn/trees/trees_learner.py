@@ -72,6 +72,10 @@ class TreesLearner:
         """Return the present ensemble."""
         return self._ensemble.to_model()
 
+    def predict(self, inputs: Any) -> Wide:
+        """Return the predictions of the present ensemble: probabilities of class 1, or values."""
+        return predict(self.model(), inputs)
+
     def sketch(self) -> tuple[Trained, Tree]:
         """Return the quantile sketch of the rows."""
         rows = self._rows

@@ -1,0 +1,155 @@
+"""`shoal serve`: answers from a trained model over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.terminal.options import Device, Token, Url, spread
+from shoal.cli.terminal.output import log_level, out
+from shoal.cli.terminal.text import pairs, safe
+from shoal.cli.terminal.values import assignments
+from shoal.core.errors import InvalidJob, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.serving.served_model import ServedModel
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class ServedLearner:
+    """The learner whose model answers."""
+
+    learner: Annotated[str, typer.Option(help="your learner: FILE.py:NAME", show_default=False)]
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="option of the learner; repeatable", show_default=False),
+    ] = None
+    device: Device = None
+
+
+@dataclass(frozen=True)
+class ListenOptions:
+    """Address, access and refreshing of the server."""
+
+    host: Annotated[str, typer.Option(help="address to listen on; others than this machine need --access-token")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0: any free one")] = 8090
+    access_token: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="file with the bearer token that requests must send", show_default=False),
+    ] = None
+    refresh: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="how often to ask which version the label names")
+    ] = 10.0
+
+
+@spread
+def serve(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="JOB, JOB@LABEL (production, unless another is named; best, last or a number) or FILE.safetensors",
+            show_default=False,
+        ),
+    ],
+    *,
+    of: ServedLearner,
+    listen: ListenOptions,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Answer from a trained model over HTTP until Ctrl-C. A label that moves takes effect within seconds.
+
+    Example: shoal serve digits@production --learner mine.py:learner
+    """
+    from shoal.learn.loading import load_learner
+    from shoal.runtime.http.server.allowed_hosts import is_loopback
+    from shoal.runtime.http.server.serving import listen as bound
+    from shoal.runtime.observability import logs
+    from shoal.serving.served_model import ServedModel
+
+    secret = _secret(listen.access_token)
+    if not secret and not is_loopback(listen.host):
+        text = f"--host {listen.host} lets other machines ask"
+        raise InvalidJob(text, code="usage.invalid", hint="add --access-token FILE with a token of your choice")
+    learner = load_learner(of.learner, assignments(of.option or [], "--option"), device=of.device or "")
+    served = ServedModel(learner)
+    logs.configure("serve", level=log_level())
+    with ExitStack() as until_the_end:
+        refresh = _source(until_the_end, served, model, (url, token))
+        sock = until_the_end.enter_context(bound(listen.host, listen.port, "port with --port"))
+        assert served.version is not None
+        number = served.version.version
+        rows = [
+            ("model", safe(model) if number is None else f"{safe(served.version.job)}, version {number}"),
+            ("address", f"http://{listen.host}:{sock.getsockname()[1]}/predict  [dim](Ctrl-C ends)[/]"),
+        ]
+        out.notice(pairs(rows))
+        asyncio.run(_run(served, sock, (listen.host, secret), refresh, listen.refresh))
+    return 0
+
+
+def _secret(path: Path | None) -> str:
+    """Return the access token in a file; empty without one. Raises `ShoalError`."""
+    if path is None:
+        return ""
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not a text"
+        raise ShoalError(f"{path}: {why}", code="usage.invalid", hint="give a file with a token") from None
+    if not found.isascii() or len(found.split()) != 1:
+        raise ShoalError(f"{path} holds no token", code="usage.invalid", hint="write one word into it")
+    return found
+
+
+def _source(
+    until_the_end: ExitStack, served: ServedModel, model: str, access: tuple[str | None, str | None]
+) -> Callable[[], None] | None:
+    """Load the named model, and return the function that renews it; None for a file."""
+    from shoal.cli.connection import connect
+    from shoal.model_file import load_model
+    from shoal.serving.model_follower import ModelFollower
+    from shoal.serving.served_model import ServedVersion
+
+    if model.endswith(SUFFIX):
+        served.load(load_model(model), ServedVersion(Path(model).name))
+        return None
+    job, _, label = model.partition("@")
+    follower = ModelFollower(served, until_the_end.enter_context(connect(*access)), job, label or "production")
+    follower.load()
+    return follower.refresh
+
+
+async def _run(
+    served: ServedModel,
+    sock: socket.socket,
+    guard: tuple[str, str],
+    refresh: Callable[[], None] | None,
+    refresh_s: float,
+) -> None:
+    """Answer requests until a signal arrives. `guard`: the address that is listened on, and the access token."""
+    from shoal.runtime.threads import in_thread
+    from shoal.serving.prediction_app import serve_predictions
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with serve_predictions(served, sock, *guard):
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), refresh_s)
+            if refresh is not None and not stop.is_set():
+                await in_thread(refresh)

@@ -1,0 +1,1 @@
+"""Server of predictions of a trained model: `shoal serve`."""
