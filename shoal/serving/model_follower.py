@@ -9,7 +9,7 @@ import structlog
 from shoal.client.api import CoordinatorApi
 from shoal.client.model_versions import download_model, resolve_version
 from shoal.core.errors import ShoalError
-from shoal.serving.served_model import ServedVersion, ServedModel
+from shoal.serving.served_model import ServedModel, ServedVersion
 
 
 class ModelFollower:

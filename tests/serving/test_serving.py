@@ -20,7 +20,7 @@ from shoal.learn import TorchLearner
 from shoal.runtime.http.server.exchange import SCOPE_KEY, HttpExchange
 from shoal.serving.model_follower import ModelFollower
 from shoal.serving.prediction_app import BODY_BYTES_MAX, PredictionLimits, create_app
-from shoal.serving.served_model import ServedVersion, ServedModel
+from shoal.serving.served_model import ServedModel, ServedVersion
 from shoal.wire.payload import payload_pieces
 from tests.support.learners import VectorLearner
 
