@@ -159,6 +159,7 @@ KEPT = {
     "shoal/wire/peer_codec.py": "from shoal.wire import codec\n",
     "shoal/simulation.py": "from shoal.wire import codec\n",
     "shoal/trust/keys.py": f"import cryptography\n{TREE}",
+    "shoal/trust/intersection.py": "import cryptography\n",
     "shoal/runtime/http/client.py": "import urllib3\nimport shoal\nfrom shoal.wire import codec\n",
     "shoal/runtime/http/link_connections.py": "import urllib3\n",
     "shoal/cli/app.py": "def main():\n    import shoal_coordinator.api.app\n    import shoal_edge_client\n",
