@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shoal.sim.network.faults import Faults
     from shoal.simulation import simulate
     from shoal.split_simulation import SplitJob, simulate_split
+    from shoal.vertical_simulation import VerticalJob, simulate_vertical
 
     class JoinFunction(Protocol):
         """The signature of `shoal_edge_client.join`, which is imported when it is first used."""
@@ -49,6 +50,7 @@ __all__ = [
     "JobSpec",
     "Result",
     "SplitJob",
+    "VerticalJob",
     "__version__",
     "connect",
     "join",
@@ -56,6 +58,7 @@ __all__ = [
     "load_model",
     "simulate",
     "simulate_split",
+    "simulate_vertical",
     "simulated",
 ]
 
@@ -64,12 +67,14 @@ _HOME = {
     "JobSpec": "shoal.jobs.spec",
     "Result": "shoal.results.result",
     "SplitJob": "shoal.split_simulation",
+    "VerticalJob": "shoal.vertical_simulation",
     "connect": "shoal.client.client",
     "join": "shoal_edge_client",
     "load_job": "shoal.jobs.spec",
     "load_model": "shoal.model_file",
     "simulate": "shoal.simulation",
     "simulate_split": "shoal.split_simulation",
+    "simulate_vertical": "shoal.vertical_simulation",
     "simulated": "shoal.loop.simulated",
 }
 

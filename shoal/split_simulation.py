@@ -22,7 +22,6 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob, LearnerFailed, Unreachable
 from shoal.core.model.tree import Layout, Tree, same_layout
 from shoal.core.protocol.machine import JobEvent
-from shoal.core.protocol.message import Metrics
 from shoal.core.split.part_state import SplitVersion
 from shoal.core.split.split_coordinator import SplitCoordinator
 from shoal.core.split.split_node import SplitNode
@@ -40,6 +39,7 @@ from shoal.results.result import Result, VersionResult
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal.sim.network.faults import Faults
 from shoal.sim.split.split_world import MachineMaker, SplitWorld
+from shoal.sim.split.version_log import closed_version
 from shoal.sim.tasks.torch_threads import torch_threads
 from shoal.simulation import payload_bytes
 
@@ -182,25 +182,8 @@ class SplitRun:
         return joined([part for part in parts if isinstance(part, Tree)])
 
     def _close(self, version: SplitVersion, world: SplitWorld) -> None:
-        metrics: Metrics = dict(version.metrics)
-        if self._held_out is not None:
-            self._held_out.load(self._joined(version))
-            measured = self._held_out.evaluate()
-            metrics |= {name.replace("eval/", "held_out/", 1): value for name, value in measured.items()}
-        nodes, opened = world.traffic.close_version(), self._versions[-1].closed_s if self._versions else 0.0
-        self._versions.append(
-            VersionResult(
-                number=version.number,
-                why="initial model" if not version.number else "all turns of the round are over",
-                opened_s=opened,
-                closed_s=world.clock.now,
-                reports=len(version.nodes),
-                metrics=metrics,
-                up_bytes=sum(one.up for one in nodes.values()),
-                down_bytes=sum(one.down for one in nodes.values()),
-                nodes=nodes,
-            )
-        )
+        closed = closed_version(version, world, self._versions, self._held_out, lambda: self._joined(version))
+        self._versions.append(closed)
 
 
 def joined(parts: Sequence[Tree]) -> Tree:

@@ -14,8 +14,9 @@ from tests.conventions.sources import PACKAGES, ROOT, texts
 # The modules that need torch: they hold TorchLearner, its parts, and ready learners.
 TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
-    *("shoal.lightning", "shoal.loop.module_model", "shoal.split_simulation"),
+    *("shoal.lightning", "shoal.loop.module_model", "shoal.split_simulation", "shoal.vertical_simulation"),
     *(f"split.{name}" for name in ("cut_choice", "cutting", "part_legs", "trained_part")),
+    *(f"split.{name}" for name in ("vertical_legs", "vertical_network")),
     *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
     *(f"exits.{name}" for name in ("device_fusion", "exit_network", "joint_training", "level_answers")),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),

@@ -146,7 +146,7 @@ KEPT = {
         f"shoal/{name}.py": ""
         for name in (
             *("extras", "lightning", "transformers", "model_file", "plugins", "progress", "configuration"),
-            "split_simulation",
+            *("split_simulation", "vertical_simulation"),
         )
     },
     "shoal/core/model/tree.py": "import numpy\n",

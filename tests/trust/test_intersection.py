@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from random import Random
 
@@ -10,7 +9,6 @@ import pytest
 
 from shoal.core.errors import InvalidJob, Refused
 from shoal.trust.intersection import POINT, PrivateIntersection, SaltedIntersection
-from tests.conventions.sources import ROOT
 
 SECRET = bytes(range(16))
 ONE = (
@@ -110,10 +108,3 @@ def test_a_message_of_too_many_ids_is_refused_before_it_is_read(monkeypatch: pyt
         PrivateIntersection([]).answer(bytes(64))
     with pytest.raises(InvalidJob, match="2 ids; at most 1"):
         PrivateIntersection(["a", "b"])
-
-
-def test_the_documents_code_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "docs/how-to/vertical.md").read_text()
-    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(code, {})
-        assert f"# {capsys.readouterr().out}".strip() in code

@@ -82,6 +82,8 @@ class Computed:
     metrics: Metrics = field(default_factory=dict)
     checkpoint: BlobRef | None = None
     error: str = ""
+    answers: tuple[BlobRef, ...] = ()
+    """Instead of `blob`, with vertical data: the answer to each party."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,26 @@ class SplitVersion:
     metrics: Metrics
     nodes: tuple[str, ...]
 
+    def refs(self) -> Iterator[BlobRef]:
+        """Yield the parts."""
+        yield from (self.node_part, self.coordinator_part)
+
+
+@dataclass(frozen=True)
+class VerticalVersion:
+    """Effect: a round of a job on vertical data has closed with these parts, in the order of the parties."""
+
+    number: int
+    heads: tuple[BlobRef, ...]
+    tail: BlobRef
+    metrics: Metrics
+    nodes: tuple[str, ...]
+
+    def refs(self) -> Iterator[BlobRef]:
+        """Yield the parts."""
+        yield from (*self.heads, self.tail)
+
 
 CoordinatorEvent = FromSplitNode | Computed | Timer
 NodeEvent = ToSplitNode | Computed | Timer
-SplitEffect = SplitSend | Compute | Save | Wake | SplitVersion | JobEvent
+SplitEffect = SplitSend | Compute | Save | Wake | SplitVersion | VerticalVersion | JobEvent

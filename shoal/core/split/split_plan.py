@@ -55,7 +55,8 @@ class SplitPlan:
     """Settings of a split job that both sides know.
 
     `cuts`: the form of the activations at the cut; if the labels stay at the node, also at the second cut, before its
-    last layers. `label_form`: of the labels, if they are sent.
+    last layers. `label_form`: of the labels, if they are sent. `is_party`: True for a party of vertical data, which
+    has one cut, and sends labels if it has them.
     """
 
     name: ClassVar[str] = "split"
@@ -72,13 +73,14 @@ class SplitPlan:
     turn_timeout_s: PositiveFloat = 600.0
     """Seconds without progress after which a turn is dropped."""
     seed: int = 0
+    is_party: bool = False
 
     def __post_init__(self) -> None:
         """Check all fields. Raises `InvalidJob`."""
         check_ranges(self)
         if self.order not in get_args(TurnOrder):
             raise InvalidJob(f"split: order is {self.order!r}", hint=f"use {' or '.join(get_args(TurnOrder))}")
-        if len(self.cuts) != (2 if self.label_form is None else 1):
+        if len(self.cuts) != (2 if self.label_form is None and not self.is_party else 1):
             text = f"{len(self.cuts)} cuts, with labels at the {self.labels}"
             raise InvalidJob(text, code="split.cut", hint="labels at the node need two cuts, at the coordinator one")
         if (largest := max(form.nbytes(self.examples_max) for form in self.cuts)) > BLOB_BYTES_MAX:

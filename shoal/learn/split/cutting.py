@@ -121,7 +121,7 @@ def cut_forms(model: SplitModel, batch: object, labels: LabelPlace) -> tuple[tup
         with torch.no_grad():
             for name, part in (("first", model.first), ("second", model.middle)):
                 value = part.eval()(value)
-                forms.append(_form(name, value, examples))
+                forms.append(activation_form(f"the {name} cut", value, examples))
     finally:
         for module, was in training:
             module.training = was
@@ -130,11 +130,12 @@ def cut_forms(model: SplitModel, batch: object, labels: LabelPlace) -> tuple[tup
     return tuple(forms[:1]), TensorForm(NAME_OF[target.dtype], tuple(target.shape[1:]))
 
 
-def _form(name: str, value: object, examples: int) -> TensorForm:
+def activation_form(where: str, value: object, examples: int) -> TensorForm:
+    """Return the form of activations. Raises `InvalidJob` for those that cannot be exchanged."""
     if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.shape[:1] != (examples,):
         found = f"{value.dtype}{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise InvalidJob(
-            f"the activations at the {name} cut are {found}",
+            f"the activations at {where} are {found}",
             code="split.cut",
             hint="cut where they are one float32 tensor whose first dimension counts the examples",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from typing import Any, ClassVar
@@ -57,6 +57,7 @@ class PartLegs(ABC):
 
     def __init__(self, plan: SplitPlan, blobs: Blobs, make: Callable[[], TrainedPart]) -> None:
         self.plan, self.blobs, self._make = plan, blobs, make
+        self._blobs_per_batch = plan.legs
         self._live: dict[int, LivePart] = {}
 
     @abstractmethod
@@ -73,9 +74,8 @@ class PartLegs(ABC):
                 del self._live[work.turn]
                 return Computed(work.turn, number, FINISH, checkpoint=checkpoint)
             tensors, metrics, examples = self._advance(live, work, number, work.received)
-            return Computed(
-                work.turn, number, work.leg, self._stored(tensors, work, number), examples, metrics, checkpoint
-            )
+            done = Computed(work.turn, number, work.leg, None, examples, metrics, checkpoint)
+            return self._with_blobs(done, tensors, work)
 
     def _at_state(self, work: Compute) -> LivePart:
         """Return the part with all batches of the state, and at most a part of the next."""
@@ -102,7 +102,7 @@ class PartLegs(ABC):
             assert received is not None
             self._resume(live, work, number, self._opened(blobs[leg], leg, received.examples))
             live.got += 1
-        if live.got == self.plan.legs:
+        if live.got == self._blobs_per_batch:
             live.running, live.batch = None, number + 1
         return live.made
 
@@ -119,12 +119,21 @@ class PartLegs(ABC):
         text = f"{self.plan.seed} {self.receives} {work.node} {work.round} {number} {leg}"
         return int.from_bytes(sha256(text.encode()).digest()[:7], "big")
 
-    def _stored(self, tensors: Tensors, work: Compute, number: int) -> BlobRef:
+    def _with_blobs(self, done: Computed, tensors: Tensors, work: Compute) -> Computed:
+        """Return the result with the stored blobs to send."""
+        return replace(
+            done, blob=self._stored(self.plan, tensors, self._seed(work, done.batch, work.leg + self.plan.legs))
+        )
+
+    def _stored(self, plan: SplitPlan, tensors: Tensors, seed: int) -> BlobRef:
         slots = {name: tree_of({name: tensor.detach()}) for name, tensor in tensors.items()}
-        return self.blobs.put(self.plan.packed(dict(slots), self._seed(work, number, work.leg + self.plan.legs)))
+        return self.blobs.put(plan.packed(dict(slots), seed))
 
     def _opened(self, ref: BlobRef, leg: int, examples: int) -> Tensors:
-        trees = self.plan.opened(self.blobs.get(ref), leg, self.receives, examples)
+        return self._read(self.plan, ref, leg, examples)
+
+    def _read(self, plan: SplitPlan, ref: BlobRef, leg: int, examples: int) -> Tensors:
+        trees = plan.opened(self.blobs.get(ref), leg, self.receives, examples)
         return {name: tensors_of(tree)[name] for name, tree in trees.items()}
 
 
@@ -149,7 +158,7 @@ class CoordinatorLegs(PartLegs):
             request = yield {ACTIVATIONS: output}, {}, len(activations)
             output.backward(request[GRADIENT])
         part.step()
-        yield {GRADIENT: _gradient(activations)}, metrics, len(activations)
+        yield {GRADIENT: gradient_of(activations)}, metrics, len(activations)
 
 
 class NodeLegs(PartLegs):
@@ -174,7 +183,7 @@ class NodeLegs(PartLegs):
             activations = answer[ACTIVATIONS].requires_grad_()
             loss = self._learner.loss(part.modules[1](activations), target)
             loss.backward()  # type: ignore[no-untyped-call]
-            answer = yield {GRADIENT: _gradient(activations)}, {TRAIN_LOSS: float(loss.detach())}, examples
+            answer = yield {GRADIENT: gradient_of(activations)}, {TRAIN_LOSS: float(loss.detach())}, examples
         output.backward(answer[GRADIENT])
         part.step()
 
@@ -186,7 +195,8 @@ def batch_at(learner: TorchLearner, plan: SplitPlan, position: int) -> tuple[Seq
     return *split(batch.data), batch.examples
 
 
-def _gradient(tensor: Tensor) -> Tensor:
+def gradient_of(tensor: Tensor) -> Tensor:
+    """Return the gradient at a cut. Raises `LearnerFailed` if the loss gave none."""
     if tensor.grad is None:
         text, hint = "the loss does not depend on the activations at the cut", "move the cut"
         raise LearnerFailed(text, code="split.cut", hint=hint)

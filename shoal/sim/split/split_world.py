@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
+from typing import Any
 
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.protocol.machine import HUB, JobEvent, MachineState, Save, Timer, Wake
@@ -16,9 +17,11 @@ from shoal.core.split.part_state import (
     SplitEffect,
     SplitSend,
     SplitVersion,
+    VerticalVersion,
 )
 from shoal.core.split.split_coordinator import SplitCoordinator
 from shoal.core.split.split_node import SplitNode
+from shoal.core.split.vertical_coordinator import VerticalCoordinator
 from shoal.sim.hosts.sim_process import SimulatedProcess
 from shoal.sim.hosts.world import World
 from shoal.sim.network.blobs import MemoryBlobs
@@ -34,7 +37,9 @@ RESTART_S = 2.0
 SWEEP_STEPS = 64
 
 ComputeLeg = Callable[[Compute], Computed]
-MachineMaker = tuple[Callable[[], SplitNode | SplitCoordinator], Callable[[], ComputeLeg]]
+Machine = SplitNode | SplitCoordinator | VerticalCoordinator
+Version = SplitVersion | VerticalVersion
+MachineMaker = tuple[Callable[[], Machine], Callable[[], ComputeLeg]]
 """A function that makes a machine, and one that makes the function which computes its legs."""
 
 
@@ -46,7 +51,7 @@ class SplitHost:
         self,
         world: SplitWorld,
         name: str,
-        make: Callable[[], SplitNode | SplitCoordinator],
+        make: Callable[[], Machine],
         prepare: Callable[[], ComputeLeg],
         crashes: CrashPlan,
     ) -> None:
@@ -63,7 +68,7 @@ class SplitHost:
         self._process.start()
         self._carry_out(self.machine.start(self._world.clock.now))
 
-    def _restored(self) -> SplitNode | SplitCoordinator:
+    def _restored(self) -> Machine:
         machine = self._make()
         if self._durable is not None:
             machine.restore(self._durable.state)
@@ -103,7 +108,7 @@ class SplitHost:
                     self._process.after(LEG_S, self._do, effect)
                 case Wake(at=at):
                     self._process.wake(at, self.feed, Timer())
-                case SplitVersion():
+                case SplitVersion() | VerticalVersion():
                     self._world.close_version(effect)
                 case JobEvent():
                     self._world.events.append(effect)
@@ -131,12 +136,12 @@ class SplitWorld(World):
         *,
         faults: Faults | None = None,
         seed: int = 0,
-        closed: Callable[[SplitVersion], None] | None = None,
+        closed: Callable[[Any], None] | None = None,
     ) -> None:
         super().__init__(VirtualClock(), blobs, SWEEP_STEPS)
         rng, conditions = Random(seed), faults or Faults()
         self.traffic, self.events, self.refused = TrafficCount(), list[JobEvent](), list[str]()
-        self.newest: SplitVersion | None = None
+        self.newest: Any = None  # a `Version`; its kind is that of the coordinator's machine
         self.crashes = 0
         self._closed = closed
         self._network = Network(self.clock, conditions, rng)
@@ -158,6 +163,13 @@ class SplitWorld(World):
         assert isinstance(machine, SplitCoordinator)
         return machine
 
+    @property
+    def ended(self) -> str:
+        """The reason why the job has ended; empty before."""
+        machine = self._hosts[COORDINATOR].machine
+        assert not isinstance(machine, SplitNode)
+        return machine.state.ended
+
     def send(self, sender: str, receiver: str, message: SplitMessage) -> None:
         """Send a message, and count the bytes of its blob."""
         blob = getattr(message, "blob", None)
@@ -168,7 +180,7 @@ class SplitWorld(World):
             self.traffic.add(sender, "up", nbytes)
         self._network.send(sender, receiver, message, self._hosts[receiver].feed, nbytes=nbytes)
 
-    def close_version(self, version: SplitVersion) -> None:
+    def close_version(self, version: Version) -> None:
         """Note a closed round; a restarted coordinator may close it again, with the same result."""
         if self.newest is None or version.number > self.newest.number:
             self.newest = version
@@ -177,7 +189,7 @@ class SplitWorld(World):
 
     def over(self) -> bool:
         """Return whether the job has ended."""
-        return self._hosts[COORDINATOR].is_up and bool(self.coordinator.state.ended)
+        return self._hosts[COORDINATOR].is_up and bool(self.ended)
 
     def run_to_end(self, limit_s: float, steps_max: int = sys.maxsize) -> bool:
         """Start all processes and run until the job ends; return False at the limits."""
@@ -189,4 +201,4 @@ class SplitWorld(World):
             yield from host.refs()
         yield from self._network.blob_refs()
         if self.newest is not None:
-            yield from (self.newest.node_part, self.newest.coordinator_part)
+            yield from self.newest.refs()

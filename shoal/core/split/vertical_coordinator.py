@@ -1,0 +1,236 @@
+"""The coordinator's side of training on vertical data as a state machine; each party runs a `SplitNode`.
+
+In each round all parties have a turn at once, of the same batches. A batch is computed when the request of every party
+is there, and each party gets the gradient of its own activations. The round closes when all have reported.
+
+The state is saved once for each batch, before its answers are sent; answers are sent again when their requests are.
+Requests that wait for other parties are not saved, because parties send them until they are answered. A round without
+progress for `turn_timeout_s` starts again, for a party that has lost its disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.model.tree import same_layout
+from shoal.core.model.tree_checks import first_not_finite
+from shoal.core.protocol.machine import JobEvent, MachineState, Save, Timer, Wake
+from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.core.protocol.metrics import TRAIN_LOSS
+from shoal.core.protocol.snapshot import from_state, to_state
+from shoal.core.protocol.split_message import (
+    NoTurn,
+    SplitAnswer,
+    SplitEnded,
+    SplitPoll,
+    SplitRequest,
+    SplitTurn,
+    TurnFailed,
+    TurnOver,
+    TurnReport,
+)
+from shoal.core.split.part_state import (
+    FINISH,
+    BatchInputs,
+    Compute,
+    Computed,
+    CoordinatorEvent,
+    PartState,
+    SplitEffect,
+    SplitSend,
+    VerticalVersion,
+)
+from shoal.core.split.vertical_plan import VerticalPlan
+
+
+@dataclass
+class VerticalState:
+    """Durable state. `heads`, `tail`: the parts at the start of the round. `answers`: those to the last batch, in the
+    order of the parties."""
+
+    heads: list[BlobRef]
+    tail: BlobRef
+    part: PartState
+    round: int = 0
+    turn: int = 1
+    polled: list[str] = field(default_factory=list)
+    answers: list[BlobRef] = field(default_factory=list)
+    examples: int = 0
+    loss_sum: float = 0.0
+    """Sum of the losses of the round's examples."""
+    ended: str = ""
+
+
+class VerticalCoordinator:
+    """The coordinator's side. `heads`, in the order of the parties, and `tail`: the initial parts."""
+
+    def __init__(self, plan: VerticalPlan, blobs: Blobs, heads: Sequence[BlobRef], tail: BlobRef) -> None:
+        self.plan, self.blobs, self.parties = plan, blobs, list(plan.parties)
+        self.state = VerticalState(list(heads), tail, PartState(tail))
+        self._waiting: dict[str, SplitRequest | TurnReport] = {}  # of one batch, or of the end of the round
+        self._is_computing = False
+        self._progress_at = 0.0
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """Take up the state of an earlier process, before `start`."""
+        self.state = from_state(VerticalState, values)
+
+    def refs(self) -> Iterator[BlobRef]:
+        """Yield the blobs that it refers to."""
+        state = self.state
+        yield from (*state.heads, state.tail, *state.part.refs(), *state.answers)
+        for message in self._waiting.values():
+            yield message.blob
+
+    def start(self, now: float) -> list[SplitEffect]:
+        """Begin, or continue with the state of an earlier process."""
+        self._progress_at = now
+        return [Wake(now + self.plan.common.turn_timeout_s)]
+
+    def on(self, event: CoordinatorEvent, now: float) -> list[SplitEffect]:  # noqa: PLR0911 - one for each event
+        """Handle one event. Raises `Refused` for a message that no party of this release sends."""
+        match event:
+            case Computed():
+                return self._computed(event, now)
+            case Timer():
+                return self._restart_stalled(now)
+        if event.node not in self.plan.parties:
+            raise Refused(f"{event.node[:80]} is not a party", code="split.party")
+        if self.state.ended:
+            return [SplitSend(event.node, SplitEnded(self.state.ended))]
+        if isinstance(event, SplitPoll):
+            return self._polled(event.node, now)
+        if event.turn != self.state.turn:
+            return [SplitSend(event.node, TurnOver(event.turn, counted=False, why="the turn is over"))]
+        match event:
+            case SplitRequest():
+                return self._asked(event)
+            case TurnReport():
+                return self._reported(event)
+            case TurnFailed():
+                return self._end(f"{event.node} failed: {event.error}")
+
+    # Messages of parties
+
+    def _polled(self, node: str, now: float) -> list[SplitEffect]:
+        state = self.state
+        if node in state.polled:
+            return [SplitSend(node, self._turn_of(node) if self._has_begun else NoTurn())]
+        state.polled.append(node)
+        self._progress_at = now
+        told = self.parties if self._has_begun else []
+        return self._saved([SplitSend(one, self._turn_of(one)) for one in told])
+
+    @property
+    def _has_begun(self) -> bool:
+        return len(self.state.polled) == len(self.parties)
+
+    def _turn_of(self, node: str) -> SplitTurn:
+        state = self.state
+        return SplitTurn(state.turn, state.round, state.heads[self.parties.index(node)])
+
+    def _asked(self, request: SplitRequest) -> list[SplitEffect]:
+        plan, part = self.plan, self.state.part
+        if not (1 <= request.examples <= plan.common.examples_max and 0 <= request.batch < plan.batches):
+            raise Refused(f"a batch {request.batch} of {request.examples} examples", code="split.batch")
+        if request.batch == part.next_batch - 1:
+            return [self._answer(self.parties.index(request.node))]
+        if request.batch != part.next_batch or request.leg or self._is_computing or request.node in self._waiting:
+            return []
+        if any(isinstance(one, SplitRequest) and one.examples != request.examples for one in self._waiting.values()):
+            hint = "give all parties the same rows, in the same order"
+            raise Refused("the parties' batches have different numbers of examples", code="split.batch", hint=hint)
+        return self._wait(request, 0, checkpoint=len(part.inputs) >= plan.common.checkpoint_every)
+
+    def _answer(self, place: int) -> SplitSend:
+        state = self.state
+        return SplitSend(
+            self.parties[place], SplitAnswer(state.turn, state.part.next_batch - 1, 0, state.answers[place])
+        )
+
+    def _wait(self, message: SplitRequest | TurnReport, leg: int, *, checkpoint: bool) -> list[SplitEffect]:
+        """Keep a message until those of all parties are there; then compute."""
+        self._waiting[message.node] = message
+        if len(self._waiting) < len(self.parties):
+            return []
+        self._is_computing = True
+        state, received = self.state, None if leg == FINISH else self._inputs()
+        return [Compute(state.turn, state.round, "", leg, state.part, received, checkpoint)]
+
+    def _inputs(self) -> BatchInputs:
+        asked = [self._waiting[party] for party in self.parties]
+        examples = max(one.examples for one in asked if isinstance(one, SplitRequest))
+        return BatchInputs(examples, tuple(one.blob for one in asked))
+
+    def _reported(self, report: TurnReport) -> list[SplitEffect]:
+        if self.state.part.next_batch != self.plan.batches or self._is_computing or report.node in self._waiting:
+            return []
+        before = tree_slot(self.blobs.get(self._turn_of(report.node).blob), "model")
+        after = tree_slot(self.blobs.get(report.blob), "model")
+        try:
+            same_layout(before.layout, after.layout)
+        except InvalidPayload as error:
+            return self._end(f"{report.node} failed: {error.message}")
+        if (found := first_not_finite(after)) is not None:
+            return self._end(f"{report.node} failed: {found[0]} is not finite")
+        return self._wait(report, FINISH, checkpoint=True)
+
+    # Work
+
+    def _computed(self, done: Computed, now: float) -> list[SplitEffect]:
+        state = self.state
+        if not self._is_computing or (done.turn, done.batch) != (state.turn, state.part.next_batch):
+            return []
+        if done.error:
+            return self._end(f"the coordinator's part failed: {done.error}")
+        self._is_computing, self._progress_at = False, now
+        if done.leg == FINISH:
+            assert done.checkpoint is not None
+            return self._close_round(done.checkpoint)
+        inputs, self._waiting = self._inputs(), {}
+        state.part = state.part.compacted(done.checkpoint).after(inputs)
+        state.answers = list(done.answers)
+        state.examples += inputs.examples
+        state.loss_sum += done.metrics.get(TRAIN_LOSS, 0.0) * inputs.examples
+        return self._saved([self._answer(place) for place in range(len(self.parties))])
+
+    def _close_round(self, tail: BlobRef) -> list[SplitEffect]:
+        state = self.state
+        metrics = {TRAIN_LOSS: state.loss_sum / state.examples}
+        heads = [self._waiting[party].blob for party in self.parties]
+        over = [SplitSend(party, TurnOver(state.turn, counted=True)) for party in self.parties]
+        state.heads, state.tail, state.round = heads, tail, state.round + 1
+        self._begin_turn()
+        if state.round == self.plan.common.rounds:
+            state.ended = "all rounds are done"
+        # Before the save: a process that dies in between closes the round again, with the same result.
+        version = VerticalVersion(state.round, tuple(heads), tail, metrics, tuple(self.parties))
+        return [version, *self._saved(over)]
+
+    def _begin_turn(self) -> None:
+        """Start a turn of all parties from the parts at the start of the round."""
+        state = self.state
+        state.turn += 1
+        state.part, state.answers, state.examples, state.loss_sum = PartState(state.tail), [], 0, 0.0
+        self._waiting, self._is_computing = {}, False
+
+    def _restart_stalled(self, now: float) -> list[SplitEffect]:
+        due, effects = self.plan.common.turn_timeout_s, list[SplitEffect]()
+        if self._has_begun and not self.state.ended and now - self._progress_at >= due:
+            self._progress_at = now
+            self._begin_turn()
+            effects = self._saved([JobEvent("warning", f"no progress for {due:g} s", self.state.round)])
+        return [*effects, Wake(now + due)]
+
+    def _end(self, why: str) -> list[SplitEffect]:
+        """End the job: no other node has a party's features."""
+        self.state.ended = why
+        told = [SplitSend(party, SplitEnded(why)) for party in self.parties]
+        return self._saved([JobEvent("warning", why, self.state.round), *told])
+
+    def _saved(self, effects: Sequence[SplitEffect]) -> list[SplitEffect]:
+        return [Save(MachineState(to_state(self.state))), *effects]

@@ -1,0 +1,36 @@
+"""The plan of a job on vertical data: parties with different features of the same examples.
+
+Ceballos et al.: "SplitNN-driven vertical partitioning", 2020: each party trains a head on its features, and the
+coordinator trains a tail on the concatenated outputs of the heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.core.errors import InvalidJob
+from shoal.core.split.split_plan import SplitPlan
+
+
+@dataclass(frozen=True)
+class VerticalPlan:
+    """Settings of a job on vertical data. `parties`: each party's own plan, in the order in which outputs are joined;
+    they differ in their forms only. `batches`: of each round."""
+
+    parties: Mapping[str, SplitPlan]
+    batches: int
+
+    def __post_init__(self) -> None:
+        """Check the number of batches and of parties. Raises `InvalidJob`."""
+        if self.batches < 1:
+            text = f"a round of {self.batches} batches"
+            raise InvalidJob(text, code="job.vertical", hint="set steps, or epochs above 0 for data of known length")
+        if len(self.parties) < 2:
+            text = f"{len(self.parties)} parties"
+            raise InvalidJob(text, code="job.vertical", hint="give the network a head for each of two or more parties")
+
+    @property
+    def common(self) -> SplitPlan:
+        """The settings that all parties share, from the first one's plan."""
+        return next(iter(self.parties.values()))

@@ -1,0 +1,80 @@
+"""The work of the parties and of the coordinator with vertical data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.core.protocol.metrics import TRAIN_LOSS
+from shoal.core.split.part_state import Compute, Computed
+from shoal.core.split.split_plan import ACTIVATIONS, GRADIENT, LABELS
+from shoal.core.split.vertical_plan import VerticalPlan
+from shoal.learn.split.part_legs import Batch, PartLegs, Tensors, batch_at, gradient_of
+from shoal.learn.split.trained_part import TrainedPart
+from shoal.learn.training.torch_learner import TorchLearner
+
+
+class PartyLegs(PartLegs):
+    """The work of a party: `learner` has the inputs of all, of which the party uses its own."""
+
+    receives = "answer"
+
+    def __init__(
+        self, plan: VerticalPlan, party: str, blobs: Blobs, make: Callable[[], TrainedPart], learner: TorchLearner
+    ) -> None:
+        super().__init__(plan.parties[party], blobs, make)
+        self._learner, self._batches, self._place = learner, plan.batches, list(plan.parties).index(party)
+
+    def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
+        inputs, target, examples = batch_at(self._learner, self.plan, work.round * self._batches + number)
+        output = part.modules[0](inputs[self._place])
+        labels = {} if self.plan.label_form is None else {LABELS: target}
+        answer = yield {ACTIVATIONS: output, **labels}, {}, examples
+        output.backward(answer[GRADIENT])
+        part.step()
+
+
+class TailLegs(PartLegs):
+    """The work of the coordinator: the blobs of a batch are those of the parties in their order.
+
+    `learner` has the loss, and the labels unless a party sends them.
+    """
+
+    receives = "request"
+
+    def __init__(
+        self, plan: VerticalPlan, blobs: Blobs, make: Callable[[], TrainedPart], learner: TorchLearner
+    ) -> None:
+        super().__init__(plan.common, blobs, make)
+        self._parties, self._batches, self._learner = tuple(plan.parties.values()), plan.batches, learner
+        self._blobs_per_batch = len(self._parties)
+
+    def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
+        activations, labels = list[Tensor](), list[Tensor]()
+        for _ in self._parties:
+            request = yield {}, {}, 0
+            activations.append(request[ACTIVATIONS].requires_grad_())
+            labels += [request[LABELS]] if LABELS in request else []
+        if not labels:
+            labels = [batch_at(self._learner, self.plan, work.round * self._batches + number)[1]]
+        loss = self._learner.loss(part.modules[0](torch.cat(activations, 1)), labels[0])
+        loss.backward()  # type: ignore[no-untyped-call]
+        part.step()
+        gradients = {str(place): gradient_of(one) for place, one in enumerate(activations)}
+        yield gradients, {TRAIN_LOSS: float(loss.detach())}, len(activations[0])
+
+    def _with_blobs(self, done: Computed, tensors: Tensors, work: Compute) -> Computed:
+        answers = (
+            self._stored(
+                plan, {GRADIENT: tensors[str(place)]}, self._seed(work, done.batch, len(self._parties) + place)
+            )
+            for place, plan in enumerate(self._parties)
+        )
+        return replace(done, answers=tuple(answers))
+
+    def _opened(self, ref: BlobRef, leg: int, examples: int) -> Tensors:
+        return self._read(self._parties[leg], ref, 0, examples)
