@@ -5,6 +5,7 @@
 The coordinator computes the layers between the two cuts and sees activations and gradients only.
 """
 
+import torch
 from torch import nn
 
 import shoal
@@ -24,6 +25,11 @@ def network() -> nn.Module:
 def clinic(part: int) -> TorchLearner:
     x, y = digits.digits()
     return TorchLearner(network, (x[part:1600:2], y[part:1600:2]), (x[1600:], y[1600:]))
+
+
+def shapes() -> TorchLearner:
+    """Return the learner of a coordinator (docs/how-to/split-learning.md): with one example, of any values."""
+    return TorchLearner(network, (torch.zeros(1, 64), torch.zeros(1, dtype=torch.long)))
 
 
 def main() -> None:

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from shoal.client.client import connect
     from shoal.core.algorithm.learner import Learner
     from shoal.jobs.spec import JobSpec, load_job
+    from shoal.learn.split.split_job import SplitJob
     from shoal.loop.node import LoopNode
     from shoal.loop.simulated import simulated
     from shoal.model_file import load_model
     from shoal.results.result import Result
     from shoal.sim.network.faults import Faults
     from shoal.simulation import simulate
-    from shoal.split_simulation import SplitJob, simulate_split
+    from shoal.split_simulation import simulate_split
     from shoal.vertical_simulation import VerticalJob, simulate_vertical
 
     class JoinFunction(Protocol):
@@ -66,7 +67,7 @@ _HOME = {
     "Faults": "shoal.sim.network.faults",
     "JobSpec": "shoal.jobs.spec",
     "Result": "shoal.results.result",
-    "SplitJob": "shoal.split_simulation",
+    "SplitJob": "shoal.learn.split.split_job",
     "VerticalJob": "shoal.vertical_simulation",
     "connect": "shoal.client.client",
     "join": "shoal_edge_client",

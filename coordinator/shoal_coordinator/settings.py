@@ -26,6 +26,9 @@ class Settings(BaseModel):
     )
     port: int = Field(8080, ge=0, le=65535, description="port to listen on; 0: any free one")
     data: Path = Field(Path("shoal-data"), description="folder for the database, models and updates")
+    split_jobs: list[Path] = Field(
+        [], description="files of split jobs to serve; their learners are loaded into the coordinator"
+    )
     database_url: SecretStr = Field(
         SecretStr(""),
         description="sqlite:////path or postgresql://user@host/name of the database; empty: a file in the data folder",

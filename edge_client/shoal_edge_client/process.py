@@ -15,11 +15,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from shoal.core.algorithm.learner import Learner
+from shoal.extras import not_installed
 from shoal.runtime.durable_files import CrashPoint, no_crash
 from shoal.runtime.http.node_client import NodeClient
 from shoal.runtime.observability import logs, tracing
@@ -28,6 +29,9 @@ from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry.log_shipping import LogShipper
 from shoal_edge_client.telemetry.system_metrics import SystemProbe, SystemReporter
+
+if TYPE_CHECKING:
+    from shoal_edge_client.split.split_agent import SplitAgent
 
 OK, INTERRUPTED = 0, 130
 
@@ -56,7 +60,18 @@ def _handlers_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _reporters(settings: EdgeSettings, agent: Agent) -> list[LogShipper | SystemReporter]:
+def _agent(settings: EdgeSettings, learner: Learner | None, at: CrashPoint, ends_with_jobs: bool) -> Agent | SplitAgent:
+    """Return the agent for the jobs that the settings name."""
+    if not settings.split_job:
+        return Agent(settings, learner, at=at, ends_with_jobs=ends_with_jobs)
+    try:
+        from shoal_edge_client.split.split_agent import SplitAgent
+    except ModuleNotFoundError as error:
+        raise not_installed(error, "torch", "split_job") from None
+    return SplitAgent(settings, learner, at=at)
+
+
+def _reporters(settings: EdgeSettings, agent: Agent | SplitAgent) -> list[LogShipper | SystemReporter]:
     """Return the reporters of logs and system metrics that the settings ask for."""
 
     def open_client() -> NodeClient:
@@ -88,7 +103,7 @@ class EdgeProcess:
             logs.configure("edge", level=settings.log_level, form=settings.log_form, node=settings.node)
         tracing.configure("edge")
         self._settings = settings
-        self._agent = Agent(settings, learner, at=at, ends_with_jobs=ends_with_jobs)
+        self._agent = _agent(settings, learner, at, ends_with_jobs)
         self._reporting = _reporters(settings, self._agent)
         self._code = OK
         self._loop: asyncio.AbstractEventLoop | None = None

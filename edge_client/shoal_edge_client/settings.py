@@ -31,6 +31,7 @@ class EdgeSettings(BaseModel):
     jobs: list[str] = Field(
         default_factory=list, description="take part in these jobs alone, and end with them; empty: in all that run"
     )
+    split_job: str = Field("", description="take part in this split job alone, and end with it")
     tags: list[str] = Field(
         default_factory=list, max_length=TAGS_MAX, description="tags by which jobs select this node, such as phone"
     )
@@ -101,13 +102,13 @@ class EdgeSettings(BaseModel):
             raise ValueError(f"no node may be called {HUB}: choose another name")
         return name
 
-    @field_validator("jobs")
+    @field_validator("jobs", "split_job")
     @classmethod
-    def _are_jobs(cls, jobs: list[str]) -> list[str]:
-        for job in jobs:
-            if not NAME.fullmatch(job):
+    def _are_jobs(cls, jobs: list[str] | str) -> list[str] | str:
+        for job in [jobs] if isinstance(jobs, str) else jobs:
+            if job and not NAME.fullmatch(job):
                 raise ValueError(f"{job!r} is not a job's name")
-        return list(dict.fromkeys(jobs))
+        return jobs if isinstance(jobs, str) else list(dict.fromkeys(jobs))
 
     @field_validator("tags", "hours")
     @classmethod

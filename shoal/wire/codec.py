@@ -164,13 +164,13 @@ def read_head(text: bytes) -> tuple[dict[str, Any], str]:
     return values, job
 
 
-def read_frame(data: bytes) -> tuple[dict[str, Any], str, bytes]:
+def read_frame(data: bytes, payload_bytes_max: int = INLINE_BYTES_MAX) -> tuple[dict[str, Any], str, bytes]:
     """Return (values, job, payload) of a frame. Raises as `read_head`, and `InvalidPayload` for a wrong length."""
     length = head_bytes(data[:4])
     if len(data) < 4 + length:
         raise InvalidPayload("truncated head", code="head.length")
-    if len(data) - 4 - length > INLINE_BYTES_MAX:
-        raise InvalidPayload(f"a payload of more than {INLINE_BYTES_MAX} bytes travels alone", code="head.length")
+    if len(data) - 4 - length > payload_bytes_max:
+        raise InvalidPayload(f"a payload of more than {payload_bytes_max} bytes", code="head.length")
     return *read_head(data[4 : 4 + length]), data[4 + length :]
 
 

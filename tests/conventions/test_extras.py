@@ -15,7 +15,8 @@ from tests.conventions.sources import PACKAGES, ROOT, texts
 TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
     *("shoal.lightning", "shoal.loop.module_model", "shoal.split_simulation", "shoal.vertical_simulation"),
-    *(f"split.{name}" for name in ("cut_choice", "cutting", "part_legs", "trained_part")),
+    "shoal_edge_client.split.split_agent",
+    *(f"split.{name}" for name in ("cut_choice", "cutting", "part_legs", "split_job", "trained_part")),
     *(f"split.{name}" for name in ("vertical_legs", "vertical_network")),
     *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
     *(f"exits.{name}" for name in ("device_fusion", "exit_network", "joint_training", "level_answers")),
@@ -136,7 +137,10 @@ def test_every_package_that_is_asked_for_is_used() -> None:
 
 def test_only_torch_learners_need_torch() -> None:
     every = "shoal shoal_coordinator shoal_edge_client shoal_peer shoal_dashboard"
-    assert {name.removeprefix("shoal.learn.") for name in lacking(every, "torch")["torch"]} == TORCH
+    assert {name.removeprefix("shoal.learn.") for name in lacking(every, "torch")["torch"]} == {
+        *TORCH,
+        "shoal_coordinator.split.split_runner",
+    }
 
 
 SKLEARN = {"estimators.families", "estimators.sklearn_learner"}

@@ -21,6 +21,7 @@ from shoal.core.errors.ranges import type_texts
 from shoal.jobs.job_tables import EarlyStopTable, GossipConfig, HeldOutEvaluation, LrScheduleTable, UpdateLimits
 from shoal.jobs.presets import PRESETS
 from shoal.jobs.spec import JobSpec
+from shoal.jobs.split_spec import SplitSpec
 from shoal.plugins import algorithms, filters, mixings, schedules, selections
 from shoal.trust.codes import REASONS
 from shoal.trust.documents import KINDS, SIGNED_BY, RosterEntry
@@ -139,7 +140,7 @@ def tables() -> dict[str, Callable[[], str]]:
         found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": UpdateLimits, "held-out": HeldOutEvaluation, "coordinator-settings": Settings}
     models |= {"edge-settings": EdgeSettings, "lr-schedule": LrScheduleTable}
-    models["early-stop"] = EarlyStopTable
+    models |= {"early-stop": EarlyStopTable, "split-job": SplitSpec}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
     return {
         **found,

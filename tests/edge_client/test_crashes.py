@@ -39,9 +39,9 @@ IN_THE_LOOP = ["loop.task", "loop.reported"]
 MAINS = {"learner": main, "loop": loop_main}
 SIZES = {"small": 8, "large": LARGE}
 EVERY_POINT = {*ONCE, *(point for points in EVERY_ROUND.values() for point in points)}
-ELSEWHERE = {f"{what}.{step}" for what in ("rejoining", "base") for step in STEPS}
-"""Passed only at a coordinator that was rebuilt, or with another base model than the job's: test_reenrolment.py and
-test_base_models.py die at them."""
+ELSEWHERE = {f"{what}.{step}" for what in ("rejoining", "base", "split") for step in STEPS}
+"""Passed only at a coordinator that was rebuilt, with another base model than the job's, or in split jobs:
+test_reenrolment.py, test_base_models.py and test_split_jobs.py die at them."""
 
 
 def begun(place: Place, point: str = "nowhere", nth: int = 1, kind: str = "learner", **more: str) -> Forked:

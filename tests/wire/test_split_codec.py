@@ -39,8 +39,8 @@ EACH: list[SplitMessage] = [
 
 @pytest.mark.parametrize("message", EACH)
 def test_bytes_and_back(message: SplitMessage) -> None:
-    frame = SplitFrame("digits", message, b"payload")
-    assert decode(encode(frame)) == frame
+    frame = SplitFrame("digits", message, bytes(640) if hasattr(message, "blob") else b"")
+    assert decode(encode(frame), 640) == frame
 
 
 def test_each_message_has_a_case() -> None:
@@ -48,7 +48,7 @@ def test_each_message_has_a_case() -> None:
 
 
 def test_a_diverged_loss_is_sent() -> None:
-    found = decode(encode(SplitFrame("digits", replace(REQUEST, metrics={"train/loss": math.nan}))))
+    found = decode(encode(SplitFrame("digits", replace(REQUEST, metrics={"train/loss": math.nan}), bytes(640))), 640)
     assert isinstance(found.message, SplitRequest)
     assert math.isnan(found.message.metrics["train/loss"])
 
@@ -70,12 +70,13 @@ def test_a_diverged_loss_is_sent() -> None:
 def test_heads_that_are_refused(change: dict[str, object]) -> None:
     values = {"job": "digits", **codec.to_json(REQUEST), **change}
     with pytest.raises(InvalidPayload):
-        decode(codec.headed(values))
+        decode(codec.headed(values) + bytes(640), 640)
 
 
 def test_a_truncated_or_long_frame_is_refused() -> None:
-    whole = encode(SplitFrame("digits", REQUEST))
+    head = encode(SplitFrame("digits", REQUEST))
     with pytest.raises(InvalidPayload, match="truncated"):
-        decode(whole[:-1])
-    with pytest.raises(InvalidPayload, match="travels alone"):
-        decode(whole + bytes(codec.INLINE_BYTES_MAX + 1))
+        decode(head[:-1], 640)
+    for nbytes, text in ((641, "more than 640"), (639, "that the head does not name"), (0, "0 bytes that the head")):
+        with pytest.raises(InvalidPayload, match=text):
+            decode(head + bytes(nbytes), 640)

@@ -30,6 +30,7 @@ from shoal_coordinator.api.routes import (
     re_enrolment,
     relay,
     reports,
+    split,
     stream,
     system_metrics,
     tokens,
@@ -43,6 +44,7 @@ from shoal_coordinator.node_protocol.byte_labels import label
 
 ROUTES = (
     work,
+    split,
     blobs,
     presigned_urls,
     peers,

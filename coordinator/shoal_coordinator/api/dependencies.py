@@ -40,6 +40,7 @@ from shoal_coordinator.presenters.job_presenter import JobPresenter
 from shoal_coordinator.presenters.node_presenter import NodePresenter
 from shoal_coordinator.schemas.replicas import ReplicaStatus
 from shoal_coordinator.settings import Settings
+from shoal_coordinator.split.split_registry import SplitRegistry
 from shoal_coordinator.storage.writer import Database
 from shoal_coordinator.telemetry.event_bus import EventBus
 from shoal_coordinator.telemetry.log_store import LogStore
@@ -64,6 +65,7 @@ def _part(path: str) -> Any:
 
 
 Registry = Annotated[JobRegistry, _part("jobs")]
+SplitJobs = Annotated[SplitRegistry, _part("jobs.split")]
 Blobs = Annotated[JobBlobs, _part("blobs")]
 Lifecycle = Annotated[JobLifecycle, _part("parts.lifecycle")]
 Presenter = Annotated[JobPresenter, _part("parts.presenter")]

@@ -161,6 +161,7 @@ class Coordinator:
             await self.parts.lifecycle.restore_job(row)
         if not self.jobs.owner:
             await self.parts.retention.sweep_starts(self.blobs.starts)
+        await self.jobs.split.start(self.settings, self.jobs.records, lambda node: self.nodes.wakeups[node].set())
         logging.getLogger().addHandler(self.telemetry.log_store.own)
         await database.write(self.parts.alert_loop.load)
 
@@ -204,6 +205,7 @@ class Coordinator:
     async def _stop_parts(self, *, keeps: bool = False) -> None:
         for runner in self.jobs.runners():
             await runner.stop()
+        await self.jobs.split.stop()
         self.parts.lifecycle.evaluator.stop()
         logging.getLogger().removeHandler(self.telemetry.log_store.own)
         if not self.database.fenced:  # else another coordinator counts now

@@ -31,6 +31,7 @@ STRANGERS = re.compile(r"/api/v1/(enrol|session|jobs/[^/]+/re-enrol)")
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 """The methods of the API's routes that may have a body; that of another is received and dropped."""
 _FRAMES = re.compile(r"/api/v1/jobs/[^/]+/(reports|failures|relay)")
+_SPLIT = re.compile(r"/api/v1/split/[^/]+")
 _PEERING = re.compile(r"/api/v1/jobs/[^/]+/peer-status")
 STRANGER_BYTES_MAX = 16 * 1024
 """Limit for bodies that need no credential, or are dropped."""
@@ -101,7 +102,7 @@ def names_known_host(scope: Scope, settings: Settings) -> bool:
 def _limit(method: str, path: str, settings: Settings) -> int:
     if method not in WRITING or STRANGERS.fullmatch(path):
         return STRANGER_BYTES_MAX
-    if MODELS.fullmatch(path):
+    if MODELS.fullmatch(path) or _SPLIT.fullmatch(path):
         return settings.base_bytes_max if path.startswith(_BASES) else settings.body_bytes_max
     if _FRAMES.fullmatch(path):
         return FRAME_BYTES_MAX

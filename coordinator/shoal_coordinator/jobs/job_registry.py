@@ -12,6 +12,7 @@ from shoal.core.protocol.machine import HubEvent
 from shoal.jobs.spec import JobSpec
 from shoal_coordinator.jobs.hub_replay import JobStart
 from shoal_coordinator.jobs.job_runner import JobRunner
+from shoal_coordinator.split.split_registry import SplitRegistry
 
 
 @dataclass
@@ -39,6 +40,7 @@ class JobRegistry:
     def __init__(self, owner: str, is_remote: Callable[[str], bool]) -> None:
         self.owner, self._is_remote = owner, is_remote
         self.records: dict[str, JobRecord] = {}
+        self.split = SplitRegistry()
         self._claimed: set[str] = set()
 
     def runners(self) -> list[JobRunner]:
@@ -97,7 +99,7 @@ class JobRegistry:
 
         At a follower, a job that has ended takes no name: the leader has its record, and knows whether it was removed.
         """
-        if (self.has_job(name) and not self.has_handed_over(name)) or name in self._claimed:
+        if name in self.split.names or (self.has_job(name) and not self.has_handed_over(name)) or name in self._claimed:
             raise Refused(
                 f"a job called {name} exists",
                 code="job.exists",

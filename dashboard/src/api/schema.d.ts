@@ -1210,6 +1210,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/split/{job}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Split Job
+         * @description Return a split job.
+         */
+        get: operations["show_split_job"];
+        put?: never;
+        /**
+         * Exchange Split Frame
+         * @description Take one message of a node, and return the answer, which is durable before.
+         */
+        post: operations["exchange_split_frame"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/stream": {
         parameters: {
             query?: never;
@@ -4015,6 +4039,77 @@ export interface components {
             manifest: string;
             /** Version */
             version: number;
+        };
+        /**
+         * SplitJobView
+         * @description A split job.
+         */
+        SplitJobView: {
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Ended
+             * @description why it has ended; empty: it runs
+             */
+            ended: string;
+            /**
+             * Form
+             * @description hash of the tensors of the model's parts and at the cut, alike at all learners
+             */
+            form: string;
+            /**
+             * Id
+             * @description differs for each start of a job from the beginning
+             */
+            id: string;
+            /**
+             * Nodes
+             * @description nodes that take part
+             */
+            nodes: string[];
+            /**
+             * Round
+             * @description closed rounds
+             */
+            round: number;
+            /**
+             * Spec
+             * @description the job's file, without the coordinator's learner
+             */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** Step Down Bytes */
+            step_down_bytes: number;
+            /**
+             * Step Up Bytes
+             * @description bytes of tensors that a full batch sends to the coordinator
+             */
+            step_up_bytes: number;
+            /**
+             * Up Bytes
+             * @description all bytes from nodes so far
+             */
+            up_bytes: number;
+            /** Versions */
+            versions: components["schemas"]["SplitVersionView"][];
+        };
+        /**
+         * SplitVersionView
+         * @description A closed round of a split job.
+         */
+        SplitVersionView: {
+            /** Metrics */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /**
+             * Nodes
+             * @description nodes whose turns counted, in order
+             */
+            nodes: string[];
+            /** Number */
+            number: number;
         };
         /**
          * StreamEvent
@@ -7261,6 +7356,87 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    show_split_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SplitJobView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
+    exchange_split_frame: {
+        parameters: {
+            query?: {
+                /** @description for a poll: longest time until a turn begins */
+                wait_s?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-shoal-frame": string;
+            };
+        };
+        responses: {
+            /** @description A frame: head length, JSON head, payload */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-shoal-frame": unknown;
+                };
+            };
+            /** @description The message is for another position; send it again */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             411: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """Device, state folder and tags of this node."""
+    """Device, state folder, tags and split job of this node."""
 
     device: Device = None
     precision: Precision = None
@@ -43,6 +43,10 @@ class MachineOptions:
         typer.Option(
             metavar="HH:MM-HH:MM", help="hours at which this node gets tasks, in UTC; repeatable", show_default=False
         ),
+    ] = None
+    split_job: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="take part in this split job alone, and end with it", show_default=False),
     ] = None
     state_dir: Annotated[
         Path | None,

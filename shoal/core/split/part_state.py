@@ -16,6 +16,9 @@ from shoal.core.protocol.split_message import FromSplitNode, SplitMessage, ToSpl
 FINISH = -1
 """Number of a leg without a batch: bring the part to its state and return a checkpoint of it."""
 
+DONE = "all rounds are done"
+"""Reason of the end of a job that has not failed."""
+
 
 @dataclass(frozen=True)
 class BatchInputs:

@@ -39,6 +39,7 @@ from shoal.core.protocol.split_message import (
     TurnReport,
 )
 from shoal.core.split.part_state import (
+    DONE,
     FINISH,
     BatchInputs,
     Compute,
@@ -308,7 +309,7 @@ class SplitCoordinator:
         metrics = {TRAIN_LOSS: sum(one.loss_sum for one in finished) / examples} if examples else {}
         state.round, state.finished = state.round + 1, []
         if state.round == self.plan.rounds:
-            state.ended = "all rounds are done"
+            state.ended = DONE
         weight, names = sum(one.weight for one in finished), tuple(one.node for one in finished)
         return [SplitVersion(state.round, state.node_part, state.coordinator_part, weight, metrics, names)]
 

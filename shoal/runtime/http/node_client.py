@@ -15,10 +15,12 @@ from shoal.runtime.http.retry import RETRY_AFTER_S_MAX
 from shoal.runtime.observability import tracing
 from shoal.trust.documents import Charter, Manifest, Roster
 from shoal.validation import strict_json
-from shoal.wire import codec
+from shoal.wire import codec, split_codec
 
 POLL_GRACE_S = 15.0
 """Seconds that the answer to a long poll may be late."""
+SPLIT_LEG_S = 300.0
+"""Seconds that the coordinator may take to compute its part of a batch, and again those since its checkpoint."""
 PAUSE_HEADER = "Shoal-Retry-After"
 SMALL_BYTES_MAX = 64 * 1024
 LOGS_WAIT_S_MAX = 600.0
@@ -132,6 +134,27 @@ class NodeClient:
         if not isinstance(found, dict):
             raise self.link.foreign_answer()
         return found
+
+    def split_job(self, job: str) -> dict[str, Any]:
+        """Return the description of a split job."""
+        found = self.link.json("GET", f"/api/v1/split/{quote(job)}", own=True)
+        if not isinstance(found, dict):
+            raise self.link.foreign_answer()
+        return found
+
+    def split(self, job: str, frame: bytes, answer_bytes_max: int, wait_s: float) -> split_codec.SplitFrame | None:
+        """Send a message of a split job; return the answer, or None if there is none after `wait_s` seconds.
+
+        `answer_bytes_max`: of the answer's payload.
+        """
+        path, headers = f"/api/v1/split/{quote(job)}", {"Content-Type": codec.MEDIA_TYPE}
+        more: dict[str, Any] = {"params": {"wait_s": f"{wait_s:g}"}, "read_s": SPLIT_LEG_S + wait_s}
+        with self.link.exchange("POST", path, headers=headers, content=frame, own=True, **more) as answer:
+            data = answer.read(split_codec.frame_bytes_max(answer_bytes_max))
+            if answer.status == 204:
+                return None
+        with self.link.decoding():
+            return split_codec.decode(data, answer_bytes_max)
 
     def poll_work(self, wait_s: float, held: Mapping[str, tuple[int, ...]], jobs: tuple[str, ...] = ()) -> Polled:
         """Return the current task if it differs from the one held, and the coordinator's lease in each job."""

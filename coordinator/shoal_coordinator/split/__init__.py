@@ -1,0 +1,1 @@
+"""Split jobs that this coordinator serves: their files, and one machine for each."""

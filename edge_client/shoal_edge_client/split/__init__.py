@@ -1,0 +1,1 @@
+"""A node's part in one split job."""

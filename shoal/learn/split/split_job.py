@@ -1,0 +1,175 @@
+"""A split job on one side: the plan, the parts and the work of a cut model. Simulations, coordinators and nodes use it.
+
+The coordinator's learner needs one example of data, of any values: it gives the shapes at the cut.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from math import ceil
+from typing import Any
+
+from torch import nn
+
+from shoal.core.algorithm.filter import Filter
+from shoal.core.algorithm.learner import TrainConfig
+from shoal.core.errors import InvalidJob
+from shoal.core.model.tree import Layout, Slots, Tree
+from shoal.core.protocol.message import Blobs
+from shoal.core.split.split_plan import LabelPlace, SplitPlan, TurnOrder
+from shoal.learn.data.passes import training_batches
+from shoal.learn.seeds import generator_of
+from shoal.learn.split.cut_choice import SplitSpeed, choose_cut, measured_pieces
+from shoal.learn.split.cutting import Cut, cut_forms, split_model
+from shoal.learn.split.part_legs import CoordinatorLegs, NodeLegs
+from shoal.learn.split.trained_part import MODEL, TrainedPart
+from shoal.learn.training.torch_learner import TorchLearner
+from shoal.learn.user_errors import user_code
+
+
+@dataclass(frozen=True)
+class SplitJob:
+    """A split job. `cut`: as in `shoal.learn.split.cutting`, or "auto": measured. `steps`: batches of each turn;
+    0: `epochs` passes over the node's data."""
+
+    name: str = "split"
+    cut: Cut = "auto"
+    labels: LabelPlace = "node"
+    order: TurnOrder = "sequential"
+    rounds: int = 1
+    epochs: float = 1.0
+    steps: int = 0
+    batch_size: int = 32
+    lr: float = 0.1
+    seed: int = 0
+    filters: Sequence[Filter] = ()
+    checkpoint_every: int = 16
+    turn_timeout_s: float = 600.0
+    speed: SplitSpeed = field(default_factory=SplitSpeed)
+    """For `cut="auto"`."""
+
+
+class CutLearner:
+    """A learner whose model is cut as a job says. `name`: of the learner, for errors. `nodes`: that the first round
+    waits for. `job`: with the chosen cut, if it was "auto".
+
+    Raises `InvalidJob` for a cut, data or a learner that does not fit, `LearnerFailed` for an error in its code.
+    """
+
+    def __init__(self, job: SplitJob, given: object, nodes: int, name: str = "the learner") -> None:
+        learner = fitting_learner(given, name)
+        learner.use(device="cpu")
+        learner.init(job.seed)
+        batch = _first_batch(learner, job)
+        if job.cut == "auto":
+            last = 1 if job.labels == "node" else 0
+            job = replace(job, cut=choose_cut(measured_pieces(learner.module, batch[0]), job.speed, last=last))
+        self.job, self.learner = job, learner
+        self._model = split_model(learner.module, job.cut, job.labels)
+        cuts, label_form = cut_forms(self._model, batch, job.labels)
+        self.plan = SplitPlan(
+            cuts=cuts,
+            label_form=label_form,
+            order=job.order,
+            rounds=job.rounds,
+            min_nodes=nodes,
+            batch_size=job.batch_size,
+            filters=tuple(job.filters),
+            checkpoint_every=job.checkpoint_every,
+            turn_timeout_s=job.turn_timeout_s,
+            seed=job.seed,
+        )
+
+    @cached_property
+    def batches(self) -> int:
+        """Return the batches of each turn. Raises `InvalidJob` for none."""
+        per_pass = self.learner.train_data.steps(self.job.batch_size)
+        found = self.job.steps or ceil(self.job.epochs * (per_pass or 0) - 1e-9)
+        if found < 1:
+            text = f"a turn of {found} batches"
+            raise InvalidJob(text, code="job.split", hint="set steps, or epochs above 0 for data of known length")
+        return found
+
+    @property
+    def weight(self) -> float:
+        """Return the weight of the node's part: its number of examples."""
+        return float(self.learner.examples or self.batches)
+
+    @property
+    def step_text(self) -> str:
+        """Return a sentence about the cut and the bytes of a step."""
+        (up, down), size = self.plan.step_bytes(self.job.batch_size), self.job.batch_size
+        return f"the model is cut at {self.job.cut}; a step of {size} examples sends {up} bytes up, {down} down"
+
+    @cached_property
+    def form(self) -> str:
+        """Return a hash of the tensors of both sides and at the cut, which all learners of a job have alike."""
+        layouts = self.node_part().layout, self.coordinator_part().layout
+        tensors = [(one.name, one.dtype, one.shape) for layout in layouts for one in layout.leaves]
+        return sha256(f"{tensors} {self.plan.cuts} {self.plan.label_form}".encode()).hexdigest()
+
+    def check_form(self, form: str, name: str) -> None:
+        """Raise `InvalidJob` unless this learner, which errors call `name`, has this form."""
+        if self.form != form:
+            text = f"{name} has other tensors than the job, in its model or at the cut"
+            raise InvalidJob(text, code="split.cut", hint="give all learners the same model, and data of one shape")
+
+    def node_part(self) -> TrainedPart:
+        """Return a new part of the node's modules, with an optimizer of its own."""
+        return self._part(self._model.of_node)
+
+    def coordinator_part(self) -> TrainedPart:
+        """Return a new part of the coordinator's modules, with an optimizer of its own."""
+        return self._part((self._model.middle,))
+
+    def _part(self, modules: Sequence[nn.Sequential]) -> TrainedPart:
+        with user_code("making the optimizer"):
+            return TrainedPart(copy.deepcopy(tuple(modules)), self.learner.optimizer, self.job.lr)
+
+    def node_legs(self, blobs: Blobs) -> NodeLegs:
+        """Return the work of a node, on the learner's data."""
+        return NodeLegs(self.plan, blobs, self.node_part, self.learner, self.batches)
+
+    def coordinator_legs(self, blobs: Blobs) -> CoordinatorLegs:
+        """Return the work of the coordinator, with the learner's loss."""
+        return CoordinatorLegs(self.plan, blobs, self.coordinator_part, self.learner.loss)
+
+
+def fitting_learner(learner: object, name: str) -> TorchLearner:
+    """Return the learner. Raises `InvalidJob` for one that is not a `TorchLearner`, and for settings that no side
+    could follow."""
+    if not isinstance(learner, TorchLearner):
+        text = f"{name} is a {type(learner).__name__}"
+        raise InvalidJob(text, code="job.learners", hint="split learning needs a TorchLearner")
+    config = learner.config
+    if config.precision != "float32" or config.clip_norm is not None or config.accumulate != 1:
+        text = f"{name}: split learning has no precision, clip_norm and accumulate of its own"
+        raise InvalidJob(text, code="job.learners", hint="leave them out of its TorchConfig")
+    return learner
+
+
+def whole_model(parts: Sequence[Slots]) -> Tree:
+    """Return one tree with the tensors of several parts."""
+    trees = [tree for part in parts if isinstance(tree := part[MODEL], Tree)]
+    owner = {name: tree for tree in trees for name in tree}
+    entries = ((one.name, one.dtype, one.shape) for tree in trees for one in tree.layout.leaves)
+    layout = Layout.of(entries, "", frozenset().union(*(tree.layout.statistics for tree in trees)))
+    data = b"".join(bytes(_stored(owner[leaf.name], leaf.name)) for leaf in layout.leaves)
+    return Tree(layout, memoryview(data))
+
+
+def _stored(tree: Tree, name: str) -> Any:
+    leaf = tree.layout.index[name]
+    return tree.block(leaf.start, leaf.stop)
+
+
+def _first_batch(learner: TorchLearner, job: SplitJob) -> Any:
+    config = TrainConfig(steps=1, batch_size=job.batch_size, batch_index=0, sequence_seed=job.seed)
+    learner.place()
+    with user_code("reading the data"):
+        batch, _ = next(training_batches(learner.train_data, config, generator_of(0)))
+    return batch.data

@@ -1,0 +1,1 @@
+"""The pump of both sides of split learning in processes."""

@@ -1,0 +1,259 @@
+"""A split job between a coordinator and nodes: the bits of the simulation, also through crashes; bad frames."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import shoal
+from shoal.core.errors import InvalidJob, InvalidPayload, Refused, StorageFailed
+from shoal.core.model.tree import Tree, digest
+from shoal.core.protocol.machine import HUB, Timer
+from shoal.core.protocol.message import BlobRef
+from shoal.core.protocol.split_message import SplitAnswer, SplitRequest
+from shoal.jobs.split_spec import load_split_job, parse_split_job
+from shoal.learn import TorchLearner
+from shoal.runtime.durable_files import STEPS, digest_of, write_file
+from shoal.runtime.http.coordinator_url import parse
+from shoal.runtime.split import split_pump
+from shoal.wire import split_codec
+from shoal.wire.payload import payload_pieces
+from shoal_coordinator.split import split_runner
+from shoal_coordinator.split.split_runner import SplitJobRunner
+from shoal_edge_client.identity import StateFolder
+from shoal_edge_client.settings import EdgeSettings
+from shoal_edge_client.split.split_agent import SplitWork
+from tests.support.split_learners import JOB, PARTS, clinic, network, simulated, toml
+
+
+class Crash(BaseException):
+    """The end of a process."""
+
+
+class Crashes:
+    """Crash points of one side: it ends at its third pass of each of `points`, one after another."""
+
+    def __init__(self, points: list[str]) -> None:
+        self.left, self._passes = points, 0
+
+    def __call__(self, name: str) -> None:
+        if self.left and name == self.left[0]:
+            self._passes += 1
+            if self._passes == (1 if name.startswith("splitmodel") else 3):
+                self._passes = 0
+                self.left.pop(0)
+                raise Crash
+
+
+async def started(folder: Path, job: dict[str, Any]) -> SplitJobRunner:
+    runner = SplitJobRunner(parse_split_job(job), folder / "coordinator", lambda _: None)
+    await runner.start()
+    return runner
+
+
+def described(runner: SplitJobRunner) -> dict[str, object]:
+    return {"id": runner.about["id"], "spec": runner.about["spec"], "form": runner.form}
+
+
+class Clinic:
+    """The processes of one node, one after another."""
+
+    def __init__(
+        self, folder: Path, name: str, runner: SplitJobRunner, at: Crashes, learner: TorchLearner | None = None
+    ) -> None:
+        self.state = StateFolder(folder / name, parse("http://127.0.0.1"), at)
+        self.name, self._job, self._at = name, described(runner), at
+        self._learner = learner or clinic(PARTS[name])
+        self.begin()
+
+    def begin(self) -> None:
+        while True:
+            try:
+                self.work = SplitWork(EdgeSettings(split_job="clinics"), self.state, self.name, self._at)
+                self.told = self.work.start(self._learner, self._job)
+                return
+            except Crash:
+                continue
+
+    def frame(self) -> bytes:
+        """The next message, as bytes."""
+        message = self.told.get(HUB) or self.work.pump.feed(Timer())[HUB]
+        return self.work.frame(message)
+
+    def take(self, answer: bytes) -> None:
+        try:
+            self.told = self.work.take(split_codec.decode(answer, self.work.answer_bytes_max))
+        except Crash:
+            self.begin()
+
+
+async def trained(folder: Path, job: dict[str, Any], of_runner: Crashes, of_node: Crashes) -> Tree:
+    """The model of a job whose processes end at these points."""
+    runner = await started(folder, job)
+    nodes = [Clinic(folder, name, runner, of_node) for name in PARTS]
+    while going := [node for node in nodes if not node.work.pump.machine.ended]:
+        for node in going:
+            frame = split_codec.decode(node.frame(), runner.payload_bytes_max)
+            try:
+                answer = await runner.handle(frame.message, frame.payload)
+            except (Crash, StorageFailed) as failure:
+                if isinstance(failure, Crash):
+                    await runner.stop()
+                    runner = await started(folder, job)
+                continue
+            assert answer is not None
+            node.take(split_codec.encode(split_codec.SplitFrame("clinics", *answer)))
+    assert [one["number"] for one in runner.about["versions"]] == [1, 2]
+    await runner.stop()
+    return shoal.load_model(folder / "coordinator" / "model.safetensors")
+
+
+POINTS = [f"{what}.{step}" for what in ("split", "blob") for step in STEPS]
+OF_RUNNER = [*POINTS, "split.fed", *(f"splitmodel.{step}" for step in STEPS)]
+
+
+@pytest.mark.parametrize(
+    ("of_runner", "of_node", "more"),
+    [
+        ([], [], {"order": "parallel", "filters": [{"name": "half"}]}),
+        (OF_RUNNER, [], {"labels": "coordinator", "cut": 2}),
+        ([], POINTS, {}),
+    ],
+    ids=["no crash", "coordinator", "node"],
+)
+def test_the_model_of_the_simulation_through_crashes(
+    of_runner: list[str], of_node: list[str], more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, at_runner, at_node = {**JOB, **more}, Crashes([*of_runner]), Crashes([*of_node])
+    monkeypatch.setattr(split_runner, "crashpoint", at_runner)
+    found = asyncio.run(trained(tmp_path, job, at_runner, at_node))
+    assert digest(found) == digest(simulated(job))
+    assert at_runner.left == at_node.left == []
+
+
+def sent(values: Tree, message: SplitRequest) -> tuple[SplitRequest, bytes]:
+    """A request with other activations."""
+    payload = b"".join(bytes(piece) for piece in payload_pieces({"activations": values}))
+    return replace(message, blob=BlobRef(digest_of([payload]), len(payload))), payload
+
+
+def zeros(examples: int, width: int = 6, first: float = 0.0) -> Tree:
+    values = np.zeros((examples, width), np.float32)
+    values[0, 0] = first
+    return Tree.of({"activations": values})
+
+
+REFUSED = [
+    (zeros(8, 5), {}, InvalidPayload, "activations"),
+    (zeros(7), {}, InvalidPayload, "activations"),
+    (zeros(8, first=np.nan), {}, InvalidPayload, "not finite"),
+    (zeros(8), {"leg": 1}, InvalidPayload, "slots"),
+    (zeros(8), {"leg": 2}, Refused, "leg 2"),
+    (zeros(13), {"examples": 13}, Refused, "13 examples"),
+    (zeros(8), {"examples": 0}, Refused, "0 examples"),
+]
+
+
+async def refuse(folder: Path) -> None:
+    """Send a runner what it does not take, then what it does."""
+    runner = await started(folder, {**JOB, "nodes": 1})
+    node = Clinic(folder, "a", runner, Crashes([]))
+    found = split_codec.decode(node.frame(), runner.payload_bytes_max)
+    answer = await runner.handle(found.message, found.payload)
+    assert answer is not None
+    node.take(split_codec.encode(split_codec.SplitFrame("clinics", *answer)))
+    request = split_codec.decode(node.frame(), runner.payload_bytes_max)
+    assert isinstance(request.message, SplitRequest)
+    before, blobs = stored(folder)
+    for values, change, kind, text in REFUSED:
+        message, payload = sent(values, replace(request.message, **change))
+        with pytest.raises(kind, match=text):
+            await runner.handle(message, payload)
+    with pytest.raises(InvalidPayload):
+        await runner.handle(request.message, sent(zeros(8), request.message)[1])
+    assert await runner.handle(replace(request.message, batch=1), request.payload) is None
+    assert stored(folder) == (before, blobs)
+    answer = await runner.handle(request.message, request.payload)
+    assert isinstance(answer.message if answer is not None else None, SplitAnswer)
+    assert stored(folder)[0] != before
+    await runner.stop()
+
+
+def stored(folder: Path) -> tuple[bytes, set[str]]:
+    """The coordinator's state on the disk, and the names of its blobs."""
+    blobs = folder / "coordinator" / "blobs"
+    return (blobs.parent / "state.json").read_bytes(), {path.name for path in blobs.iterdir() if path.is_file()}
+
+
+def test_requests_that_are_refused_leave_the_state_as_it_is(tmp_path: Path) -> None:
+    asyncio.run(refuse(tmp_path))
+
+
+def test_a_full_disk_loses_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write of each third state fails; the coordinator answers no request whose state was not stored."""
+    writes = itertools.count(1)
+
+    def write(path: Path, data: bytes, what: str, at: Any) -> None:
+        if "coordinator" in str(path) and next(writes) % 3 == 0:
+            raise StorageFailed("no space left", code="storage.full")
+        write_file(path, data, what, at)
+
+    monkeypatch.setattr(split_pump, "write_file", write)
+    found = asyncio.run(trained(tmp_path, JOB, Crashes([]), Crashes([])))
+    assert digest(found) == digest(simulated(JOB))
+
+
+def wider() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 6), *network()[2:])
+
+
+async def begin_with(folder: Path, learner: TorchLearner) -> None:
+    runner = await started(folder, JOB)
+    try:
+        Clinic(folder, "a", runner, Crashes([]), learner)
+    finally:
+        assert runner.state.nodes == []
+        await runner.stop()
+
+
+def test_a_learner_with_another_cut_does_not_begin(tmp_path: Path) -> None:
+    x, y = torch.zeros(8, 4), torch.zeros(8, dtype=torch.long)
+    with pytest.raises(InvalidJob, match="other tensors than the job"):
+        asyncio.run(begin_with(tmp_path, TorchLearner(wider, (x, y))))
+
+
+def test_a_job_that_has_begun_keeps_its_file(tmp_path: Path) -> None:
+    asyncio.run(begin_with(tmp_path, clinic(0)))
+    with pytest.raises(InvalidJob, match="has begun with another file"):
+        asyncio.run(started(tmp_path, {**JOB, "lr": 0.2}))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"cut": "auto"}, "no cut is measured here"),
+        ({"cut": [0, 3]}, "cut"),
+        ({"cut": 9}, "a cut at 9"),
+        ({"labels": "nowhere"}, "labels"),
+        ({"filters": [{"name": "top_k"}]}, "does not suit activations"),
+        ({"learner": ""}, "names no learner"),
+        ({"more": 1}, "more: unknown key"),
+    ],
+)
+def test_files_that_are_refused(change: dict[str, Any], text: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(toml({**JOB, **change}))
+
+    async def begin() -> None:
+        await SplitJobRunner(load_split_job(path), tmp_path / "coordinator", lambda _: None).start()
+
+    with pytest.raises(InvalidJob, match=text):
+        asyncio.run(begin())
