@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,14 +142,14 @@ def test_the_model_of_the_simulation_through_crashes(
 
 def sent(values: Tree, message: SplitRequest) -> tuple[SplitRequest, bytes]:
     """A request with other activations."""
-    payload = b"".join(bytes(piece) for piece in payload_pieces({"activations": values}))
+    payload = b"".join(bytes(piece) for piece in payload_pieces({next(iter(values)): values}))
     return replace(message, blob=BlobRef(digest_of([payload]), len(payload))), payload
 
 
-def zeros(examples: int, width: int = 6, first: float = 0.0) -> Tree:
+def zeros(examples: int, width: int = 6, first: float = 0.0, name: str = "activations") -> Tree:
     values = np.zeros((examples, width), np.float32)
     values[0, 0] = first
-    return Tree.of({"activations": values})
+    return Tree.of({name: values})
 
 
 REFUSED = [
@@ -162,8 +163,8 @@ REFUSED = [
 ]
 
 
-async def refuse(folder: Path) -> None:
-    """Send a runner what it does not take, then what it does."""
+async def asked(folder: Path) -> tuple[SplitJobRunner, SplitRequest, bytes]:
+    """A job with one node, and the first request of that node."""
     runner = await started(folder, {**JOB, "nodes": 1})
     node = Clinic(folder, "a", runner, Crashes([]))
     found = split_codec.decode(node.frame(), runner.payload_bytes_max)
@@ -172,18 +173,41 @@ async def refuse(folder: Path) -> None:
     node.take(split_codec.encode(split_codec.SplitFrame("clinics", *answer)))
     request = split_codec.decode(node.frame(), runner.payload_bytes_max)
     assert isinstance(request.message, SplitRequest)
-    before, blobs = stored(folder)
+    return runner, request.message, request.payload
+
+
+async def begin_again(folder: Path) -> None:
+    runner, first, _ = await asked(folder)
+    await runner.stop()
+    shutil.rmtree(folder / "coordinator")
+    runner, again, _ = await asked(folder)
+    assert again == first
+    await runner.stop()
+
+
+def test_a_job_that_begins_again_takes_no_state_of_the_job_before(tmp_path: Path) -> None:
+    asyncio.run(begin_again(tmp_path))
+
+
+async def refuse(folder: Path) -> None:
+    """Send a runner what it does not take, then what it does."""
+    runner, request, body = await asked(folder)
+    before = stored(folder)
     for values, change, kind, text in REFUSED:
-        message, payload = sent(values, replace(request.message, **change))
+        message, payload = sent(values, replace(request, **change))
         with pytest.raises(kind, match=text):
             await runner.handle(message, payload)
     with pytest.raises(InvalidPayload):
-        await runner.handle(request.message, sent(zeros(8), request.message)[1])
-    assert await runner.handle(replace(request.message, batch=1), request.payload) is None
-    assert stored(folder) == (before, blobs)
-    answer = await runner.handle(request.message, request.payload)
+        await runner.handle(request, sent(zeros(8), request)[1])
+    assert await runner.handle(replace(request, batch=1), body) is None
+    assert stored(folder) == before
+    answer = await runner.handle(request, body)
     assert isinstance(answer.message if answer is not None else None, SplitAnswer)
-    assert stored(folder)[0] != before
+    before = stored(folder)
+    message, payload = sent(zeros(7, name="gradient"), replace(request, leg=1, examples=7))
+    with pytest.raises(Refused, match="different numbers of examples"):
+        await runner.handle(message, payload)
+    assert stored(folder) == before
     await runner.stop()
 
 
@@ -197,18 +221,26 @@ def test_requests_that_are_refused_leave_the_state_as_it_is(tmp_path: Path) -> N
     asyncio.run(refuse(tmp_path))
 
 
-def test_a_full_disk_loses_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write of each third state fails; the coordinator answers no request whose state was not stored."""
-    writes = itertools.count(1)
+async def fill_disk(folder: Path, full: Callable[[bool], None]) -> None:
+    runner, request, body = await asked(folder)
+    before = stored(folder)
+    full(True)
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            await runner.handle(request, body)
+    full(False)
+    assert stored(folder)[0] == before[0]
+    answer = await runner.handle(request, body)
+    assert isinstance(answer.message if answer is not None else None, SplitAnswer)
+    await runner.stop()
 
-    def write(path: Path, data: bytes, what: str, at: Any) -> None:
-        if "coordinator" in str(path) and next(writes) % 3 == 0:
-            raise StorageFailed("no space left", code="storage.full")
-        write_file(path, data, what, at)
 
-    monkeypatch.setattr(split_pump, "write_file", write)
-    found = asyncio.run(trained(tmp_path, JOB, Crashes([]), Crashes([])))
-    assert digest(found) == digest(simulated(JOB))
+def test_nothing_is_answered_that_a_full_disk_did_not_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*_: object) -> None:
+        raise StorageFailed("no space left", code="storage.full")
+
+    fill = {True: write, False: write_file}
+    asyncio.run(fill_disk(tmp_path, lambda full: monkeypatch.setattr(split_pump, "write_file", fill[full])))
 
 
 def wider() -> nn.Sequential:
