@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import shoal
-from shoal.core.errors import InvalidJob, InvalidPayload, Refused, StorageFailed
+from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed, Refused, StorageFailed
 from shoal.core.model.tree import Tree, digest
 from shoal.core.protocol.machine import HUB, Timer
 from shoal.core.protocol.message import BlobRef
@@ -241,6 +241,30 @@ def test_nothing_is_answered_that_a_full_disk_did_not_keep(tmp_path: Path, monke
 
     fill = {True: write, False: write_file}
     asyncio.run(fill_disk(tmp_path, lambda full: monkeypatch.setattr(split_pump, "write_file", fill[full])))
+
+
+def broken(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    raise ValueError("no such class")
+
+
+async def fail(folder: Path) -> None:
+    runner = await started(folder, {**JOB, "nodes": 1})
+    x, y = torch.zeros(8, 4), torch.zeros(8, dtype=torch.long)
+    node = Clinic(folder, "a", runner, Crashes([]), TorchLearner(network, (x, y), loss=broken))
+    try:
+        while True:
+            found = split_codec.decode(node.frame(), runner.payload_bytes_max)
+            answer = await runner.handle(found.message, found.payload)
+            assert answer is not None
+            node.take(split_codec.encode(split_codec.SplitFrame("clinics", *answer)))
+    finally:
+        assert "no such class" in runner.state.ended
+        await runner.stop()
+
+
+def test_an_error_of_a_nodes_code_ends_its_process_when_the_coordinator_knows(tmp_path: Path) -> None:
+    with pytest.raises(LearnerFailed, match="no such class"):
+        asyncio.run(fail(tmp_path))
 
 
 def wider() -> nn.Sequential:

@@ -112,7 +112,7 @@ class SplitAgent:
             elif not isinstance(message, SplitPoll):
                 await asyncio.sleep(work.pump.machine.retry_s)
         if work.pump.machine.ended != DONE:
-            raise LearnerFailed(f"the job has ended: {work.pump.machine.ended}", code="split.failed")
+            raise LearnerFailed(f"the job has ended here: {work.pump.machine.ended}", code="split.failed")
 
     def _loaded(self) -> Learner:
         """Return the learner. Raises `ShoalError` for one that cannot be loaded."""

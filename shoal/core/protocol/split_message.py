@@ -8,7 +8,7 @@
                          SplitAnswer   the answer to a request: a gradient, or activations for the node's last layers
                          TurnOver      this turn is over, and whether it counts
                          NoTurn        the node has no turn now
-                         SplitEnded    the job has ended
+                         SplitEnded    the job has ended, or the node's part in it
 
 All are level-triggered: each may be lost, duplicated, delayed or sent again. Turns are numbered in the order of their
 start; a node follows a later turn only. A request and its answer have the number of a batch and a leg: leg 0 begins
@@ -106,7 +106,7 @@ class NoTurn:
 
 @dataclass(frozen=True)
 class SplitEnded:
-    """The job has ended."""
+    """The job has ended, or the node's part in it."""
 
     type_name: ClassVar[str] = "split_ended"
     why: str

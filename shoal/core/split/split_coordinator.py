@@ -156,7 +156,7 @@ class SplitCoordinator:
     def _polled(self, node: str, now: float) -> list[SplitEffect]:
         state = self.state
         if node in state.excluded:
-            return [SplitSend(node, NoTurn())]
+            return [SplitSend(node, SplitEnded("a turn of this node has failed, so it has none any more"))]
         changed = node not in state.nodes
         if changed:
             state.nodes = sorted([*state.nodes, node], key=_natural)
