@@ -2,7 +2,7 @@
 
     python benchmarks/shelf.py                      all of them, some minutes
     python benchmarks/shelf.py --only fedavg scaffold
-    python benchmarks/shelf.py split --data FOLDER  a card with a measurement of its own: split, ddnn, psi, vertical
+    python benchmarks/shelf.py split --data FOLDER  a card of its own: split, ddnn, growing, psi, vertical
 
 The embedded digits (1,438 to train on, 359 to test) on ten nodes with two label shards each, a small MLP, one seed, on
 a simulated clock where a task takes a second; with a straggler, one of the ten takes ten seconds. Rows are not tuned
@@ -92,7 +92,13 @@ FILTERED = [
     Row("fedavg", 30, FIVE, filters=({"name": "top_k", "fraction": 0.05},), label="fedavg, top 5 %"),
 ]
 SHELF = [*ROUNDS, *BUFFERED, *DRIFTING, *FILTERED]
-CARDS = {"ddnn": "ddnn", "psi": "psi_card", "split": "split_card", "vertical": "vertical_card"}
+CARDS = {
+    "ddnn": "ddnn",
+    "growing": "growing",
+    "psi": "psi_card",
+    "split": "split_card",
+    "vertical": "vertical_card",
+}
 """Cards with a measurement of their own: the modules beside this one, each with `figures(folder)`."""
 
 

@@ -12,6 +12,7 @@ from shoal.extras import lazy
 if TYPE_CHECKING:
     from shoal.learn.arrays.array_learner import ArrayConfig, ArrayLearner
     from shoal.learn.estimators.sklearn_learner import SklearnLearner
+    from shoal.learn.growth.growing_learner import GrowingLearner
     from shoal.learn.loading import load_learner
     from shoal.learn.training.learner_callback import LearnerCallback
     from shoal.learn.training.torch_learner import TorchConfig, TorchLearner
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayConfig",
     "ArrayLearner",
+    "GrowingLearner",
     "LearnerCallback",
     "SklearnLearner",
     "TorchConfig",
@@ -30,6 +32,7 @@ _HOME = {
     "ArrayConfig": "shoal.learn.arrays.array_learner",
     "ArrayLearner": "shoal.learn.arrays.array_learner",
     "SklearnLearner": "shoal.learn.estimators.sklearn_learner",
+    "GrowingLearner": "shoal.learn.growth.growing_learner",
     "LearnerCallback": "shoal.learn.training.learner_callback",
     "TorchConfig": "shoal.learn.training.torch_learner",
     "TorchLearner": "shoal.learn.training.torch_learner",
