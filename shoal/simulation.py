@@ -152,7 +152,7 @@ def simulate(
     plan, algorithm, schedule = job.plan(), job.build_algorithm(), job.build_schedule()
     options, checkpoints = _Options(**more), Checkpoints(job.checkpoint_every if isinstance(job, JobSpec) else 0)
     named = _named(learners, options.nodes, options.device)
-    evaluation = HeldOutMetrics(held_out, options.evaluate_every, options.device)
+    evaluation = HeldOutMetrics(held_out, options.evaluate_every, options.device, len(plan.stages))
     factors, node_info = _factors(options.slow, named), _checked_node_info(options.node_info, named)
     clock, rng = VirtualClock(), Random(plan.seed if fault_seed is None else fault_seed)
     setup = SimulationSetup(

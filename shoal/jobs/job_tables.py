@@ -15,6 +15,7 @@ from shoal.core.gossip.termination import TerminationRule
 from shoal.core.job.early_stop import EarlyStop
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.lr_schedule import LrSchedule, LrScheduleKind
+from shoal.core.job.stages import Stage
 from shoal.core.job.update_bounds import UpdateBounds
 from shoal.plugins import field_notes, mixings, suggestion
 from shoal.validation.config_errors import TEXT_CHARS_MAX, ConfigError, Place, error_of_table, validation_errors
@@ -110,6 +111,31 @@ class EarlyStopTable(JobTable):
     def rule(self) -> EarlyStop:
         """Return the rule for the hub."""
         return EarlyStop(**self.model_dump())
+
+
+class StageTable(JobTable):
+    """A stage of a network that grows, and what ends it first."""
+
+    rounds: int = Field(Stage.rounds, ge=0, le=1_000_000, description="rounds after which the stage ends; 0: any")
+    metric: str = Field(
+        Stage.plateau.metric, pattern="^(eval|train)/.", max_length=200, description="metric as in `early_stop`"
+    )
+    patience: int = Field(
+        Stage.plateau.rounds,
+        ge=0,
+        le=1_000_000,
+        description="rounds without improvement after which the stage ends; 0: any",
+    )
+    min_change: float = Field(
+        Stage.plateau.min_change,
+        ge=0,
+        allow_inf_nan=False,
+        description="smallest change that counts as an improvement",
+    )
+
+    def stage(self) -> Stage:
+        """Return the stage for the hub."""
+        return Stage(self.rounds, EarlyStop(self.metric, self.patience, self.min_change))
 
 
 class GossipConfig(JobTable):

@@ -65,6 +65,7 @@ from shoal.jobs.job_tables import (
     HeldOutEvaluation,
     JobTable,
     LrScheduleTable,
+    StageTable,
     UpdateLimits,
     as_tables,
     build,
@@ -98,6 +99,8 @@ from shoal.validation.strict_json import sanitize, text_flaw
 T = TypeVar("T")
 
 FILTERS_MAX = 8
+
+STAGES_MAX = 32
 
 MISTAKES_MAX = 50
 """Mistakes of one job file that are reported together."""
@@ -169,6 +172,11 @@ class _JobFile(JobTable):
     early_stop: EarlyStopTable = Field(
         default_factory=EarlyStopTable, description="end of the job when a metric no longer improves, or is good enough"
     )
+    stages: list[StageTable] = Field(
+        default_factory=list,
+        max_length=STAGES_MAX,
+        description="stages of a network that grows; the last one ends with the job",
+    )
     held_out: HeldOutEvaluation | None = Field(
         None, description="evaluation of each version at the coordinator, on data of its own"
     )
@@ -209,6 +217,7 @@ class _JobFile(JobTable):
             self.lr_schedule.schedule(),
             self.early_stop.rule(),
             self.base_model,
+            tuple(one.stage() for one in self.stages),
         )
 
     def build_algorithm(self) -> Algorithm:
@@ -256,6 +265,7 @@ TABLES: dict[str, type[JobTable]] = {
     "limits": UpdateLimits,
     "lr_schedule": LrScheduleTable,
     "early_stop": EarlyStopTable,
+    "stages": StageTable,
     "held_out": HeldOutEvaluation,
     "gossip": GossipConfig,
 }
@@ -354,6 +364,8 @@ def _combination_errors(spec: _JobFile) -> Iterator[ConfigError]:
     if not spec.lr_schedule.schedule().is_constant:
         yield from config_checks.of_lr_schedule(algorithm)
     yield from config_checks.of_selection(schedule, spec.build_selection())
+    if spec.stages:
+        yield from config_checks.of_stages(spec.plan(), algorithm, schedule, spec.gossip.allowed)
     if spec.gossip.allowed:
         yield from config_checks.of_carrying_on(algorithm)
     if spec.filters:

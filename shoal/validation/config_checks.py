@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.job.job_plan import JobPlan
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import ScheduleFamily
 from shoal.core.scheduling.schedule import Schedule
@@ -100,6 +101,33 @@ def of_selection(schedule: Schedule, selection: Selection) -> Iterator[ConfigErr
         asks, draws = schedule.cohort_size, selection.candidate_count
         text = f"schedule {schedule.name} asks {asks} nodes, but selection draws {draws} candidates"
         yield _at(("selection", "candidates"), text, f"raise candidates above {schedule.cohort_size}")
+
+
+def of_stages(plan: JobPlan, algorithm: Algorithm, schedule: Schedule, carries_on: bool) -> Iterator[ConfigError]:
+    """Yield mistakes in a list of stages, and the reason against stages at all."""
+    *before, last = plan.stages
+    if "trees" in algorithm.required_capabilities:
+        yield _at(("stages",), f"{algorithm.name} grows decision trees, not a network", "leave stages out")
+    if schedule.relative_to_reference:
+        text = f"schedule {schedule.name} has its nodes train on over many versions, whose model cannot grow"
+        yield _at(("stages",), text, "leave stages out, or choose schedule rounds or buffer")
+    if carries_on:
+        text = "the model grows at the coordinator, so nodes cannot carry on without it"
+        yield _at(("gossip", "allowed"), text, "leave out gossip.allowed, or the stages")
+    if not before:
+        yield _at(("stages",), "one stage is a job without growth", "add a second one, or leave stages out")
+    for number, stage in enumerate(before):
+        if not stage.ends:
+            yield _at(("stages", number), f"stage {number} never ends", "set its rounds, or its patience")
+    if last.ends:
+        text = f"stage {len(before)} is the last, which ends with the job"
+        yield _at(
+            ("stages", len(before)), text, "leave its rounds and patience out; set the job's rounds or early_stop"
+        )
+    least = sum(1 if stage.plateau.is_used else stage.rounds for stage in before) + len(before)
+    if before and least >= plan.versions:
+        text = f"the stages before the last take {least} versions, and the job has {plan.versions}"
+        yield _at(("stages",), text, f"set rounds above {least}; each growth makes a version of its own")
 
 
 def of_carrying_on(algorithm: Algorithm) -> Iterator[ConfigError]:

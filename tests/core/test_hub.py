@@ -53,7 +53,7 @@ def hub_of(blobs: MemoryBlobs, sums: SumKind = "float64", **how) -> Hub:
     start = blobs.put({"model": how.pop("model", model(1.0, 2.0))})
     more = {
         name: how.pop(name)
-        for name in ("filters", "accuracy_drop_max", "bounds", "lr_schedule", "early_stop")
+        for name in ("filters", "accuracy_drop_max", "bounds", "lr_schedule", "early_stop", "stages")
         if name in how
     }
     plan = JobPlan(how.pop("versions", 3), 7, sums, start, **more)

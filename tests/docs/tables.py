@@ -18,7 +18,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from shoal.core.errors.ranges import type_texts
-from shoal.jobs.job_tables import EarlyStopTable, GossipConfig, HeldOutEvaluation, LrScheduleTable, UpdateLimits
+from shoal.jobs.job_tables import (
+    EarlyStopTable,
+    GossipConfig,
+    HeldOutEvaluation,
+    LrScheduleTable,
+    StageTable,
+    UpdateLimits,
+)
 from shoal.jobs.presets import PRESETS
 from shoal.jobs.spec import JobSpec
 from shoal.jobs.split_spec import SplitSpec
@@ -140,7 +147,7 @@ def tables() -> dict[str, Callable[[], str]]:
         found[name] = lambda kind=kind: of_dataclass(kind)
     models = {"job": JobSpec, "limits": UpdateLimits, "held-out": HeldOutEvaluation, "coordinator-settings": Settings}
     models |= {"edge-settings": EdgeSettings, "lr-schedule": LrScheduleTable}
-    models |= {"early-stop": EarlyStopTable, "split-job": SplitSpec}
+    models |= {"early-stop": EarlyStopTable, "split-job": SplitSpec, "stages": StageTable}
     found |= {name: lambda model=model: of_model(model) for name, model in models.items()}
     return {
         **found,

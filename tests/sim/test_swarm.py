@@ -39,6 +39,7 @@ def test_the_swarm_is_varied() -> None:
     assert {setup.schedule.balancing for setup in drifting} == {"all", "double", "hedged"}
     assert {setup.schedule.in_step for setup in drifting} == {False, True}
     assert {len(setup.plan.filters) for setup in drifting} == {0, 1, 2}
+    assert {len(setup.plan.stages) for setup in setups} == {0, 2, 3}
     assert {one.name for setup in setups for one in setup.plan.filters} == {"delta", "half", "quantize", "top_k"}
     assert {action.what for scenario in drawn for action in scenario.actions} == {
         *("start", "leave", "vanish", "pause", "resume", "drain", "block", "allow", "change", "stop now", "stop round")
@@ -64,6 +65,7 @@ def test_no_run_of_the_first_breaks_and_processes_really_die() -> None:
     worlds = [run_seed(seed) for seed in range(CHUNK)]
     assert sum(world.coordinator.process.number - 1 for world in worlds) > 50
     assert sum(node.process.number - 1 for world in worlds for node in world.nodes.values()) > 50
+    assert sum(world.coordinator.hub.progress.stage > 0 for world in worlds) > 5
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:

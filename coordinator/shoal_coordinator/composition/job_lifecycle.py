@@ -15,6 +15,7 @@ from sqlalchemy import Row, select, update
 from shoal.core.cluster.job_assignment import LEADER
 from shoal.core.errors import InvalidJob, StorageFailed
 from shoal.core.protocol.message import BlobRef
+from shoal.core.protocol.metrics import STAGE
 from shoal.jobs.spec import JobSpec, parse_job
 from shoal.validation.message_checks import is_digest
 from shoal_coordinator.composition import start_store
@@ -26,7 +27,7 @@ from shoal_coordinator.jobs.job_registry import JobRecord, JobRegistry
 from shoal_coordinator.jobs.job_runner import JobRunner, JobServices
 from shoal_coordinator.jobs.journal import merge_metrics
 from shoal_coordinator.models import version_history
-from shoal_coordinator.models.evaluator import HeldOutEvaluator
+from shoal_coordinator.models.evaluator import HeldOutEvaluator, StoredVersion
 from shoal_coordinator.models.retention import Retention
 from shoal_coordinator.nodes.presence import Presence
 from shoal_coordinator.peers.signed_checkpoints import RecoveredJob
@@ -197,7 +198,8 @@ class JobLifecycle:
         query = select(versions).where(versions.c.job == spec.name).order_by(versions.c.number.desc()).limit(1)
         row = await self._database.write(lambda c: c.execute(query).first())
         if row is not None and not any(name.startswith("held_out/") for name in row.metrics):
-            self.evaluator.add(spec, row.number, BlobRef(row.digest, row.nbytes), runner.blobs)
+            stage = int(row.numbers.get(STAGE, 0))
+            self.evaluator.add(spec, StoredVersion(row.number, BlobRef(row.digest, row.nbytes), stage), runner.blobs)
 
     async def set_tags(self, name: str, tags: tuple[str, ...]) -> None:
         """Replace the tags of a job."""
@@ -231,7 +233,8 @@ class JobLifecycle:
                 continue
             closed, runner.feed.closed_versions = runner.feed.closed_versions, []
             for version in closed:
-                self.evaluator.add(record.spec, version.number, version.model, runner.blobs)
+                stored = StoredVersion(version.number, version.model, int(version.numbers.get(STAGE, 0)))
+                self.evaluator.add(record.spec, stored, runner.blobs)
             if closed:
                 await self._retention.sweep_closed(runner.blob_use, closed)
             try:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult
 from shoal.core.algorithm.capability import check_learner
 from shoal.core.algorithm.filter import Filter
-from shoal.core.algorithm.learner import Learner, no_progress
+from shoal.core.algorithm.learner import Learner, check_stages, no_progress
 from shoal.core.client.task_runner import TaskRunner
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.model.tree import Slots, Tree
@@ -163,6 +163,7 @@ class ThreadTrainer:
         assert self._learner is not None
         algorithm = spec.build_algorithm()
         check_learner(algorithm, self._learner)
+        check_stages(self._learner, len(spec.stages))
         return partial(start_in_thread, algorithm, self._learner, tuple(spec.build_filters()))
 
     def count_examples(self, seed: int) -> float:

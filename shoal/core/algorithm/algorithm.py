@@ -22,7 +22,9 @@ from shoal.core.algorithm.learner import (
     Learner,
     Progress,
     TrainConfig,
+    enter_stage,
     fresh_weights,
+    grown_weights,
     mean_gradient,
     no_progress,
     present_weights,
@@ -33,7 +35,7 @@ from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, sub
 from shoal.core.model.vector_parts import Part, ShardScope
 from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily, TaskId, TaskStatus
-from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, metrics_fault
+from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, STAGE, metrics_fault
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,10 @@ def run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Sl
 
 
 def _run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
+    stage = int(task.numbers.get(STAGE, 0))
+    if task.kind == "init" and stage:
+        return LocalResult(0.0, {"model": grown_weights(learner, tree_slot(task.slots, "model"), stage, task.seed)})
+    enter_stage(learner, stage)
     if task.kind != "evaluate":
         check_learner(algorithm, learner)
     if task.kind == "init":

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
-from shoal.core.errors import InvalidPayload, LearnerFailed
+from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
+from shoal.core.errors.phrases import counted
 from shoal.core.model.tree import Array, Tree
 from shoal.core.protocol.message import Metrics
 
@@ -94,6 +95,21 @@ class GrowsTrees(Protocol):
         ...
 
 
+class Staged(Protocol):
+    """A learner with a model, and maybe data, for each stage of a job. Optional: only jobs with stages need it."""
+
+    stages: int
+    """The number of stages."""
+
+    def enter_stage(self, stage: int) -> None:
+        """Use the model and the data of that stage from now on."""
+        ...
+
+    def grow(self, model: Tree, seed: int) -> Mapping[str, Array]:
+        """Enter the next stage and return weights with which it computes what `model` did: the same on every node."""
+        ...
+
+
 class Learner(Protocol):
     """Weights, and the private data that they are trained on.
 
@@ -151,6 +167,28 @@ def mean_gradient(learner: Learner, config: TrainConfig, progress: Progress) -> 
     """Return a learner's gradient. Raises `LearnerFailed` for other things than named arrays."""
     trained, gradient = learner.gradient(config, progress=progress)
     return trained, as_tree(gradient, f"{type(learner).__name__}.gradient")
+
+
+def check_stages(learner: Learner, stages: int) -> None:
+    """Raise `InvalidJob` for a learner with fewer stages than that."""
+    known = getattr(learner, "stages", 1)
+    if known < stages:
+        text = f"the job has {counted(stages, 'stage')}, and {type(learner).__name__} has {counted(known, 'stage')}"
+        raise InvalidJob(text, code="learner.stages", hint="use shoal.learn.GrowingLearner with the job's stages")
+
+
+def enter_stage(learner: Learner, stage: int) -> None:
+    """Let a learner work in that stage of its job. Raises `InvalidJob` if it has no such stage."""
+    check_stages(learner, stage + 1)
+    if hasattr(learner, "stages"):
+        cast("Staged", learner).enter_stage(stage)
+
+
+def grown_weights(learner: Learner, model: Tree, stage: int, seed: int) -> Tree:
+    """Return the first weights of a stage, grown from a model of the stage before. Raises as `enter_stage`."""
+    check_stages(learner, stage + 1)
+    enter_stage(learner, stage - 1)
+    return as_tree(cast("Staged", learner).grow(model, seed), f"{type(learner).__name__}.grow")
 
 
 def as_tree(value: object, source: str) -> Tree:

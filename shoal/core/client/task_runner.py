@@ -17,6 +17,7 @@ from shoal.core.algorithm.reference_model import unpack_task
 from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.message import Task, TaskStatus
+from shoal.core.protocol.metrics import STAGE
 
 
 @dataclass
@@ -54,25 +55,32 @@ class TaskRunner:
             carry=self.carry,
             is_recalled=task.recall,
         )
-        mine = without_residuals(self.memory)
+        memory = self._memory_of_stage(task)
+        mine = without_residuals(memory)
         made = run_task(self.algorithm, self.learner, local, mine)
         if isinstance(made, LocalResult):
-            return self._packed(made, task, mine)
+            return self._packed(made, task, mine, memory)
         self.carry, self.check = made.carry, self.check + 1
         if made.values is None and not task.checks_allowed:
             return None
         return TaskStatus(task.node, task.id, self.check, made.values or {}, made.state)
 
-    def _packed(self, made: LocalResult, task: Task, mine: Slots) -> LocalResult:
+    def _memory_of_stage(self, task: Task) -> Slots:
+        """Return the private memory without its stage; empty if it is of another stage, whose model was another."""
+        memory = {name: value for name, value in self.memory.items() if name != STAGE}
+        return memory if self.memory.get(STAGE, 0) == task.numbers.get(STAGE, 0) else {}
+
+    def _packed(self, made: LocalResult, task: Task, mine: Slots, memory: Slots) -> LocalResult:
         """Return the encoded update; the encoding error joins the private memory, and counts only if the update
         does."""
-        residuals = {name: value for name, value in self.memory.items() if name not in mine}
+        residuals = {name: value for name, value in memory.items() if name not in mine}
         slots, left = made.slots, residuals
         if task.kind == "train" and self.filters:
             slots, left = pack_with_feedback(self.filters, made.slots, residuals, task.seed)
         if made.memory is None and (left is residuals or not left):
             return made if slots is made.slots else replace(made, slots=slots)
-        return replace(made, slots=slots, memory=(mine if made.memory is None else made.memory) | left)
+        stage: Slots = {STAGE: task.numbers[STAGE]} if STAGE in task.numbers else {}
+        return replace(made, slots=slots, memory=(mine if made.memory is None else made.memory) | left | stage)
 
     def _begin(self, task: Task) -> None:
         self.started, self.algorithm = True, apply_node_settings(self.algorithm, task.numbers)

@@ -9,9 +9,11 @@ from typing import Literal
 from shoal.core.algorithm.filter import Filter
 from shoal.core.job.early_stop import EarlyStop
 from shoal.core.job.lr_schedule import LrSchedule
+from shoal.core.job.stages import Stage
 from shoal.core.job.update_bounds import UpdateBounds
 from shoal.core.model.aggregation import SumKind
 from shoal.core.protocol.message import BlobRef, Metrics
+from shoal.core.protocol.metrics import STAGE
 from shoal.core.scheduling.selection import Selection
 
 Phase = Literal["waiting", "running", "evaluating", "done", "stopped"]
@@ -54,6 +56,8 @@ class JobPlan:
     """The rule by which the job ends before its last version."""
     base_model: str = ""
     """The base model that all models of the job have, as in `Layout`; empty: the first model decides."""
+    stages: tuple[Stage, ...] = ()
+    """The stages of a network that grows; none: it does not."""
 
     @property
     def sends_differences(self) -> bool:
@@ -86,9 +90,23 @@ class JobState:
     not_asked: str = ""
     """Members that are not asked, with reasons, as last reported."""
     best_value: float | None = None
-    """The best value so far of the metric of `JobPlan.early_stop`, which version `best_version` had."""
+    """The best value of this stage of the metric that is watched, which version `best_version` had."""
     best_version: int = 0
+    stage: int = 0
+    """The stage of the newest version; in phase waiting, that of the model for which the job waits."""
+    stage_version: int = 0
+    """The first version of the stage."""
 
     @property
     def is_over(self) -> bool:
         return self.phase in ("done", "stopped")
+
+    @property
+    def stage_numbers(self) -> Metrics:
+        """Return what tells the stage, among the numbers of a task or a version."""
+        return {STAGE: float(self.stage)} if self.stage else {}
+
+    def enter_stage(self, stage: int) -> None:
+        """Wait for the model of a stage. Measurements of the one before do not count any more."""
+        self.phase, self.stage = "waiting", stage
+        self.round_seconds, self.best_value = (), None

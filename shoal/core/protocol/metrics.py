@@ -34,6 +34,9 @@ TRAIN_LOSS = "train/loss"
 PROBE = "probe"
 """Among a task's numbers: a node that measures is to tell the loss of its training data, for a choice among nodes."""
 
+STAGE = "stage"
+"""Among the numbers of a task and of a version: the number of its stage; left out in the first one, which is 0."""
+
 CHECKS_SINCE_TASK = "train/checks_since_task"
 """Number of checks that a node has made since its task came."""
 

@@ -46,7 +46,7 @@ class DecisionLoop:
         for _ in range(DECISIONS_MAX):
             if progress.paused_at is not None or progress.is_over:
                 return effects
-            if progress.phase == "waiting" and plan.initial_model is None:
+            if progress.phase == "waiting" and (plan.initial_model is None or state.store.model is not None):
                 return [*effects, *self._report_excluded(now), *self._ask_for_model(now)]
             if progress.phase == "waiting" and plan.initial_model is not None:
                 effects += self._rounds.start(plan.initial_model, "initial model given with the job", now)
@@ -147,7 +147,8 @@ class DecisionLoop:
         asked = [member.node for member in self._working_members(now)]
         least = max(1, state.settings.schedule.required_nodes)
         ready = f"{len(members)} of {counted(least, 'node')} ready"
-        state.set_waiting_for(f"an initial model from {join_names(asked)}" if asked else ready, now)
+        wanted = f"the model of stage {state.progress.stage}" if state.progress.stage else "an initial model"
+        state.set_waiting_for(f"{wanted} from {join_names(asked)}" if asked else ready, now)
         return effects
 
     def _choose_for_model(self, now: float) -> list[Effect]:
@@ -171,7 +172,9 @@ class DecisionLoop:
         if not idle:
             return state.eligibility.make_wake(now + timeout_s if waiting else None, now)
         current.opened_at = None
-        ask = Ask((idle[0],), "init", f"{idle[0]} is asked for an initial model")
+        stage = state.progress.stage
+        wanted = f"the model of stage {stage}, grown from this one" if stage else "an initial model"
+        ask = Ask((idle[0],), "init", f"{idle[0]} is asked for {wanted}")
         return [*self._rounds.ask(ask, now), Wake(now + timeout_s)]
 
     def _working_members(self, now: float) -> list[RosterMember]:

@@ -106,7 +106,9 @@ class ReportHandler:
         if base and (given := tree_slot(store.blobs.get(report.blob), "model").layout.base_model) != base:
             text = f"the initial model belongs to {base_name(given)}, the job to {base_name(base)}"
             raise InvalidPayload(text, code="payload.base-model")
-        return self._rounds.start(report.blob, f"initial model of {report.node}", now)
+        stage = self._state.progress.stage
+        what = f"stage {stage}: model grown by {report.node}" if stage else f"initial model of {report.node}"
+        return self._rounds.start(report.blob, what, now)
 
     def _take_update(self, report: Report, task: Task, now: float) -> list[Effect]:
         state, settings = self._state, self._state.settings

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.sharding import ShardedTotals
+from shoal.core.job.early_stop import EarlyStop
 from shoal.core.job.job_plan import Phase
 from shoal.core.job.settings_change import ROUNDS
+from shoal.core.job.update_bounds import RecentNorms
 from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import Effect, ModelVersion, Save, Send
 from shoal.core.protocol.message import BlobRef, Stop
+from shoal.core.protocol.metrics import LatestMeans
 from shoal.core.scheduling.schedule import Ask, Close, Recall
 from shoal.core.server.hub_state import HubState
 from shoal.core.server.update_folder import UpdateFolder
@@ -26,20 +29,28 @@ class RoundControl:
         self._state, self._folder = state, folder
 
     def start(self, initial: BlobRef, why: str, now: float) -> list[Effect]:
-        """Make the first version from an initial model and go from waiting to running."""
+        """Make the first version of the job or of a stage from its first model, and go from waiting to running.
+
+        State that follows from models of the stage before starts again: the algorithm's slots, the reference model, and
+        what is known of updates' norms.
+        """
         state, store, settings = self._state, self._state.store, self._state.settings
         progress = state.progress
-        progress.version = settings.plan.first_version
+        progress.version = settings.plan.first_version if store.model is None else progress.version + 1
+        progress.stage_version = progress.best_version = progress.version
         settings.adopt_changes(progress.version)
         store.slots = settings.algorithm.init(tree_slot(store.blobs.get(initial), "model"))
+        state.recent_norms, state.latest_means = RecentNorms(), LatestMeans()
         state.tasks.withdraw_all()
-        progress.phase = "running"
+        progress.phase = "evaluating" if self.is_last else "running"
         state.clear_round()
         model, others = store.save_version(store.slots)
         if settings.uses_reference:
+            store.reference.send_whole()
             store.reference.rebase(store.blobs, store.slots)
             progress.numbers = settings.schedule.numbers(state.make_view(now), None)
-        version = ModelVersion(progress.version, model, why, now, now, numbers=progress.numbers, algorithm_state=others)
+        numbers = progress.numbers | progress.stage_numbers
+        version = ModelVersion(progress.version, model, why, now, now, numbers=numbers, algorithm_state=others)
         return [Save(version)]
 
     def ask(self, ask: Ask, now: float) -> list[Effect]:
@@ -87,6 +98,7 @@ class RoundControl:
         asked = max(len(current.involved), len(current.reports))  # some have been asked again
         view = state.make_view(now)
         stops = [] if from_peers else self._stop_early()
+        grows = "" if from_peers else self._end_stage()
         progress.version += 1
         rebase = close.rebase or settings.plan.sends_differences
         store.slots = self._handed_back_slots() if progress.mode == "returning" else self._next_slots(rebase)
@@ -112,32 +124,62 @@ class RoundControl:
         state.adopt_settings()
         progress.numbers = settings.schedule.numbers(view, close)
         version = ModelVersion(
-            progress.version, model, close.why, opened, now, weight, reports, asked, progress.numbers, others
+            progress.version,
+            model,
+            close.why,
+            opened,
+            now,
+            weight,
+            reports,
+            asked,
+            progress.numbers | progress.stage_numbers,
+            others,
         )
         effects = [*folded, state.event("decision", f"version {progress.version}: {close.why}"), Save(version), *stops]
-        return effects + self._after_close(close, now)
+        return effects + self._after_close(close, grows, now)
 
     def _stop_early(self) -> list[Effect]:
         """Let the version in hand be the last, if the metric of the one before says so."""
-        state, progress, settings = self._state, self._state.progress, self._state.settings
-        rule, version = settings.plan.early_stop, progress.version
-        value = state.metrics_of(version).get(rule.metric) if rule.is_used else None
-        if value is None:
-            return []
-        if rule.improves(value, progress.best_value):
-            progress.best_value, progress.best_version = value, version
-        why = rule.reason(value, version, progress.best_value, progress.best_version)
+        state, settings, version = self._state, self._state.settings, self._state.progress.version
+        why = self._judge(settings.plan.early_stop) if self._is_last_stage else ""
         if not why or version + 1 >= settings.plan.versions:
             return []
         settings.pending = settings.pending | {ROUNDS: float(version + 1)}
         return [state.event("state", f"version {version + 1} is the last: {why}")]
 
-    def _after_close(self, close: Close, now: float) -> list[Effect]:
-        state = self._state
+    @property
+    def _is_last_stage(self) -> bool:
+        return self._state.progress.stage + 1 >= len(self._state.settings.plan.stages)
+
+    def _judge(self, rule: EarlyStop) -> str:
+        """Return why the job or stage with this rule ends, by the metric of the newest version; "" if it goes on."""
+        progress, version = self._state.progress, self._state.progress.version
+        value = self._state.metrics_of(version).get(rule.metric) if rule.is_used else None
+        if value is None:
+            return ""
+        if rule.improves(value, progress.best_value):
+            progress.best_value, progress.best_version = value, version
+        return rule.reason(value, version, progress.best_value, progress.best_version)
+
+    def _end_stage(self) -> str:
+        """Return why the version in hand is the last of its stage; "" if it is not."""
+        progress = self._state.progress
+        if self._is_last_stage:
+            return ""
+        stage = self._state.settings.plan.stages[progress.stage]
+        return self._judge(stage.plateau) or stage.reason(progress.version + 1 - progress.stage_version)
+
+    def _after_close(self, close: Close, grows: str, now: float) -> list[Effect]:
+        state, progress = self._state, self._state.progress
         if self.is_last or close.last:
-            state.progress.phase, state.round.opened_at = "evaluating", None  # all nodes measure the last version
+            progress.phase, state.round.opened_at = "evaluating", None  # all nodes measure the last version
             state.tasks.withdraw_all()
             return []
+        if grows:
+            state.tasks.withdraw_all()
+            state.clear_round()
+            progress.enter_stage(progress.stage + 1)
+            return [state.event("state", f"stage {progress.stage} follows version {progress.version}: {grows}")]
         excluded = state.eligibility.excluded_nodes(now).keys() | state.roster.drained  # drained during their task
         to = tuple(node for node in close.to if node not in excluded)
         return self.ask(Ask(to, "train", ""), now) if to else []

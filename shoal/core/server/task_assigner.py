@@ -35,10 +35,12 @@ class TaskAssigner:
         repeats = sum(report.node == node for report in current.reports) if schedule.family == "asynchronous" else 0
         source = check.next_slots(node, store.slots) if check is not None else store.slots
         slots = algorithm.task_slots(source, node, kind) if source else {}
+        if kind == "init":  # of a job that grows, its node gets the model that it grows
+            slots = {name: value for name, value in slots.items() if name == "model"}
         plain = kind == "gossip" or check is not None  # a node in gossip, or back from it, may hold no reference
         own_model = slots.get("model") is not store.slots.get("model")
         missed = plan.sends_differences and self._roster[node].history.held_version != version - 1
-        whole = plain or own_model or missed
+        whole = plain or own_model or missed or kind == "init"
         task = Task(
             id=task_id,
             node=node,
@@ -65,11 +67,11 @@ class TaskAssigner:
     def _task_numbers(self, kind: Kind, plain: bool, check: MergeCheck | None) -> Metrics:
         """Return the numbers of a task. `plain`: its node may hold no reference."""
         settings = self._settings.node_settings if kind in ("train", "gossip") else {}
-        reference = self._store.reference.task_numbers
+        reference, stage = self._store.reference.task_numbers, self._progress.stage_numbers
         if kind == "train":  # a name with a dot is the schedule's own
             public = {name: value for name, value in self._progress.numbers.items() if "." not in name}
-            return public | reference | settings
-        return settings if plain else reference | self.probe_numbers(kind, check)
+            return public | reference | settings | stage
+        return (settings if plain else reference | self.probe_numbers(kind, check)) | stage
 
     def withdraw(self, member: RosterMember, current: Round) -> None:
         """Take a member's task back, as if it had never been asked."""

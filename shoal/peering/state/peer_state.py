@@ -109,6 +109,10 @@ def check_job(spec: JobSpec) -> None:
             code="job.fit",
             hint=f"choose one of {', '.join(able)}",
         )
+    if spec.stages:
+        raise InvalidJob(
+            "a network grows at a coordinator, and peers have none", code="job.fit", hint="leave the stages out"
+        )
     used = spec.shown_through()
     for one in spec.build_filters():
         if one not in used:

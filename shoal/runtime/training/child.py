@@ -19,7 +19,7 @@ from typing import IO, Any
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult
 from shoal.core.algorithm.capability import check_learner
 from shoal.core.algorithm.filter import Filter
-from shoal.core.algorithm.learner import Learner, fresh_weights
+from shoal.core.algorithm.learner import Learner, check_stages, fresh_weights
 from shoal.core.client.task_runner import TaskRunner
 from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots
@@ -101,7 +101,9 @@ class TrainingChild:
             case "count_examples":
                 return {"examples": count_examples(self._learner, int(asked["seed"]))}
             case "check_job":
-                check_learner(self._plan(asked["job"])[0], self._learner)
+                spec = parse_job(asked["job"])
+                check_learner(spec.build_algorithm(), self._learner)
+                check_stages(self._learner, len(spec.stages))
                 return {"fits": True}
             case "start_task":
                 self._begin(asked)

@@ -6,6 +6,7 @@
     numbered      versions are consecutive, and begin with the initial model
     fresh         an update counts only in the version of its task, or as much later as is admitted
     sum           a version's model is the weighted mean of exactly the updates that it lists
+    grown         the first version of a stage is the last one of the stage before, with further weights of 0
     asked         a node may be selected when it gets a train task (`shoal.core.scheduling.selection`)
     task          a task's id names one task for ever; it carries what the algorithm wants sent
     memory        private memory is replaced only after a counted acknowledgement, by the memory of the counted
@@ -44,6 +45,7 @@ from shoal.core.protocol.machine import (
     Work,
 )
 from shoal.core.protocol.message import Ack, BlobRef, Blobs, Message, Report, Task, TaskId
+from shoal.core.protocol.metrics import STAGE
 from shoal.core.server.hub import Hub
 from shoal.core.server.model_store import load_slots
 from shoal.sim.checks.reference_checks import ReferenceChecker, Violation, require
@@ -136,7 +138,8 @@ class InvariantChecker(Observer):
             known is task and hub.store.slots and task.version == hub.progress.version
         ):  # else it was given before a close
             slots = hub.settings.algorithm.task_slots(hub.store.slots, task.node, task.kind)
-            whole = hub.settings.plan.sends_differences and task.reference is None
+            slots = {"model": slots["model"]} if task.kind == "init" else slots
+            whole = task.kind == "init" or (hub.settings.plan.sends_differences and task.reference is None)
             wanted = self._blobs.put(slots if whole else hub.store.reference.packed_slots(slots))
             require(task.blob == wanted, "task: {} does not carry what the algorithm wants sent", task)
 
@@ -164,7 +167,9 @@ class InvariantChecker(Observer):
         missing = self._acked - set(keys)
         require(not missing, "kept: {} lacks {}, which were acknowledged as counted", version, missing)
         self._acked.clear()
-        if self._versions:
+        if self._versions and version.numbers.get(STAGE) != self._versions[-1].numbers.get(STAGE):
+            self._check_growth(self._versions[-1], version)
+        elif self._versions:
             self._check_sum(self._base or self._versions[-1], version, hub)
         self._versions.append(version)
         if hub.settings.schedule.relative_to_reference and hub.store.reference.task_numbers[NEW_REFERENCE]:
@@ -194,6 +199,15 @@ class InvariantChecker(Observer):
         wanted = floats(tree_slot(base, "model")) + by_hand / weights
         gap = relative(wanted, floats(tree_slot(found, "model")))
         require(gap <= TOLERANCE, "sum: {} is {} away from the weighted mean of what it lists", version, gap)
+
+    def _check_growth(self, before: ModelVersion, version: ModelVersion) -> None:
+        """Check the first version of a stage, as `shoal.sim.hosts.toy_models` grows its models."""
+        stage = version.numbers.get(STAGE, 0.0)
+        require(stage == before.numbers.get(STAGE, 0.0) + 1, "grown: {} does not follow {}", version, before)
+        require(not version.reports, "grown: {} counts updates of the stage before", version)
+        base, found = (floats(tree_slot(self._blobs.get(one.model), "model")) for one in (before, version))
+        right = len(found) == len(base) + 1 and np.array_equal(found, [*base, 0.0])
+        require(right, "grown: {} computes something else than the version before", version)
 
     def _check_filtered(self, hub: Hub, number: int, totals: Totals, base: Slots, found: Slots) -> None:
         """Check that the model is what receivers decode; bit for bit where the order of sums does not matter."""

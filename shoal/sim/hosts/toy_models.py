@@ -23,16 +23,22 @@ from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, add, same_layout, sub, zeros
 from shoal.core.protocol.message import Kind, Metrics
 
-LAYOUT = Layout.of([("w", "F32", (3,)), ("seen", "I64", ())], base_model="ba5e" * 16)
-"""A layout with a base model, so that a code path that loses the base fails."""
+STAGES_MAX = 3
+
+LAYOUTS = [
+    Layout.of([("w", "F32", (3 + stage,)), ("seen", "I64", ())], base_model="ba5e" * 16) for stage in range(STAGES_MAX)
+]
+"""Layouts of the stages with a base model, so that a code path that loses the base fails."""
+
+LAYOUT = LAYOUTS[0]
 
 
-def toy_tree(values: tuple[float, float, float], seen: int) -> Tree:
-    """Return a model of three weights and a counter."""
-    buffer = np.empty(LAYOUT.nbytes, np.uint8)
+def toy_tree(values: tuple[float, float, float], seen: int, stage: int = 0) -> Tree:
+    """Return a model of three weights, more zeros in later stages, and a counter."""
+    buffer = np.zeros(LAYOUTS[stage].nbytes, np.uint8)
     buffer[:8].view("<i8")[0] = seen
-    buffer[8:].view("<f4")[:] = values
-    return Tree(LAYOUT, buffer)
+    buffer[8:20].view("<f4")[:] = values
+    return Tree(LAYOUTS[stage], buffer)
 
 
 class ToyLearner:
@@ -40,17 +46,28 @@ class ToyLearner:
 
     applies_corrections = True
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, number: int, stages: int = 1) -> None:
+        self._number, self.stages, self._stage = number, stages, 0
         self._model = toy_tree((0.0, 0.0, 0.0), 0)
+
+    def enter_stage(self, stage: int) -> None:
+        """Use the layout of that stage."""
+        self._stage = stage
+
+    def grow(self, model: Tree, seed: int) -> Tree:
+        """Return the weights with one more, which is 0."""
+        self.load(model)
+        self._stage += 1
+        w = model["w"]
+        return toy_tree((float(w[0]), float(w[1]), float(w[2])), int(model["seen"]), self._stage)
 
     def init(self, seed: int) -> Tree:
         """Return weights from the seed alone."""
         return toy_tree((seed % 97 / 7, 1.0, -1.0), 0)
 
     def load(self, model: Tree) -> None:
-        """Load weights. Raises `InvalidPayload` for those of another base model."""
-        same_layout(LAYOUT, model.layout)
+        """Load weights. Raises `InvalidPayload` for those of another base model or stage."""
+        same_layout(LAYOUTS[self._stage], model.layout)
         self._model = model
 
     def model(self) -> Tree:
@@ -70,8 +87,8 @@ class ToyLearner:
         step = (config.seed % 1009 - 504) / 1009
         away = self._number if self._number % 2 else -self._number  # so that the mean of some stays where it was
         moved = (0.5 * float(w[0]) + step, float(w[1]) + away, float(w[2]) * 0.9 + step)
-        stepped = toy_tree(moved, seen + 1)
-        self._model = add(stepped, correct(self._model, zeros(LAYOUT)), -1.0) if correct else stepped
+        stepped = toy_tree(moved, seen + 1, self._stage)
+        self._model = add(stepped, correct(self._model, zeros(stepped.layout)), -1.0) if correct else stepped
         return Trained(float(self._number), {"train/loss": abs(step)})
 
     def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
@@ -108,7 +125,7 @@ class CountingAlgorithm(Algorithm):
 
     def update_layout(self, slots: Slots) -> dict[str, Layout | None]:
         """Return the layouts of a displacement, a turn and a tree of turns."""
-        return {"model": LAYOUT, "turn": None, "mark": LAYOUT}
+        return {"model": tree_slot(slots, "model").layout, "turn": None, "mark": LAYOUT}
 
     def local(self, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult:
         """Train, and count the turn."""

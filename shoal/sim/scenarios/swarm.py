@@ -15,8 +15,10 @@ from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.algorithm.filter import Filter
 from shoal.core.errors import LearnerFailed, ShoalError
+from shoal.core.job.early_stop import EarlyStop
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.settings_change import changeable
+from shoal.core.job.stages import Stage
 from shoal.core.model.tree import scale
 from shoal.core.protocol.machine import TaskResult
 from shoal.core.protocol.message import BlobRef, Task, TaskStatus
@@ -31,7 +33,7 @@ from shoal.sim.checks.invariants import InvariantChecker
 from shoal.sim.checks.reference_checks import Violation, check_weight
 from shoal.sim.checks.trace import Tracer
 from shoal.sim.hosts.coordinator import CoordinatorTiming
-from shoal.sim.hosts.toy_models import CountingAlgorithm, ToyLearner, toy_tree
+from shoal.sim.hosts.toy_models import STAGES_MAX, CountingAlgorithm, ToyLearner, toy_tree
 from shoal.sim.hosts.work import LearnerTask
 from shoal.sim.hosts.world import SUPERVISION_INTERVAL_S, CoordinatedWorld, OperatorAction, SimulationSetup
 from shoal.sim.network.blobs import MemoryBlobs
@@ -112,7 +114,7 @@ def draw_storm(seed: int, rng: Random) -> JobScenario:
     setup = draw_setup(seed, rng, nodes, schedule, faults)
     filters = Random(f"filters of {seed}").choice((*FILTERS, *DIFFERENCES, (), (), ()))
     return JobScenario(
-        replace(setup, plan=replace(setup.plan, filters=filters)),
+        replace(setup, plan=replace(setup.plan, filters=filters, stages=draw_stages(seed))),
         (*draw_actions(rng, nodes, late, unreliable, faults.until_s), *draining(seed, setup), *changing(seed, setup)),
         late,
         {node: rng.choice((0.3, 1.0, 2.0, 8.0)) for node in nodes},
@@ -123,6 +125,15 @@ def draw_storm(seed: int, rng: Random) -> JobScenario:
         poison=rng.choice((0.0, 0.0, 0.0, 0.1)),
         byzantine=draw_byzantine(seed, nodes, setup.plan, filters),
     )
+
+
+def draw_stages(seed: int) -> tuple[Stage, ...]:
+    """Return the stages of a network that grows, in some jobs. (Own random source, so that all else is drawn as
+    before.)"""
+    rng = Random(f"stages of {seed}")
+    count = rng.choice((0, 0, 0, 2, STAGES_MAX))
+    flat = EarlyStop("eval/loss", rounds=1)
+    return tuple(rng.choice((Stage(1), Stage(2), Stage(3, flat))) if left else Stage() for left in range(count)[::-1])
 
 
 def draw_byzantine(seed: int, nodes: tuple[str, ...], plan: JobPlan, filters: tuple[Filter, ...]) -> str:
@@ -319,7 +330,8 @@ class FaultyLearners:
 
     def __init__(self, scenario: JobScenario, blobs: MemoryBlobs, rng: Random) -> None:
         self._scenario, self._blobs, self._rng = scenario, blobs, rng
-        self._learners = {name: ToyLearner(number) for number, name in enumerate(scenario.setup.nodes, 1)}
+        stages = max(1, len(scenario.setup.plan.stages))
+        self._learners = {name: ToyLearner(number, stages) for number, name in enumerate(scenario.setup.nodes, 1)}
         self.healthy = False
 
     def pace(self, node: str, task: Task) -> float:

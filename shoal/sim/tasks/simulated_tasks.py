@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING
 
 from shoal.core.algorithm.capability import capability_error
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, check_stages
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.protocol.machine import TaskResult, Work
 from shoal.core.protocol.message import BlobRef, Task, TaskStatus
@@ -136,6 +136,7 @@ def _first_checked(setup: SimulationSetup, learners: Mapping[str, Learner]) -> L
     made = {setup.nodes[0]: first} if isinstance(learners, LearnersOnDemand) else learners
     for node, learner in made.items():
         error = capability_error(setup.algorithm, required_learner(learner, f"the learner of {node}"))
+        check_stages(learner, len(setup.plan.stages))
         if error is not None:
             raise InvalidJob(f"{node}: {error.message}", code=error.code, hint=error.hint)
     return first

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.algorithm.learner import Learner
+from shoal.core.algorithm.learner import Learner, check_stages, enter_stage
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.machine import Effect, Event, JobEvent, Measured, ModelVersion, ReportRejected, Save, Work
 from shoal.core.protocol.message import BlobRef, Message, Metrics, Report
+from shoal.core.protocol.metrics import STAGE
 from shoal.core.server.hub import Hub
 from shoal.learn.loading import required_learner, with_device
 from shoal.learn.user_errors import IN_THE_LOG, user_code
@@ -32,21 +33,22 @@ CHAINED = "fix the learner: the traceback of its first error is above this one"
 class HeldOutMetrics:
     """The metrics of versions on data that no node has: of each `every`-th version, and of the last one.
 
-    Raises `InvalidJob` for something else than a learner, and for an interval below 1.
+    Raises `InvalidJob` for something else than a learner, one without the job's stages, and an interval below 1.
     """
 
-    def __init__(self, learner: Learner | None, every: int = 1, device: str = "") -> None:
+    def __init__(self, learner: Learner | None, every: int = 1, device: str = "", stages: int = 0) -> None:
         if learner is not None:
-            with_device(required_learner(learner, "held_out"), device=device)
+            check_stages(with_device(required_learner(learner, "held_out"), device=device), stages)
         if every < 1:
             raise InvalidJob(f"evaluate_every is {every}", code="job.held-out", hint="1 or more")
         self._learner, self._every = learner, every
         self._found: dict[int, Metrics] = {}
 
-    def close(self, number: int, model: Tree, *, last: bool = False) -> None:
+    def close(self, number: int, model: Tree, stage: int, *, last: bool = False) -> None:
         """Evaluate a version, if its turn has come."""
         if self._learner is None or number in self._found or not (last or number % self._every == 0):
             return
+        enter_stage(self._learner, stage)
         self._learner.load(model)
         metrics = self._learner.evaluate()
         self._found[number] = {name.replace("eval/", "held_out/", 1): value for name, value in metrics.items()}
@@ -147,7 +149,7 @@ class SimulationRecorder(Observer):
         return hub.progress.version, self.progress.trained
 
     def _close(self, version: ModelVersion, slots: Slots) -> None:
-        self._held_out.close(version.number, tree_slot(slots, "model"))
+        self._held_out.close(version.number, tree_slot(slots, "model"), int(version.numbers.get(STAGE, 0)))
         nodes = self._traffic.close_version()
         self._made[version.number] = VersionResult(
             version.number,
@@ -217,7 +219,7 @@ class SimulationRecorder(Observer):
     def result(self, hub: Hub, state: str, fidelity: Fidelity) -> Result:
         """Return the result, with the last version evaluated."""
         last, model = max(self._made), tree_slot(self._slots, "model")
-        self._held_out.close(last, model, last=True)
+        self._held_out.close(last, model, hub.progress.stage, last=True)
         return Result(
             name=self._name,
             state=state,
