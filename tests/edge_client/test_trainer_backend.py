@@ -417,3 +417,14 @@ def test_a_learner_without_frozen_tensors_of_its_own_says_so(tmp_path: Path) -> 
     with pytest.raises(InvalidJob, match="VectorLearner cannot take another base model than its own"):
         shop.load_base(save_model(digits(0).model(), tmp_path / "base"))
     shop.close()
+
+
+def test_a_job_with_more_stages_than_the_learner_has_is_refused(
+    tmp_path: Path, apart: Callable[..., ProcessTrainer]
+) -> None:
+    spec = parse_job({**JOB, "stages": [{"rounds": 1}, {}]})
+    shops: list[TrainerBackend] = [ThreadTrainer(EdgeSettings(), VectorLearner()), apart("VectorLearner")]
+    shops[0].open()
+    for shop in shops:
+        with pytest.raises(InvalidJob, match="the job has 2 stages, and VectorLearner has 1 stage"):
+            Bench(tmp_path, shop).do(TASK, MODEL, spec)

@@ -101,9 +101,7 @@ class TrainingChild:
             case "count_examples":
                 return {"examples": count_examples(self._learner, int(asked["seed"]))}
             case "check_job":
-                spec = parse_job(asked["job"])
-                check_learner(spec.build_algorithm(), self._learner)
-                check_stages(self._learner, len(spec.stages))
+                check_learner(self._plan(asked["job"])[0], self._learner)
                 return {"fits": True}
             case "start_task":
                 self._begin(asked)
@@ -134,6 +132,7 @@ class TrainingChild:
         key = json.dumps(job, sort_keys=True)
         if key not in self._plans:
             spec = parse_job(job)
+            check_stages(self._learner, len(spec.stages))
             self._plans = {key: (spec.build_algorithm(), tuple(spec.build_filters()))}
         return self._plans[key]
 
