@@ -1,7 +1,7 @@
 """The coordinator's state machine of one job.
 
     phase       what happens                                                 next
-    waiting     one member makes an initial model                            running
+    waiting     one member makes an initial model, or that of a new stage    running
     running     the schedule asks and closes; each close makes a version     evaluating, after the last version
     evaluating  all members measure the final model                          done, when all have answered or time is up
     done        every poll is answered with Stop
