@@ -19,7 +19,6 @@ from math import ceil
 
 import torch
 
-from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.filter import Filter
 from shoal.core.errors import InvalidJob, LearnerFailed, Unreachable
 from shoal.core.model.tree import Tree
@@ -32,11 +31,12 @@ from shoal.core.split.vertical_plan import VerticalPlan
 from shoal.learn.default_generators import kept_generator
 from shoal.learn.split.cutting import activation_form
 from shoal.learn.split.part_legs import batch_at
-from shoal.learn.split.trained_part import MODEL, TrainedPart
+from shoal.learn.split.split_job import fitting_learner, whole_model
+from shoal.learn.split.trained_part import TrainedPart
 from shoal.learn.split.vertical_legs import PartyLegs, TailLegs
 from shoal.learn.split.vertical_network import VerticalNetwork
 from shoal.learn.training.torch_learner import TorchLearner
-from shoal.learn.training.weights import NAME_OF, saved_tensors, unpack
+from shoal.learn.training.weights import NAME_OF
 from shoal.learn.user_errors import user_code
 from shoal.results.result import Result, VersionResult
 from shoal.sim.network.blobs import MemoryBlobs
@@ -98,7 +98,7 @@ class VerticalRun:
             if one is not None:
                 one.use(device="cpu")
         learner.init(job.seed)
-        self._network = _network_of(learner)
+        self._network = _network_of(fitting_learner(learner, "the learner"))
         self.plan = self._plan()
         self._blobs = MemoryBlobs(payload_bytes)
         self._versions: list[VersionResult] = []
@@ -182,11 +182,7 @@ class VerticalRun:
 
     def _whole(self, version: VerticalVersion) -> Tree:
         """Return the whole model of a version."""
-        tensors = saved_tensors(self._network)
-        for ref in version.refs():
-            part = tree_slot(self._blobs.get(ref), MODEL)
-            unpack(part, {name: tensors[name] for name in part})
-        return self._learner.model()
+        return whole_model([self._blobs.get(ref) for ref in version.refs()])
 
     def _close(self, version: VerticalVersion, world: SplitWorld) -> None:
         closed = closed_version(version, world, self._versions, self._held_out, lambda: self._whole(version))
@@ -195,10 +191,6 @@ class VerticalRun:
 
 def _network_of(learner: TorchLearner) -> VerticalNetwork:
     """Return a learner's network. Raises `InvalidJob` for another module, and settings that no side could follow."""
-    config = learner.config
-    if config.precision != "float32" or config.clip_norm is not None or config.accumulate != 1:
-        text, hint = "vertical data: no precision, clip_norm and accumulate", "leave them out of its TorchConfig"
-        raise InvalidJob(text, code="job.learners", hint=hint)
     if not isinstance(learner.module, VerticalNetwork):
         text = f"the learner's model is a {type(learner.module).__name__}"
         raise InvalidJob(text, code="job.learners", hint="give it a VerticalNetwork")

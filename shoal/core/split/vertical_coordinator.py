@@ -34,6 +34,7 @@ from shoal.core.protocol.split_message import (
     TurnReport,
 )
 from shoal.core.split.part_state import (
+    DONE,
     FINISH,
     BatchInputs,
     Compute,
@@ -206,7 +207,7 @@ class VerticalCoordinator:
         state.heads, state.tail, state.round = heads, tail, state.round + 1
         self._begin_turn()
         if state.round == self.plan.common.rounds:
-            state.ended = "all rounds are done"
+            state.ended = DONE
         # Before the save: a process that dies in between closes the round again, with the same result.
         version = VerticalVersion(state.round, tuple(heads), tail, metrics, tuple(self.parties))
         return [version, *self._saved(over)]
