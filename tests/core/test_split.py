@@ -132,9 +132,20 @@ def test_the_job_ends_when_too_few_nodes_are_left() -> None:
     assert messages(machine.on(SplitPoll("b"), 0.0)) == [SplitEnded("a failed: no data")]
 
 
-def test_an_error_in_the_coordinators_part_ends_the_job() -> None:
-    machine, _ = coordinator()
-    machine.on(SplitPoll("a"), 0.0)
-    machine.on(SplitRequest("a", 1, 0, 0, 1, BLOB), 0.0)
-    effects = machine.on(Computed(1, 0, 0, error="out of memory"), 0.0)
-    assert messages(effects) == [SplitEnded("the coordinator's part failed: out of memory")]
+@pytest.mark.parametrize("how", ["error", "not finite"])
+def test_a_node_whose_batches_break_the_coordinators_part_is_excluded(how: str) -> None:
+    machine, blobs = coordinator(nodes=1)
+    for node in ("a", "b"):
+        machine.on(SplitPoll(node), 0.0)
+    before = machine.state.coordinator_part
+    if how == "error":
+        machine.on(SplitRequest("a", 1, 0, 0, 1, BLOB), 0.0)
+        effects = machine.on(Computed(1, 0, 0, error="no such label"), 0.0)
+        assert any(isinstance(one, JobEvent) and "part failed: no such label" in one.text for one in effects)
+    else:
+        machine.on(TurnReport("a", 1, 1.0, blobs.put(slots(1.0))), 0.0)
+        effects = machine.on(Computed(1, 0, 0, checkpoint=blobs.put(slots(float("nan")))), 0.0)
+        assert any(isinstance(one, JobEvent) and "not finite after its turn" in one.text for one in effects)
+    assert machine.state.coordinator_part == before
+    assert isinstance(messages(machine.on(SplitPoll("a"), 0.0))[0], SplitEnded)
+    assert isinstance(messages(machine.on(SplitPoll("b"), 0.0))[0], SplitTurn)

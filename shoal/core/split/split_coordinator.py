@@ -242,12 +242,13 @@ class SplitCoordinator:
         if one is None or message is None or done.batch != one.part.next_batch:
             return []
         if done.error:
-            self.state.ended = f"the coordinator's part failed: {done.error}"
-            told = SplitSend(one.node, SplitEnded(self.state.ended))
-            return self._committed([self._note("warning", self.state.ended), told])
+            return self._failed(TurnFailed(one.node, one.turn, f"the coordinator's part failed: {done.error}"), now)
         self._progress_at[one.turn] = now
         if isinstance(message, TurnReport):
             assert done.checkpoint is not None
+            if found := first_not_finite(_model(self.blobs, done.checkpoint)):
+                text = f"{found[0]} at the coordinator is not finite after its turn"
+                return self._failed(TurnFailed(one.node, one.turn, text), now)
             return self._finish(one, message, done.checkpoint, now)
         assert done.blob is not None
         answer = SplitAnswer(one.turn, done.batch, done.leg, done.blob)
