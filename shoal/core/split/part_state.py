@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from shoal.core.algorithm.algorithm import tree_slot
+from shoal.core.errors import InvalidPayload
+from shoal.core.model.tree import Tree, same_layout
+from shoal.core.model.tree_checks import first_not_finite
 from shoal.core.protocol.machine import JobEvent, Save, Timer, Wake
-from shoal.core.protocol.message import BlobRef, Metrics
+from shoal.core.protocol.message import BlobRef, Blobs, Metrics
 from shoal.core.protocol.split_message import FromSplitNode, SplitMessage, ToSplitNode
 
 FINISH = -1
@@ -54,6 +58,22 @@ class PartState:
         yield self.checkpoint
         for one in self.inputs:
             yield from one.blobs
+
+
+def part_model(blobs: Blobs, ref: BlobRef) -> Tree:
+    """Return the tensors of a part."""
+    return tree_slot(blobs.get(ref), "model")
+
+
+def part_fault(blobs: Blobs, before: BlobRef, after: BlobRef) -> str:
+    """Return why a part cannot follow on an earlier one; empty if it can."""
+    found = part_model(blobs, after)
+    try:
+        same_layout(part_model(blobs, before).layout, found.layout)
+    except InvalidPayload as error:
+        return error.message
+    wrong = first_not_finite(found)
+    return f"{wrong[0]} is not finite" if wrong is not None else ""
 
 
 @dataclass(frozen=True)

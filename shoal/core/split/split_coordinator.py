@@ -16,11 +16,9 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
-from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.errors import InvalidPayload, Refused
+from shoal.core.errors import Refused
 from shoal.core.model.aggregation import TreeSum
-from shoal.core.model.tree import Tree, norm, same_layout, sub
-from shoal.core.model.tree_checks import first_not_finite
+from shoal.core.model.tree import norm, sub
 from shoal.core.protocol.machine import JobEvent, MachineState, NoteKind, Save, Timer, Wake
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.metrics import TRAIN_LOSS
@@ -49,6 +47,8 @@ from shoal.core.split.part_state import (
     SplitEffect,
     SplitSend,
     SplitVersion,
+    part_fault,
+    part_model,
 )
 from shoal.core.split.split_plan import SplitPlan
 
@@ -215,13 +215,7 @@ class SplitCoordinator:
             return "it ends in the middle of a batch"
         if not (isfinite(report.weight) and report.weight > 0):
             return f"its weight is {report.weight}"
-        mine, theirs = _model(self.blobs, one.start), _model(self.blobs, report.blob)
-        try:
-            same_layout(mine.layout, theirs.layout)
-        except InvalidPayload as error:
-            return error.message
-        found = first_not_finite(theirs)
-        return f"{found[0]} is not finite" if found is not None else ""
+        return part_fault(self.blobs, one.start, report.blob)
 
     def _failed(self, failed: TurnFailed, now: float) -> list[SplitEffect]:
         """Exclude the node from the job, because its next turn would fail too."""
@@ -246,9 +240,8 @@ class SplitCoordinator:
         self._progress_at[one.turn] = now
         if isinstance(message, TurnReport):
             assert done.checkpoint is not None
-            if found := first_not_finite(_model(self.blobs, done.checkpoint)):
-                text = f"{found[0]} at the coordinator is not finite after its turn"
-                return self._failed(TurnFailed(one.node, one.turn, text), now)
+            if fault := part_fault(self.blobs, self.state.coordinator_part, done.checkpoint):
+                return self._failed(TurnFailed(one.node, one.turn, f"at the coordinator {fault} after its turn"), now)
             return self._finish(one, message, done.checkpoint, now)
         assert done.blob is not None
         answer = SplitAnswer(one.turn, done.batch, done.leg, done.blob)
@@ -344,10 +337,10 @@ class SplitCoordinator:
 def mean_part(blobs: Blobs, base: BlobRef, parts: Sequence[BlobRef], weights: Sequence[float]) -> BlobRef:
     """Return the mean of the parts' models, as FedAvg makes it: the base plus the mean difference. Without the state
     of the optimizers."""
-    before = _model(blobs, base)
+    before = part_model(blobs, base)
     total = TreeSum(before.layout)
     for ref, weight in zip(parts, weights, strict=True):
-        difference = sub(_model(blobs, ref), before)
+        difference = sub(part_model(blobs, ref), before)
         total.add(difference, weight, norm(difference))
     return blobs.put({"model": total.mean_onto(before)})
 
@@ -356,10 +349,6 @@ def _joined(one: OpenTurn, request: SplitRequest) -> BatchInputs:
     """Return the blobs of the batch under way with this one."""
     earlier = one.received.blobs if one.received is not None else ()
     return BatchInputs(request.examples, (*earlier, request.blob))
-
-
-def _model(blobs: Blobs, ref: BlobRef) -> Tree:
-    return tree_slot(blobs.get(ref), "model")
 
 
 def _natural(node: str) -> tuple[int, str]:

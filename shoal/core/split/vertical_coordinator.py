@@ -14,10 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.errors import InvalidPayload, Refused
-from shoal.core.model.tree import same_layout
-from shoal.core.model.tree_checks import first_not_finite
+from shoal.core.errors import Refused
 from shoal.core.protocol.machine import JobEvent, MachineState, Save, Timer, Wake
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.metrics import TRAIN_LOSS
@@ -44,6 +41,7 @@ from shoal.core.split.part_state import (
     SplitEffect,
     SplitSend,
     VerticalVersion,
+    part_fault,
 )
 from shoal.core.split.vertical_plan import VerticalPlan
 
@@ -170,14 +168,8 @@ class VerticalCoordinator:
     def _reported(self, report: TurnReport) -> list[SplitEffect]:
         if self.state.part.next_batch != self.plan.batches or self._is_computing or report.node in self._waiting:
             return []
-        before = tree_slot(self.blobs.get(self._turn_of(report.node).blob), "model")
-        after = tree_slot(self.blobs.get(report.blob), "model")
-        try:
-            same_layout(before.layout, after.layout)
-        except InvalidPayload as error:
-            return self._end(f"{report.node} failed: {error.message}")
-        if (found := first_not_finite(after)) is not None:
-            return self._end(f"{report.node} failed: {found[0]} is not finite")
+        if fault := part_fault(self.blobs, self._turn_of(report.node).blob, report.blob):
+            return self._end(f"{report.node} failed: {fault}")
         return self._wait(report, FINISH, checkpoint=True)
 
     # Work
