@@ -10,7 +10,7 @@ import type { OnPointClick } from "./clickPlugin";
 import type { ClientSpread } from "./clientSpread";
 import { latestWith, LineLegend, SpreadLegend } from "./LineLegend";
 import { lineOptions, METRICS_SYNC } from "./lineOptions";
-import { addLine, buildLines, emptyLine } from "./series";
+import { addLine, buildLines, emptyLine, stageStarts } from "./series";
 import { seriesCsv, SeriesTable } from "./SeriesTable";
 import { smooth, SMOOTHING_WEIGHTS } from "./smoothing";
 import { useChart, useLatest } from "./useChart";
@@ -40,7 +40,7 @@ export function LineChart({ kind, versions, allData, settings, unit, zoom, sprea
   const { axis, smoothing } = settings;
   const joined = metricNamesIn(kind, versions).join("\n");
   const names = useMemo(() => (joined === "" ? [] : joined.split("\n")), [joined]);
-  const lines = useMemo(() => buildLines(versions, names, axis), [versions, names, axis]);
+  const lines = useMemo(() => ({ ...buildLines(versions, names, axis), stages: stageStarts(versions) }), [versions, names, axis]);
   const weight = SMOOTHING_WEIGHTS[smoothing];
   const data = useMemo(() => {
     const smoothed = weight > 0 ? lines.y.map((line) => smooth(line, weight)) : [];

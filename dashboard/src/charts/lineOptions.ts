@@ -6,6 +6,7 @@ import { clickPlugin, type OnPointClick } from "./clickPlugin";
 import { divergedPlugin } from "./divergedPlugin";
 import { logTickLabels, xAxis, xScale, yAxis, type ZoomRef } from "./plotOptions";
 import { accuracyRange, logRange, lossRange, type Lines } from "./series";
+import { stagePlugin } from "./stagePlugin";
 import type { Tokens } from "./tokens";
 import type { PlotOptions } from "./useChart";
 import type { ChartSettings } from "./useChartSettings";
@@ -34,7 +35,7 @@ export function lineOptions({ kind, names, unit, settings, zoom, lines, onPointC
   const bandColor = strokes[names.indexOf(clientMetric(names) ?? "")] ?? tokens.series[0];
   const edge = kind === "loss" ? "top" : "bottom";
   return {
-    plugins: [divergedPlugin(lines, [...strokes, tokens.ink], tokens, edge), clickPlugin(onPointClick)],
+    plugins: [divergedPlugin(lines, [...strokes, tokens.ink], tokens, edge), stagePlugin(lines, tokens), clickPlugin(onPointClick)],
     scales: {
       // Bytes and time count from the start of the job, not from the first version that was evaluated.
       x: xScale(zoom, 0, axis === "clock" ? "clock" : logX ? "log" : "linear", axis === "bytes" || axis === "time" ? 0 : Infinity),

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { version } from "../test/factories";
-import { accuracyRange, buildLines, buildTraffic, divergedSegments, logRange, lossRange } from "./series";
+import { accuracyRange, buildLines, buildTraffic, divergedSegments, logRange, lossRange, stageStarts } from "./series";
 
 const NAMES = ["eval/loss", "train/loss"];
 
@@ -33,6 +33,15 @@ describe("lines", () => {
     ];
     expect(buildLines(back, [], "time").x).toEqual([0, 9, 9, 11]);
   });
+});
+
+test("a stage begins at its first version that is shown", () => {
+  const versions = [0, 0, 1, 1, 2].map((stage, number) => version(number, {}, { numbers: stage === 0 ? {} : { stage } }));
+  expect(stageStarts(versions)).toEqual([
+    [2, 1],
+    [4, 2],
+  ]);
+  expect(stageStarts(versions.slice(3))).toEqual([[1, 2]]);
 });
 
 describe("diverged", () => {

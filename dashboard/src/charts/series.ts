@@ -14,6 +14,8 @@ export interface Lines {
   diverged: number[];
   /** Indices into `x` of provisional versions. */
   provisional?: number[];
+  /** The stages of a network that grows, from the second one on, each with the index into `x` at which it begins. */
+  stages?: [index: number, stage: number][];
 }
 
 export function buildLines(versions: Version[], names: string[], axis: Axis): Lines {
@@ -28,6 +30,12 @@ export function buildLines(versions: Version[], names: string[], axis: Axis): Li
   const diverged = x.map((_, index) => index).filter((index) => y.some((line) => line[index] === null));
   const provisional = x.map((_, index) => index).filter((index) => versions[index]?.provisional);
   return { x, y, diverged, provisional };
+}
+
+/** Return `Lines.stages` of these versions. */
+export function stageStarts(versions: Version[]): [index: number, stage: number][] {
+  const stages = versions.map(({ numbers }) => numbers.stage ?? 0);
+  return stages.flatMap((stage, index) => (index > 0 && stage !== stages[index - 1] ? [[index, stage] as [number, number]] : []));
 }
 
 /** Return the versions inside a zoom, and one more on either side, to which lines continue. */

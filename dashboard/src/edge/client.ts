@@ -24,6 +24,7 @@ const PLAIN = new Set(["fedavg", "fedavgm", "fedadam", "fedadagrad", "fedyogi", 
 interface JobSpec {
   algorithm?: { name?: string; epochs?: number; batch_size?: number; lr?: number };
   filters?: { name: string }[];
+  stages?: object[];
 }
 
 interface Held {
@@ -140,6 +141,7 @@ export class EdgeClient {
     const name = algorithm.name ?? "fedavg";
     if (!PLAIN.has(name)) throw new Error(`this client does not know the algorithm ${name}`);
     if (task.kind === "gossip") throw new Error("this client does not take part in gossip");
+    if (spec.stages?.length) throw new Error("this client's model does not grow, and the job has stages");
     const [filter] = spec.filters ?? [];
     if (filter !== undefined || task.reference !== undefined) throw new Error(`this client does not know the filter ${filter?.name}`);
     if (task.kind === "init") return { weight: 0, metrics: {}, payload: { model: await this.#learner.init(task.seed), baseModel: "" } };

@@ -239,6 +239,7 @@ describe("the client", () => {
     [{ algorithm: { name: "scaffold" } }, {}, "does not know the algorithm scaffold"],
     [{ filters: [{ name: "half" }] }, {}, "does not know the filter half"],
     [{}, { kind: "gossip" as const }, "does not take part in gossip"],
+    [{ stages: [{ rounds: 1 }, {}] }, {}, "model does not grow"],
   ])("says what it cannot do: %j", async (spec, more, error) => {
     const scripted = new Scripted();
     scripted.spec = spec;
