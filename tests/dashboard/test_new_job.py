@@ -60,6 +60,20 @@ def test_a_form_becomes_a_file_and_a_job(running: Inside, form: Page, errors: li
     assert not errors
 
 
+def test_stages_are_rows_of_fields(form: Page, errors: list[str]) -> None:
+    form.get_by_label("name required").fill("growing")
+    form.get_by_label("rounds", exact=True).first.fill("9")
+    stages = form.locator("details", has=form.locator("summary", has_text="stages"))
+    stages.locator("summary").click()
+    for _ in range(3):
+        stages.get_by_role("button", name="Add").click()
+    stages.locator("fieldset").first.get_by_label("rounds", exact=True).fill("3")
+    stages.get_by_role("button", name="Remove stages 3").click()
+    expect(form.get_by_test_id("validation")).to_contain_text("Valid")
+    assert "[[stages]]\nrounds = 3\n\n[[stages]]" in form.get_by_test_id("toml").input_value()
+    assert not errors
+
+
 def test_fields_follow_the_choice_and_mistakes_stand_at_their_fields(form: Page) -> None:
     form.get_by_label("name required").fill("Not A Name")
     expect(form.get_by_label("mu", exact=True)).to_have_count(0)

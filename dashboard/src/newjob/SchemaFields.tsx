@@ -176,35 +176,39 @@ function Variants({ name, schema, extra, ...form }: FormProps & { name: string; 
   );
 }
 
-/** A list of tables, such as filters. */
+/** A list of tables, such as filters or stages. */
 function List({ name, schema, ...form }: FormProps & { name: string; schema: Schema }) {
   const item = schema.items ?? {};
   const value = getValue(form.values, form.place);
   const rows = Array.isArray(value) ? (value as unknown[]) : [];
   const [first] = variantsOf(form.root, item);
-  const add = () => form.onChange(setValue(form.values, [...form.place, rows.length], { name: first?.[0] ?? "" }));
+  const added = first === undefined ? {} : { name: first[0] };
+  const add = () => form.onChange(setValue(form.values, [...form.place, rows.length], added));
   return (
     <>
       <FieldErrors mistakes={form.mistakes.filter(({ place }) => place.length === form.place.length && place[0] === name)} />
-      {rows.map((_, index) => (
-        <Variants
-          key={index}
-          {...form}
-          place={[...form.place, index]}
-          name={`${name} ${index + 1}`}
-          schema={item}
-          extra={
-            <button
-              type="button"
-              className="quiet-button icon-only"
-              aria-label={`Remove ${name} ${index + 1}`}
-              onClick={() => form.onChange(setValue(form.values, [...form.place, index], undefined))}
-            >
-              <Icon name="cross" />
-            </button>
-          }
-        />
-      ))}
+      {rows.map((_, index) => {
+        const row = { ...form, place: [...form.place, index], name: `${name} ${index + 1}` };
+        const remove = (
+          <button
+            type="button"
+            className="quiet-button icon-only"
+            aria-label={`Remove ${row.name}`}
+            onClick={() => form.onChange(setValue(form.values, row.place, undefined))}
+          >
+            <Icon name="cross" />
+          </button>
+        );
+        if (first !== undefined) return <Variants key={index} {...row} schema={item} extra={remove} />;
+        return (
+          <fieldset className="group" key={index}>
+            <legend>
+              {row.name} {remove}
+            </legend>
+            <Table {...row} table={resolve(form.root, item)} />
+          </fieldset>
+        );
+      })}
       <p>
         <button type="button" className="button" onClick={add}>
           <Icon name="plus" /> Add

@@ -86,6 +86,8 @@ describe("values", () => {
     expect(setValue(values, ["gossip", "mixing", "name"], undefined)).toEqual({});
     const two = setValue(setValue({}, ["filters", 0], { name: "a" }), ["filters", 1], { name: "b" });
     expect(setValue(two, ["filters", 0], undefined)).toEqual({ filters: [{ name: "b" }] });
+    const stages = setValue(setValue({}, ["stages", 0, "rounds"], 3), ["stages", 1], {});
+    expect(setValue(stages, ["stages", 0, "rounds"], undefined)).toEqual({ stages: [{}, {}] });
     expect(getValue(two, ["filters", 1, "name"])).toBe("b");
     expect(getValue({}, ["constructor"])).toBeUndefined();
   });

@@ -12,7 +12,7 @@ export function getValue(values: unknown, place: FieldPath): unknown {
   }, values);
 }
 
-/** Return the values with one changed; undefined removes it, and tables that become empty. */
+/** Return the values with one changed; undefined removes it, and tables that become empty, but for those of a list. */
 export function setValue(values: Values, place: FieldPath, value: unknown): Values {
   return (updated(values, place, value) ?? {}) as Values;
 }
@@ -22,8 +22,8 @@ function updated(inner: unknown, [key, ...rest]: FieldPath, value: unknown): unk
   if (typeof key === "number") {
     const list = Array.isArray(inner) ? [...(inner as unknown[])] : [];
     const next = updated(list[key], rest, value);
-    if (next === undefined) list.splice(key, 1);
-    else list[key] = next;
+    if (next === undefined && rest.length === 0) list.splice(key, 1);
+    else list[key] = next ?? {};
     return list.length === 0 ? undefined : list;
   }
   const table: Values = isTable(inner) ? { ...inner } : {};
