@@ -266,6 +266,7 @@ COMMANDS = {
     ),
     "run": Case(("job.toml",), keys=("job", "nodes"), prepare=run_answers),
     "simulate": Case(("job.toml",), 2, "learner.missing", prepare=job_file),
+    "serve": Case(("digits", "--learner", "gone.py:learner", "--host", "0.0.0.0"), 2, "usage.invalid"),
     "switch": Case(("digits", "gossip"), keys=("job",), prepare=job_answers),
     "token list": Case(keys=("tokens",), prepare=token_answers),
     "token revoke": Case(("sht_7SpQetouAndTheRest",), keys=("revoked",), prepare=token_answers),

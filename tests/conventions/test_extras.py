@@ -148,7 +148,7 @@ SKLEARN = {"estimators.families", "estimators.sklearn_learner"}
 
 
 def test_the_base_needs_no_extra() -> None:
-    """Without the extras it lacks learners on torch and scikit-learn, image folders, and what makes a node a peer."""
+    """Without the extras it lacks learners on torch and scikit-learn, image folders, and HTTP servers of nodes."""
     others = ("torch", "cryptography", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "prometheus_client")
     found = lacking(
         "shoal shoal_edge_client",
@@ -168,6 +168,7 @@ def test_the_base_needs_no_extra() -> None:
     of_peers = (
         "shoal.peering.",
         "shoal.runtime.http.server.",
+        "shoal.serving.prediction_app",
         "shoal_edge_client.peering.",
         "shoal_edge_client.prepare",
     )

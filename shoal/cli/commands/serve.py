@@ -18,6 +18,7 @@ from shoal.cli.terminal.output import log_level, out
 from shoal.cli.terminal.text import pairs, safe
 from shoal.cli.terminal.values import assignments
 from shoal.core.errors import InvalidJob, ShoalError
+from shoal.extras import not_installed
 
 if TYPE_CHECKING:
     from shoal.serving.served_model import ServedModel
@@ -76,9 +77,13 @@ def serve(
     """
     from shoal.learn.loading import load_learner
     from shoal.runtime.http.server.allowed_hosts import is_loopback
-    from shoal.runtime.http.server.serving import listen as bound
     from shoal.runtime.observability import logs
     from shoal.serving.served_model import ServedModel
+
+    try:
+        from shoal.runtime.http.server.serving import listen as bound
+    except ModuleNotFoundError as error:
+        raise not_installed(error, "peer", "shoal serve") from None
 
     secret = _secret(listen.access_token)
     if not secret and not is_loopback(listen.host):
