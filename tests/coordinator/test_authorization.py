@@ -87,6 +87,7 @@ NODE = {
     "GET /api/v1/jobs/{job}/blobs/{digest}/presign",
     "POST /api/v1/jobs/{job}/blobs/{digest}/presign",
     "POST /api/v1/jobs/{job}/transfers",
+    "POST /api/v1/split/{job}",
 }
 OPERATE = {
     "POST /api/v1/jobs",
@@ -112,8 +113,8 @@ OPERATE = {
 }
 BODIES = "GET /api/v1/jobs/{job}/blobs/{digest}"
 """Readers get models; a node gets what its task names."""
-JOB = "GET /api/v1/jobs/{job}"
-"""Readers; and nodes, which must know what they take part in."""
+JOBS = {"GET /api/v1/jobs/{job}", "GET /api/v1/split/{job}"}
+"""Readers; and nodes, which must know what they take part in, and the algorithm that they have to run."""
 
 JSON: dict[str, Any] = {
     "POST /api/v1/enrol": {"token": "sht_x", "name": "x"},
@@ -129,19 +130,18 @@ JSON: dict[str, Any] = {
     "POST /api/v1/jobs/{job}/ping": {"term": 0},
     "POST /api/v1/heartbeat": {"job": "main", "task": "1.1", "progress": 0.5},
 }
-ITS_JOB = "GET /api/v1/jobs/{job}"  # it names the algorithm that a node has to run
 MAY: dict[str, set[str]] = {
     "nobody": OPEN,
     "a wrong token": OPEN - {"GET /api/v1/session"},
     "expired": OPEN - {"GET /api/v1/session"},
     "revoked": OPEN - {"GET /api/v1/session"},
-    "node": OPEN | NODE | {BODIES, ITS_JOB},
-    "another node": OPEN | NODE | {BODIES, ITS_JOB},  # of its own task, if it has one
-    "viewer": OPEN | READ | {JOB, BODIES},
-    "operator": OPEN | READ | OPERATE | {JOB, BODIES},
+    "node": OPEN | NODE | JOBS | {BODIES},
+    "another node": OPEN | NODE | JOBS | {BODIES},  # of its own task, if it has one
+    "viewer": OPEN | READ | JOBS | {BODIES},
+    "operator": OPEN | READ | OPERATE | JOBS | {BODIES},
 }
 ALSO_WHERE_READING_IS_OPEN: dict[str, set[str]] = {
-    "nobody": READ | {JOB, BODIES},
+    "nobody": READ | JOBS | {BODIES},
     "node": READ,
     "another node": READ,
 }
@@ -210,7 +210,7 @@ def ask(stage: Stage, operation: str, headers: dict[str, str]) -> httpx.Response
 
 
 def test_every_route_is_on_a_list(stage: Stage) -> None:
-    lists = [OPEN, READ, NODE, OPERATE, {JOB, BODIES}]
+    lists = [OPEN, READ, NODE, OPERATE, JOBS | {BODIES}]
     assert sorted(route for one in lists for route in one) == operations(stage.running)
 
 

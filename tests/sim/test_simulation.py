@@ -342,8 +342,8 @@ def test_a_job_that_is_wrong_is_refused_where_it_is_made(made, says: str) -> Non
 
 
 def test_the_public_face() -> None:
-    names = ["Faults", "JobSpec", "Result", "SplitJob", "__version__", "connect", "join", "load_job", "load_model"]
-    assert shoal.__all__ == [*names, "simulate", "simulate_split", "simulated"]
+    names = ["Faults", "JobSpec", "Result", "SplitJob", "VerticalJob", "__version__", "connect", "join", "load_job"]
+    assert shoal.__all__ == [*names, "load_model", "simulate", "simulate_split", "simulate_vertical", "simulated"]
     assert set(shoal.__all__) <= set(dir(shoal))
     for name in shoal.__all__:
         assert getattr(shoal, name) is not None

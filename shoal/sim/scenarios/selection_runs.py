@@ -59,7 +59,10 @@ def draw(seed: int) -> JobScenario:
     shards = rng.choice((1, 1, 2, 3)) if setup.algorithm == Algorithm() else 1
     schedule = draw_schedule(Random(f"schedule of {seed}"), setup)
     plan = replace(setup.plan, selection=draw_selection(rng, fields, schedule.family == "synchronous"), shards=shards)
-    reported = draw_models(Random(f"models of {seed}"), setup.nodes, scenario.unreliable, node_info)
+    if setup.plan.stages:  # nodes of a network that grows report no model
+        reported = {node: node_info.get(node, NodeInfo()) for node in setup.nodes}
+    else:
+        reported = draw_models(Random(f"models of {seed}"), setup.nodes, scenario.unreliable, node_info)
     return replace(scenario, setup=replace(setup, plan=plan, node_info=reported, schedule=schedule))
 
 
