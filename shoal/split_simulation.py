@@ -112,7 +112,7 @@ class SplitRun:
 
     def _joined(self, version: SplitVersion) -> Tree:
         """Return the whole model of a version."""
-        return whole_model([self._blobs.get(ref) for ref in (version.node_part, version.coordinator_part)])
+        return whole_model([self._blobs.get(ref) for ref in version.refs()])
 
     def _close(self, version: SplitVersion, world: SplitWorld) -> None:
         closed = closed_version(version, world, self._versions, self._held_out, lambda: self._joined(version))

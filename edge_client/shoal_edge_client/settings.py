@@ -18,6 +18,13 @@ from shoal.core.scheduling.selection import HOURS_MAX, TAGS_MAX, check_node_info
 from shoal.validation.message_checks import NAME
 
 
+def _job_name(job: str) -> str:
+    """Return the name of a job. Raises `ValueError` for another text."""
+    if not NAME.fullmatch(job):
+        raise ValueError(f"{job!r} is not a job's name")
+    return job
+
+
 class EdgeSettings(BaseModel):
     """Section `edge` of the settings. `SHOAL_EDGE__NAME` in the environment sets `name`, and so on."""
 
@@ -102,13 +109,15 @@ class EdgeSettings(BaseModel):
             raise ValueError(f"no node may be called {HUB}: choose another name")
         return name
 
-    @field_validator("jobs", "split_job")
+    @field_validator("jobs")
     @classmethod
-    def _are_jobs(cls, jobs: list[str] | str) -> list[str] | str:
-        for job in [jobs] if isinstance(jobs, str) else jobs:
-            if job and not NAME.fullmatch(job):
-                raise ValueError(f"{job!r} is not a job's name")
-        return jobs if isinstance(jobs, str) else list(dict.fromkeys(jobs))
+    def _are_jobs(cls, jobs: list[str]) -> list[str]:
+        return list(dict.fromkeys(map(_job_name, jobs)))
+
+    @field_validator("split_job")
+    @classmethod
+    def _is_job(cls, job: str) -> str:
+        return job and _job_name(job)
 
     @field_validator("tags", "hours")
     @classmethod

@@ -15,7 +15,7 @@ from sqlalchemy import Row, select, update
 from shoal.core.cluster.job_assignment import LEADER
 from shoal.core.errors import InvalidJob, StorageFailed
 from shoal.core.protocol.message import BlobRef
-from shoal.core.protocol.metrics import STAGE
+from shoal.core.protocol.metrics import stage_of
 from shoal.jobs.spec import JobSpec, parse_job
 from shoal.validation.message_checks import is_digest
 from shoal_coordinator.composition import start_store
@@ -198,8 +198,8 @@ class JobLifecycle:
         query = select(versions).where(versions.c.job == spec.name).order_by(versions.c.number.desc()).limit(1)
         row = await self._database.write(lambda c: c.execute(query).first())
         if row is not None and not any(name.startswith("held_out/") for name in row.metrics):
-            stage = int(row.numbers.get(STAGE, 0))
-            self.evaluator.add(spec, StoredVersion(row.number, BlobRef(row.digest, row.nbytes), stage), runner.blobs)
+            stored = StoredVersion(row.number, BlobRef(row.digest, row.nbytes), stage_of(row.numbers))
+            self.evaluator.add(spec, stored, runner.blobs)
 
     async def set_tags(self, name: str, tags: tuple[str, ...]) -> None:
         """Replace the tags of a job."""
@@ -233,7 +233,7 @@ class JobLifecycle:
                 continue
             closed, runner.feed.closed_versions = runner.feed.closed_versions, []
             for version in closed:
-                stored = StoredVersion(version.number, version.model, int(version.numbers.get(STAGE, 0)))
+                stored = StoredVersion(version.number, version.model, stage_of(version.numbers))
                 self.evaluator.add(record.spec, stored, runner.blobs)
             if closed:
                 await self._retention.sweep_closed(runner.blob_use, closed)

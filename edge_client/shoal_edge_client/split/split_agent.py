@@ -15,7 +15,7 @@ from functools import partial
 import structlog
 
 from shoal.core.algorithm.learner import Learner
-from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.errors import LearnerFailed
 from shoal.core.protocol.machine import HUB, Timer
 from shoal.core.protocol.split_message import SplitMessage, SplitPoll
 from shoal.core.split.part_state import DONE
@@ -35,6 +35,7 @@ from shoal.wire.split_codec import SplitFrame
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.session import CoordinatorSession
 from shoal_edge_client.settings import EdgeSettings
+from shoal_edge_client.training.trainer_backend import require_learner
 
 EXECUTOR_S = 2.0
 """Seconds that a computation may take to end, before the process ends without it."""
@@ -116,11 +117,8 @@ class SplitAgent:
 
     def _loaded(self) -> Learner:
         """Return the learner. Raises `ShoalError` for one that cannot be loaded."""
-        settings = self._settings
-        if self._learner is None and not settings.learner:
-            hint = "add --learner file.py:name or --learner package.module:name"
-            raise InvalidJob("no learner", code="learner.missing", hint=hint)
-        return self._learner or load_learner(settings.learner, settings.options)
+        require_learner(self._settings, self._learner)
+        return self._learner or load_learner(self._settings.learner, self._settings.options)
 
 
 class SplitWork:

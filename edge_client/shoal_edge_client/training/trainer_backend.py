@@ -112,11 +112,16 @@ class TrainerBackend(Protocol):
         ...
 
 
-def trainer_backend(settings: EdgeSettings, learner: Learner | None, folder: Path) -> TrainerBackend:
-    """Return the backend that the settings ask for. `folder`: for blobs on their way. Raises `InvalidJob`."""
+def require_learner(settings: EdgeSettings, learner: Learner | None) -> None:
+    """Raise `InvalidJob` if there is no learner, as an object or by name."""
     if learner is None and not settings.learner:
         hint = "add --learner file.py:name or --learner package.module:name"
         raise InvalidJob("no learner", code="learner.missing", hint=hint)
+
+
+def trainer_backend(settings: EdgeSettings, learner: Learner | None, folder: Path) -> TrainerBackend:
+    """Return the backend that the settings ask for. `folder`: for blobs on their way. Raises `InvalidJob`."""
+    require_learner(settings, learner)
     apart = settings.trainer == "process"
     if apart and learner is not None:
         hint = 'name it, "file.py:name" or "package.module:name", or leave trainer out'

@@ -110,11 +110,9 @@ def _secret(path: Path | None) -> str:
     """Return the access token in a file; empty without one. Raises `ShoalError`."""
     if path is None:
         return ""
-    try:
-        found = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not a text"
-        raise ShoalError(f"{path}: {why}", code="usage.invalid", hint="give a file with a token") from None
+    from shoal.configuration import read_secret
+
+    found = read_secret(path, "--access-token")
     if not found.isascii() or len(found.split()) != 1:
         raise ShoalError(f"{path} holds no token", code="usage.invalid", hint="write one word into it")
     return found

@@ -35,7 +35,7 @@ from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, sub
 from shoal.core.model.vector_parts import Part, ShardScope
 from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily, TaskId, TaskStatus
-from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, STAGE, metrics_fault
+from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, metrics_fault, stage_of
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Sl
 
 
 def _run_task(algorithm: Algorithm, learner: Learner, task: LocalTask, memory: Slots) -> LocalResult | Continue:
-    stage = int(task.numbers.get(STAGE, 0))
+    stage = stage_of(task.numbers)
     if task.kind == "init" and stage:
         return LocalResult(0.0, {"model": grown_weights(learner, tree_slot(task.slots, "model"), stage, task.seed)})
     enter_stage(learner, stage)

@@ -187,8 +187,9 @@ def enter_stage(learner: Learner, stage: int) -> None:
 def grown_weights(learner: Learner, model: Tree, stage: int, seed: int) -> Tree:
     """Return the first weights of a stage, grown from a model of the stage before. Raises as `enter_stage`."""
     check_stages(learner, stage + 1)
-    enter_stage(learner, stage - 1)
-    return as_tree(cast("Staged", learner).grow(model, seed), f"{type(learner).__name__}.grow")
+    staged = cast("Staged", learner)
+    staged.enter_stage(stage - 1)
+    return as_tree(staged.grow(model, seed), f"{type(learner).__name__}.grow")
 
 
 def as_tree(value: object, source: str) -> Tree:

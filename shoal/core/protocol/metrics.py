@@ -37,6 +37,12 @@ PROBE = "probe"
 STAGE = "stage"
 """Among the numbers of a task and of a version: the number of its stage; left out in the first one, which is 0."""
 
+
+def stage_of(numbers: Metrics) -> int:
+    """Return the stage in the numbers of a task or a version."""
+    return int(numbers.get(STAGE, 0))
+
+
 CHECKS_SINCE_TASK = "train/checks_since_task"
 """Number of checks that a node has made since its task came."""
 

@@ -114,9 +114,7 @@ class SklearnLearner:
         """Return the probability of each class, or the predicted values of an estimator without probabilities."""
         fitted = self.estimator()
         with user_code("predicting"):
-            return np.asarray(
-                fitted.predict_proba(inputs) if hasattr(fitted, "predict_proba") else fitted.predict(inputs)
-            )
+            return np.asarray(getattr(fitted, "predict_proba", fitted.predict)(inputs))
 
     def _tree(self, arrays: dict[str, Array]) -> Tree:
         """Return a tree that fits those of nodes alone that have the same classes and the same fitted steps."""

@@ -11,7 +11,7 @@ from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.machine import Effect, Event, JobEvent, Measured, ModelVersion, ReportRejected, Save, Work
 from shoal.core.protocol.message import BlobRef, Message, Metrics, Report
-from shoal.core.protocol.metrics import STAGE
+from shoal.core.protocol.metrics import stage_of
 from shoal.core.server.hub import Hub
 from shoal.learn.loading import required_learner, with_device
 from shoal.learn.user_errors import IN_THE_LOG, user_code
@@ -149,7 +149,7 @@ class SimulationRecorder(Observer):
         return hub.progress.version, self.progress.trained
 
     def _close(self, version: ModelVersion, slots: Slots) -> None:
-        self._held_out.close(version.number, tree_slot(slots, "model"), int(version.numbers.get(STAGE, 0)))
+        self._held_out.close(version.number, tree_slot(slots, "model"), stage_of(version.numbers))
         nodes = self._traffic.close_version()
         self._made[version.number] = VersionResult(
             version.number,

@@ -18,7 +18,7 @@ from shoal_coordinator.api.routes.work import BODY, FRAME
 from shoal_coordinator.http.problems import errors
 from shoal_coordinator.node_protocol.byte_labels import label, mark_alive
 from shoal_coordinator.node_protocol.held_polls import hold_poll
-from shoal_coordinator.schemas.split import SplitJobView, SplitVersionView
+from shoal_coordinator.schemas.jobs import SplitJobView, SplitVersionView
 
 router = api_router(tags=["node"], responses=errors(401, 403, 404))
 
@@ -75,7 +75,7 @@ async def exchange_split_frame(
 
     async def answer() -> Response | None:
         found = await runner.handle(message, payload)
-        if found is None or (isinstance(found.message, NoTurn)):
+        if found is None or isinstance(found.message, NoTurn):
             return None
         return Response(split_codec.encode(SplitFrame(job, *found)), media_type=codec.MEDIA_TYPE)
 
