@@ -89,7 +89,7 @@ class SplitRun:
             seed=seed,
             closed=lambda version: self._close(version, world),
         )
-        self._close(SplitVersion(0, *start, 0.0, {}, ()), world)
+        self._close(SplitVersion(0, start, {}, ()), world)
         _run_to_end(world, self.plan)
         newest = world.newest
         if newest is None or newest.number < self.plan.rounds:
@@ -112,7 +112,7 @@ class SplitRun:
 
     def _joined(self, version: SplitVersion) -> Tree:
         """Return the whole model of a version."""
-        return whole_model([self._blobs.get(ref) for ref in version.refs()])
+        return whole_model([self._blobs.get(ref) for ref in version.parts])
 
     def _close(self, version: SplitVersion, world: SplitWorld) -> None:
         closed = closed_version(version, world, self._versions, self._held_out, lambda: self._joined(version))

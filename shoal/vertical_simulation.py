@@ -23,7 +23,7 @@ from shoal.core.algorithm.filter import Filter
 from shoal.core.errors import InvalidJob, LearnerFailed, Unreachable
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
-from shoal.core.split.part_state import VerticalVersion
+from shoal.core.split.part_state import SplitVersion
 from shoal.core.split.split_node import SplitNode
 from shoal.core.split.split_plan import SplitPlan, TensorForm
 from shoal.core.split.vertical_coordinator import VerticalCoordinator
@@ -155,7 +155,7 @@ class VerticalRun:
             seed=seed,
             closed=lambda version: self._close(version, world),
         )
-        self._close(VerticalVersion(0, tuple(heads), tail, {}, ()), world)
+        self._close(SplitVersion(0, (*heads, tail), {}, ()), world)
         if not world.run_to_end(PATIENCE * plan.common.turn_timeout_s * (plan.common.rounds * plan.batches + 1)):
             text = f"no batch goes on: {world.refused[-1] if world.refused else 'no message arrives'}"
             raise Unreachable(text, code="split.stalled")
@@ -180,11 +180,11 @@ class VerticalRun:
             lambda: PartyLegs(plan, name, self._blobs, partial(self._part, name), self._learner),
         )
 
-    def _whole(self, version: VerticalVersion) -> Tree:
+    def _whole(self, version: SplitVersion) -> Tree:
         """Return the whole model of a version."""
-        return whole_model([self._blobs.get(ref) for ref in version.refs()])
+        return whole_model([self._blobs.get(ref) for ref in version.parts])
 
-    def _close(self, version: VerticalVersion, world: SplitWorld) -> None:
+    def _close(self, version: SplitVersion, world: SplitWorld) -> None:
         closed = closed_version(version, world, self._versions, self._held_out, lambda: self._whole(version))
         self._versions.append(closed)
 

@@ -16,7 +16,7 @@ from shoal.core.protocol.split_message import (
     TurnOver,
     TurnReport,
 )
-from shoal.core.split.part_state import FINISH, Compute, Computed, SplitEffect, SplitSend, VerticalVersion
+from shoal.core.split.part_state import FINISH, Compute, Computed, SplitEffect, SplitSend, SplitVersion
 from shoal.core.split.split_plan import SplitPlan, TensorForm
 from shoal.core.split.vertical_coordinator import VerticalCoordinator
 from shoal.core.split.vertical_plan import VerticalPlan
@@ -77,8 +77,9 @@ def test_the_round_closes_when_all_have_reported() -> None:
     (work,) = machine.on(TurnReport("a", 1, 1.0, heads[0]), 1.0)
     assert isinstance(work, Compute)
     assert (work.leg, work.checkpoint) == (FINISH, True)
-    version, _, *over = machine.on(Computed(1, 1, FINISH, checkpoint=A), 2.0)
-    assert version == VerticalVersion(1, heads, A, {"train/loss": 0.5}, ("a", "b"))
+    tail = blobs.put(slots(6.0))
+    version, _, *over = machine.on(Computed(1, 1, FINISH, checkpoint=tail), 2.0)
+    assert version == SplitVersion(1, (*heads, tail), {"train/loss": 0.5}, ("a", "b"))
     assert sent(over) == [("a", TurnOver(1, counted=True)), ("b", TurnOver(1, counted=True))]
 
 
@@ -124,3 +125,13 @@ def test_a_head_that_is_not_finite_ends_the_job() -> None:
     machine, blobs = after_a_batch()
     machine.on(TurnReport("a", 1, 1.0, blobs.put(slots(float("nan")))), 1.0)
     assert machine.state.ended == "a failed: w is not finite"
+
+
+def test_a_tail_that_is_not_finite_ends_the_job() -> None:
+    machine, blobs = after_a_batch()
+    for party, value in (("a", 4.0), ("b", 5.0)):
+        machine.on(TurnReport(party, 1, 1.0, blobs.put(slots(value))), 1.0)
+    effects = machine.on(Computed(1, 1, FINISH, checkpoint=blobs.put(slots(float("nan")))), 2.0)
+    ended = SplitEnded("the coordinator's part failed: w is not finite")
+    assert sent(effects) == [("a", ended), ("b", ended)]
+    assert (machine.state.round, machine.state.ended) == (0, ended.why)

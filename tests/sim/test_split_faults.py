@@ -20,7 +20,7 @@ def test_each_batch_counts_once(legs: int, order: TurnOrder) -> None:
         world = world_of(plan, nodes=3, batches=7, faults=FAULTS, seed=seed)
         assert world.run_to_end(1e6), f"seed {seed}"
         assert world.newest is not None
-        found = tuple(value_of(world.blobs, ref) for ref in (world.newest.node_part, world.newest.coordinator_part))
+        found = tuple(value_of(world.blobs, ref) for ref in world.newest.parts)
         assert found == direct(plan, 3, 7), f"seed {seed}"
         assert world.newest.metrics == {"train/loss": 3.0}
         crashes += world.crashes

@@ -134,7 +134,7 @@ class SplitJobRunner:
         if isinstance(told, JobEvent):
             log.warning(told.text, job=self.spec.name, round=told.version)
             return
-        model = whole_model([self._pump.blobs.get(ref) for ref in told.refs()])
+        model = whole_model([self._pump.blobs.get(ref) for ref in told.parts])
         data = b"".join(bytes(piece) for piece in payload_pieces({"model": model}))
         write_file(self._pump.folder / "model.safetensors", data, "splitmodel", crashpoint)
         row = {"number": told.number, "nodes": list(told.nodes), "metrics": dict(told.metrics)}

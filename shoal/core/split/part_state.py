@@ -119,35 +119,15 @@ class SplitSend:
 
 @dataclass(frozen=True)
 class SplitVersion:
-    """Effect: a round has closed with this model. `nodes`: those whose turns counted, in order."""
+    """Effect: a round has closed with this model. `parts`: those of the nodes, then the coordinator's; one of the nodes
+    with split learning, one for each party with vertical data. `nodes`: those whose turns counted, in order."""
 
     number: int
-    node_part: BlobRef
-    coordinator_part: BlobRef
-    weight: float
+    parts: tuple[BlobRef, ...]
     metrics: Metrics
     nodes: tuple[str, ...]
-
-    def refs(self) -> Iterator[BlobRef]:
-        """Yield the parts."""
-        yield from (self.node_part, self.coordinator_part)
-
-
-@dataclass(frozen=True)
-class VerticalVersion:
-    """Effect: a round of a job on vertical data has closed with these parts, in the order of the parties."""
-
-    number: int
-    heads: tuple[BlobRef, ...]
-    tail: BlobRef
-    metrics: Metrics
-    nodes: tuple[str, ...]
-
-    def refs(self) -> Iterator[BlobRef]:
-        """Yield the parts."""
-        yield from (*self.heads, self.tail)
 
 
 CoordinatorEvent = FromSplitNode | Computed | Timer
 NodeEvent = ToSplitNode | Computed | Timer
-SplitEffect = SplitSend | Compute | Save | Wake | SplitVersion | VerticalVersion | JobEvent
+SplitEffect = SplitSend | Compute | Save | Wake | SplitVersion | JobEvent

@@ -304,8 +304,8 @@ class SplitCoordinator:
         state.round, state.finished = state.round + 1, []
         if state.round == self.plan.rounds:
             state.ended = DONE
-        weight, names = sum(one.weight for one in finished), tuple(one.node for one in finished)
-        return [SplitVersion(state.round, state.node_part, state.coordinator_part, weight, metrics, names)]
+        parts, names = (state.node_part, state.coordinator_part), tuple(one.node for one in finished)
+        return [SplitVersion(state.round, parts, metrics, names)]
 
     def _drop_stalled(self, now: float) -> list[SplitEffect]:
         """Drop turns without progress; their nodes take part again when they poll."""

@@ -40,7 +40,7 @@ from shoal.core.split.part_state import (
     PartState,
     SplitEffect,
     SplitSend,
-    VerticalVersion,
+    SplitVersion,
     part_fault,
 )
 from shoal.core.split.vertical_plan import VerticalPlan
@@ -183,6 +183,8 @@ class VerticalCoordinator:
         self._is_computing, self._progress_at = False, now
         if done.leg == FINISH:
             assert done.checkpoint is not None
+            if fault := part_fault(self.blobs, state.tail, done.checkpoint):
+                return self._end(f"the coordinator's part failed: {fault}")
             return self._close_round(done.checkpoint)
         inputs, self._waiting = self._inputs(), {}
         state.part = state.part.compacted(done.checkpoint).after(inputs)
@@ -201,7 +203,7 @@ class VerticalCoordinator:
         if state.round == self.plan.common.rounds:
             state.ended = DONE
         # Before the save: a process that dies in between closes the round again, with the same result.
-        version = VerticalVersion(state.round, tuple(heads), tail, metrics, tuple(self.parties))
+        version = SplitVersion(state.round, (*heads, tail), metrics, tuple(self.parties))
         return [version, *self._saved(over)]
 
     def _begin_turn(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any
 
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.protocol.machine import HUB, JobEvent, MachineState, Save, Timer, Wake
@@ -17,7 +16,6 @@ from shoal.core.split.part_state import (
     SplitEffect,
     SplitSend,
     SplitVersion,
-    VerticalVersion,
 )
 from shoal.core.split.split_coordinator import SplitCoordinator
 from shoal.core.split.split_node import SplitNode
@@ -38,7 +36,6 @@ SWEEP_STEPS = 64
 
 ComputeLeg = Callable[[Compute], Computed]
 Machine = SplitNode | SplitCoordinator | VerticalCoordinator
-Version = SplitVersion | VerticalVersion
 MachineMaker = tuple[Callable[[], Machine], Callable[[], ComputeLeg]]
 """A function that makes a machine, and one that makes the function which computes its legs."""
 
@@ -108,7 +105,7 @@ class SplitHost:
                     self._process.after(LEG_S, self._do, effect)
                 case Wake(at=at):
                     self._process.wake(at, self.feed, Timer())
-                case SplitVersion() | VerticalVersion():
+                case SplitVersion():
                     self._world.close_version(effect)
                 case JobEvent():
                     self._world.events.append(effect)
@@ -136,12 +133,12 @@ class SplitWorld(World):
         *,
         faults: Faults | None = None,
         seed: int = 0,
-        closed: Callable[[Any], None] | None = None,
+        closed: Callable[[SplitVersion], None] | None = None,
     ) -> None:
         super().__init__(VirtualClock(), blobs, SWEEP_STEPS)
         rng, conditions = Random(seed), faults or Faults()
         self.traffic, self.events, self.refused = TrafficCount(), list[JobEvent](), list[str]()
-        self.newest: Any = None  # a `Version`; its kind is that of the coordinator's machine
+        self.newest: SplitVersion | None = None
         self.crashes = 0
         self._closed = closed
         self._network = Network(self.clock, conditions, rng)
@@ -180,7 +177,7 @@ class SplitWorld(World):
             self.traffic.add(sender, "up", nbytes)
         self._network.send(sender, receiver, message, self._hosts[receiver].feed, nbytes=nbytes)
 
-    def close_version(self, version: Version) -> None:
+    def close_version(self, version: SplitVersion) -> None:
         """Note a closed round; a restarted coordinator may close it again, with the same result."""
         if self.newest is None or version.number > self.newest.number:
             self.newest = version
@@ -201,4 +198,4 @@ class SplitWorld(World):
             yield from host.refs()
         yield from self._network.blob_refs()
         if self.newest is not None:
-            yield from self.newest.refs()
+            yield from self.newest.parts

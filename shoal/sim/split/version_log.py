@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from shoal.core.algorithm.learner import Learner
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
+from shoal.core.split.part_state import SplitVersion
 from shoal.results.result import VersionResult
-from shoal.sim.split.split_world import SplitWorld, Version
+from shoal.sim.split.split_world import SplitWorld
 
 
 def closed_version(
-    version: Version,
+    version: SplitVersion,
     world: SplitWorld,
     earlier: Sequence[VersionResult],
     held_out: Learner | None,
