@@ -14,20 +14,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shoal.core.errors import InvalidJob, LearnerFailed, Unreachable
-from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
 from shoal.core.split.part_state import SplitVersion
 from shoal.core.split.split_coordinator import SplitCoordinator
 from shoal.core.split.split_node import SplitNode
 from shoal.core.split.split_plan import SplitPlan
 from shoal.learn.default_generators import kept_generator
-from shoal.learn.split.split_job import CutLearner, SplitJob, fitting_learner, whole_model
+from shoal.learn.split.split_job import CutLearner, SplitJob, fitting_learner
 from shoal.learn.training.torch_learner import TorchLearner
-from shoal.results.result import Result, VersionResult
+from shoal.results.result import Result
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal.sim.network.faults import Faults
 from shoal.sim.split.split_world import MachineMaker, SplitWorld
-from shoal.sim.split.version_log import closed_version
+from shoal.sim.split.version_log import VersionLog
 from shoal.sim.tasks.torch_threads import torch_threads
 from shoal.simulation import payload_bytes
 
@@ -60,7 +59,6 @@ class SplitRun:
     """One run: the cut models of all learners, and the versions so far."""
 
     def __init__(self, job: SplitJob, learners: Mapping[str, TorchLearner], held_out: TorchLearner | None) -> None:
-        self._held_out = held_out
         if held_out is not None:
             held_out.use(device="cpu")
         names = list(learners)
@@ -71,7 +69,7 @@ class SplitRun:
             self._learners[name] = one = CutLearner(self._job, learners[name], len(learners), name)
             one.check_form(self._first.form, name)
         self._blobs = MemoryBlobs(payload_bytes)
-        self._versions: list[VersionResult] = []
+        self._versions = VersionLog(self._blobs, held_out)
         self._notes = [JobEvent("decision", self._first.step_text, 0)]
 
     def run(self, faults: Faults | None, seed: int) -> Result:
@@ -87,36 +85,19 @@ class SplitRun:
             self._blobs,
             faults=faults,
             seed=seed,
-            closed=lambda version: self._close(version, world),
+            closed=lambda version: self._versions.close(version, world),
         )
-        self._close(SplitVersion(0, start, {}, ()), world)
+        self._versions.close(SplitVersion(0, start, {}, ()), world)
         _run_to_end(world, self.plan)
         newest = world.newest
         if newest is None or newest.number < self.plan.rounds:
             raise LearnerFailed(world.coordinator.state.ended, code="split.failed")
-        return Result(
-            name=self._job.name,
-            state="done",
-            versions=tuple(self._versions),
-            model=self._joined(newest),
-            metrics=self._versions[-1].metrics,
-            notes=(*self._notes, *world.events),
-            up_bytes=world.traffic.total("up"),
-            down_bytes=world.traffic.total("down"),
-        )
+        return self._versions.result(self._job.name, newest, world, self._notes)
 
     def _node(self, name: str) -> MachineMaker:
         one = self._learners[name]
         batches, weight = one.batches, one.weight
         return lambda: SplitNode(name, self.plan, batches, weight), lambda: one.node_legs(self._blobs)
-
-    def _joined(self, version: SplitVersion) -> Tree:
-        """Return the whole model of a version."""
-        return whole_model([self._blobs.get(ref) for ref in version.parts])
-
-    def _close(self, version: SplitVersion, world: SplitWorld) -> None:
-        closed = closed_version(version, world, self._versions, self._held_out, lambda: self._joined(version))
-        self._versions.append(closed)
 
 
 def _named(learners: Sequence[TorchLearner] | Mapping[str, TorchLearner]) -> Mapping[str, TorchLearner]:

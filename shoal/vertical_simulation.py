@@ -21,7 +21,6 @@ import torch
 
 from shoal.core.algorithm.filter import Filter
 from shoal.core.errors import InvalidJob, LearnerFailed, Unreachable
-from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
 from shoal.core.split.part_state import SplitVersion
 from shoal.core.split.split_node import SplitNode
@@ -31,18 +30,18 @@ from shoal.core.split.vertical_plan import VerticalPlan
 from shoal.learn.default_generators import kept_generator
 from shoal.learn.split.cutting import activation_form
 from shoal.learn.split.part_legs import batch_at
-from shoal.learn.split.split_job import fitting_learner, whole_model
+from shoal.learn.split.split_job import fitting_learner
 from shoal.learn.split.trained_part import TrainedPart
 from shoal.learn.split.vertical_legs import PartyLegs, TailLegs
 from shoal.learn.split.vertical_network import VerticalNetwork
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.training.weights import NAME_OF
 from shoal.learn.user_errors import user_code
-from shoal.results.result import Result, VersionResult
+from shoal.results.result import Result
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal.sim.network.faults import Faults
 from shoal.sim.split.split_world import MachineMaker, SplitWorld
-from shoal.sim.split.version_log import closed_version
+from shoal.sim.split.version_log import VersionLog
 from shoal.sim.tasks.torch_threads import torch_threads
 from shoal.simulation import payload_bytes
 
@@ -93,7 +92,7 @@ class VerticalRun:
     """One run: the plan, the learner of the whole network, and the versions so far."""
 
     def __init__(self, job: VerticalJob, learner: TorchLearner, held_out: TorchLearner | None) -> None:
-        self._job, self._learner, self._held_out = job, learner, held_out
+        self._job, self._learner = job, learner
         for one in (learner, held_out):
             if one is not None:
                 one.use(device="cpu")
@@ -101,7 +100,7 @@ class VerticalRun:
         self._network = _network_of(fitting_learner(learner, "the learner"))
         self.plan = self._plan()
         self._blobs = MemoryBlobs(payload_bytes)
-        self._versions: list[VersionResult] = []
+        self._versions = VersionLog(self._blobs, held_out)
 
     def _plan(self) -> VerticalPlan:
         """Return the plan, with the forms of one batch. Raises `InvalidJob`."""
@@ -153,25 +152,17 @@ class VerticalRun:
             blobs,
             faults=faults,
             seed=seed,
-            closed=lambda version: self._close(version, world),
+            closed=lambda version: self._versions.close(version, world),
         )
-        self._close(SplitVersion(0, (*heads, tail), {}, ()), world)
+        self._versions.close(SplitVersion(0, (*heads, tail), {}, ()), world)
         if not world.run_to_end(PATIENCE * plan.common.turn_timeout_s * (plan.common.rounds * plan.batches + 1)):
             text = f"no batch goes on: {world.refused[-1] if world.refused else 'no message arrives'}"
             raise Unreachable(text, code="split.stalled")
         if world.newest is None or world.newest.number < plan.common.rounds:
             raise LearnerFailed(world.ended, code="split.failed")
         forms = ", ".join(f"{one.cuts[0].nbytes(1)} of {name}" for name, one in plan.parties.items())
-        return Result(
-            name=self._job.name,
-            state="done",
-            versions=tuple(self._versions),
-            model=self._whole(world.newest),
-            metrics=self._versions[-1].metrics,
-            notes=(JobEvent("decision", f"bytes of activations for each row: {forms}", 0), *world.events),
-            up_bytes=world.traffic.total("up"),
-            down_bytes=world.traffic.total("down"),
-        )
+        note = JobEvent("decision", f"bytes of activations for each row: {forms}", 0)
+        return self._versions.result(self._job.name, world.newest, world, [note])
 
     def _party(self, name: str) -> MachineMaker:
         plan = self.plan
@@ -179,14 +170,6 @@ class VerticalRun:
             lambda: SplitNode(name, plan.parties[name], plan.batches, float(self._learner.examples or plan.batches)),
             lambda: PartyLegs(plan, name, self._blobs, partial(self._part, name), self._learner),
         )
-
-    def _whole(self, version: SplitVersion) -> Tree:
-        """Return the whole model of a version."""
-        return whole_model([self._blobs.get(ref) for ref in version.parts])
-
-    def _close(self, version: SplitVersion, world: SplitWorld) -> None:
-        closed = closed_version(version, world, self._versions, self._held_out, lambda: self._whole(version))
-        self._versions.append(closed)
 
 
 def _network_of(learner: TorchLearner) -> VerticalNetwork:

@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 
 from shoal.core.algorithm.learner import Learner
 from shoal.core.model.tree import Tree
+from shoal.core.protocol.machine import JobEvent
 from shoal.core.protocol.message import Metrics
 from shoal.core.split.part_state import SplitVersion
-from shoal.results.result import VersionResult
+from shoal.learn.split.split_job import whole_model
+from shoal.results.result import Result, VersionResult
+from shoal.sim.network.blobs import MemoryBlobs
 from shoal.sim.split.split_world import SplitWorld
 
 
-def closed_version(
-    version: SplitVersion,
-    world: SplitWorld,
-    earlier: Sequence[VersionResult],
-    held_out: Learner | None,
-    model: Callable[[], Tree],
-) -> VersionResult:
-    """Return a version with its time and bytes since those before, and what `held_out` measures of its model."""
-    metrics: Metrics = dict(version.metrics)
-    if held_out is not None:
-        held_out.load(model())
-        measured = held_out.evaluate()
-        metrics |= {name.replace("eval/", "held_out/", 1): value for name, value in measured.items()}
-    nodes = world.traffic.close_version()
-    return VersionResult(
-        number=version.number,
-        why="initial model" if not version.number else "all turns of the round are over",
-        opened_s=earlier[-1].closed_s if earlier else 0.0,
-        closed_s=world.clock.now,
-        reports=len(version.nodes),
-        metrics=metrics,
-        up_bytes=sum(one.up for one in nodes.values()),
-        down_bytes=sum(one.down for one in nodes.values()),
-        nodes=nodes,
-    )
+class VersionLog:
+    """The versions so far. `held_out` measures the model of each."""
+
+    def __init__(self, blobs: MemoryBlobs, held_out: Learner | None) -> None:
+        self._blobs, self._held_out = blobs, held_out
+        self._versions: list[VersionResult] = []
+
+    def close(self, version: SplitVersion, world: SplitWorld) -> None:
+        """Add a version, with its time and the bytes since the one before."""
+        metrics: Metrics = dict(version.metrics)
+        if self._held_out is not None:
+            self._held_out.load(self._model(version))
+            measured = self._held_out.evaluate()
+            metrics |= {name.replace("eval/", "held_out/", 1): value for name, value in measured.items()}
+        nodes = world.traffic.close_version()
+        closed = VersionResult(
+            number=version.number,
+            why="initial model" if not version.number else "all turns of the round are over",
+            opened_s=self._versions[-1].closed_s if self._versions else 0.0,
+            closed_s=world.clock.now,
+            reports=len(version.nodes),
+            metrics=metrics,
+            up_bytes=sum(one.up for one in nodes.values()),
+            down_bytes=sum(one.down for one in nodes.values()),
+            nodes=nodes,
+        )
+        self._versions.append(closed)
+
+    def result(self, job: str, newest: SplitVersion, world: SplitWorld, notes: Iterable[JobEvent]) -> Result:
+        """Return the result of a job that has ended with `newest`; `notes` precede the world's events."""
+        return Result(
+            name=job,
+            state="done",
+            versions=tuple(self._versions),
+            model=self._model(newest),
+            metrics=self._versions[-1].metrics,
+            notes=(*notes, *world.events),
+            up_bytes=world.traffic.total("up"),
+            down_bytes=world.traffic.total("down"),
+        )
+
+    def _model(self, version: SplitVersion) -> Tree:
+        return whole_model([self._blobs.get(ref) for ref in version.parts])
