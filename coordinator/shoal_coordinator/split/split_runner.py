@@ -16,13 +16,13 @@ from shoal.core.errors import InvalidJob, InvalidPayload, Refused
 from shoal.core.model.tree_checks import first_not_finite
 from shoal.core.protocol.machine import JobEvent, Timer
 from shoal.core.protocol.split_message import FromSplitNode, SplitPoll, SplitRequest, ToSplitNode, TurnFailed
-from shoal.core.split.part_state import SplitVersion
+from shoal.core.split.part_state import SplitVersion, whole_model
 from shoal.core.split.split_coordinator import SplitCoordinator, SplitState
 from shoal.jobs.split_spec import PRIVATE, SplitSpec
 from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.loading import load_learner
 from shoal.learn.model_form import layout_of
-from shoal.learn.split.split_job import CutLearner, whole_model
+from shoal.learn.split.split_job import CutLearner
 from shoal.runtime.durable_files import write_file
 from shoal.runtime.split.split_pump import SplitPump, Told
 from shoal.runtime.threads import SerialExecutor
@@ -134,7 +134,7 @@ class SplitJobRunner:
         if isinstance(told, JobEvent):
             log.warning(told.text, job=self.spec.name, round=told.version)
             return
-        model = whole_model([self._pump.blobs.get(ref) for ref in told.parts])
+        model = whole_model(self._pump.blobs, told.parts)
         data = b"".join(bytes(piece) for piece in payload_pieces({"model": model}))
         write_file(self._pump.folder / "model.safetensors", data, "splitmodel", crashpoint)
         row = {"number": told.number, "nodes": list(told.nodes), "metrics": dict(told.metrics)}

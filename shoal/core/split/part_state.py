@@ -6,12 +6,12 @@ same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import InvalidPayload
-from shoal.core.model.tree import Tree, same_layout
+from shoal.core.model.tree import Bytes, Layout, Tree, same_layout
 from shoal.core.model.tree_checks import first_not_finite
 from shoal.core.protocol.machine import JobEvent, Save, Timer, Wake
 from shoal.core.protocol.message import BlobRef, Blobs, Metrics
@@ -126,6 +126,21 @@ class SplitVersion:
     parts: tuple[BlobRef, ...]
     metrics: Metrics
     nodes: tuple[str, ...]
+
+
+def whole_model(blobs: Blobs, parts: Iterable[BlobRef]) -> Tree:
+    """Return one tree with the tensors of several parts."""
+    trees = [tree_slot(blobs.get(ref), "model") for ref in parts]
+    owner = {name: tree for tree in trees for name in tree}
+    entries = ((one.name, one.dtype, one.shape) for tree in trees for one in tree.layout.leaves)
+    layout = Layout.of(entries, "", frozenset().union(*(tree.layout.statistics for tree in trees)))
+    data = b"".join(bytes(_tensor_bytes(owner[leaf.name], leaf.name)) for leaf in layout.leaves)
+    return Tree(layout, memoryview(data))
+
+
+def _tensor_bytes(tree: Tree, name: str) -> Bytes:
+    leaf = tree.layout.index[name]
+    return tree.block(leaf.start, leaf.stop)
 
 
 CoordinatorEvent = FromSplitNode | Computed | Timer

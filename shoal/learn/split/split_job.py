@@ -18,7 +18,6 @@ from torch import nn
 from shoal.core.algorithm.filter import Filter
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
-from shoal.core.model.tree import Layout, Slots, Tree
 from shoal.core.protocol.message import Blobs
 from shoal.core.split.split_plan import LabelPlace, SplitPlan, TurnOrder
 from shoal.learn.data.passes import training_batches
@@ -26,7 +25,7 @@ from shoal.learn.seeds import generator_of
 from shoal.learn.split.cut_choice import SplitSpeed, choose_cut, measured_pieces
 from shoal.learn.split.cutting import Cut, cut_forms, split_model
 from shoal.learn.split.part_legs import CoordinatorLegs, NodeLegs
-from shoal.learn.split.trained_part import MODEL, TrainedPart
+from shoal.learn.split.trained_part import TrainedPart
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.user_errors import user_code
 
@@ -150,21 +149,6 @@ def fitting_learner(learner: object, name: str) -> TorchLearner:
         text = f"{name}: split learning has no precision, clip_norm and accumulate of its own"
         raise InvalidJob(text, code="job.learners", hint="leave them out of its TorchConfig")
     return learner
-
-
-def whole_model(parts: Sequence[Slots]) -> Tree:
-    """Return one tree with the tensors of several parts."""
-    trees = [tree for part in parts if isinstance(tree := part[MODEL], Tree)]
-    owner = {name: tree for tree in trees for name in tree}
-    entries = ((one.name, one.dtype, one.shape) for tree in trees for one in tree.layout.leaves)
-    layout = Layout.of(entries, "", frozenset().union(*(tree.layout.statistics for tree in trees)))
-    data = b"".join(bytes(_stored(owner[leaf.name], leaf.name)) for leaf in layout.leaves)
-    return Tree(layout, memoryview(data))
-
-
-def _stored(tree: Tree, name: str) -> Any:
-    leaf = tree.layout.index[name]
-    return tree.block(leaf.start, leaf.stop)
 
 
 def _first_batch(learner: TorchLearner, job: SplitJob) -> Any:

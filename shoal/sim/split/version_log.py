@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.core.algorithm.learner import Learner
-from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
 from shoal.core.protocol.message import Metrics
-from shoal.core.split.part_state import SplitVersion
-from shoal.learn.split.split_job import whole_model
+from shoal.core.split.part_state import SplitVersion, whole_model
 from shoal.results.result import Result, VersionResult
 from shoal.sim.network.blobs import MemoryBlobs
 from shoal.sim.split.split_world import SplitWorld
@@ -26,7 +24,7 @@ class VersionLog:
         """Add a version, with its time and the bytes since the one before."""
         metrics: Metrics = dict(version.metrics)
         if self._held_out is not None:
-            self._held_out.load(self._model(version))
+            self._held_out.load(whole_model(self._blobs, version.parts))
             measured = self._held_out.evaluate()
             metrics |= {name.replace("eval/", "held_out/", 1): value for name, value in measured.items()}
         nodes = world.traffic.close_version()
@@ -49,12 +47,9 @@ class VersionLog:
             name=job,
             state="done",
             versions=tuple(self._versions),
-            model=self._model(newest),
+            model=whole_model(self._blobs, newest.parts),
             metrics=self._versions[-1].metrics,
             notes=(*notes, *world.events),
             up_bytes=world.traffic.total("up"),
             down_bytes=world.traffic.total("down"),
         )
-
-    def _model(self, version: SplitVersion) -> Tree:
-        return whole_model([self._blobs.get(ref) for ref in version.parts])
