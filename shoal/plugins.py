@@ -37,6 +37,7 @@ _ALGORITHMS = {
     "boosted_trees": "shoal.algorithms.boosted_trees:BoostedTrees",
     "downpour": "shoal.algorithms.downpour:Downpour",
     "codistillation": "shoal.algorithms.codistillation:Codistillation",
+    "diloco": "shoal.algorithms.diloco:DiLoCo",
     "dynamic": "shoal.algorithms.dynamic:DynamicAveraging",
     "fda": "shoal.algorithms.fda:FunctionalDynamicAveraging",
     "fedadagrad": "shoal.algorithms.fedopt:FedAdagrad",

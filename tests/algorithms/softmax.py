@@ -35,6 +35,12 @@ class Softmax:
     def model(self) -> Tree:
         return self.weights
 
+    def optimizer_state(self) -> Tree:
+        return tree_of()
+
+    def load_optimizer_state(self, state: Tree | None) -> None:
+        assert state is None or not state.layout.leaves  # plain SGD has none
+
     def train(
         self,
         config: TrainConfig,

@@ -23,6 +23,7 @@ FITS = {
     "bagged_trees":   "usual  -      -        -          -",
     "boosted_trees":  "usual  -      -        -          -",
     "codistillation": "usual  yes    -        -          -",
+    "diloco":         "usual  -      -        -          yes",
     "downpour":       "-      usual  -        -          -",
     "dynamic":        "-      -      -        usual      -",
     "fda":            "-      -      -        -          usual",
@@ -53,6 +54,7 @@ fedavg and its kin under `buffer`
                 server may follow; a report counts in full, whatever its age
 admm, codistillation
                 Zhang, Kwok 2014; Anil et al. 2018: asynchronous as well
+diloco          Douillard et al. 2023: rounds of H steps; under `variance` divergence decides when a round ends
 periodic        McDonald et al. 2010: sigma_b, which is federated averaging by b local steps if all take part
 scaffold, lbfgs, largebatch, trees, flexlora
                 need reports on one and the same version

@@ -11,7 +11,7 @@ import shoal
 from shoal.core.algorithm.algorithm import LocalTask, run_task
 from shoal.core.algorithm.learner import TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.core.model.tree import Slots, add, digest
+from shoal.core.model.tree import Slots, Tree, add, digest
 from shoal.core.protocol.machine import Effect, Event, Save, Send
 from shoal.core.protocol.message import Task
 from shoal.core.server.hub import Hub
@@ -49,7 +49,7 @@ ALWAYS: dict[str, dict[str, Any]] = {
 NOT_IN_ROUNDS = {"downpour", "dynamic", "fda", "fedasync", "fedbuff"}
 """Algorithms that `rounds` would make another method of (`test_compatibility.py`)."""
 
-QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}, "dynamic": {"local_steps": 200}}
+QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}, "dynamic": {"local_steps": 200}, "diloco": {"steps": 10}}
 """Less work than by default; dynamic averaging has no end of its own once models agree."""
 
 STEPPING = {"admm", "downpour", "fedadagrad", "fedadam", "fedyogi", "flexlora", "lbfgs"}
@@ -69,6 +69,7 @@ ELSEWHERE = {
     "bagged_trees": "its model is not weights: test_bagged_trees.py",
     "boosted_trees": "its model is not weights: test_boosted_trees.py",
     "fda": "it goes with its own schedule alone: tests/algorithms/test_averaging_under_faults.py, test_fda.py",
+    "diloco": "the optimizer of each node goes on from round to round: test_diloco.py",
     "codistillation": "nothing is averaged, each node begins from a seed of its own: test_codistillation.py",
 }
 
@@ -251,6 +252,10 @@ class Watched(Softmax):
         self.asked |= {"teaching"} if extra_loss else set()
         return super().train(config, correct=correct, extra_loss=extra_loss, progress=progress)
 
+    def optimizer_state(self) -> Tree:
+        self.asked.add("optimizer_state")
+        return super().optimizer_state()
+
     def gradient(self, config: TrainConfig, *, progress: Any = no_progress) -> Any:
         self.asked.add("gradients")
         return super().gradient(config, progress=progress)
@@ -263,6 +268,7 @@ class Plain(Softmax):
     gives_gradients = False
     other_optimizer = "Adam"
     teach = None  # type: ignore[assignment]
+    optimizer_state = None  # type: ignore[assignment]
 
     def __init__(self) -> None:
         x, y = digits()

@@ -39,7 +39,7 @@ SELECTIONS: tuple[dict[str, Any], ...] = (
     {"name": "power_of_choice", "measure": True},
 )
 MODELS = ("mlp", "bn")
-TREES, LOCAL_STEPS = ("bagged_trees", "boosted_trees"), ("dynamic", "fda")
+TREES, LOCAL_STEPS = ("bagged_trees", "boosted_trees"), ("diloco", "dynamic", "fda")
 QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}} | {name: {"local_steps": 20} for name in LOCAL_STEPS}
 
 

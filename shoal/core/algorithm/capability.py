@@ -7,6 +7,7 @@ it gives a model, but not that of the algorithm.
 corrections     applies_corrections = True      `train` passes every gradient through `correct`
 teaching        def teach(teacher, weight)      see `shoal.core.algorithm.learner.Teachable`
 trees           def sketch, def histogram       see `shoal.core.algorithm.learner.GrowsTrees`
+optimizer_state def optimizer_state, def load_optimizer_state, see `shoal.core.algorithm.learner.KeepsOptimizer`
 gradients       gives_gradients = False         `gradient` cannot be computed; every other learner has the capability
 plain_sgd       other_optimizer = "Adam"        `train` steps by that; every other learner has the capability
 
@@ -21,7 +22,7 @@ from shoal.core.algorithm.correction import Correction
 from shoal.core.algorithm.learner import Learner, Progress, TrainConfig, Trained
 from shoal.core.errors import InvalidJob, LearnerFailed
 
-Capability = Literal["corrections", "teaching", "trees", "gradients", "plain_sgd"]
+Capability = Literal["corrections", "teaching", "trees", "optimizer_state", "gradients", "plain_sgd"]
 
 
 class CapabilityUser(Protocol):
@@ -39,10 +40,15 @@ DECLARED: dict[Capability, str] = {
     "corrections": "applies_corrections = True",
     "teaching": "a method teach",
     "trees": "methods sketch and histogram",
+    "optimizer_state": "methods optimizer_state and load_optimizer_state",
 }
 """Declaration of each capability that a learner does not have by its six methods."""
 
-_METHODS: dict[Capability, tuple[str, ...]] = {"teaching": ("teach",), "trees": ("sketch", "histogram")}
+_METHODS: dict[Capability, tuple[str, ...]] = {
+    "teaching": ("teach",),
+    "trees": ("sketch", "histogram"),
+    "optimizer_state": ("optimizer_state", "load_optimizer_state"),
+}
 """Methods that declare a capability. `isinstance` with the protocols takes thirteen times as long, at each task."""
 
 _LACKS: dict[Capability, tuple[str, str]] = {
@@ -57,6 +63,10 @@ _LACKS: dict[Capability, tuple[str, str]] = {
     "trees": (
         "grows decision trees, and {learner} has no methods sketch and histogram",
         "use shoal.learn.trees.TreesLearner",
+    ),
+    "optimizer_state": (
+        "keeps the local optimizer's state, and {learner} has no methods optimizer_state and load_optimizer_state",
+        "use TorchLearner",
     ),
     "gradients": (
         "steps along the gradient over all data of a node, and {learner} declares that it gives none",

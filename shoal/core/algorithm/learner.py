@@ -95,6 +95,18 @@ class GrowsTrees(Protocol):
         ...
 
 
+class KeepsOptimizer(Protocol):
+    """A learner whose optimizer's state can be read and set. Optional: only algorithms that keep it need it."""
+
+    def optimizer_state(self) -> Mapping[str, Array]:
+        """Return the optimizer's state after the last training: arrays by names of the learner's choice."""
+        ...
+
+    def load_optimizer_state(self, state: Tree | None) -> None:
+        """Begin the next training with this state; None: with a new optimizer."""
+        ...
+
+
 class Staged(Protocol):
     """A learner with a model, and maybe data, for each stage of a job. Optional: only jobs with stages need it."""
 

@@ -42,12 +42,16 @@ class UpdateRule(Protocol):
 
 @dataclass(frozen=True)
 class Momentum:
-    """Hsu, Qi, Brown 2019 (FedAvgM), section 4.3: m = beta m + d, w = w + rate * m."""
+    """Hsu, Qi, Brown 2019 (FedAvgM), section 4.3: m = beta m + d, w = w + rate * m.
+
+    With `nesterov`, w = w + rate * (d + beta m), as in `torch.optim.SGD` (Sutskever et al., ICML 2013).
+    """
 
     moments: ClassVar[tuple[str, ...]] = ("m",)
 
     rate: float = 1.0
     beta: float = 0.9
+    nesterov: bool = False
 
     def initial_moment(self, moment: str) -> float:
         """Return 0."""
@@ -56,7 +60,7 @@ class Momentum:
     def compute_step(self, d: Wide, *moments: Wide) -> tuple[Wide, ...]:
         """Return the change, and m."""
         m = self.beta * moments[0] + d
-        return self.rate * m, m
+        return self.rate * (d + self.beta * m if self.nesterov else m), m
 
 
 @dataclass(frozen=True)

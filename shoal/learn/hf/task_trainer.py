@@ -77,7 +77,7 @@ class TaskTrainer(Trainer):
             made: torch.optim.Optimizer = super(TaskTrainer, self).create_optimizer(model)
             return made
 
-        self.optimizer = self.task.kept.take(make, (), self.task.lr)
+        self.optimizer = self.task.kept.take(make, {}, self.task.lr)
         for group in self.optimizer.param_groups:
             group.pop("initial_lr", None)  # of the schedule of the task before
         return self.optimizer

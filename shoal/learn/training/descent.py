@@ -6,15 +6,17 @@ every other optimizer is the user's. Gradients come from `backward`, which hooks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from shoal.core.errors import InvalidJob
+from shoal.core.model.tree import Layout, Tree
 from shoal.learn.training.corrections import Corrector, correct_in_place
-from shoal.learn.training.weights import Weights
+from shoal.learn.training.weights import NAME_OF, Weights, empty_tensors, pack, unpack
 
 CLIP_EPSILON = 1e-6
 """Keeps the division defined for a gradient of zero, as in `torch.nn.utils.clip_grad_norm_`."""
@@ -144,21 +146,69 @@ class KeptOptimizer:
         self.lasts = False
         self._optimizer: Optimizer | None = None
         self._factors: list[float] = []
+        self._state: Tree | None = None  # for the optimizer that is made next
+        self._is_saved = False  # True if `save` will be called after the task
 
-    def take(self, make: OptimizerOf, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-        """Return the kept optimizer with this learning rate, or a new one."""
+    def take(self, make: OptimizerOf, parameters: Mapping[str, nn.Parameter], lr: float) -> Optimizer:
+        """Return the kept optimizer with this learning rate, or a new one with the loaded state."""
         if self._optimizer is None:
-            self._optimizer = make(parameters, lr)
+            self._optimizer = make(list(parameters.values()), lr)
             self._factors = [float(group["lr"]) / lr if lr else 1.0 for group in self._optimizer.param_groups]
+            if self._state is not None:
+                restore_optimizer(self._optimizer, parameters, self._state)
         for group, factor in zip(self._optimizer.param_groups, self._factors, strict=True):
             group["lr"] = lr * factor
         return self._optimizer
 
+    def load(self, state: Tree | None) -> None:
+        """Discard the optimizer; the next one begins with this state, and is there until `save` or another `load`."""
+        self.forget()
+        self._state, self._is_saved = state, True
+
+    def save(self, parameters: Mapping[str, nn.Parameter]) -> Tree:
+        """Return the optimizer's state; an empty tree without one."""
+        found = {} if self._optimizer is None else optimizer_tensors(self._optimizer, parameters)
+        self._is_saved = False
+        self.end_task()
+        return pack(Layout.of((name, NAME_OF[one.dtype], tuple(one.shape)) for name, one in found.items()), found)
+
     def end_task(self) -> None:
         """Discard the optimizer, unless it lives on: its moments may be as large as the model."""
-        if not self.lasts:
+        if not self.lasts and not self._is_saved:
             self.forget()
 
     def forget(self) -> None:
         """Discard the optimizer, whose state is incomplete or on another device."""
-        self._optimizer = None
+        self._optimizer = self._state = None
+
+
+def optimizer_tensors(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return an optimizer's state as tensors by "CLASS/KEY/PARAMETER". Raises `InvalidJob` if other things are in
+    it."""
+    kind, found = type(optimizer).__name__, {}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if value is None:
+                continue
+            if not isinstance(value, Tensor) or value.dtype not in NAME_OF:
+                text = f"{kind} keeps {key} for each parameter, and only tensors can be kept from round to round"
+                raise InvalidJob(text, code="learner.optimizer", hint="use AdamW, Adam, or SGD with momentum")
+            found[f"{kind}/{key}/{name}"] = value
+    return found
+
+
+def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], state: Tree) -> None:
+    """Set the state of a new optimizer. Raises `InvalidJob` for that of another class or of other parameters."""
+    kind, tensors = type(optimizer).__name__, empty_tensors(state.layout)
+    unpack(state, tensors)
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = {id(parameter): number for number, parameter in enumerate(held)}
+    entries: dict[int, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        owner, key, name = path.split("/", 2)
+        if owner != kind or name not in parameters:
+            text = f"this node keeps the state of {owner} for {name}, which the learner's {kind} cannot take"
+            hint = "start the learner with the model and the optimizer that it had, or join with a new data folder"
+            raise InvalidJob(text, code="learner.optimizer", hint=hint)
+        entries.setdefault(numbers[id(parameters[name])], {})[key] = tensor
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})

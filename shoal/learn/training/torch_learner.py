@@ -253,7 +253,7 @@ class TorchLearner(ModuleLearner):
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
         optimizer, config = None, self.config
         if self.optimizer is not torch.optim.SGD or scaler is not None:
-            optimizer = self._kept.take(self.optimizer, list(self.weights.trainable().values()), lr)
+            optimizer = self._kept.take(self.optimizer, self.weights.trainable(), lr)
         return Descent(
             self.weights,
             lr,
@@ -263,6 +263,15 @@ class TorchLearner(ModuleLearner):
             clip_norm=config.clip_norm,
             accumulate=config.accumulate,
         )
+
+    def optimizer_state(self) -> Tree:
+        """Return the optimizer's state after the last training; empty for plain SGD."""
+        return self._kept.save(self.weights.trainable())
+
+    def load_optimizer_state(self, state: Tree | None) -> None:
+        """Begin the next training with this state of the optimizer; None: with a new one."""
+        self.place()
+        self._kept.load(state)
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
         """Return the additional loss by another model: see `shoal.learn.training.distill`."""

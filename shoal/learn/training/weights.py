@@ -386,6 +386,11 @@ def unpack(tree: Tree, tensors: Mapping[str, Tensor]) -> None:
         tensor.copy_(views[name])
 
 
+def empty_tensors(layout: Layout) -> dict[str, Tensor]:
+    """Return tensors for a tree to be unpacked into, on the CPU."""
+    return {leaf.name: torch.empty(leaf.shape, dtype=TORCH_DTYPES[leaf.dtype]) for leaf in layout.leaves}
+
+
 def _views(layout: Layout, flat: Tensor) -> dict[str, Tensor]:
     """Return each tensor of a layout as a view of its bytes; the widest types come first, so that all are aligned."""
     return {
