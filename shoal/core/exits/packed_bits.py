@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -32,3 +33,22 @@ def unpack_bits(packed: Bytes, shape: tuple[int, ...]) -> npt.NDArray[np.float32
     if bool(bits[:, values:].any()):
         raise InvalidPayload("bits are set behind the last feature", code="payload.bits")
     return (bits[:, :values].astype(np.float32) * 2 - 1).reshape(len(packed), *shape)
+
+
+@dataclass(frozen=True)
+class PackedFeatures:
+    """The packed features of examples, as a level sends them up."""
+
+    shape: tuple[int, ...]
+    """Of one example's features at one machine."""
+    parts: tuple[Bytes | None, ...]
+    """`uint8[examples, bytes]` of each machine of the level; None: it is left out."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all machines together."""
+        return sum(part.nbytes for part in self.parts if part is not None)
+
+    def chosen(self, examples: npt.NDArray[np.bool_]) -> PackedFeatures:
+        """Return the features of some of the examples."""
+        return PackedFeatures(self.shape, tuple(None if part is None else part[examples] for part in self.parts))

@@ -66,6 +66,15 @@ def decide(entropy: float, number: int, thresholds: Sequence[float]) -> ExitDeci
     return ExitDecision(False, f"not sure enough: entropy {entropy:.3f}, above {limit:.3f}")
 
 
+def decide_each(scores: npt.ArrayLike, number: int, thresholds: Sequence[float]) -> Flags:
+    """Return which examples exit `number` answers itself, by its scores [examples, classes].
+
+    Raises `InvalidPayload` for scores that are not finite.
+    """
+    entropies = normalized_entropy(scores)
+    return np.array([decide(float(one), number, thresholds).answers for one in entropies], np.bool_)
+
+
 def answering_exits(entropies: Floats, thresholds: Sequence[float]) -> Numbers:
     """Return the number of the exit that answers each example. `entropies` is [exits, examples]."""
     sure = entropies[:-1] <= np.asarray(thresholds, np.float64)[:, None]

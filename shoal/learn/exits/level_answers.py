@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from shoal.core.exits.byte_costs import Hop, packed_bytes, score_bytes
-from shoal.core.exits.entropy import normalized_entropy
-from shoal.core.exits.packed_bits import pack_bits, unpack_bits
-from shoal.core.exits.thresholds import ExitRecord, Flags, checked_thresholds, decide
+from shoal.core.exits.packed_bits import PackedFeatures, pack_bits, unpack_bits
+from shoal.core.exits.thresholds import ExitRecord, checked_thresholds, decide_each
 from shoal.learn.exits.exit_network import ExitNetwork
 
 
@@ -64,50 +63,71 @@ def hops_of(network: ExitNetwork, inputs: Sequence[Tensor]) -> list[Hop]:
     return hops
 
 
+class LevelOutput(NamedTuple):
+    """The result of one level's part."""
+
+    scores: npt.NDArray[np.float32]
+    """[examples, classes]."""
+    features: PackedFeatures | None
+    """None of the cloud."""
+
+
+def at_devices(network: ExitNetwork, inputs: Sequence[Tensor]) -> LevelOutput:
+    """Compute the devices' part; a device that is left out computes nothing. Raises `InvalidJob` for other views."""
+    views = network.views_of(inputs)
+    with _evaluating(network):
+        parts = [
+            network.at_device(number, view) if network.present[number] else None for number, view in enumerate(views)
+        ]
+        each = _filled([None if one is None else one[1] for one in parts])
+        scores = network.at_first_exit(each, _present(network, each.device))
+    return _output(scores, [None if one is None else one[0] for one in parts])
+
+
+def at_level(network: ExitNetwork, level: int, below: PackedFeatures) -> LevelOutput:
+    """Compute the part of a level above the devices. Raises `InvalidPayload` for bytes that do not fit their shape."""
+    weight = next(network.parameters())
+    received = [
+        None if part is None else torch.from_numpy(unpack_bits(part, below.shape)).to(weight) for part in below.parts
+    ]
+    with _evaluating(network):
+        present = torch.tensor([part is not None for part in received], device=weight.device)[:, None]
+        features, scores = network.above(level, _filled(received), present)
+    return _output(scores, [] if features is None else [features])
+
+
+def _present(network: ExitNetwork, device: torch.device) -> Tensor:
+    return torch.tensor(network.present, device=device)[:, None]
+
+
+def _output(scores: Tensor, features: Sequence[Tensor | None]) -> LevelOutput:
+    packed = [None if one is None else pack_bits(one.float().cpu().numpy()) for one in features]
+    shapes = [tuple(one.shape[1:]) for one in features if one is not None]
+    return LevelOutput(scores.float().cpu().numpy(), PackedFeatures(shapes[0], tuple(packed)) if shapes else None)
+
+
 def answer(network: ExitNetwork, inputs: Sequence[Tensor], thresholds: Sequence[float]) -> LevelAnswers:
     """Answer examples at the first level that is sure enough, and count the bytes that are sent.
 
     A device that is left out computes and sends nothing. Raises `InvalidJob` for thresholds that do not fit.
     """
     limits = checked_thresholds(thresholds, len(network.levels))
-    views = network.views_of(inputs)
-    classes, exits = (np.zeros(len(views[0]), np.int64) for _ in range(2))
-    waiting, present = np.arange(len(classes)), torch.tensor(network.present, device=views[0].device)[:, None]
-    with _evaluating(network):
-        parts = [
-            network.at_device(number, view) if network.present[number] else None for number, view in enumerate(views)
-        ]
-        below = [None if one is None else one[0] for one in parts]
-        each = _filled([None if one is None else one[1] for one in parts])
-        scores = network.at_first_exit(each, present)
-        sent = each[0].nbytes * sum(network.present) if len(views) > 1 else 0
-        for level in range(len(network.levels)):
-            entropies = normalized_entropy(scores.float().cpu().numpy())
-            answers = np.array([decide(float(one), level, limits).answers for one in entropies], np.bool_)
-            classes[waiting[answers]] = scores.argmax(1).cpu().numpy()[answers]
-            exits[waiting[answers]] = level
-            waiting = waiting[~answers]
-            if not waiting.size:
-                break
-            received, count = _send(below, ~answers)
-            sent += count
-            features, scores = network.above(level + 1, _filled(received), present)
-            below = [features]
+    output = at_devices(network, inputs)
+    count, width = output.scores.shape
+    waiting, senders = np.arange(count), sum(network.present)
+    classes, exits = (np.zeros(count, np.int64) for _ in range(2))
+    sent = count * score_bytes(width) * senders if len(network.present) > 1 else 0
+    for level in range(len(network.levels)):
+        answers = decide_each(output.scores, level, limits)
+        classes[waiting[answers]] = output.scores.argmax(1)[answers]
+        exits[waiting[answers]] = level
+        waiting = waiting[~answers]
+        if not waiting.size or output.features is None:
+            break
+        features = output.features.chosen(~answers)
+        sent += features.nbytes
+        output = at_level(network, level + 1, features)
     return LevelAnswers(classes, exits, sent)
-
-
-def _send(features: Sequence[Tensor | None], chosen: Flags) -> tuple[list[Tensor | None], int]:
-    """Return the features of the chosen examples as the next level unpacks them, and the bytes on the way."""
-    received, sent = list[Tensor | None](), 0
-    for one in features:
-        packed = None if one is None else pack_bits(one.float().cpu().numpy()[chosen])
-        sent += 0 if packed is None else packed.nbytes
-        received.append(
-            None
-            if packed is None or one is None
-            else torch.from_numpy(unpack_bits(packed, tuple(one.shape[1:]))).to(one)
-        )
-    return received, sent
 
 
 def _filled(parts: Sequence[Tensor | None]) -> Tensor:
