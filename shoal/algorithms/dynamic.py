@@ -23,7 +23,7 @@ from shoal.core.algorithm.algorithm import LocalTask
 from shoal.core.algorithm.continual import Continual, ContinualState
 from shoal.core.errors.ranges import PositiveInt
 from shoal.core.protocol.message import ScheduleFamily
-from shoal.core.scheduling.schedule import REPORT_AFTER_CHECKS
+from shoal.core.protocol.metrics import REPORT_AFTER_CHECKS
 
 
 @dataclass(frozen=True)

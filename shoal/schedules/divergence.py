@@ -22,9 +22,9 @@ from shoal.core.errors import InvalidJob
 from shoal.core.errors.phrases import counted
 from shoal.core.errors.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from shoal.core.protocol.message import Metrics, ScheduleFamily
+from shoal.core.protocol.metrics import REPORT_AFTER_CHECKS
 from shoal.core.scheduling.schedule import (
     FULL,
-    REPORT_AFTER_CHECKS,
     VIOLATIONS,
     Advance,
     Ask,

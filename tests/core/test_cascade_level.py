@@ -24,7 +24,7 @@ from shoal.core.exits.packed_bits import PackedFeatures
 from shoal.core.protocol.machine import Timer, Wake
 
 SCORES = np.array([[9.0, 0.0], [0.1, 0.0], [0.0, 0.1]])
-"""Of three examples, of which the first is sure."""
+"""The scores of three examples; the first is sure."""
 FEATURES = PackedFeatures((8,), (np.array([[1], [2], [3]], np.uint8), None))
 
 

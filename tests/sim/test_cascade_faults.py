@@ -87,7 +87,7 @@ def cascade(conditions: NetworkConditions, seed: int) -> tuple[CascadeWorld, lis
     network, x = small(1, edge=True), views(1, REQUESTS * EXAMPLES, seed)[:, 0]
     entropies = record_exits(network, [x], torch.zeros(len(x), dtype=torch.int64)).entropies
     world = CascadeWorld(network, [float(np.quantile(one, 0.4)) for one in entropies[:-1]], conditions, seed)
-    parts = list(x.split(EXAMPLES))
+    parts = list(torch.split(x, EXAMPLES))
     for number, part in enumerate(parts):
         world.clock.at(float(number), world.feed, 0, CascadeRequest(str(number), [part]))
     return world, parts

@@ -109,7 +109,7 @@ class Continual(Algorithm):
             batch_index=int(mine.batch_index),
             sequence_seed=int(mine.sequence_seed),
         )
-        trained = learner.train(config, progress=self._overall(task.progress, mine))
+        trained = learner.train(config, progress=_overall(task.progress, mine, self.steps))
         mine.add_piece(trained, self.steps, present_weights(learner))
         mine.divergence = _squared(mine.update)
 
@@ -132,11 +132,6 @@ class Continual(Algorithm):
             else mine.examples_since_reference
         )
         return LocalResult(max(weight, 1.0), {"model": mine.update}, metrics, memory)
-
-    def _overall(self, progress: Progress, mine: ContinualState) -> Progress:
-        """Report progress as the fraction of the whole training, if its length is known."""
-        whole, position = mine.whole, mine.batch_index
-        return (lambda fraction: progress((position + fraction * self.steps) / whole)) if whole else progress
 
     def _trained_enough(self, mine: ContinualState) -> bool:
         return 0 < mine.whole <= mine.batch_index
@@ -239,6 +234,12 @@ class ContinualState:
     def report_metrics(self) -> Metrics:
         """Return metrics for people: the loss of the last piece, and the sum of all so far (Kamp's cumulative loss)."""
         return self.metrics | {"train/loss_total": self.loss_total, "train/batches": self.batches_trained}
+
+
+def _overall(progress: Progress, mine: ContinualState, steps: int) -> Progress:
+    """Report progress as the fraction of the whole training, if its length is known."""
+    whole, position = mine.whole, mine.batch_index
+    return (lambda fraction: progress((position + fraction * steps) / whole)) if whole else progress
 
 
 def number_slot(slots: Mapping[str, Tree | float], name: str) -> float:

@@ -35,7 +35,7 @@ from shoal.core.model.aggregation import Totals
 from shoal.core.model.sketch import BUCKETS, EPSILON, NBYTES, ROWS, Sketch, sketch, squared_norm
 from shoal.core.model.tree import Slots, Tree, dot, norm, sub
 from shoal.core.protocol.message import ScheduleFamily, TaskStatus
-from shoal.core.scheduling.schedule import REPORT_AFTER_CHECKS
+from shoal.core.protocol.metrics import REPORT_AFTER_CHECKS
 
 UNKNOWN = -1.0
 """Instead of the version of r', when a node does not have it."""

@@ -211,7 +211,8 @@ class CascadeLevel:
         rest, above = held.answer.degraded, event.answer
         if any(len(part) != rest.sum() for part in above) or bool((above.exits <= self.number).any()):
             return self._degraded(event.request)  # nonsense is as little of an answer as none
-        merged = CascadeAnswer(*(part.copy() for part in held.answer))
+        classes, exits, degraded = held.answer
+        merged = CascadeAnswer(classes.copy(), exits.copy(), degraded.copy())
         for mine, theirs in zip(merged, above, strict=True):
             mine[rest] = theirs
         return self._answered(event.request, merged)

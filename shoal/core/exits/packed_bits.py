@@ -40,7 +40,7 @@ class PackedFeatures:
     """The packed features of examples, as a level sends them up."""
 
     shape: tuple[int, ...]
-    """Of one example's features at one machine."""
+    """The shape of one example's features at one machine."""
     parts: tuple[Bytes | None, ...]
     """`uint8[examples, bytes]` of each machine of the level; None: it is left out."""
 

@@ -43,6 +43,9 @@ def stage_of(numbers: Metrics) -> int:
     return int(numbers.get(STAGE, 0))
 
 
+REPORT_AFTER_CHECKS = "report_after_checks"
+"""A number that a schedule keeps: the checks after which a node reports without being asked."""
+
 CHECKS_SINCE_TASK = "train/checks_since_task"
 """Number of checks that a node has made since its task came."""
 

@@ -13,9 +13,6 @@ from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily
 from shoal.core.scheduling.round import Round
 from shoal.core.scheduling.selection import Candidate, Picked, Selection
 
-REPORT_AFTER_CHECKS = "report_after_checks"
-"""A number that a schedule keeps: the checks after which a node reports without being asked."""
-
 VIOLATIONS, FULL = "total.violations", "total.full_syncs"
 """Numbers for people: violations and full synchronizations since the job began."""
 

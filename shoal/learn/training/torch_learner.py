@@ -214,8 +214,8 @@ class TorchLearner(ModuleLearner):
             one for one in self.config.callbacks if type(one).batch_trained is not LearnerCallback.batch_trained
         ]
         for batch, fraction in training_batches(self.train_data, config, shuffle, progress, descent.step):
-            with self._autocast():
-                output, loss = self._forward(batch.data)
+            with _autocast(self.config, self.device):
+                output, loss = _output_and_loss(self.module, self.loss, batch.data)
                 objective = loss if extra_loss is None else loss + extra_loss(batch.data, output)
             descent.add(objective, batch.examples)
             for watcher in watchers:
@@ -236,18 +236,8 @@ class TorchLearner(ModuleLearner):
             self._position = config.batch_index + mean.added - 1
         return super()._trained(config, mean)
 
-    def _forward(self, batch: Any) -> tuple[Any, Tensor]:
-        check_batch(batch)
-        inputs, target = split(batch)
-        output = self.module(*inputs)
-        return output, self.loss(output, target)
-
     def _arithmetic(self) -> AbstractContextManager[None]:
         return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        dtype = AUTOCAST.get(self.config.precision)
-        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
     def _descent(self, lr: float, corrector: Corrector | None) -> Descent:
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
@@ -287,8 +277,8 @@ class TorchLearner(ModuleLearner):
             self.train_data.note_batch_size(config.batch_size)
         self.weights.enter_training_mode()
         for batch, fraction in training_batches(self.train_data, config, shuffle, progress):
-            with nullcontext() if self.config.precision == "fp16" else self._autocast():
-                _, loss = self._forward(batch.data)
+            with nullcontext() if self.config.precision == "fp16" else _autocast(self.config, self.device):
+                _, loss = _output_and_loss(self.module, self.loss, batch.data)
             yield loss, batch.examples, fraction
 
     # ------------------------------------------------------------------------------------------------------ evaluation
@@ -305,7 +295,19 @@ class TorchLearner(ModuleLearner):
         with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
             self.module.eval()
             for batch in test_data.epoch(self.config.eval_batch_size, None):
-                with self._autocast():
-                    output, loss = self._forward(batch.data)
+                with _autocast(self.config, self.device):
+                    output, loss = _output_and_loss(self.module, self.loss, batch.data)
                 found.add(output, split(batch.data)[1], loss, batch.examples)
         return found.named()
+
+
+def _output_and_loss(module: nn.Module, loss: Loss, batch: Any) -> tuple[Any, Tensor]:
+    check_batch(batch)
+    inputs, target = split(batch)
+    output = module(*inputs)
+    return output, loss(output, target)
+
+
+def _autocast(config: TorchConfig, device: torch.device) -> AbstractContextManager[Any]:
+    dtype = AUTOCAST.get(config.precision)
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
