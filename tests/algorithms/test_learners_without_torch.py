@@ -36,12 +36,14 @@ FAULTS = shoal.Faults(
 )
 ANY_MODEL = [name for name in in_rounds() if name not in ("flexlora", "boosted_trees", "bagged_trees")]
 """The others are for models with adapters, and for trees."""
-REFUSED = {"admm", "codistillation", "fedprox", "scaffold"}
+KEEPS_OPTIMIZER = {"diloco"}
+"""It needs a learner with an optimizer whose state can be read and set."""
+REFUSED = {"admm", "codistillation", "fedprox", "scaffold"} | KEEPS_OPTIMIZER
 """They need more of a learner than a loop of its own gives."""
 OF_GRADIENTS = {"asgd", "fedsgd", "largebatch", "lbfgs"}
 
 
-@pytest.mark.parametrize("name", [name for name in ANY_MODEL if name != "codistillation"])
+@pytest.mark.parametrize("name", [name for name in ANY_MODEL if name not in {"codistillation"} | KEEPS_OPTIMIZER])
 def test_own_gradients_serve_every_algorithm(name: str) -> None:
     """They learn, whatever is lost, late, doubled or killed."""
     rounds = {"asgd": 30, "downpour": 30, "fedsgd": 10}.get(name, 3)

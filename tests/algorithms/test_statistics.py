@@ -74,6 +74,12 @@ class Measuring:
         trained, gradient = self.inner.gradient(config, progress=progress)
         return trained, self._with(gradient, self._measure(config))
 
+    def optimizer_state(self) -> Tree:
+        return self.inner.optimizer_state()
+
+    def load_optimizer_state(self, state: Tree | None) -> None:
+        self.inner.load_optimizer_state(state)
+
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
         return self.inner.teach(self._without(teacher), weight)
 

@@ -13,8 +13,8 @@ from shoal.plugins import algorithms
 from tests.conventions.sources import ROOT
 from tests.docs.test_documents import blocks
 
-NEED_MORE = {"codistillation", "flexlora", "boosted_trees", "bagged_trees"}
-"""Algorithms for learners that teach, or for other models."""
+NEED_MORE = {"codistillation", "diloco", "flexlora", "boosted_trees", "bagged_trees"}
+"""Algorithms for learners that teach, for those that keep an optimizer, or for other models."""
 
 
 @pytest.fixture(scope="module")
