@@ -1,17 +1,18 @@
 """Jobs drawn from a seed, algorithm × schedule × selection × filters, with the learners of their nodes.
 
-Draw number n has the algorithm n modulo their number; all else is drawn. Learners are numpy's, trees, or modules of
-torch, which a lean simulation may train at once.
+Draw number n has the algorithm n modulo their number, and its schedules in turn; all else is drawn. Learners are
+numpy's, trees, or modules of torch, which a lean simulation may train at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 import shoal
 from shoal.jobs.spec import check_job, parse_job
@@ -38,7 +39,15 @@ SELECTIONS: tuple[dict[str, Any], ...] = (
     {"name": "power_of_choice"},
     {"name": "power_of_choice", "measure": True},
 )
-MODELS = ("mlp", "bn")
+
+
+def normalized() -> nn.Module:
+    """Return a network with BatchNorm. No bias is before it: its gradient would be a rounding error, of which Adagrad
+    makes whole steps."""
+    return nn.Sequential(nn.Linear(64, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": models.mlp, "bn": normalized}
 TREES, LOCAL_STEPS = ("bagged_trees", "boosted_trees"), ("diloco", "dynamic", "fda")
 QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}} | {name: {"local_steps": 20} for name in LOCAL_STEPS}
 
@@ -77,8 +86,7 @@ def made(model: str, own: slice) -> Any:
         return TreesLearner((x[own], (y[own] > 4).astype(np.int64)), (x[-50:], (y[-50:] > 4).astype(np.int64)), **FORM)
     if model in MODELS:
         inputs, classes = tensors()
-        factory = getattr(models, model)
-        return TorchLearner(factory, (inputs[own], classes[own]), (inputs[-50:], classes[-50:]), device="cpu")
+        return TorchLearner(MODELS[model], (inputs[own], classes[own]), (inputs[-50:], classes[-50:]), device="cpu")
     kind = Adapted if model == "adapted" else Softmax
     return kind(x[own], y[own], (x[-50:], y[-50:]))
 
@@ -91,7 +99,9 @@ def drawn(number: int) -> DrawnJob:
     nodes = rng.randint(9, 14) if model in MODELS else rng.randint(3, 6)
     lengths = tuple(rng.choice([16, rng.randint(9, 30)]) for _ in range(nodes))
     slow = {f"node-{rng.randrange(nodes)}": 3.0} if rng.random() < 0.3 else {}
-    while check_job(fields := _fields(name, nodes, rng)):
+    fitting = [each for each, kind in sorted(schedules().items()) if kind.family in algorithms()[name].schedules]
+    schedule = fitting[number // len(names) % len(fitting)]
+    while check_job(fields := _fields(name, schedule, nodes, rng)):
         pass
     return DrawnJob(parse_job(fields), model, lengths, slow)
 
@@ -105,17 +115,22 @@ def _model(name: str, rng: Random) -> str:
     return rng.choice(("softmax", "mlp", *of_torch))
 
 
-def _fields(name: str, nodes: int, rng: Random) -> dict[str, Any]:
+def _fields(name: str, schedule: str, nodes: int, rng: Random) -> dict[str, Any]:
     algorithm = {"name": name} | ({} if name in TREES else {"batch_size": rng.choice([8, 8, 16])}) | QUICK.get(name, {})
     fields = {"name": "drawn", "seed": rng.randrange(1000), "algorithm": algorithm}
     if name not in LOCAL_STEPS:
         fields["rounds"] = ROUNDS
-    schedule = _schedule(rng.choice(sorted(schedules())), nodes, rng)
     filters = [{"name": "delta"}] if rng.random() < 0.3 else []
     filters += [{"name": "top_k", "fraction": 0.1}] if rng.random() < 0.3 else []
     filters += rng.choice(PRECISIONS)
     more = {"selection": rng.choice(SELECTIONS), "aggregation_precision": rng.choice(["float64", "fixed"])}
-    return {**fields, **more, "schedule": schedule, "filters": filters, "checkpoint_every": CHECKPOINT_EVERY}
+    return {
+        **fields,
+        **more,
+        "schedule": _schedule(schedule, nodes, rng),
+        "filters": filters,
+        "checkpoint_every": CHECKPOINT_EVERY,
+    }
 
 
 def _schedule(name: str, nodes: int, rng: Random) -> dict[str, Any]:
