@@ -14,6 +14,7 @@ EXTRAS = {
     "cryptography": "peer",
     "fastapi": "coordinator",
     "lightning": "lightning",
+    "onnxscript": "onnx",
     "peft": "hf",
     "PIL": "images",
     "pyarrow": "tables",

@@ -15,6 +15,7 @@ from tests.conventions.sources import PACKAGES, ROOT, texts
 TORCH = {
     *("data.batches", "data.stream", "digits", "mnist", "models", "seeds"),
     *("shoal.lightning", "shoal.loop.module_model", "shoal.split_simulation", "shoal.vertical_simulation"),
+    "shoal.serving.onnx_file",
     "shoal_edge_client.split.split_agent",
     *(f"split.{name}" for name in ("cut_choice", "cutting", "part_legs", "split_job", "trained_part")),
     *(f"split.{name}" for name in ("vertical_legs", "vertical_network")),

@@ -48,8 +48,8 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class AdapterOptions:
-    """A folder of adapters to write instead of a model."""
+class LearnerOptions:
+    """Files of the learner's module to write instead of a model."""
 
     peft: Annotated[
         Path | None,
@@ -59,9 +59,15 @@ class AdapterOptions:
         bool,
         typer.Option("--merged", help="with --peft: write the whole model, with the adapters merged into the base"),
     ] = False
+    onnx: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.onnx", help="write the learner's module as ONNX instead", show_default=False),
+    ] = None
     learner: Annotated[
         str | None,
-        typer.Option(help="with --peft: your learner, which has the base model: FILE.py:NAME", show_default=False),
+        typer.Option(
+            help="with --peft and --onnx: your learner, which has the module: FILE.py:NAME", show_default=False
+        ),
     ] = None
 
 
@@ -78,7 +84,7 @@ def export(
         typer.Option("--output", "-o", help="file of the model (default JOB-VERSION.safetensors)", show_default=False),
     ] = None,
     instead: ExportOptions,
-    adapters: AdapterOptions,
+    of_learner: LearnerOptions,
     force: Annotated[bool, typer.Option("--force", "-f", help="overwrite the file")] = False,
     url: Url = None,
     token: Token = None,
@@ -87,7 +93,7 @@ def export(
 
     Example: shoal export digits --version best -o digits.safetensors
 
-    With --metrics, --record, --run or --peft only that is written, unless -o is given too.
+    With --metrics, --record, --run, --peft or --onnx only that is written, unless -o is given too.
     """
     from shoal.cli.connection import connect
     from shoal.client.model_versions import resolve_version
@@ -95,19 +101,20 @@ def export(
     if instead.metrics is not None and instead.metrics.suffix not in (".jsonl", ".csv"):
         text = f"{instead.metrics}: neither .jsonl nor .csv"
         raise ShoalError(text, code="usage.invalid", hint="the ending says the format")
-    if adapters.peft is not None and adapters.learner is None:
-        text = "--peft needs the model of your learner"
-        raise ShoalError(text, code="usage.invalid", hint="add --learner FILE.py:NAME")
-    others = (instead.metrics, instead.record, instead.run, adapters.peft)
+    for option, given in (("--peft", of_learner.peft), ("--onnx", of_learner.onnx)):
+        if given is not None and of_learner.learner is None:
+            text = f"{option} needs the model of your learner"
+            raise ShoalError(text, code="usage.invalid", hint="add --learner FILE.py:NAME")
+    others = (instead.metrics, instead.record, instead.run, of_learner.peft, of_learner.onnx)
     for path in (output, *others):
         _vacant(path, force)
     with connect(url, token) as api:
         data, lines = _write_others(api, job, instead)
-        number = resolve_version(api, job, version) if adapters.peft or output or not any(others) else 0
-        if adapters.peft is not None:
-            write_adapters(api, job, number, adapters)
-            data["peft"] = {"path": adapters.peft, "version": number}
-            lines.append(f"{safe(adapters.peft)}: version {number}")
+        of_model = of_learner.peft or of_learner.onnx or output or not any(others)
+        number = resolve_version(api, job, version) if of_model else 0
+        for kind, written in _write_from_learner(api, job, number, of_learner).items():
+            data[kind] = {"path": written, "version": number}
+            lines.append(f"{safe(written)}: version {number}")
         if output is not None or not any(others):
             path = output or Path(f"{job}-{number}.safetensors")
             _vacant(path, force)
@@ -141,15 +148,25 @@ def _write_others(api: CoordinatorApi, job: str, instead: ExportOptions) -> tupl
     return data, lines
 
 
-def write_adapters(api: CoordinatorApi, job: str, number: int, adapters: AdapterOptions) -> None:
-    """Write a model's adapters, or the merged model, as a folder. Raises `ShoalError`."""
+def _write_from_learner(api: CoordinatorApi, job: str, number: int, asked: LearnerOptions) -> dict[str, Path]:
+    """Write what the learner's module becomes with a model; return the paths by kind. Raises `ShoalError`."""
+    if asked.peft is None and asked.onnx is None:
+        return {}
     from shoal.client.model_versions import download_model
-    from shoal.learn.hf import save_adapter
     from shoal.learn.loading import load_learner
 
-    learner = load_learner(str(adapters.learner))
+    learner = load_learner(str(asked.learner))
     learner.load(download_model(api, job, number))
-    save_adapter(learner, str(adapters.peft), merged=adapters.merged)
+    written = {}
+    if asked.onnx is not None:
+        from shoal.serving.onnx_file import save_onnx
+
+        written["onnx"] = save_onnx(learner, asked.onnx)
+    if asked.peft is not None:  # last, because a merged learner has no adapters any more
+        from shoal.learn.hf import save_adapter
+
+        written["peft"] = save_adapter(learner, asked.peft, merged=asked.merged)
+    return written
 
 
 def _vacant(path: Path | None, force: bool) -> None:
