@@ -81,7 +81,7 @@ def _traced(module: nn.Module, inputs: tuple[Any, ...], outputs: list[str]) -> A
 
 
 def _example_inputs(learner: TorchLearner) -> tuple[Any, ...]:
-    """Return the arguments of the module for two examples: torch takes a dimension of 1 as fixed."""
+    """Return the arguments of the module for two examples: some versions of torch take a dimension of 1 as fixed."""
     for batch in learner.train_data.epoch(1, None):
         return tuple(torch.cat([one, one]) for one in split(batch.data)[0])
     raise InvalidJob("the learner has no examples", code="learner.data", hint="one is needed for the inputs' shapes")

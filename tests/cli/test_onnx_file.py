@@ -50,7 +50,7 @@ def test_a_model_of_a_job_becomes_a_file(shoal: Shoal, fake: FakeCoordinator, pl
     assert str(Path(torch.__file__).parent).encode() not in (place / "digits.onnx").read_bytes()
 
 
-class Branching(nn.Linear):
+class SignDependent(nn.Linear):
     """A module whose way depends on the values, which torch cannot trace."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -61,5 +61,5 @@ def test_what_has_no_file_is_said(place: Path) -> None:
     with pytest.raises(InvalidJob, match="ArrayLearner has no ONNX file"):
         save_onnx(array_learners()[0], place / "a.onnx")
     with pytest.raises(LearnerFailed, match=r"exporting the module failed.*data-dependent"):
-        save_onnx(learner(lambda: Branching(64, 10)), place / "a.onnx")
+        save_onnx(learner(lambda: SignDependent(64, 10)), place / "a.onnx")
     assert not list(place.iterdir())
