@@ -48,7 +48,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
-class LearnerOptions:
+class ModuleFileOptions:
     """Files of the learner's module to write instead of a model."""
 
     peft: Annotated[
@@ -84,7 +84,7 @@ def export(
         typer.Option("--output", "-o", help="file of the model (default JOB-VERSION.safetensors)", show_default=False),
     ] = None,
     instead: ExportOptions,
-    of_learner: LearnerOptions,
+    of_learner: ModuleFileOptions,
     force: Annotated[bool, typer.Option("--force", "-f", help="overwrite the file")] = False,
     url: Url = None,
     token: Token = None,
@@ -148,7 +148,7 @@ def _write_others(api: CoordinatorApi, job: str, instead: ExportOptions) -> tupl
     return data, lines
 
 
-def _write_from_learner(api: CoordinatorApi, job: str, number: int, asked: LearnerOptions) -> dict[str, Path]:
+def _write_from_learner(api: CoordinatorApi, job: str, number: int, asked: ModuleFileOptions) -> dict[str, Path]:
     """Write what the learner's module becomes with a model; return the paths by kind. Raises `ShoalError`."""
     if asked.peft is None and asked.onnx is None:
         return {}
