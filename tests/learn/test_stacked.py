@@ -1,5 +1,7 @@
 """Training several learners at once gives what each would give alone."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -198,8 +200,91 @@ def test_who_cannot_be_trained_together() -> None:
         train_stacked([first, others["models differ"]], first.init(0), [TrainConfig(), TrainConfig()])
 
 
-def test_randomness_in_the_model_is_refused() -> None:
-    """Dropout would draw other numbers than alone."""
-    learners = ragged([50, 20], model=lambda: nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5)))
-    with pytest.raises(LearnerFailed, match="random"):
+class Attending(nn.Module):
+    """Attention with dropout inside it, with its weights or without."""
+
+    def __init__(self, has_weights: bool) -> None:
+        super().__init__()
+        self.attention, self.has_weights = nn.MultiheadAttention(8, 2, dropout=0.3, batch_first=True), has_weights
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.view(-1, 8, 8)
+        output: torch.Tensor = self.out(self.attention(rows, rows, rows, need_weights=self.has_weights)[0].flatten(1))
+        return output
+
+
+class Noisy(nn.Module):
+    """A model that adds noise, and chooses by Gumbel noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.linear(x + 0.1 * torch.randn_like(x) + torch.rand_like(x))
+        return hidden * nn.functional.gumbel_softmax(hidden)
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 10), nn.Dropout(0.1))
+
+
+def dropping_channels() -> nn.Module:
+    layers = [nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 3), nn.Dropout2d(0.5), nn.AlphaDropout(0.2), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(144, 10))
+
+
+class Transposing(nn.Module):
+    """A model with masks that have the examples of a batch in their last dimension, so that none may be padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.linear(nn.functional.dropout(x.T.contiguous(), 0.3).T)
+        return output
+
+
+@pytest.mark.parametrize(
+    "model",
+    [dropping, dropping_channels, partial(Attending, True), partial(Attending, False), Noisy, Transposing],
+    ids=["dropout", "channels", "attention", "fused attention", "noise", "transposed"],
+)
+def test_random_numbers_are_those_that_each_draws_alone(model) -> None:
+    """Also in padded batches, and in the steps that a learner makes alone."""
+    alone = assert_alone(ragged(LENGTHS, model=model), TrainConfig(epochs=2, batch_size=8))
+    assert min(alone) == 0.0 < max(alone)
+
+
+def test_global_random_numbers_go_on_as_if_nothing_had_been_drawn() -> None:
+    learners = ragged([20, 20, 20, 20, 33], model=dropping)
+    base = learners[0].init(0)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    train_stacked(learners, base, [TrainConfig(batch_size=8)] * 5)
+    assert torch.equal(torch.rand(2), expected)
+
+
+class Permuting(nn.Module):
+    """A model whose noise lies otherwise in memory than its shape says, or that draws by an operation without a row."""
+
+    def __init__(self, *, is_new: bool) -> None:
+        super().__init__()
+        self.linear, self.is_new = nn.Linear(64, 10), is_new
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(64) if self.is_new else torch.randn_like(x.T).T
+        output: torch.Tensor = self.linear(x + noise)
+        return output
+
+
+@pytest.mark.parametrize(
+    ("is_new", "reason"), [(False, "other random numbers than alone"), (True, r"random numbers by aten\.randn")]
+)
+def test_other_random_numbers_are_refused(is_new: bool, reason: str) -> None:
+    learners = ragged([50, 20], model=partial(Permuting, is_new=is_new))
+    with pytest.raises(LearnerFailed, match=reason):
         train_stacked(learners, learners[0].init(0), [TrainConfig(), TrainConfig()])

@@ -172,11 +172,29 @@ def test_others_are_trained_one_by_one_and_the_result_says_why(make: Any, given:
     assert "at once" not in lean.training
 
 
-def test_models_with_dropout_are_trained_one_by_one_and_evaluated_at_once() -> None:
+def test_models_with_dropout() -> None:
     lean, wire = both(partial(learners, [20] * 9, dropout))
+    assert_alike(lean, wire)
+    assert lean.training == "27 tasks at once; 36 evaluations at once"
+
+
+class Drawing(nn.Module):
+    """A model with random numbers that are not drawn for a tensor of its input's rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.linear(x + torch.randn(64) if self.training else x)
+        return output
+
+
+def test_other_random_models_are_trained_one_by_one_and_evaluated_at_once() -> None:
+    lean, wire = both(partial(learners, [20] * 9, Drawing))
     assert digest(lean.model) == digest(wire.model)
     assert_alike(lean, wire)
-    assert lean.training.startswith("27 one by one: the model draws random numbers, as dropout does")
+    assert lean.training.startswith("27 one by one: they cannot be stacked (the model draws random numbers by aten.")
     assert lean.training.endswith("; 9 evaluations at once")
 
 

@@ -47,7 +47,12 @@ def normalized() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": models.mlp, "bn": normalized}
+def dropping() -> nn.Module:
+    """Return a small network with dropout."""
+    return nn.Sequential(nn.Linear(64, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 10))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": models.mlp, "bn": normalized, "dropout": dropping}
 TREES, LOCAL_STEPS = ("bagged_trees", "boosted_trees"), ("diloco", "dynamic", "fda")
 QUICK: dict[str, dict[str, Any]] = {"admm": {"epochs": 1}} | {name: {"local_steps": 20} for name in LOCAL_STEPS}
 

@@ -21,6 +21,7 @@ from shoal.core.job.settings_change import apply_node_settings
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import BlobRef, Metrics, Task
 from shoal.learn.data.batches import TensorSource
+from shoal.learn.stacked.row_draws import RANDOM
 from shoal.learn.stacked.stacked_corrections import form_of, is_same
 from shoal.learn.stacked.stacked_evaluation import StackedEvaluation
 from shoal.learn.stacked.stacked_training import StackedResult, stack_key, train_stacked, why_not
@@ -42,9 +43,6 @@ STACKED_ELEMENTS_MAX = 100_000
 """Larger models train as fast one by one on a processor."""
 
 FEW = f"fewer than {GROUP_MIN} learners are alike"
-
-RANDOM = "called random operation"
-"""Part of torch's error for a model that draws random numbers."""
 
 
 class EvaluatedLearner:
@@ -333,5 +331,5 @@ class StackedTasks:
 def _why_failed(error: ShoalError) -> str:
     """Return why learners that seemed to be alike could not be trained at once."""
     if RANDOM in error.message:
-        return "the model draws random numbers, as dropout does, and stacked they would be others"
+        return "the model draws random numbers, which a GPU draws in another way for a stack"
     return f"they cannot be stacked ({error.message})"

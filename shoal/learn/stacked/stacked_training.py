@@ -8,6 +8,7 @@ model and device; on a CPU only small models gain, so measure (`benchmarks/fedav
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -22,6 +23,7 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.learn.data.batches import TensorSource, split
 from shoal.learn.seeds import seeded
+from shoal.learn.stacked.row_draws import ConstantDraws, RowDraws
 from shoal.learn.stacked.row_module import RowModule
 from shoal.learn.stacked.stacked_batches import Rows, StackedBatch, StackedBatches
 from shoal.learn.stacked.stacked_corrections import StackedCorrections
@@ -134,13 +136,14 @@ def train_stacked(
     buffers = [name for name, _ in unwrapped(first.module).named_buffers() if name in model.layout.index]
     module = RowModule(unwrapped(first.module), parameters | views(model.layout, rows, buffers))
     is_simple = is_of_classes(first.loss) and batches.has_classes
-    training = _StackedTraining(first, module, parameters, configs[0].lr, is_simple=is_simple)
+    draws = RowDraws([configs[one].seed for one in batches.learners])
+    training = _StackedTraining(first, module, parameters, draws, configs[0].lr, is_simple=is_simple)
     if corrections:
         ordered = [corrections[one] for one in batches.learners]
         training.corrections = StackedCorrections(ordered, model.layout, list(parameters), first.device)
-    with user_code("training"), sdpa_kernel(BATCHED_ATTENTION):
+    with user_code("training"), seeded(0, first.device, progress), sdpa_kernel(BATCHED_ATTENTION):
         if batches.is_ragged and is_simple and not buffers:
-            batches.is_padded = is_by_example(first.module, split(batches.sample(8))[0])
+            batches.is_padded = _can_be_padded(first.module, split(batches.sample(8))[0])
         try:
             for batch in batches:
                 training.step(batch)
@@ -177,12 +180,19 @@ class _StackedTraining:
     """The training of the parameters of several learners, `[row, …]`, and the sums of their losses over examples."""
 
     def __init__(
-        self, learner: TorchLearner, module: RowModule, parameters: dict[str, Tensor], lr: float, *, is_simple: bool
+        self,
+        learner: TorchLearner,
+        module: RowModule,
+        parameters: dict[str, Tensor],
+        draws: RowDraws,
+        lr: float,
+        *,
+        is_simple: bool,
     ) -> None:
-        self._module, self._loss = module, learner.loss
+        self._module, self._loss, self._draws = module, learner.loss, draws
         self._parameters, self._lr, self._clip_norm = parameters, lr, learner.config.clip_norm
         self._objective = partial(_loss, module.module, cross_entropy if is_simple else self._loss)
-        self._gradients = vmap(grad_and_value(self._objective, has_aux=True), randomness="error")
+        self._gradients = self._stacked("error")
         self._own, self._is_checked = learner.weights.trainable(), False
         first = next(iter(parameters.values()))
         self.losses = torch.zeros(len(first), dtype=torch.float32, device=first.device)
@@ -192,26 +202,26 @@ class _StackedTraining:
             self._optimizer = StackedOptimizer(made_optimizer(learner, lr), self._own, len(first))
         self._unused: frozenset[str] | None = None if self._optimizer is not None else frozenset()
 
+    def _stacked(self, randomness: str) -> Callable[..., Any]:
+        return vmap(grad_and_value(self._objective, has_aux=True), randomness=randomness)
+
     def step(self, batch: StackedBatch) -> None:
-        """Make a step of the learners that have a batch. Raises an error for random models, before any step alone."""
+        """Make a step of the learners that have a batch. The first one is stacked, which finds out whether it can be,
+        and whether the model draws random numbers."""
         if not isinstance(batch.rows, int):
             self._step_at_once(batch.rows, batch)
+        elif not self._is_checked:
+            row = slice(batch.rows, batch.rows + 1)
+            self._step_at_once(row, batch._replace(tensors=tuple(part.unsqueeze(0) for part in batch.tensors)))
         else:
-            if not self._is_checked:
-                row = slice(batch.rows, batch.rows + 1)
-                own = {name: tensor[row] for name, tensor in self._parameters.items()}
-                self._gradients(
-                    own, self._module.chosen_buffers(row), tuple(part.unsqueeze(0) for part in batch.tensors)
-                )
-            self._step_alone(batch.rows, batch.tensors)
+            with self._draws.alone(batch.rows) if self._draws.has_begun else nullcontext():
+                self._step_alone(batch.rows, batch.tensors)
         self._is_checked = True
 
     def _step_at_once(self, rows: slice | Tensor, batch: StackedBatch) -> None:
         weights = batch.weights
         chosen = {name: tensor[rows] for name, tensor in self._parameters.items()}
-        buffers = self._module.chosen_buffers(rows)
-        weighted = [] if weights is None else [weights]
-        gradients, (losses, buffers) = self._gradients(chosen, buffers, batch.tensors, *weighted)
+        gradients, (losses, buffers) = self._found(rows, chosen, batch, *([] if weights is None else [weights]))
         if self._unused is None and self.corrections is None:
             self._unused = _unused(self._objective, chosen, buffers, batch.tensors)
         self._module.put_buffers(rows, buffers)
@@ -220,6 +230,23 @@ class _StackedTraining:
         if not isinstance(rows, slice):  # which are not views
             for name, tensor in self._parameters.items():
                 tensor[rows] = chosen[name]
+
+    def _found(self, rows: slice | Tensor, values: dict[str, Tensor], batch: StackedBatch, *weights: Tensor) -> Any:
+        """Return the gradients of some rows, and their losses and buffers."""
+        if not self._draws.has_begun:
+            try:
+                return self._gradients(values, self._module.chosen_buffers(rows), batch.tensors, *weights)
+            except RuntimeError as error:
+                self._draws.begin(error, self.losses.device)
+            self._gradients = self._stacked("different")
+        with self._draws.at_once(rows, batch.sizes):
+            found = self._gradients(values, self._module.chosen_buffers(rows), batch.tensors, *weights)
+        if not self._is_checked:
+            own = tuple(part[0, : batch.sizes[0]] for part in batch.tensors)
+            first = rows.start if isinstance(rows, slice) else int(rows[0])
+            alone = partial(_loss_alone, self._objective, values, self._module.chosen_buffers(rows), own)
+            self._draws.check(first, found[1][0][0], alone)
+        return found
 
     def _step_alone(self, row: int, batch: tuple[Tensor, ...]) -> None:
         """Let the module itself make the step, with the row as its parameters: a `functional_call` takes longer."""
@@ -264,6 +291,18 @@ def _loss(
     return loss(output, target, *weights), {name: tensors[name] for name in buffers}
 
 
+def _loss_alone(
+    objective: Callable[..., tuple[Tensor, dict[str, Tensor]]],
+    values: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
+    batch: tuple[Tensor, ...],
+) -> Tensor:
+    """Return the loss of the first of some rows, as it is without others."""
+    with torch.no_grad():
+        own = {name: tensor[0] for name, tensor in buffers.items()}
+        return objective({name: tensor[0] for name, tensor in values.items()}, own, batch)[0]
+
+
 def _unused(
     objective: Callable[..., tuple[Tensor, dict[str, Tensor]]],
     values: Mapping[str, Tensor],
@@ -287,6 +326,12 @@ def cross_entropy(output: Tensor, target: Tensor, weights: Tensor | None = None)
     """
     each = -output.log_softmax(1).gather(1, target.unsqueeze(1))
     return each.mean() if weights is None else each.flatten(1).mean(1) @ weights.to(each.dtype)
+
+
+def _can_be_padded(module: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
+    """Return True if each example seems to be treated by itself, and to have random numbers of its own."""
+    with ConstantDraws() as draws:
+        return is_by_example(module, inputs) and draws.are_by_example(2, len(inputs[0]))
 
 
 def is_by_example(module: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
