@@ -83,6 +83,11 @@ def normalized() -> nn.Module:
     return nn.Sequential(nn.Linear(PIXELS, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, CLASSES))
 
 
+def dropping() -> nn.Module:
+    """Return the MLP with dropout."""
+    return nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, CLASSES))
+
+
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("fedavg", {}),
     "momentum": ("fedavg", {"optimizer": partial(torch.optim.SGD, momentum=0.9)}),
@@ -90,6 +95,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "prox": ("fedprox", {}),
     "scaffold": ("scaffold", {}),
     "batchnorm": ("fedavg", {"model": normalized}),
+    "dropout": ("fedavg", {"model": dropping}),
 }
 """Algorithms and options of the learners."""
 

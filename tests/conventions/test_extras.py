@@ -24,6 +24,7 @@ TORCH = {
     *(f"growth.{name}" for name in ("chain", "growing_learner", "net2net", "units")),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),
     "stacked.device_stack",
+    "stacked.row_draws",
     "stacked.row_module",
     *(
         f"stacked.stacked_{name}"
