@@ -65,6 +65,7 @@ READ = {
     "GET /api/v1/alerts",
     "GET /api/v1/leader",
     "GET /api/v1/stream",
+    "GET /api/v1/split",
 }
 NODE = {
     "POST /api/v1/hello",

@@ -64,16 +64,27 @@ def test_killed_processes_give_the_model_of_the_simulation(tmp_path: Path, serve
     for process, name in ((again, "a"), (other, "b")):
         assert process.wait(60) == 0, (tmp_path / f"{name}.log").read_text()
     found = running.get("/split/clinics")
-    assert (found["round"], found["ended"], found["nodes"]) == (2, "all rounds are done", ["a", "b"])
-    assert found["up_bytes"] > 2 * 2 * 3 * found["step_up_bytes"]
+    assert (found["round"], found["state"], found["ended"]) == (2, "done", "all rounds are done")
+    waits = {"turn_batches": None, "excluded": ""}
+    assert found["nodes"] == [{"name": name, **waits} for name in PARTS]
+    assert [(one["batches"], one["examples"]) for one in found["versions"]] == [(2 * 3, 20 + 21)] * 2
+    for way in ("up", "down"):
+        sent = [one[f"{way}_bytes"] for one in found["versions"]]
+        assert all(41 / 8 * found[f"step_{way}_bytes"] < one < found[f"{way}_bytes"] for one in sent)
+        assert sum(sent) <= found[f"{way}_bytes"]
     model = shoal.load_model(running.folder / "split" / "clinics" / "model.safetensors")
     assert digest(model) == digest(simulated(JOB))
 
 
 def test_what_is_refused_over_http(tmp_path: Path) -> None:
     with inside(tmp_path / "data", split_jobs=[str(job_file(tmp_path))]) as running:
-        enrolled = running.request("POST", "/api/v1/enrol", json={"token": running.token(), "name": "a", "info": {}})
-        credential = {"Authorization": f"Bearer {enrolled.json()['credential']}"}
+
+        def enrol(name: str) -> dict[str, str]:
+            body = {"token": running.token(), "name": name, "info": {}}
+            answer = running.request("POST", "/api/v1/enrol", json=body)
+            return {"Authorization": f"Bearer {answer.json()['credential']}"}
+
+        credential = enrol("a")
 
         def send(message: SplitMessage, payload: bytes = b"", job: str = "clinics", **more: Any) -> tuple[int, str]:
             frame = encode(SplitFrame("clinics", message, payload))
@@ -91,8 +102,13 @@ def test_what_is_refused_over_http(tmp_path: Path) -> None:
         assert send(request, large) == (422, "payload.header")
         assert running.get("/split/clinics")["nodes"] == []
         assert send(poll) == (204, "")
-        assert running.get("/split/clinics")["nodes"] == ["a"]
         taken = running.request("POST", "/api/v1/jobs", json={"spec": {"name": "clinics"}})
         assert (taken.status_code, taken.json()["code"]) == (409, "job.exists")
-        rows = running.get("/split/clinics")
-    assert rows["up_bytes"] > 0
+        (found,) = running.get("/split")["split_jobs"]
+    assert (found["state"], [one["name"] for one in found["nodes"]]) == ("waiting", ["a"])
+        own, others = (
+            running.request("GET", "/api/v1/split/clinics", headers=one).json()["nodes"]
+            for one in (credential, enrol("b"))
+        )
+    assert found["up_bytes"] > 0
+    assert (own, others) == (found["nodes"], [])

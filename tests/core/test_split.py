@@ -121,6 +121,7 @@ def test_a_node_with_a_bad_report_is_excluded(weight: float, value: float, text:
     (told,) = messages(machine.on(SplitPoll("a"), 0.0))
     assert isinstance(told, SplitEnded)
     assert "has failed" in told.why
+    assert text in machine.state.excluded["a"]
     assert isinstance(messages(machine.on(SplitPoll("b"), 0.0))[0], SplitTurn)
 
 

@@ -79,7 +79,7 @@ def test_the_round_closes_when_all_have_reported() -> None:
     assert (work.leg, work.checkpoint) == (FINISH, True)
     tail = blobs.put(slots(6.0))
     version, _, *over = machine.on(Computed(1, 1, FINISH, checkpoint=tail), 2.0)
-    assert version == SplitVersion(1, (*heads, tail), {"train/loss": 0.5}, ("a", "b"))
+    assert version == SplitVersion(1, (*heads, tail), {"train/loss": 0.5}, ("a", "b"), 1, 4)
     assert sent(over) == [("a", TurnOver(1, counted=True)), ("b", TurnOver(1, counted=True))]
 
 

@@ -232,19 +232,45 @@ class SplitVersionView(BaseModel):
     number: int
     nodes: list[str] = Field(description="nodes whose turns counted, in order")
     metrics: Metrics
+    batches: int = Field(description="steps of all turns that counted")
+    examples: int
+    up_bytes: int = Field(description="all bytes from nodes in this round: batches, parts of the model and HTTP heads")
+    down_bytes: int
+
+
+class SplitNodeView(BaseModel):
+    """A node of a split job."""
+
+    name: str
+    turn_batches: int | None = Field(description="batches of its open turn that are done; null: it waits for a turn")
+    excluded: str = Field(description="the reason why it has no turns any more; empty: it takes part")
 
 
 class SplitJobView(BaseModel):
-    """A split job."""
+    """A split job. `state`: waiting for nodes, running, done or failed."""
 
+    name: str
+    state: JobState
     id: str = Field(description="differs for each start of a job from the beginning")
     spec: dict[str, Any] = Field(description="the job's file, without the coordinator's learner")
     form: str = Field(description="hash of the tensors of the model's parts and at the cut, alike at all learners")
     round: int = Field(description="closed rounds")
     ended: str = Field(description="why it has ended; empty: it runs")
-    nodes: list[str] = Field(description="nodes that take part")
-    step_up_bytes: int = Field(description="bytes of tensors that a full batch sends to the coordinator")
+    nodes: list[SplitNodeView]
+    metrics: Metrics = Field(description="of the last closed round")
+    step_up_bytes: int = Field(description="bytes of tensors that a full batch sends to the coordinator, by formula")
     step_down_bytes: int
     up_bytes: int = Field(description="all bytes from nodes so far")
     down_bytes: int
+
+
+class SplitJobDetail(SplitJobView):
+    """A split job with its closed rounds."""
+
     versions: list[SplitVersionView]
+
+
+class SplitJobList(BaseModel):
+    """All split jobs."""
+
+    split_jobs: list[SplitJobView]

@@ -26,6 +26,11 @@ class SplitRegistry:
         """Return the names of all split jobs."""
         return self._runners.keys()
 
+    @property
+    def runners(self) -> Collection[SplitJobRunner]:
+        """Return all split jobs."""
+        return self._runners.values()
+
     async def start(self, settings: Settings, taken: Collection[str], wake: Callable[[str], None]) -> None:
         """Start all jobs. `taken`: names of other jobs. Raises `ShoalError`."""
         if not settings.split_jobs:

@@ -137,7 +137,13 @@ class SplitJobRunner:
         model = whole_model(self._pump.blobs, told.parts)
         data = b"".join(bytes(piece) for piece in payload_pieces({"model": model}))
         write_file(self._pump.folder / "model.safetensors", data, "splitmodel", crashpoint)
-        row = {"number": told.number, "nodes": list(told.nodes), "metrics": dict(told.metrics)}
+        row = {
+            "number": told.number,
+            "nodes": list(told.nodes),
+            "metrics": dict(told.metrics),
+            "batches": told.batches,
+            "examples": told.examples,
+        }
         self.about["versions"] = [*(one for one in self.about["versions"] if one["number"] < told.number), row]
         log.info("round closed", job=self.spec.name, **row)
 

@@ -1210,6 +1210,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/split": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Split Jobs
+         * @description Return all split jobs, without their rounds.
+         */
+        get: operations["list_split_jobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/split/{job}": {
         parameters: {
             query?: never;
@@ -1219,7 +1239,7 @@ export interface paths {
         };
         /**
          * Show Split Job
-         * @description Return a split job.
+         * @description Return a split job. A node sees no other nodes: their errors may tell something about their data.
          */
         get: operations["show_split_job"];
         put?: never;
@@ -4041,8 +4061,81 @@ export interface components {
             version: number;
         };
         /**
+         * SplitJobDetail
+         * @description A split job with its closed rounds.
+         */
+        SplitJobDetail: {
+            /** Down Bytes */
+            down_bytes: number;
+            /**
+             * Ended
+             * @description why it has ended; empty: it runs
+             */
+            ended: string;
+            /**
+             * Form
+             * @description hash of the tensors of the model's parts and at the cut, alike at all learners
+             */
+            form: string;
+            /**
+             * Id
+             * @description differs for each start of a job from the beginning
+             */
+            id: string;
+            /**
+             * Metrics
+             * @description of the last closed round
+             */
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Name */
+            name: string;
+            /** Nodes */
+            nodes: components["schemas"]["SplitNodeView"][];
+            /**
+             * Round
+             * @description closed rounds
+             */
+            round: number;
+            /**
+             * Spec
+             * @description the job's file, without the coordinator's learner
+             */
+            spec: {
+                [key: string]: unknown;
+            };
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
+            /** Step Down Bytes */
+            step_down_bytes: number;
+            /**
+             * Step Up Bytes
+             * @description bytes of tensors that a full batch sends to the coordinator, by formula
+             */
+            step_up_bytes: number;
+            /**
+             * Up Bytes
+             * @description all bytes from nodes so far
+             */
+            up_bytes: number;
+            /** Versions */
+            versions: components["schemas"]["SplitVersionView"][];
+        };
+        /**
+         * SplitJobList
+         * @description All split jobs.
+         */
+        SplitJobList: {
+            /** Split Jobs */
+            split_jobs: components["schemas"]["SplitJobView"][];
+        };
+        /**
          * SplitJobView
-         * @description A split job.
+         * @description A split job. `state`: waiting for nodes, running, done or failed.
          */
         SplitJobView: {
             /** Down Bytes */
@@ -4063,10 +4156,16 @@ export interface components {
              */
             id: string;
             /**
-             * Nodes
-             * @description nodes that take part
+             * Metrics
+             * @description of the last closed round
              */
-            nodes: string[];
+            metrics: {
+                [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
+            };
+            /** Name */
+            name: string;
+            /** Nodes */
+            nodes: components["schemas"]["SplitNodeView"][];
             /**
              * Round
              * @description closed rounds
@@ -4079,11 +4178,16 @@ export interface components {
             spec: {
                 [key: string]: unknown;
             };
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "running" | "paused" | "evaluating" | "done" | "stopped" | "failed";
             /** Step Down Bytes */
             step_down_bytes: number;
             /**
              * Step Up Bytes
-             * @description bytes of tensors that a full batch sends to the coordinator
+             * @description bytes of tensors that a full batch sends to the coordinator, by formula
              */
             step_up_bytes: number;
             /**
@@ -4091,14 +4195,39 @@ export interface components {
              * @description all bytes from nodes so far
              */
             up_bytes: number;
-            /** Versions */
-            versions: components["schemas"]["SplitVersionView"][];
+        };
+        /**
+         * SplitNodeView
+         * @description A node of a split job.
+         */
+        SplitNodeView: {
+            /**
+             * Excluded
+             * @description the reason why it has no turns any more; empty: it takes part
+             */
+            excluded: string;
+            /** Name */
+            name: string;
+            /**
+             * Turn Batches
+             * @description batches of its open turn that are done; null: it waits for a turn
+             */
+            turn_batches: number | null;
         };
         /**
          * SplitVersionView
          * @description A closed round of a split job.
          */
         SplitVersionView: {
+            /**
+             * Batches
+             * @description steps of all turns that counted
+             */
+            batches: number;
+            /** Down Bytes */
+            down_bytes: number;
+            /** Examples */
+            examples: number;
             /** Metrics */
             metrics: {
                 [key: string]: number | ("NaN" | "Infinity" | "-Infinity");
@@ -4110,6 +4239,11 @@ export interface components {
             nodes: string[];
             /** Number */
             number: number;
+            /**
+             * Up Bytes
+             * @description all bytes from nodes in this round: batches, parts of the model and HTTP heads
+             */
+            up_bytes: number;
         };
         /**
          * StreamEvent
@@ -7365,6 +7499,37 @@ export interface operations {
             "5XX": components["responses"]["Problem"];
         };
     };
+    list_split_jobs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SplitJobList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            411: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            431: components["responses"]["Problem"];
+            "5XX": components["responses"]["Problem"];
+        };
+    };
     show_split_job: {
         parameters: {
             query?: never;
@@ -7382,7 +7547,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SplitJobView"];
+                    "application/json": components["schemas"]["SplitJobDetail"];
                 };
             };
             400: components["responses"]["Problem"];

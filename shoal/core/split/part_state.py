@@ -120,12 +120,15 @@ class SplitSend:
 @dataclass(frozen=True)
 class SplitVersion:
     """Effect: a round has closed with this model. `parts`: those of the nodes, then the coordinator's; one of the nodes
-    with split learning, one for each party with vertical data. `nodes`: those whose turns counted, in order."""
+    with split learning, one for each party with vertical data. `nodes`: those whose turns counted, in order.
+    `batches`, `examples`: of all turns."""
 
     number: int
     parts: tuple[BlobRef, ...]
     metrics: Metrics
     nodes: tuple[str, ...]
+    batches: int = 0
+    examples: int = 0
 
 
 def whole_model(blobs: Blobs, parts: Iterable[BlobRef]) -> Tree:

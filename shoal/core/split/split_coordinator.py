@@ -82,20 +82,21 @@ class FinishedTurn:
     weight: float
     node_part: BlobRef
     coordinator_part: BlobRef
+    batches: int
     examples: int
     loss_sum: float
 
 
 @dataclass
 class SplitState:
-    """Durable state. `waiting`: nodes whose turns in this round have not begun."""
+    """Durable state. `waiting`: nodes whose turns in this round have not begun. `excluded`: reasons, by node."""
 
     node_part: BlobRef
     coordinator_part: BlobRef
     round: int = 0
     turns: int = 0
     nodes: list[str] = field(default_factory=list)
-    excluded: list[str] = field(default_factory=list)
+    excluded: dict[str, str] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
     open: list[OpenTurn] = field(default_factory=list)
     finished: list[FinishedTurn] = field(default_factory=list)
@@ -222,7 +223,7 @@ class SplitCoordinator:
         one, state = self._find(failed.turn, failed.node), self.state
         if one is None:
             return self._over(failed)
-        state.excluded.append(one.node)
+        state.excluded[one.node] = failed.error
         effects = self._dropped(one, f"failed: {failed.error}", now)
         if len(state.nodes) < self.plan.min_nodes:
             state.ended = f"{one.node} failed: {failed.error}"
@@ -263,7 +264,15 @@ class SplitCoordinator:
         state = self.state
         state.open.remove(one)
         state.finished.append(
-            FinishedTurn(one.node, report.weight, report.blob, checkpoint, one.examples, one.loss_sum)
+            FinishedTurn(
+                one.node,
+                report.weight,
+                report.blob,
+                checkpoint,
+                one.part.next_batch,
+                one.examples,
+                one.loss_sum,
+            )
         )
         if self.plan.order == "sequential":
             state.node_part, state.coordinator_part = report.blob, checkpoint
@@ -299,13 +308,13 @@ class SplitCoordinator:
             nodes, mine = [one.node_part for one in finished], [one.coordinator_part for one in finished]
             state.node_part = mean_part(self.blobs, state.node_part, nodes, weights)
             state.coordinator_part = mean_part(self.blobs, state.coordinator_part, mine, weights)
-        examples = sum(one.examples for one in finished)
+        batches, examples = sum(one.batches for one in finished), sum(one.examples for one in finished)
         metrics = {TRAIN_LOSS: sum(one.loss_sum for one in finished) / examples} if examples else {}
         state.round, state.finished = state.round + 1, []
         if state.round == self.plan.rounds:
             state.ended = DONE
         parts, names = (state.node_part, state.coordinator_part), tuple(one.node for one in finished)
-        return [SplitVersion(state.round, parts, metrics, names)]
+        return [SplitVersion(state.round, parts, metrics, names, batches, examples)]
 
     def _drop_stalled(self, now: float) -> list[SplitEffect]:
         """Drop turns without progress; their nodes take part again when they poll."""

@@ -196,6 +196,7 @@ class VerticalCoordinator:
     def _close_round(self, tail: BlobRef) -> list[SplitEffect]:
         state = self.state
         metrics = {TRAIN_LOSS: state.loss_sum / state.examples}
+        batches, examples = state.part.next_batch, state.examples
         heads = [self._waiting[party].blob for party in self.parties]
         over = [SplitSend(party, TurnOver(state.turn, counted=True)) for party in self.parties]
         state.heads, state.tail, state.round = heads, tail, state.round + 1
@@ -203,7 +204,7 @@ class VerticalCoordinator:
         if state.round == self.plan.common.rounds:
             state.ended = DONE
         # Before the save: a process that dies in between closes the round again, with the same result.
-        version = SplitVersion(state.round, (*heads, tail), metrics, tuple(self.parties))
+        version = SplitVersion(state.round, (*heads, tail), metrics, tuple(self.parties), batches, examples)
         return [version, *self._saved(over)]
 
     def _begin_turn(self) -> None:
