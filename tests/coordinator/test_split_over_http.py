@@ -105,10 +105,10 @@ def test_what_is_refused_over_http(tmp_path: Path) -> None:
         taken = running.request("POST", "/api/v1/jobs", json={"spec": {"name": "clinics"}})
         assert (taken.status_code, taken.json()["code"]) == (409, "job.exists")
         (found,) = running.get("/split")["split_jobs"]
-    assert (found["state"], [one["name"] for one in found["nodes"]]) == ("waiting", ["a"])
         own, others = (
             running.request("GET", "/api/v1/split/clinics", headers=one).json()["nodes"]
             for one in (credential, enrol("b"))
         )
+    assert (found["state"], [one["name"] for one in found["nodes"]]) == ("waiting", ["a"])
     assert found["up_bytes"] > 0
     assert (own, others) == (found["nodes"], [])
