@@ -12,6 +12,7 @@ const LogsPage = lazyComponent(async () => (await import("./logs/LogsPage")).Log
 const NodePage = lazyComponent(async () => (await import("./nodes/NodePage")).NodePage);
 const NodesPage = lazyComponent(async () => (await import("./nodes/NodesPage")).NodesPage);
 const JobPage = lazyComponent(async () => (await import("./job/JobPage")).JobPage);
+const SplitJobPage = lazyComponent(async () => (await import("./split/SplitJobPage")).SplitJobPage);
 
 const NewJobPage = lazyComponent(async () => (await import("./newjob/NewJobPage")).NewJobPage);
 
@@ -25,6 +26,7 @@ export const PAGES = {
   "/new": () => <NewJobPage />,
   "/nodes": () => <NodesPage />,
   "/nodes/:name": (name = "") => <NodePage key={name} name={name} />,
+  "/split/:name": (name = "") => <SplitJobPage key={name} name={name} />,
   "/compare": () => <ComparePage />,
 } as const satisfies Record<string, (...names: string[]) => ReactNode>;
 

@@ -77,6 +77,23 @@ export interface Version extends Omit<RawVersion, "metrics" | "numbers" | "provi
   numbers: Metrics;
 }
 
+export type RawSplitJob = Schemas["SplitJobView"];
+export type RawSplitJobDetail = Schemas["SplitJobDetail"];
+export type SplitNode = Schemas["SplitNodeView"];
+
+export interface SplitVersion extends Omit<Schemas["SplitVersionView"], "metrics"> {
+  metrics: Metrics;
+}
+
+export interface SplitJob extends Omit<RawSplitJob, "metrics"> {
+  metrics: Metrics;
+}
+
+export interface SplitJobDetail extends SplitJob {
+  /** Closed rounds, oldest first. */
+  versions: SplitVersion[];
+}
+
 export interface JobNode extends Omit<RawNode, "metrics" | "losses" | "excluded_text" | "deadlines" | "deadlines_missed"> {
   metrics: Metrics;
   /** The reason why the node is excluded; empty: it participates. */

@@ -30,7 +30,7 @@ export function TrafficChart({ versions, unit, up, down }: Props) {
   const zoom = useZoom("zoom.bytes", SYNC);
   const traffic = useMemo(() => buildTraffic(versions), [versions]);
   const data = useMemo(() => [traffic.x, traffic.up, traffic.down] as uPlot.AlignedData, [traffic]);
-  const options = (tokens: Tokens) => plotOptions(tokens, unit, zoom.zoom);
+  const options = (tokens: Tokens) => bytesOptions(tokens, unit, zoom.zoom);
   const { plot, pointed } = useChart({ data, height: HEIGHT, sync: SYNC, zoom, options }, [unit]);
   const at = pointed !== null && pointed < traffic.x.length ? pointed : traffic.x.length - 1;
   const number = traffic.x[at];
@@ -71,7 +71,8 @@ export function TrafficChart({ versions, unit, up, down }: Props) {
   );
 }
 
-function plotOptions(tokens: Tokens, unit: Unit, zoom: ZoomRef): PlotOptions {
+/** Return the options of a chart of bytes: bars of uploads above the line, of downloads below it. */
+export function bytesOptions(tokens: Tokens, unit: Unit, zoom: ZoomRef) {
   const paths = uPlot.paths.bars?.({ size: [0.72, 22] });
   const bar = (label: string, fill: string): uPlot.Series => ({ label, fill, width: 0, paths, points: { show: false } });
   return {
@@ -84,7 +85,7 @@ function plotOptions(tokens: Tokens, unit: Unit, zoom: ZoomRef): PlotOptions {
     },
     axes: [xAxis("round", unit, tokens), { ...yAxis("bytes (down | up)", tokens, (value) => shortBytes(Math.abs(value))), size: 60 }],
     series: [{}, bar("up", tokens.up), bar("down", tokens.down)],
-  };
+  } satisfies PlotOptions;
 }
 
 function zeroLinePlugin(tokens: Tokens): uPlot.Plugin {

@@ -4,7 +4,7 @@ import { formatBytes, formatCount, plural } from "../format/number";
 
 const ENDED: ReadonlySet<JobState> = new Set(["done", "stopped", "failed"]);
 
-export const hasEnded = (job: Job): boolean => ENDED.has(job.state);
+export const hasEnded = (job: Pick<Job, "state">): boolean => ENDED.has(job.state);
 
 /** Return the size of a job's base model, and how many of its members hold it. */
 export function baseModelNote({ bytes, nodes }: NonNullable<Job["base_model"]>, members: number): string {

@@ -6,6 +6,8 @@ import { useFollow } from "../live/LiveProvider";
 import { jobsQuery } from "../queries/jobs";
 import { sessionQuery } from "../queries/session";
 import { Link, newJobPath, replaceParam, useParam } from "../router/router";
+import { splitJobsQuery } from "../split/queries";
+import { SplitJobsPanel } from "../split/SplitJobsPanel";
 import { Icon } from "../ui/Icon";
 import { QueryStatus } from "../ui/QueryStatus";
 import { filterJobs } from "./filterJobs";
@@ -19,6 +21,7 @@ export function JobsPage() {
   useFollow(null);
   const query = useQuery(jobsQuery);
   const { data: jobs } = query;
+  const { data: splitJobs = [] } = useQuery(splitJobsQuery);
   useEffect(() => void (document.title = "Jobs · shoal"), []);
   return (
     <section>
@@ -34,9 +37,10 @@ export function JobsPage() {
       ) : (
         <>
           <FleetSummary jobs={jobs} />
-          {jobs.length === 0 ? <NoJobs /> : <FilteredJobs jobs={jobs} />}
+          {jobs.length === 0 ? splitJobs.length === 0 && <NoJobs /> : <FilteredJobs jobs={jobs} />}
         </>
       )}
+      <SplitJobsPanel jobs={splitJobs} />
     </section>
   );
 }

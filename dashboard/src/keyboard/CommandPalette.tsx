@@ -4,7 +4,8 @@ import { jobsQuery } from "../queries/jobs";
 import { sessionQuery } from "../queries/session";
 import { fleetQuery } from "../queries/fleet";
 import { escapeHidden } from "../format/text";
-import { jobPath, navigate, newJobPath, nodePath } from "../router/router";
+import { jobPath, navigate, newJobPath, nodePath, splitJobPath } from "../router/router";
+import { splitJobsQuery } from "../split/queries";
 import { Dialog } from "../ui/Dialog";
 import { NAV_ITEMS } from "../ui/Nav";
 import { setTheme } from "../ui/theme";
@@ -85,6 +86,7 @@ export function CommandPalette({ onClose, onHelp }: Props) {
 function useEntries(onHelp: () => void): PaletteEntry[] {
   const { data: role } = useQuery(sessionQuery);
   const { data: jobs = [] } = useQuery(jobsQuery);
+  const { data: splitJobs = [] } = useQuery(splitJobsQuery);
   const { data: nodes = [] } = useQuery(fleetQuery);
   const to = (text: string, kind: string, href: string): PaletteEntry => ({
     id: href,
@@ -102,6 +104,7 @@ function useEntries(onHelp: () => void): PaletteEntry[] {
     ...NAV_ITEMS.map(({ text, href }) => to(text, "page", href)),
     ...(role === "operator" ? [to("New job", "page", newJobPath())] : []),
     ...jobs.map(({ name, title }) => to(title === name ? name : `${name} · ${title}`, "job", jobPath(name))),
+    ...splitJobs.map(({ name }) => to(name, "split job", splitJobPath(name))),
     ...nodes.map(({ name }) => to(name, "node", nodePath(name))),
     { id: "keys", text: "Keyboard shortcuts", kind: "help", run: onHelp },
     ...themes,

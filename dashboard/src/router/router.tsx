@@ -131,6 +131,8 @@ export const newJobPath = (from?: string): string => (from === undefined ? "/new
 
 export const nodePath = (node: string): string => `/nodes/${encodeURIComponent(node)}`;
 
+export const splitJobPath = (job: string): string => `/split/${encodeURIComponent(job)}`;
+
 export const jobPath = (job: string): string => `/jobs/${encodeURIComponent(job)}`;
 
 export function Link({ href, onClick, ...rest }: AnchorHTMLAttributes<HTMLAnchorElement> & { href: string }) {

@@ -11,7 +11,8 @@ export const LAYERS: readonly (readonly string[])[] = [
   ["queries"],
   ["ui"],
   ["charts"],
-  ["alerts", "clients", "divergence", "failures", "keyboard", "logs", "models", "peers", "session"],
+  ["alerts", "clients", "divergence", "failures", "logs", "models", "peers", "session", "split"],
+  ["keyboard"],
   ["compare", "job", "jobs", "join", "newjob", "nodes"],
   ["."],
 ];

@@ -2,7 +2,7 @@ import { Link } from "../router/router";
 
 /** Main pages: address, label, and the paths that belong to them. */
 export const NAV_ITEMS = [
-  { href: "/", text: "Jobs", own: /^\/(jobs(\/.*)?)?$/ },
+  { href: "/", text: "Jobs", own: /^\/((jobs|split)(\/.*)?)?$/ },
   { href: "/nodes", text: "Nodes", own: /^\/(nodes(\/.*)?|join)$/ },
   { href: "/logs", text: "Logs", own: /^\/logs$/ },
   { href: "/alerts", text: "Alerts", own: /^\/alerts$/ },
