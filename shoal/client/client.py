@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from shoal.client.api import CoordinatorApi, opened
+from shoal.client.api import CoordinatorApi, opened, segment
 from shoal.client.remote_job import RemoteJob
 from shoal.configuration import ClientSettings, load
 from shoal.jobs.spec import JobSpec, load_job
@@ -84,6 +84,16 @@ class CoordinatorClient:
     def jobs(self) -> dict[str, RemoteJob]:
         """All jobs by name, newest first."""
         return {one["name"]: RemoteJob(self._api, one["name"]) for one in self._api.every("/jobs", "jobs")}
+
+    def split_job(self, name: str) -> dict[str, Any]:
+        """Return a split job: state, nodes, turns, bytes of a step, and its closed rounds as "versions". Raises
+        `Refused` if there is none."""
+        return self._api.get(f"/split/{segment(name)}")
+
+    @property
+    def split_jobs(self) -> list[dict[str, Any]]:
+        """All split jobs, as `split_job` returns them, without their rounds."""
+        return list(self._api.get("/split")["split_jobs"])
 
     def failures(self, job: str = "") -> list[dict[str, Any]]:
         """Return the newest failed tasks, of one job or of all: node, task, phase, error, reaction."""

@@ -235,7 +235,7 @@ COMMANDS = {
     "export": Case(("digits",), keys=("model",), prepare=export_answers),
     "failures": Case(("digits", "--node", "a"), keys=("failures",), prepare=failure_answers),
     "jobs clone": Case(("digits", "--set", "algorithm.lr=0.5"), keys=("job",), prepare=job_answers),
-    "jobs list": Case(keys=("jobs",), prepare=job_answers),
+    "jobs list": Case(keys=("jobs", "split_jobs"), prepare=job_answers),
     "jobs pause": Case(("digits",), keys=("job",), prepare=job_answers),
     "jobs remove": Case(("over", "--yes"), keys=("removed",), prepare=job_answers),
     "jobs resume": Case(("digits",), keys=("job",), prepare=job_answers),

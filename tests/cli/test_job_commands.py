@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from shoal.client.client import connect
 from shoal.core.model.tree import Tree
 from shoal.wire.payload import payload_pieces
 from tests.cli.command_cases import job_answers, model_answers
 from tests.cli.conftest import Shoal
-from tests.support.coordinator_views import a_job
+from tests.support.coordinator_views import a_job, a_split_job
 from tests.support.fake_coordinator import FakeCoordinator, Problem, at, raw
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -76,3 +78,27 @@ def test_an_empty_list_of_a_job_that_is_none_says_so(
     result = shoal(command, "gone", env=at(fake))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "jobs here: there" in result.stderr
+
+
+def test_split_jobs_are_listed_and_shown(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    unknown = Problem(404, "job.unknown", "no job is called that")
+    fake.answers |= {"GET /jobs/clinics": unknown, "GET /jobs/nothing": unknown}
+    fake.answers |= {"GET /split": {"split_jobs": [a_split_job()]}, "GET /split/clinics": a_split_job()}
+    listed = shoal("jobs", "list", env=at(fake)).stdout
+    (row,) = [line for line in listed.splitlines() if line.startswith("clinics")]
+    assert "1 of 3" in row
+    assert "clinics" not in shoal("jobs", "list", "--tag", "x", env=at(fake)).stdout
+    shown = shoal("jobs", "show", "clinics", env=at(fake)).stdout
+    for text in ("384 B up, 200 B down, by formula", "1.5 kB up, 1.3 kB down", "3 steps", "no [red]such[/] class"):
+        assert text in shown
+    assert json.loads(shoal("jobs", "show", "clinics", "--json", env=at(fake)).stdout)["data"] == {
+        "split_job": a_split_job()
+    }
+    assert "no job is called that" in shoal("jobs", "show", "nothing", env=at(fake)).stderr
+
+
+def test_split_jobs_from_python(fake: FakeCoordinator) -> None:
+    fake.answers = {"GET /split": {"split_jobs": [a_split_job()]}, "GET /split/clinics": a_split_job()}
+    with connect(fake.url) as coordinator:
+        assert coordinator.split_job("clinics") == coordinator.split_jobs[0] == a_split_job()

@@ -178,7 +178,7 @@ def test_alone_it_shows_its_help(shoal: Shoal) -> None:
 def test_groups_alone_list(shoal: Shoal, fake: FakeCoordinator) -> None:
     fake.answers = {"GET /jobs": {"jobs": []}, "GET /nodes": {"nodes": []}}
     env = {"SHOAL_CLIENT__URL": fake.url}
-    assert envelope(shoal("jobs", "--json", env=env))["data"] == {"jobs": []}
+    assert envelope(shoal("jobs", "--json", env=env))["data"] == {"jobs": [], "split_jobs": []}
     assert envelope(shoal("nodes", "--json", env=env))["data"] == {"nodes": []}
     assert "mnist" in shoal("data").stdout
     assert "client.url" in shoal("config").stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal_coordinator.schemas.jobs import JobEventView, JobView, VersionView
+from shoal_coordinator.schemas.jobs import JobEventView, JobView, SplitJobDetail, VersionView
 from shoal_coordinator.schemas.nodes import JobNode
 
 
@@ -56,6 +56,29 @@ def a_node(name: str = "node-1", **changed: Any) -> dict[str, Any]:
         "info": {},
     }
     return JobNode.model_validate(values | changed).model_dump(mode="json")
+
+
+def a_split_job(**changed: Any) -> dict[str, Any]:
+    """Return a split job."""
+    round_ = {"number": 1, "nodes": ["a", "b"], "metrics": {"train/loss": 0.25}, "batches": 6, "examples": 41}
+    nodes = [("a", 3, ""), ("b", None, ""), ("c", None, "no [red]such[/] class")]
+    values = {
+        "name": "clinics",
+        "state": "running",
+        "id": "0" * 16,
+        "spec": {"name": "clinics", "rounds": 3},
+        "form": "0" * 64,
+        "round": 1,
+        "ended": "",
+        "nodes": [dict(zip(("name", "turn_batches", "excluded"), one, strict=True)) for one in nodes],
+        "metrics": round_["metrics"],
+        "step_up_bytes": 384,
+        "step_down_bytes": 200,
+        "up_bytes": 9000,
+        "down_bytes": 8000,
+        "versions": [{**round_, "up_bytes": 6 * 1500, "down_bytes": 6 * 1300}],
+    }
+    return SplitJobDetail.model_validate(values | changed).model_dump(mode="json")
 
 
 def a_note(number: int, **changed: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.support.waiting import PATIENCE_S
 
 BASE = "/api/v1"
 PROTOCOL = {"Shoal-Protocol": "1"}
-USUAL = {"GET /alerts": {"alerts": [], "before": None}}
+USUAL = {"GET /split": {"split_jobs": []}, "GET /alerts": {"alerts": [], "before": None}}
 """Answers of requests that are not in the table."""
 
 

@@ -11,7 +11,8 @@ from shoal.cli.commands.job_peers import peers
 from shoal.cli.terminal.options import Job, Token, Url, Why, Yes, hand_down
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
-from shoal.core.errors import ShoalError
+from shoal.core.errors import Refused, ShoalError
+from shoal.core.protocol.metrics import TRAIN_LOSS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,17 +34,21 @@ def list_jobs(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """List all jobs with their progress and metrics."""
+    """List all jobs with their progress and metrics, then the split jobs."""
     from shoal.cli.connection import connect
 
     with connect(url, token) as api:
         found = [job for job in api.every("/jobs", "jobs") if tag in ("", *job.get("tags", ()))]
+        split_jobs = [] if tag else api.get("/split")["split_jobs"]
     columns = ("job", "state", "version", "accuracy", "best", "nodes", "up", "down", "algorithm")
     rows = table(*columns, right=_NUMERIC, spare=("best", "nodes", "algorithm"))
     for job in found:
         rows.add_row(*_row(job))
     hint = f"no job has the tag {safe(tag)}" if tag else "no jobs: [bold]shoal run JOB.toml[/] submits one"
-    out.answer({"jobs": found}, rows if found else hint)
+    shown: list[Any] = [rows] if found else [] if split_jobs else [hint]
+    if split_jobs:
+        shown.append(split_table(split_jobs))
+    out.answer({"jobs": found, "split_jobs": split_jobs}, *shown)
 
 
 _NUMERIC = ("version", "accuracy", "best", "nodes", "up", "down")
@@ -85,13 +90,20 @@ def show(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show one job: progress, metrics, nodes, bytes, and the latest decisions with their reasons."""
+    """Show one job or split job: progress, metrics, nodes, bytes, and the latest decisions with their reasons."""
     from shoal.cli.connection import connect
     from shoal.client.api import segment
 
     with connect(url, token) as api:
         path = f"/jobs/{segment(job)}"
-        found = api.get(path)
+        try:
+            found = api.get(path)
+        except Refused as error:
+            if error.code != "job.unknown" or job not in [one["name"] for one in api.get("/split")["split_jobs"]]:
+                raise
+            split_job = api.get(f"/split/{segment(job)}")
+            out.answer({"split_job": split_job}, split_summary(split_job), split_node_table(split_job))
+            return
         nodes = api.get(f"{path}/nodes")["nodes"]
         found_events = api.get(f"{path}/events", limit=max(events, 1))["events"] if events else []
         traffic = api.get(f"{path}/traffic", by="kind")
@@ -192,6 +204,52 @@ def event_table(events: list[dict[str, Any]]) -> Table:
     rows = table("time", "version", "kind", "text", right=["version"], prose=["text"])
     for event in events:
         rows.add_row(event["at"][11:19], str(event["version"]), event["kind"], safe(event["text"]))
+    return rows
+
+
+def split_table(jobs: list[dict[str, Any]]) -> Table:
+    """Return a table of split jobs."""
+    columns = ("split job", "state", "round", "loss", "turn", "step up", "step down", "up", "down")
+    rows = table(*columns, right=("round", "loss", "step up", "step down", "up", "down"), spare=("turn",))
+    for job in jobs:
+        rows.add_row(
+            job["name"],
+            state(job["state"]),
+            f"{job['round']} of {job['spec']['rounds']}",
+            number(job["metrics"].get(TRAIN_LOSS)),
+            safe(_turn(job)),
+            *(size(job[key]) for key in ("step_up_bytes", "step_down_bytes", "up_bytes", "down_bytes")),
+        )
+    return rows
+
+
+def _turn(job: dict[str, Any]) -> str:
+    """Return the nodes that have a turn in a split job."""
+    return ", ".join(one["name"] for one in job["nodes"] if one["turn_batches"] is not None)
+
+
+def split_summary(job: dict[str, Any]) -> Table:
+    """Return a split job in a few lines."""
+    why = f" [dim]({safe(job['ended'])})[/]" if job["ended"] else ""
+    rows = [("split job", job["name"]), ("state", state(job["state"]) + why)]
+    rows += [("round", f"{job['round']} of {job['spec']['rounds']}"), ("turn", safe(_turn(job)) or "-")]
+    rows += [(safe(name), number(value)) for name, value in sorted(job["metrics"].items())]
+    rows.append(("step", f"{size(job['step_up_bytes'])} up, {size(job['step_down_bytes'])} down, by formula"))
+    if job["versions"] and (last := job["versions"][-1])["batches"]:
+        up, down = (size(round(last[f"{way}_bytes"] / last["batches"])) for way in ("up", "down"))
+        rows.append(
+            ("sent", f"{up} up, {down} down for each step of round {last['number']}, with parts and HTTP heads")
+        )
+    rows.append(("traffic", f"{size(job['up_bytes'])} up, {size(job['down_bytes'])} down"))
+    return pairs(rows)
+
+
+def split_node_table(job: dict[str, Any]) -> Table:
+    """Return a table of a split job's nodes."""
+    rows = table("node", "turn", "excluded", right=["turn"], prose=["excluded"])
+    for node in job["nodes"]:
+        batches = node["turn_batches"]
+        rows.add_row(node["name"], "-" if batches is None else f"{batches} steps", safe(node["excluded"]))
     return rows
 
 
