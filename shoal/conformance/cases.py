@@ -69,5 +69,6 @@ CASES = (
     ConformanceCase("quantize", "filter quantize", {"filters": [{"name": "quantize"}]}, required=False),
     ConformanceCase("top_k", "filter top_k", {"filters": [{"name": "top_k"}]}, required=False),
     ConformanceCase("delta", "filter delta", {"filters": [{"name": "delta"}]}, required=False),
+    ConformanceCase("stages", "grows the model", {"stages": [{"rounds": 1}, {}]}, required=False),
     ConformanceCase("gossip", "a job that may go on without the coordinator", {"gossip": {"allowed": True}}),
 )

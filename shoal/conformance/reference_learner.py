@@ -27,6 +27,7 @@ def learner() -> ConformanceLearner:
 class ConformanceLearner:
     """The learner of the conformance jobs. `start`: the model that it begins with, in place of its own."""
 
+    stages = 2
     layout: None = None
     """A declaration: this learner trains any model, so its node gets tasks of every layout."""
 
@@ -38,6 +39,16 @@ class ConformanceLearner:
         """Return w[i] = ((seed + i) mod 64) / 64 as float32, and seen = 0 as int64."""
         w = np.array([(seed + i) % 64 / 64 for i in range(ELEMENTS)], np.float32)
         self._model = self._start or Tree.of({"w": w, "seen": np.array(0, np.int64)})
+        return self._model
+
+    def enter_stage(self, stage: int) -> None:
+        """Do nothing: this learner trains any model."""
+
+    def grow(self, model: Tree, seed: int) -> Tree:
+        """Double the numbers of `w`: w[2 i] = w[i] and w[2 i + 1] = w[i] / 2 + (seed mod 64) / 64 as float32."""
+        w = model["w"]
+        pairs = np.stack([w, w * np.float32(0.5) + np.float32(seed % 64 / 64)], axis=1)
+        self._model = Tree.of({"w": pairs.reshape(-1), "seen": np.array(model["seen"])})
         return self._model
 
     def load(self, model: Tree) -> None:

@@ -40,6 +40,7 @@ def test_it_conforms(where: Inside, page: Page, errors: list[str]) -> None:
     assert {name: one.why for name, one in found.items() if one.verdict == "failed"} == {}
     refused = {name: one.why for name, one in found.items() if one.verdict == "refused"}
     assert refused == {
-        name: f"this client does not know the filter {name}" for name in ("half", "quantize", "top_k", "delta")
+        "stages": "this client's model does not grow, and the job has stages",
+        **{name: f"this client does not know the filter {name}" for name in ("half", "quantize", "top_k", "delta")},
     }
     assert errors == []

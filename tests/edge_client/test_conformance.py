@@ -100,6 +100,13 @@ class Nameless(ConformanceLearner):
         return made
 
 
+class Seedless(ConformanceLearner):
+    """Grows without the task's seed."""
+
+    def grow(self, model: Tree, seed: int) -> Tree:
+        return super().grow(model, seed + 1)
+
+
 class Refusing(ConformanceLearner):
     """Does nothing."""
 
@@ -115,6 +122,7 @@ class Refusing(ConformanceLearner):
         (Boastful, BY_NAME["init"], "failed", "has metrics"),
         (Double, BY_NAME["init"], "failed", "w is F64"),
         (Nameless, BY_NAME["statistics"], "failed", "bn.mean is a weight in one tree, a statistic in the other"),
+        (Seedless, BY_NAME["stages"], "failed", "has metrics"),
         (Refusing, BY_NAME["init"], "failed", "not today"),
         (Refusing, BY_NAME["half"], "refused", "not today"),
     ],
