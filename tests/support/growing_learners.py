@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 from shoal.core.model.tree import Tree
 from shoal.learn import GrowingLearner
 from tests.learn.test_growing_learner import learner
+from tests.support.waiting import until
 
 
 def held(part: int, folder: str) -> GrowingLearner:
@@ -17,8 +17,7 @@ def held(part: int, folder: str) -> GrowingLearner:
 
     def grow_held(model: Tree, seed: int) -> Tree:
         (place / f"grows-{part}").touch()
-        while not (place / "go").exists():
-            threading.Event().wait(0.02)
+        until("the growth to go on", (place / "go").exists)
         return grow(model, seed)
 
     made.grow = grow_held  # type: ignore[method-assign]

@@ -12,7 +12,6 @@ from shoal.cli.terminal.options import Job, Token, Url, Why, Yes, hand_down
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
 from shoal.core.errors import Refused, ShoalError
-from shoal.core.protocol.metrics import TRAIN_LOSS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -216,7 +215,7 @@ def split_table(jobs: list[dict[str, Any]]) -> Table:
             job["name"],
             state(job["state"]),
             f"{job['round']} of {job['spec']['rounds']}",
-            number(job["metrics"].get(TRAIN_LOSS)),
+            number(job["metrics"].get("train/loss")),
             safe(_turn(job)),
             *(size(job[key]) for key in ("step_up_bytes", "step_down_bytes", "up_bytes", "down_bytes")),
         )
