@@ -35,7 +35,7 @@ def above(*exits: int) -> CascadeAnswer:
 
 def escalated() -> CascadeLevel:
     """A level that has sent two of three examples up, at time 10."""
-    level = CascadeLevel(0, 0.5, timeout_s=2)
+    level = CascadeLevel(0, 3, 0.5, timeout_s=2)
     assert level.on(CascadeRequest("a", "inputs"), 10) == [ComputeScores("a", "inputs")]
     sent, wake = level.on(Scored("a", SCORES, FEATURES), 10)
     assert isinstance(sent, Escalate)
@@ -70,8 +70,10 @@ def test_an_answer_from_above_is_merged_once() -> None:
         (EscalationFailed("a"), 10.0),
         (EscalationAnswered("a", above(1)), 10.0),
         (EscalationAnswered("a", above(1, 0)), 10.0),
+        (EscalationAnswered("a", above(1, 3)), 10.0),
+        (EscalationAnswered("a", above(1, 1)._replace(classes=np.array([0, 2]))), 10.0),
     ],
-    ids=["time limit", "failure", "too few", "exit below"],
+    ids=["time limit", "failure", "too few", "exit below", "exit above all", "unknown class"],
 )
 def test_without_an_answer_from_above_the_level_answers_itself(
     event: Timer | EscalationFailed | EscalationAnswered, now: float
@@ -84,7 +86,7 @@ def test_without_an_answer_from_above_the_level_answers_itself(
 
 
 def test_requests_beyond_the_limit_are_refused() -> None:
-    level = CascadeLevel(1, None, waiting_max=1)
+    level = CascadeLevel(1, 2, None, waiting_max=1)
     level.on(CascadeRequest("a", FEATURES), 0)
     (refused,) = level.on(CascadeRequest("b", FEATURES), 0)
     assert isinstance(refused, RequestRefused)
@@ -96,7 +98,7 @@ def test_requests_beyond_the_limit_are_refused() -> None:
 
 
 def test_a_request_that_cannot_be_computed_is_refused_once() -> None:
-    level, error = CascadeLevel(0, 0.5), LearnerFailed("no")
+    level, error = CascadeLevel(0, 3, 0.5), LearnerFailed("no")
     for name, event in (("a", ComputeFailed("a", error)), ("b", Scored("b", SCORES * np.nan, FEATURES))):
         level.on(CascadeRequest(name, "inputs"), 0)
         (refused,) = level.on(event, 0)
@@ -106,6 +108,10 @@ def test_a_request_that_cannot_be_computed_is_refused_once() -> None:
     assert level.counts == LevelCounts()
 
 
-def test_a_threshold_outside_its_range_is_refused() -> None:
-    with pytest.raises(InvalidJob, match=r"threshold 1 is 1\.5"):
-        CascadeLevel(0, 1.5)
+@pytest.mark.parametrize(
+    ("number", "threshold", "text"),
+    [(0, 1.5, r"threshold 1 is 1\.5"), (1, 0.5, "1 thresholds for 1 exits"), (0, None, "0 thresholds for 2 exits")],
+)
+def test_a_threshold_that_does_not_fit_is_refused(number: int, threshold: float | None, text: str) -> None:
+    with pytest.raises(InvalidJob, match=text):
+        CascadeLevel(number, 2, threshold)

@@ -48,7 +48,7 @@ class CascadeWorld:
         self.answers: dict[str, list[CascadeAnswer]] = {}
 
     def made(self, number: int) -> CascadeLevel:
-        return CascadeLevel(number, self.limits[number], TIMEOUTS_S[number])
+        return CascadeLevel(number, 3, self.limits[number], TIMEOUTS_S[number])
 
     def kill(self, number: int) -> None:
         self.down[number], self.levels[number] = True, self.made(number)

@@ -35,14 +35,17 @@ def packed_bytes(values: int) -> int:
     return -(-values // 8)
 
 
+def link_bytes(hops: Sequence[Hop], reached: Sequence[int]) -> list[int]:
+    """Return the bytes on the links above each level but the last. `reached`: examples that came to each level."""
+    return [
+        hop.senders * (here * hop.scores + above * hop.features)
+        for hop, here, above in zip(hops, reached[:-1], reached[1:], strict=True)
+    ]
+
+
 def bytes_per_answer(hops: Sequence[Hop], answered: Sequence[int]) -> float:
     """Return the mean bytes per answer, of all machines together, for the examples that each exit answers."""
-    waiting, spent = sum(answered), 0
-    for hop, count in zip(hops, answered[:-1], strict=True):
-        spent += hop.senders * waiting * hop.scores
-        waiting -= count
-        spent += hop.senders * waiting * hop.features
-    return spent / sum(answered)
+    return sum(link_bytes(hops, [sum(answered[number:]) for number in range(len(answered))])) / sum(answered)
 
 
 def present_devices(devices: int, left_out: Iterable[int] = ()) -> tuple[bool, ...]:

@@ -131,21 +131,25 @@ class _Escalated:
     """A request whose rest was sent up, with this level's answers to all examples."""
 
     answer: CascadeAnswer
+    classes: int
+    """The number of classes."""
     deadline: float
 
 
 @dataclass
 class CascadeLevel:
-    """One level. `threshold`: of its exit; None: the last level, which answers everything.
+    """One level of several. `threshold`: of its exit; None of the last level, which answers everything.
 
     number          its number, counted from 0 at the devices
+    levels          the number of levels
     timeout_s       seconds to wait for the level above
     waiting_max     requests under way at a time; further ones are refused
 
-    Raises `InvalidJob` for a threshold outside [0, 1].
+    Raises `InvalidJob` for a threshold outside [0, 1], for one of the last level, and for none of another level.
     """
 
     number: int
+    levels: int
     threshold: float | None
     timeout_s: float = 2.0
     waiting_max: int = 64
@@ -155,7 +159,7 @@ class CascadeLevel:
 
     def __post_init__(self) -> None:
         limits = () if self.threshold is None else (self.threshold,)
-        self._limits = checked_thresholds(limits, len(limits) + 1)
+        self._limits = checked_thresholds(limits, 1 if self.number == self.levels - 1 else 2)
 
     def on(self, event: CascadeEvent, now: float) -> list[CascadeEffect]:
         """Handle one event. Repeated requests, and late or repeated answers, change nothing."""
@@ -201,7 +205,7 @@ class CascadeLevel:
         features = event.features.chosen(~sure)
         self.counts.escalated += int((~sure).sum())
         self.counts.sent_bytes += features.nbytes
-        self._waiting[event.request] = _Escalated(answer, now + self.timeout_s)
+        self._waiting[event.request] = _Escalated(answer, event.scores.shape[1], now + self.timeout_s)
         return [Escalate(event.request, features), *self._wake()]
 
     def _from_above(self, event: EscalationAnswered) -> list[CascadeEffect]:
@@ -209,7 +213,9 @@ class CascadeLevel:
         if held is None:
             return []
         rest, above = held.answer.degraded, event.answer
-        if any(len(part) != rest.sum() for part in above) or bool((above.exits <= self.number).any()):
+        if any(len(part) != rest.sum() for part in above) or not (
+            _within(above.exits, self.number + 1, self.levels) and _within(above.classes, 0, held.classes)
+        ):
             return self._degraded(event.request)  # nonsense is as little of an answer as none
         classes, exits, degraded = held.answer
         merged = CascadeAnswer(classes.copy(), exits.copy(), degraded.copy())
@@ -240,3 +246,8 @@ class CascadeLevel:
     def _wake(self) -> list[CascadeEffect]:
         deadlines = [held.deadline for held in self._waiting.values() if held is not None]
         return [Wake(min(deadlines))] if deadlines else []
+
+
+def _within(values: Counts, least: int, end: int) -> bool:
+    """Return whether all values are at least `least` and below `end`."""
+    return bool(((values >= least) & (values < end)).all())
