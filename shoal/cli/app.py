@@ -111,6 +111,12 @@ COMMANDS = (
         "Answer from a trained model over HTTP until Ctrl-C. A label that moves takes effect within seconds.",
     ),
     Entry(
+        "infer",
+        "shoal.cli.commands.infer:infer",
+        THERE,
+        "Measure the levels of a network with exits: how often each answers, how many bytes, how accurate.",
+    ),
+    Entry(
         "restore",
         "shoal.cli.commands.restore:restore",
         THERE,

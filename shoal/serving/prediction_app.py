@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -45,6 +45,7 @@ BODY_BYTES_MAX = 4 * 2**20
 OPEN_MAX = 4
 """Requests whose bodies are read and answered at a time; others wait."""
 CONNECTIONS_MAX, GRACE_S = 256, 10
+OWN_STATUS = {"exits.version": 409, "exits.level": 409, "exits.busy": 503}
 TIMEOUTS = ReceiveTimeouts(10, 20, 500)
 
 
@@ -55,7 +56,7 @@ def create_app(served: ServedModel) -> Starlette:
     async def predict(request: Request) -> Response:
         """Answer from the model."""
         async with turns:
-            inputs, dtype = _inputs_of(await request.body())
+            inputs, dtype = inputs_of(await request.body())
             outputs, version = await in_thread(partial(served.answer, inputs, dtype))
         return JSONResponse({"outputs": outputs, **asdict(version)})
 
@@ -64,12 +65,17 @@ def create_app(served: ServedModel) -> Starlette:
         assert served.version is not None
         return JSONResponse(asdict(served.version))
 
+    return application([Route("/predict", predict, methods=["POST"]), Route("/model", model)])
+
+
+def application(routes: Sequence[Route]) -> Starlette:
+    """Return an application with these routes and `/health`, which answers errors by problem documents."""
+
     async def health(_: Request) -> Response:
         """Return that requests are answered."""
         return JSONResponse({"status": "ok"})
 
-    routes = [Route("/predict", predict, methods=["POST"]), Route("/model", model), Route("/health", health)]
-    return Starlette(routes=routes, exception_handlers={ShoalError: _answer_error})
+    return Starlette(routes=[*routes, Route("/health", health)], exception_handlers={ShoalError: _answer_error})
 
 
 async def _answer_error(_: Request, error: Exception) -> Response:
@@ -81,11 +87,11 @@ async def _answer_error(_: Request, error: Exception) -> Response:
 
 
 def _problem(error: ShoalError) -> Response:
-    status = 401 if isinstance(error, NotAllowed) else STATUS.get(error.code, 422)
+    status = 401 if isinstance(error, NotAllowed) else {**STATUS, **OWN_STATUS}.get(error.code, 422)
     return problem(status, error.message, error.code, error.hint)
 
 
-def _inputs_of(body: bytes) -> tuple[Any, str]:
+def inputs_of(body: bytes) -> tuple[Any, str]:
     """Return the inputs and the dtype in a request. Raises `InvalidPayload`."""
     try:
         given = loads(body)
@@ -138,8 +144,8 @@ class PredictionLimits:
 
 
 @asynccontextmanager
-async def serve_predictions(served: ServedModel, sock: socket.socket, host: str, token: str) -> AsyncIterator[None]:
+async def serve_predictions(app: ASGIApp, sock: socket.socket, host: str, token: str) -> AsyncIterator[None]:
     """Answer requests while the block runs. `token`: the access token; empty: none is asked for."""
-    app = PredictionLimits(create_app(served), host, token)
-    async with serve(app, ServerConnections(TIMEOUTS, CONNECTIONS_MAX), sock, grace_s=GRACE_S):
+    limited = PredictionLimits(app, host, token)
+    async with serve(limited, ServerConnections(TIMEOUTS, CONNECTIONS_MAX), sock, grace_s=GRACE_S):
         yield

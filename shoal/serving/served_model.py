@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +13,8 @@ import numpy as np
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.tree import Array, Tree
+from shoal.runtime.durable_files import digest_of
+from shoal.wire.payload import payload_pieces
 
 Arrays = Array | Mapping[str, Array]
 """One array, or arrays by name."""
@@ -52,12 +55,20 @@ class ServedModel:
         self._learner, self._predict, self._lock = learner, learner.predict, threading.Lock()
         self.version: ServedVersion | None = None
         """The version that is loaded; None before the first."""
+        self.digest = ""
+        """SHA-256 of the model that is loaded."""
 
     def load(self, model: Tree, version: ServedVersion) -> None:
         """Answer from this model from now on. Raises `InvalidPayload` for one that does not fit; that before stays."""
         with self._lock:
             self._learner.load(model)
-            self.version = version
+            self.version, self.digest = version, digest_of(payload_pieces({"model": model}))
+
+    @contextmanager
+    def turn(self) -> Iterator[Learner]:
+        """Yield the learner. Meanwhile the model stays, and other threads wait."""
+        with self._lock:
+            yield self._learner
 
     def answer(self, inputs: Any, dtype: str = "float32") -> tuple[Any, ServedVersion]:
         """Return the outputs for JSON values, as JSON values, and the version that computed them.
@@ -66,16 +77,20 @@ class ServedModel:
         values that are not arrays of numbers, `LearnerFailed` for arrays that the model does not take and for outputs
         that are not finite.
         """
-        if dtype not in DTYPES:
-            raise InvalidPayload("dtype is unknown", code="predict.dtype", hint=f"use one of {', '.join(DTYPES)}")
-        if isinstance(inputs, dict) and inputs:
-            arrays: Arrays = {name: _array_of(value, f"inputs.{name}", dtype) for name, value in inputs.items()}
-        else:
-            arrays = _array_of(inputs, "inputs", dtype)
-        with self._lock:
+        arrays = arrays_of(inputs, dtype)
+        with self.turn():
             assert self.version is not None
             outputs, version = self._predict(arrays), self.version
         return _json_of(outputs), version
+
+
+def arrays_of(inputs: Any, dtype: str) -> Arrays:
+    """Return JSON values as arrays. Raises `InvalidPayload`."""
+    if dtype not in DTYPES:
+        raise InvalidPayload("dtype is unknown", code="predict.dtype", hint=f"use one of {', '.join(DTYPES)}")
+    if isinstance(inputs, dict) and inputs:
+        return {name: _array_of(value, f"inputs.{name}", dtype) for name, value in inputs.items()}
+    return _array_of(inputs, "inputs", dtype)
 
 
 def _array_of(value: Any, name: str, dtype: str) -> Array:

@@ -144,21 +144,28 @@ def head_bytes(prefix: bytes, most: int = HEAD_BYTES_MAX) -> int:
     return length
 
 
-def read_head(text: bytes) -> tuple[dict[str, Any], str]:
-    """Return (values, job) of a head. Raises `InvalidPayload`, or `Refused` for another protocol version."""
+def read_values(text: bytes) -> dict[str, Any]:
+    """Return the values of a head. Raises `InvalidPayload`, or `Refused` for another protocol version."""
     try:
         values = strict_json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"the head is not strict JSON: {error}", code="head.invalid") from None
     if not isinstance(values, dict):
         raise InvalidPayload("the head is not an object", code="head.invalid")
-    protocol, job = values.pop("shoal", None), values.pop("job", None)
+    protocol = values.pop("shoal", None)
     if type(protocol) is not int or protocol not in PROTOCOLS:
         raise Refused(
             f"protocol {str(protocol)[:20]}; this side speaks {', '.join(map(str, PROTOCOLS))}",
             code="protocol.unknown",
             hint="install the same release of shoal on both sides",
         )
+    return values
+
+
+def read_head(text: bytes) -> tuple[dict[str, Any], str]:
+    """Return (values, job) of a head. Raises as `read_values`, and `InvalidPayload` without a job."""
+    values = read_values(text)
+    job = values.pop("job", None)
     if not isinstance(job, str) or not NAME.fullmatch(job):
         raise InvalidPayload("the head names no job", code="head.name")
     return values, job

@@ -234,6 +234,7 @@ COMMANDS = {
     "doctor": Case(keys=("healthy", "checks"), prepare=job_answers),
     "export": Case(("digits",), keys=("model",), prepare=export_answers),
     "failures": Case(("digits", "--node", "a"), keys=("failures",), prepare=failure_answers),
+    "infer": Case(("a.safetensors", "--learner", "gone.py:learner"), 2, "learner.missing"),
     "jobs clone": Case(("digits", "--set", "algorithm.lr=0.5"), keys=("job",), prepare=job_answers),
     "jobs list": Case(keys=("jobs", "split_jobs"), prepare=job_answers),
     "jobs pause": Case(("digits",), keys=("job",), prepare=job_answers),

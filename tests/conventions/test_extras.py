@@ -17,6 +17,7 @@ TORCH = {
     *("shoal.lightning", "shoal.loop.module_model", "shoal.split_simulation", "shoal.vertical_simulation"),
     "shoal.serving.onnx_file",
     "shoal_edge_client.split.split_agent",
+    *(f"shoal.serving.{name}" for name in ("cascade_pump", "inference", "served_level")),
     *(f"split.{name}" for name in ("cut_choice", "cutting", "part_legs", "split_job", "trained_part")),
     *(f"split.{name}" for name in ("vertical_legs", "vertical_network")),
     *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
@@ -142,6 +143,7 @@ def test_only_torch_learners_need_torch() -> None:
     every = "shoal shoal_coordinator shoal_edge_client shoal_peer shoal_dashboard"
     assert {name.removeprefix("shoal.learn.") for name in lacking(every, "torch")["torch"]} == {
         *TORCH,
+        "shoal.serving.level_app",
         "shoal_coordinator.split.split_runner",
     }
 
@@ -170,6 +172,7 @@ def test_the_base_needs_no_extra() -> None:
     of_peers = (
         "shoal.peering.",
         "shoal.runtime.http.server.",
+        "shoal.serving.level_app",
         "shoal.serving.prediction_app",
         "shoal_edge_client.peering.",
         "shoal_edge_client.prepare",

@@ -181,6 +181,7 @@ KEPT = {
     "shoal/peering/http/peer_app.py": (
         "import fastapi\nfrom shoal.peering.http import admin_routes\nfrom shoal.wire import peer_codec\n"
     ),
+    "shoal/serving/level_app.py": "import starlette\n",
     "shoal/serving/prediction_app.py": "import starlette\n",
     "peer/shoal_peer/process.py": "from shoal.peering.http import peer_app\n",
     "edge_client/shoal_edge_client/agent.py": "from shoal.runtime.http import client\n",

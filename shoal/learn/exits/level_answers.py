@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from shoal.core.errors import InvalidPayload
 from shoal.core.exits.byte_costs import Hop, packed_bytes, score_bytes
 from shoal.core.exits.packed_bits import PackedFeatures, pack_bits, unpack_bits
 from shoal.core.exits.thresholds import ExitRecord, checked_thresholds, decide_each
@@ -85,7 +86,11 @@ def at_devices(network: ExitNetwork, inputs: Sequence[Tensor]) -> LevelOutput:
 
 
 def at_level(network: ExitNetwork, level: int, below: PackedFeatures) -> LevelOutput:
-    """Compute the part of a level above the devices. Raises `InvalidPayload` for bytes that do not fit their shape."""
+    """Compute the part of a level above the devices. Raises `InvalidPayload` for bytes that do not fit."""
+    machines = len(network.bodies) if level == 1 else 1
+    if len(below.parts) != machines or not any(part is not None for part in below.parts):
+        text = f"features of {len(below.parts)} machines instead of {machines}"
+        raise InvalidPayload(text, code="payload.bits", hint="both levels need the same network")
     weight = next(network.parameters())
     received = [
         None if part is None else torch.from_numpy(unpack_bits(part, below.shape)).to(weight) for part in below.parts
