@@ -43,7 +43,7 @@ def network() -> ExitNetwork:
 
 def learner(part: int = 0, parts: int = 3) -> TorchLearner:
     own = train[iid(len(train), parts)[part]]
-    return exit_learner(network, (views[own], labels[own]), (views[validation], labels[validation]))
+    return exit_learner(network, (views[own], labels[own]), (views[validation], labels[validation]), curve=True)
 
 
 def told(trained: ExitNetwork, thresholds: tuple[float, ...]) -> str:

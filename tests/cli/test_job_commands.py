@@ -48,6 +48,14 @@ def test_a_job_is_shown_with_its_base_model(
     assert line.split(None, 2)[2] == f"abababababab, {shown}, held by 1 of 4 nodes"
 
 
+def test_points_of_a_curve_are_not_listed(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
+    job_answers(fake, place)
+    fake.answers["GET /jobs/digits"] = a_job(metrics={"eval/accuracy": 0.5, "eval/accuracy@0.3": 0.4})
+    said = shoal("jobs", "show", "digits", env=at(fake)).stdout
+    assert "eval/accuracy " in said
+    assert "@" not in said
+
+
 def test_checkpoints_are_marked_among_the_models(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     model_answers(fake, place)
     lines = shoal("models", "digits", env=at(fake)).stdout.splitlines()

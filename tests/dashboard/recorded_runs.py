@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
+from shoal.core.protocol.message import Metrics
 from shoal_coordinator.storage.tables import reports, versions
 from tests.support.coordinator import Inside
 
@@ -31,10 +32,18 @@ def plain(value: float) -> float | str:
 
 
 def record(
-    running: Inside, job: str, clients: int, rounds: int, loss: Loss = falling, names: Sequence[str] = ()
+    running: Inside,
+    job: str,
+    clients: int,
+    rounds: int,
+    loss: Loss = falling,
+    names: Sequence[str] = (),
+    measured: Metrics | None = None,
 ) -> None:
-    """Write the rounds of a job that was begun down, as its coordinator would have."""
+    """Write the rounds of a job that was begun down, as its coordinator would have. `measured`: of each version."""
     rows = [_version(job, number, clients, loss) for number in range(rounds + 1)]
+    for row in rows:
+        row["metrics"] |= measured or {}
     made = ((client, number) for number in range(1, rounds + 1) for client in range(clients))
     told = [_report(job, client, number, loss) for client, number in made]
     for client, name in enumerate(names):

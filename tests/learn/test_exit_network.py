@@ -171,6 +171,17 @@ def test_the_metrics_are_those_of_the_answers() -> None:
     assert "eval/answered_device" not in plain
 
 
+def test_a_curve_has_the_outcome_of_each_threshold() -> None:
+    x = views()
+    learner = exit_learner(lambda: small(edge=True), (x, LABELS), (x, LABELS), curve=True, device="cpu")
+    found, record = learner.evaluate(), record_exits(small(edge=True), [x], LABELS)
+    for step in range(11):
+        outcome = record.outcome([step / 10] * 2)
+        assert found[f"eval/accuracy@{step / 10}"] == pytest.approx(outcome.accuracy)
+        answered = [found[f"eval/answered_{level}@{step / 10}"] for level in ("device", "edge")]
+        assert answered == pytest.approx(outcome.fractions[:2])
+
+
 DATA = (views(), LABELS)
 BAD: dict[str, tuple[str, Callable[[], Any]]] = {
     "one scheme": ("exits.scheme", lambda: small(scheme="AP")),

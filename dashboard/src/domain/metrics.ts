@@ -63,7 +63,7 @@ export function metricKindsIn(versions: Version[]): string[] {
   for (const version of versions) {
     for (const name of Object.keys(version.metrics)) all.add(name.slice(name.lastIndexOf("/") + 1));
   }
-  const others = [...all].filter((kind) => kind !== "accuracy" && kind !== "loss").sort();
+  const others = [...all].filter((kind) => kind !== "accuracy" && kind !== "loss" && !kind.includes("@")).sort();
   return ["accuracy", "loss", ...others];
 }
 

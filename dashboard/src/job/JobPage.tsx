@@ -87,7 +87,7 @@ export function JobPage({ name }: { name: string }) {
       </header>
       <RestoreNotice job={job} />
       <JobStats job={job} versions={versions} nodes={nodes} isLoaded={queries.versions.data !== undefined} />
-      <Tabs label="Job views" tabs={TABS} chosen={tab} onChoose={setTab} />
+      <Tabs label="Job views" tabs={TABS.filter(({ id, isFor }) => id === tab || (isFor?.(versions) ?? true))} chosen={tab} onChoose={setTab} />
       <div className="tab-panel" role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`}>
         <ErrorBoundary key={tab} part>
           <Suspense fallback={<Loading lines={6} />}>

@@ -12,6 +12,7 @@ from shoal.cli.terminal.options import Job, Token, Url, Why, Yes, hand_down
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
 from shoal.core.errors import Refused, ShoalError
+from shoal.core.protocol.metrics import is_curve_point
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -150,7 +151,7 @@ def summary(job: dict[str, Any]) -> Table:
         part = job.get("provisional")
         waits = f", {part['reported']} of the {part['asked']} nodes that measure it so far" if part else ""
         rows.append(("measured", f"{of}{waits}"))
-    for name, value in sorted(job["metrics"].items()):
+    for name, value in sorted((name, value) for name, value in job["metrics"].items() if not is_curve_point(name)):
         rows.append((safe(name), percent(value) if name.endswith("accuracy") else number(value)))
     if job["best"] is not None:
         alone = ", measured by one node alone" if _is_of_one(job) else ""

@@ -19,6 +19,7 @@ from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import number, pairs, percent, safe, seconds, size, table
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.errors.phrases import counted
+from shoal.core.protocol.metrics import is_curve_point
 from shoal.core.scheduling.selection import join_names
 
 if TYPE_CHECKING:
@@ -293,6 +294,7 @@ def report(result: Result, took_s: float) -> None:
     rows: list[tuple[str, Any]] = [
         (name, percent(value) if name.endswith("accuracy") else number(value))
         for name, value in sorted(data["metrics"].items())
+        if not is_curve_point(name)
     ]
     if result.uncounted:
         nodes = counted(len(result.uncounted), "node")

@@ -22,6 +22,8 @@ from shoal.learn.training.measures import Measure
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.user_errors import user_code
 
+CURVE = tuple(step / 10 for step in range(11))
+
 
 @dataclass(frozen=True)
 class JointLoss:
@@ -47,16 +49,19 @@ def exit_learner(
     *,
     weights: Sequence[float] = (),
     thresholds: Sequence[float] = (),
+    curve: bool = False,
     **options: Any,
 ) -> TorchLearner:
     """Return a learner that trains all exits together.
 
     weights       of the exits' losses; 1 for each by default
     thresholds    of all exits but the last, for the metrics; without them the last exit answers everything
+    curve         also measure at 0, 0.1, … 1 as threshold of all exits, for the dashboard's tab "Exits"
     options       further parameters of `TorchLearner`
 
     Metrics are `accuracy` of the answers, `accuracy_device` (`_edge`, `_cloud`) as if that level answered everything,
-    and with thresholds `answered_device`, the fraction that the level answers. Raises `InvalidJob` for weights or
+    and with thresholds `answered_device`, the fraction that the level answers; with a curve `accuracy@0.3` and
+    `answered_device@0.3`. Raises `InvalidJob` for weights or
     thresholds that do not fit the network.
     """
     with user_code("making the model"), seeded_to_build(0):
@@ -70,7 +75,8 @@ def exit_learner(
         text, hint = f"{len(weights)} weights for {len(levels)} exits", "give one for each exit"
         raise InvalidJob(text, code="exits.weights", hint=hint)
     limits = checked_thresholds(thresholds, len(levels)) if thresholds else None
-    return TorchLearner(model, train, test, loss=JointLoss(weights), metrics=exit_metrics(levels, limits), **options)
+    metrics = exit_metrics(levels, limits) | (curve_metrics(levels) if curve else {})
+    return TorchLearner(model, train, test, loss=JointLoss(weights), metrics=metrics, **options)
 
 
 def exit_metrics(levels: Sequence[str], thresholds: Sequence[float] | None) -> dict[str, Measure]:
@@ -80,6 +86,17 @@ def exit_metrics(levels: Sequence[str], thresholds: Sequence[float] | None) -> d
         metrics[f"accuracy_{level}"] = partial(_accuracy_at, number=number)
         if thresholds is not None:
             metrics[f"answered_{level}"] = partial(_answered, thresholds=thresholds, number=number)
+    return metrics
+
+
+def curve_metrics(levels: Sequence[str]) -> dict[str, Measure]:
+    """Return accuracy, and the fraction that each level but the last answers, at thresholds that all exits share."""
+    metrics: dict[str, Measure] = {}
+    for threshold in CURVE:
+        shared = (threshold,) * (len(levels) - 1)
+        metrics[f"accuracy@{threshold}"] = partial(_accuracy, thresholds=shared)
+        for number, level in enumerate(levels[:-1]):
+            metrics[f"answered_{level}@{threshold}"] = partial(_answered, thresholds=shared, number=number)
     return metrics
 
 
