@@ -40,12 +40,15 @@ def record(
     names: Sequence[str] = (),
     measured: Metrics | None = None,
 ) -> None:
-    """Write the rounds of a job that was begun down, as its coordinator would have. `measured`: of each version."""
+    """Write the rounds of a job that was begun down, as its coordinator would have.
+
+    `measured`: metrics of each version and report.
+    """
     rows = [_version(job, number, clients, loss) for number in range(rounds + 1)]
-    for row in rows:
-        row["metrics"] |= measured or {}
     made = ((client, number) for number in range(1, rounds + 1) for client in range(clients))
     told = [_report(job, client, number, loss) for client, number in made]
+    for row in (*rows, *told):
+        row["metrics"] |= measured or {}
     for client, name in enumerate(names):
         for row in told[client::clients]:
             row["node"] = name

@@ -48,6 +48,9 @@ def test_the_tab_shows_each_level_against_the_threshold(page: Page, run: Inside,
     page.goto(f"{run.url}/jobs/exits?left=loss&right=accuracy")
     expect(page.get_by_test_id("chart-accuracy")).to_be_visible()
     assert page.get_by_test_id("kind-left").count() == 0, "two kinds of metric: nothing to choose"
+    page.goto(f"{run.url}/jobs/exits?view=clients")
+    expect(page.get_by_test_id("metric").locator("option")).not_to_have_count(0)
+    assert [text for text in page.get_by_test_id("metric").locator("option").all_inner_texts() if "@" in text] == []
     assert errors == []
 
 

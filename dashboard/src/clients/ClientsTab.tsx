@@ -2,6 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import type { Job, Version } from "../api/types";
 import { hasEnded } from "../domain/job";
 import { defaultMetric, reportMetricTitle } from "../domain/reportMetrics";
+import { isCurvePoint } from "../domain/metrics";
 import { unitOf } from "../domain/unit";
 import { escapeHidden } from "../format/text";
 import { useTextParam } from "../router/router";
@@ -53,7 +54,7 @@ export function ClientsTab({ job, versions }: { job: Job; versions: Version[] })
         <label className="pick">
           Metric{" "}
           <select value={metric} onChange={(event) => setMetric(event.target.value)} data-testid="metric">
-            {metrics.map((name) => (
+            {metrics.filter((name) => !isCurvePoint(name)).map((name) => (
               <option key={name} value={name}>
                 {reportMetricTitle(name)}
               </option>

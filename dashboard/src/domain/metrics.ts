@@ -57,13 +57,16 @@ export function pickMetric(what: MetricKind, metrics: Metrics): number | undefin
   return name === undefined ? undefined : metrics[name];
 }
 
+/** Return whether a metric is a point of a curve, "eval/accuracy@0.3": selections leave these out. */
+export const isCurvePoint = (name: string): boolean => name.includes("@");
+
 /** Return the kinds of metric that versions have: accuracy and loss first, then the others by name. */
 export function metricKindsIn(versions: Version[]): string[] {
   const all = new Set<string>();
   for (const version of versions) {
     for (const name of Object.keys(version.metrics)) all.add(name.slice(name.lastIndexOf("/") + 1));
   }
-  const others = [...all].filter((kind) => kind !== "accuracy" && kind !== "loss" && !kind.includes("@")).sort();
+  const others = [...all].filter((kind) => kind !== "accuracy" && kind !== "loss" && !isCurvePoint(kind)).sort();
   return ["accuracy", "loss", ...others];
 }
 
