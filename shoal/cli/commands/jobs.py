@@ -10,9 +10,8 @@ import typer
 from shoal.cli.commands.job_peers import peers
 from shoal.cli.terminal.options import Job, Token, Url, Why, Yes, hand_down
 from shoal.cli.terminal.output import out
-from shoal.cli.terminal.text import accuracy, number, pairs, percent, safe, seconds, size, state, table
+from shoal.cli.terminal.text import accuracy, is_curve_point, number, pairs, percent, safe, seconds, size, state, table
 from shoal.core.errors import Refused, ShoalError
-from shoal.core.protocol.metrics import is_curve_point
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,10 +16,9 @@ import typer
 from shoal.cli.process.signals import Interrupted
 from shoal.cli.terminal.options import Changes, ComparisonOptions, JobFile, ModelOutput, Presets, spread
 from shoal.cli.terminal.output import out
-from shoal.cli.terminal.text import number, pairs, percent, safe, seconds, size, table
+from shoal.cli.terminal.text import is_curve_point, number, pairs, percent, safe, seconds, size, table
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.errors.phrases import counted
-from shoal.core.protocol.metrics import is_curve_point
 from shoal.core.scheduling.selection import join_names
 
 if TYPE_CHECKING:

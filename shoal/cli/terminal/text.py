@@ -10,7 +10,19 @@ from shoal.core.errors.phrases import NOTHING, number, percent, seconds, size
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["NOTHING", "accuracy", "number", "pairs", "percent", "safe", "seconds", "size", "state", "table"]
+__all__ = [
+    "NOTHING",
+    "accuracy",
+    "is_curve_point",
+    "number",
+    "pairs",
+    "percent",
+    "safe",
+    "seconds",
+    "size",
+    "state",
+    "table",
+]
 
 STATE_STYLES = {
     "running": "green",
@@ -42,6 +54,11 @@ def accuracy(measured: Mapping[str, Any]) -> str:
     metrics, part = measured["metrics"], measured.get("provisional")
     share = percent(metrics.get("held_out/accuracy", metrics.get("eval/accuracy")))
     return f"{share} ({part['reported']} of {part['asked']} nodes)" if part else share
+
+
+def is_curve_point(name: str) -> bool:
+    """Return whether a metric is a point of a curve, "eval/accuracy@0.3": lists for people leave these out."""
+    return "@" in name
 
 
 def state(name: str) -> str:

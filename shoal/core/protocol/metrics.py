@@ -70,11 +70,6 @@ METRIC_RULE = (
 """The rule of `metrics_fault`, for hints."""
 
 
-def is_curve_point(name: str) -> bool:
-    """Return whether a metric is a point of a curve, "eval/accuracy@0.3": lists for people leave these out."""
-    return "@" in name
-
-
 def own_count(name: str) -> str:
     """Return the name of the number of examples or labels over which a metric was taken, if it has its own."""
     return f"{name}/examples"
