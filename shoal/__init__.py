@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shoal.core.algorithm.learner import Learner
     from shoal.jobs.spec import JobSpec, load_job
     from shoal.learn.split.split_job import SplitJob
+    from shoal.learn.split.vertical_job import VerticalJob
     from shoal.loop.node import LoopNode
     from shoal.loop.simulated import simulated
     from shoal.model_file import load_model
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from shoal.sim.network.faults import Faults
     from shoal.simulation import simulate
     from shoal.split_simulation import simulate_split
-    from shoal.vertical_simulation import VerticalJob, simulate_vertical
+    from shoal.vertical_simulation import simulate_vertical
 
     class JoinFunction(Protocol):
         """The signature of `shoal_edge_client.join`, which is imported when it is first used."""
@@ -68,7 +69,7 @@ _HOME = {
     "JobSpec": "shoal.jobs.spec",
     "Result": "shoal.results.result",
     "SplitJob": "shoal.learn.split.split_job",
-    "VerticalJob": "shoal.vertical_simulation",
+    "VerticalJob": "shoal.learn.split.vertical_job",
     "connect": "shoal.client.client",
     "join": "shoal_edge_client",
     "load_job": "shoal.jobs.spec",

@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from shoal.core.errors import InvalidJob, LearnerFailed, Unreachable
 from shoal.core.protocol.machine import JobEvent
 from shoal.core.split.part_state import SplitVersion
-from shoal.core.split.split_coordinator import SplitCoordinator
-from shoal.core.split.split_node import SplitNode
 from shoal.core.split.split_plan import SplitPlan
 from shoal.learn.default_generators import kept_generator
 from shoal.learn.split.split_job import CutLearner, SplitJob, fitting_learner
@@ -74,11 +72,10 @@ class SplitRun:
 
     def run(self, faults: Faults | None, seed: int) -> Result:
         """Run the job to its end. Raises `Unreachable` where messages never pass."""
-        own, middle = self._first.node_part(), self._first.coordinator_part()
-        start = self._blobs.put(own.save()), self._blobs.put(middle.save())
+        start = [self._blobs.put(one.save()) for one in self._first.start_parts()]
         world = SplitWorld(
             (
-                lambda: SplitCoordinator(self.plan, self._blobs, *start),
+                lambda: self._first.coordinator(self._blobs, start),
                 lambda: self._first.coordinator_legs(self._blobs),
             ),
             {name: self._node(name) for name in self._learners},
@@ -87,7 +84,7 @@ class SplitRun:
             seed=seed,
             closed=lambda version: self._versions.close(version, world),
         )
-        self._versions.close(SplitVersion(0, start, {}, ()), world)
+        self._versions.close(SplitVersion(0, tuple(start), {}, ()), world)
         _run_to_end(world, self.plan)
         newest = world.newest
         if newest is None or newest.number < self.plan.rounds:
@@ -96,8 +93,7 @@ class SplitRun:
 
     def _node(self, name: str) -> MachineMaker:
         one = self._learners[name]
-        batches, weight = one.batches, one.weight
-        return lambda: SplitNode(name, self.plan, batches, weight), lambda: one.node_legs(self._blobs)
+        return lambda: one.node(name), lambda: one.node_legs(self._blobs)
 
 
 def _named(learners: Sequence[TorchLearner] | Mapping[str, TorchLearner]) -> Mapping[str, TorchLearner]:

@@ -7,15 +7,17 @@ cut = [2, 4]
 rounds = 3
 epochs = 2
 lr = 0.2
+
+With `parties` instead of `nodes` and `cut`, a job on vertical data: each party has a head of the network.
 """
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from shoal.core.errors import InvalidJob
 from shoal.core.split.split_plan import LabelPlace, SplitPlan, TurnOrder
@@ -26,9 +28,12 @@ from shoal.validation.config_errors import NAME, ConfigError, combined_error, va
 
 if TYPE_CHECKING:
     from shoal.learn.split.split_job import SplitJob
+    from shoal.learn.split.vertical_job import VerticalJob
 
 CutPoint = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1, max_length=200)]
 NAME_CHARS_MAX = 50
+PARTIES_MAX = 100
+NodeName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^.]+$")]
 PRIVATE = {"learner", "options"}
 """Fields that the coordinator's operator alone sees."""
 
@@ -46,10 +51,17 @@ class SplitSpec(JobTable):
         default_factory=dict, description="keyword arguments of that learner"
     )
     nodes: int = Field(1, ge=1, le=10_000, description="nodes that the first round waits for")
-    cut: CutPoint | tuple[CutPoint, CutPoint] = Field(
-        description='modules before the cut, or the name of the module after it; `[2, "head"]`: two cuts'
+    cut: CutPoint | tuple[CutPoint, CutPoint] | None = Field(
+        None, description='modules before the cut, or the name of the module after it; `[2, "head"]`: two cuts'
     )
-    labels: LabelPlace = Field("node", description="place of the labels")
+    parties: list[NodeName] = Field(
+        default_factory=list,
+        max_length=PARTIES_MAX,
+        description="instead of `cut`, for vertical data: names of the nodes, each with the head of that name",
+    )
+    labels: str = Field(
+        "node", max_length=200, description="place of the labels: `node` or `coordinator`, or one of `parties`"
+    )
     order: TurnOrder = Field("sequential", description="turns one after another, or all at once")
     rounds: int = Field(1, ge=1, le=1_000_000, description="rounds, in each of which every node has a turn")
     epochs: float = Field(1.0, gt=0, le=1e6, description="passes over the node's data in a turn")
@@ -74,17 +86,31 @@ class SplitSpec(JobTable):
             raise ValueError("no cut is measured here: shoal.simulate_split chooses one and says which")
         return cut
 
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if (self.cut is None) == (not self.parties):
+            raise ValueError("give a cut, or parties for vertical data")
+        allowed = self.parties or list(get_args(LabelPlace))
+        if self.labels not in allowed:
+            raise ValueError(f"labels is {self.labels!r}; use {' or '.join(allowed)}")
+        if self.parties and (self.nodes, self.order) != (1, "sequential"):
+            raise ValueError("all parties take part in each batch: leave nodes and order out")
+        return self
+
     @field_validator("filters")
     @classmethod
     def _check_filters(cls, tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [check_name(table) for table in tables]
 
-    def job(self) -> SplitJob:
+    def job(self) -> SplitJob | VerticalJob:
         """Return the job for a learner. Raises `InvalidJob`. Loads torch."""
         from shoal.learn.split.split_job import SplitJob
+        from shoal.learn.split.vertical_job import VerticalJob
 
-        values = self.model_dump(exclude=PRIVATE | {"nodes", "filters"})
-        return SplitJob(**values, filters=[build("filter", table, filters()) for table in self.filters])
+        left_out = PRIVATE | {"nodes", "filters", "parties"} | ({"cut", "order"} if self.parties else set())
+        values = self.model_dump(exclude=left_out)
+        built = [build("filter", table, filters()) for table in self.filters]
+        return VerticalJob(**values, filters=built) if self.parties else SplitJob(**values, filters=built)
 
 
 def parse_split_job(values: object) -> SplitSpec:

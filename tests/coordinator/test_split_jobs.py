@@ -32,7 +32,7 @@ from shoal_coordinator.split.split_runner import SplitJobRunner
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.split.split_agent import SplitWork
-from tests.support.split_learners import JOB, PARTS, clinic, network, simulated, toml
+from tests.support.split_learners import JOB, PARTS, PEOPLE, clinic, network, party, simulated, toml
 
 
 class Crash(BaseException):
@@ -61,7 +61,7 @@ async def started(folder: Path, job: dict[str, Any]) -> SplitJobRunner:
 
 
 def described(runner: SplitJobRunner) -> dict[str, object]:
-    return {"id": runner.about["id"], "spec": runner.about["spec"], "form": runner.form}
+    return {"id": runner.about["id"], "spec": runner.about["spec"], "form": runner.form, "forms": runner.forms}
 
 
 class Clinic:
@@ -286,6 +286,24 @@ def test_a_learner_with_another_cut_does_not_begin(tmp_path: Path) -> None:
         asyncio.run(begin_with(tmp_path, TorchLearner(wider, (x, y))))
 
 
+async def begin_party(folder: Path, name: str) -> None:
+    runner = SplitJobRunner(parse_split_job(PEOPLE), folder / "coordinator", lambda _: None)
+    await runner.start()
+    found = described(runner) | {"merge_small": runner.merge_small}
+    try:
+        state = StateFolder(folder / name, parse("http://127.0.0.1"))
+        with state:
+            SplitWork(EdgeSettings(split_job="people"), state, name, Crashes([])).start(party("bank"), found)
+    finally:
+        await runner.stop()
+
+
+@pytest.mark.parametrize(("name", "text"), [("shop", "other tensors than the job"), ("farm", "farm is not a party")])
+def test_a_party_without_its_head_does_not_begin(name: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidJob, match=text):
+        asyncio.run(begin_party(tmp_path, name))
+
+
 def test_a_job_that_has_begun_keeps_its_file(tmp_path: Path) -> None:
     asyncio.run(begin_with(tmp_path, clinic(0)))
     with pytest.raises(InvalidJob, match="has begun with another file"):
@@ -302,11 +320,18 @@ def test_a_job_that_has_begun_keeps_its_file(tmp_path: Path) -> None:
         ({"filters": [{"name": "top_k"}]}, "does not suit activations"),
         ({"learner": ""}, "names no learner"),
         ({"more": 1}, "more: unknown key"),
+        ({"parties": ["a", "b"]}, "give a cut, or parties"),
+        (
+            PEOPLE | {"parties": ["bank", "farm"], "labels": "bank"},
+            "the heads of .* are bank, shop, the parties bank, farm",
+        ),
+        (PEOPLE | {"labels": "coordinator"}, "labels is 'coordinator'; use bank or shop"),
+        (PEOPLE | {"nodes": 2}, "leave nodes and order out"),
     ],
 )
 def test_files_that_are_refused(change: dict[str, Any], text: str, tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
-    path.write_text(toml({**JOB, **change}))
+    path.write_text(toml(change if "name" in change else {**JOB, **change}))
 
     async def begin() -> None:
         await SplitJobRunner(load_split_job(path), tmp_path / "coordinator", lambda _: None).start()

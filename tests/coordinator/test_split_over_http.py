@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.core.model.tree import digest
+from shoal.core.model.tree import Tree, digest
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.split_message import NoTurn, SplitMessage, SplitPoll, SplitRequest
 from shoal.runtime.durable_files import digest_of
@@ -20,60 +20,72 @@ from tests.support import edge_process
 from tests.support.coordinator import OPERATOR, Server, inside
 from tests.support.forkserver import Forked
 from tests.support.ports import free_port
-from tests.support.split_learners import JOB, PARTS, simulated, toml
+from tests.support.split_learners import JOB, PARTS, PEOPLE, simulated, simulated_people, toml
 from tests.support.waiting import until
 
-LEARNER = str(JOB["learner"]).replace(":shapes", ":clinic")
+NODES = {
+    "clinics": {name: {"part": part} for name, part in PARTS.items()},
+    "people": {name: {"name": name} for name in PEOPLE["parties"]},
+}
+LEARNERS = {"clinics": "clinic", "people": "party"}
 
 
-def job_file(folder: Path, **more: Any) -> Path:
+def job_file(folder: Path, job: dict[str, Any] = JOB) -> Path:
     """The file of a split job."""
     path = folder / "job.toml"
-    path.write_text(toml({**JOB, **more}))
+    path.write_text(toml(job))
     return path
 
 
-def node(folder: Path, url: str, name: str, token: str, point: str = "nowhere", nth: int = 1) -> Forked:
-    """Start a node's process."""
+def node(folder: Path, job: dict[str, Any], name: str, where: tuple[str, str], *at: Any) -> Forked:
+    """Start a node's process; `where`: URL and token. `at`: a point at which it dies, and how often it passes it."""
+    (url, token), kind = where, str(job["name"])
     given = {
         "POINTS": str(folder / f"{name}.points"),
         "SHOAL_EDGE__URL": url,
         "SHOAL_EDGE__TOKEN": token,
         "SHOAL_EDGE__NAME": name,
-        "SHOAL_EDGE__SPLIT_JOB": "clinics",
+        "SHOAL_EDGE__SPLIT_JOB": kind,
         "SHOAL_EDGE__STATE_DIR": str(folder / name),
         "SHOAL_EDGE__RETRY_PAUSE_MAX_S": "0.1",
-        "SHOAL_EDGE__LEARNER": LEARNER,
-        "SHOAL_EDGE__OPTIONS": json.dumps({"part": PARTS[name]}),
+        "SHOAL_EDGE__LEARNER": f"{str(job['learner']).rpartition(':')[0]}:{LEARNERS[kind]}",
+        "SHOAL_EDGE__OPTIONS": json.dumps(NODES[kind][name]),
     }
     log = folder / f"{name}.log"
-    return Forked(edge_process.main, point, nth, out=log, errors=log, more=given)
+    return Forked(edge_process.main, *(at or ("nowhere", 1)), out=log, errors=log, more=given)
 
 
 @pytest.mark.timeout(180)
-def test_killed_processes_give_the_model_of_the_simulation(tmp_path: Path, server: Callable[..., Server]) -> None:
-    running = server(port=free_port(), split_jobs=[str(job_file(tmp_path))]).start(crash="split.fed#9")
-    tokens = {name: running.token() for name in PARTS}
-    first = node(tmp_path, running.url, "a", tokens["a"], "split.renamed", 5)
-    other = node(tmp_path, running.url, "b", tokens["b"])
-    assert first.wait(60) == -signal.SIGKILL, (tmp_path / "a.log").read_text()
-    again = node(tmp_path, running.url, "a", tokens["a"])
+@pytest.mark.parametrize(("job", "simulated"), [(JOB, simulated), (PEOPLE, simulated_people)], ids=NODES)
+def test_killed_processes_give_the_model_of_the_simulation(
+    job: dict[str, Any], simulated: Callable[[dict[str, Any]], Tree], tmp_path: Path, server: Callable[..., Server]
+) -> None:
+    running = server(port=free_port(), split_jobs=[str(job_file(tmp_path, job))]).start(crash="split.fed#16")
+    names = list(NODES[job["name"]])
+    where = {name: (running.url, running.token()) for name in names}
+    first = node(tmp_path, job, names[0], where[names[0]], "split.renamed", 4)
+    other = node(tmp_path, job, names[1], where[names[1]])
+    assert first.wait(60) == -signal.SIGKILL, (tmp_path / f"{names[0]}.log").read_text()
+    again = node(tmp_path, job, names[0], where[names[0]])
     until("the coordinator to be killed", lambda: running.ended() is not None)
     assert running.ended() == -signal.SIGKILL
     running.start()
-    for process, name in ((again, "a"), (other, "b")):
+    for process, name in zip((again, other), names, strict=True):
         assert process.wait(60) == 0, (tmp_path / f"{name}.log").read_text()
-    found = running.get("/split/clinics")
+    found = running.get(f"/split/{job['name']}")
     assert (found["round"], found["state"], found["ended"]) == (2, "done", "all rounds are done")
-    waits = {"turn_batches": None, "excluded": ""}
-    assert found["nodes"] == [{"name": name, **waits} for name in PARTS]
-    assert [(one["batches"], one["examples"]) for one in found["versions"]] == [(2 * 3, 20 + 21)] * 2
+    assert [(one["name"], one["turn_batches"], one["excluded"]) for one in found["nodes"]] == [
+        (name, None, "") for name in names
+    ]
     for way in ("up", "down"):
         sent = [one[f"{way}_bytes"] for one in found["versions"]]
-        assert all(41 / 8 * found[f"step_{way}_bytes"] < one < found[f"{way}_bytes"] for one in sent)
+        assert all(
+            one["examples"] / 8 * found[f"step_{way}_bytes"] < bytes_ < found[f"{way}_bytes"]
+            for one, bytes_ in zip(found["versions"], sent, strict=True)
+        )
         assert sum(sent) <= found[f"{way}_bytes"]
-    model = shoal.load_model(running.folder / "split" / "clinics" / "model.safetensors")
-    assert digest(model) == digest(simulated(JOB))
+    model = shoal.load_model(running.folder / "split" / job["name"] / "model.safetensors")
+    assert digest(model) == digest(simulated(job))
 
 
 def test_what_is_refused_over_http(tmp_path: Path) -> None:

@@ -35,13 +35,13 @@ def sent(effects: list[SplitEffect]) -> list[tuple[str, object]]:
 def begun() -> tuple[VerticalCoordinator, MemoryBlobs]:
     """A coordinator whose two parties have their turns of one batch."""
     blobs = MemoryBlobs()
-    plan = VerticalPlan({"a": ONE, "b": ONE}, batches=1)
+    plan = VerticalPlan({"a": ONE, "b": ONE})
     heads = [blobs.put(slots(1.0)), blobs.put(slots(2.0))]
     machine = VerticalCoordinator(plan, blobs, heads, blobs.put(slots(3.0)))
-    assert sent(machine.on(SplitPoll("a"), 0.0)) == []
-    assert sent(machine.on(SplitPoll("a"), 0.0)) == [("a", NoTurn())]
+    assert sent(machine.on(SplitPoll("a", 4, 1), 0.0)) == []
+    assert sent(machine.on(SplitPoll("a", 4, 1), 0.0)) == [("a", NoTurn())]
     turns = [("a", SplitTurn(1, 0, heads[0])), ("b", SplitTurn(1, 0, heads[1]))]
-    assert sent(machine.on(SplitPoll("b"), 0.0)) == turns
+    assert sent(machine.on(SplitPoll("b", 4, 1), 0.0)) == turns
     return machine, blobs
 
 
@@ -90,10 +90,24 @@ def test_a_round_without_progress_starts_again() -> None:
     assert any(isinstance(one, JobEvent) for one in machine.on(Timer(), 601.0))
     over = TurnOver(1, counted=False, why="the turn is over")
     assert sent(machine.on(SplitRequest("a", 1, 0, 0, 4, A), 601.0)) == [("a", over)]
-    ((_, turn),) = sent(machine.on(SplitPoll("a"), 601.0))
+    ((_, turn),) = sent(machine.on(SplitPoll("a", 4, 1), 601.0))
     assert isinstance(turn, SplitTurn)
     assert turn.turn == 2
     assert machine.state.part.next_batch == 0
+
+
+def test_parties_with_other_rows_are_refused_until_all_agree() -> None:
+    machine, _ = begun()
+    machine = VerticalCoordinator(machine.plan, machine.blobs, machine.state.heads, machine.state.tail)
+    machine.on(SplitPoll("a", 5, 1), 0.0)
+    for rows, batches in ((4, 1), (5, 2)):
+        with pytest.raises(Refused, match="a 5, 1"):
+            machine.on(SplitPoll("b", rows, batches), 0.0)
+    assert machine.state.nodes == ["a"]
+    machine.on(SplitPoll("a", 4, 1), 0.0)
+    assert [to for to, _ in sent(machine.on(SplitPoll("b", 4, 1), 0.0))] == ["a", "b"]
+    with pytest.raises(Refused, match="a has 5 rows"):
+        machine.on(SplitPoll("a", 5, 1), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +132,7 @@ def test_a_party_that_fails_ends_the_job() -> None:
     machine, _ = begun()
     ended = SplitEnded("b failed: no data")
     assert sent(machine.on(TurnFailed("b", 1, "no data"), 0.0)) == [("a", ended), ("b", ended)]
-    assert sent(machine.on(SplitPoll("a"), 0.0)) == [("a", ended)]
+    assert sent(machine.on(SplitPoll("a", 4, 1), 0.0)) == [("a", ended)]
 
 
 def test_a_head_that_is_not_finite_ends_the_job() -> None:

@@ -12,7 +12,7 @@ import shoal
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree
-from shoal.core.split.split_plan import LabelPlace, SplitPlan, TensorForm
+from shoal.core.split.split_plan import LabelPlace
 from shoal.filters.half import Half
 from shoal.filters.quantize import Quantize
 from shoal.learn import TorchConfig, TorchLearner
@@ -67,9 +67,7 @@ def centrally(learners: list[TorchLearner], optimizer: Callable[..., torch.optim
     for number in range(rounds):
         for one in learners:
             for step in range(STEPS):
-                inputs, target, _ = batch_at(
-                    one, SplitPlan((TensorForm("F32"),) * 2, batch_size=8), number * STEPS + step
-                )
+                inputs, target, _ = batch_at(one.train_data, 8, 0, number * STEPS + step)
                 stepper.zero_grad()
                 nn.functional.cross_entropy(module(*inputs), target).backward()
                 stepper.step()

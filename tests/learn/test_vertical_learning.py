@@ -103,10 +103,10 @@ def with_counts() -> VerticalNetwork:
     ("model", "job", "more", "text"),
     [
         (network, {"labels": "ann"}, {}, "'ann', which is not a party"),
-        (network, {"epochs": 0.0}, {}, "a round of 0 batches"),
+        (network, {"epochs": 0.0}, {}, "a turn of 0 batches"),
         (three_heads, {}, {}, "2 inputs for 3 heads"),
         (with_counts, {}, {}, "the activations at the head of shop are tuple"),
-        (lambda: nn.Linear(4, 2), {}, {}, "the learner's model is a Linear"),
+        (lambda: nn.Linear(4, 2), {}, {}, "the learner has a Linear as its model"),
         (network, {}, {"config": TorchConfig(clip_norm=1.0)}, "clip_norm"),
     ],
 )

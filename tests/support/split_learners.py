@@ -1,4 +1,4 @@
-"""Learners of a split job: of two clinics and of their coordinator."""
+"""Learners of split jobs: of two clinics, of two parties with features of the same people, and of coordinators."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import shoal
 from shoal.core.model.tree import Tree
 from shoal.jobs.split_spec import parse_split_job
 from shoal.learn import TorchLearner
+from shoal.learn.split.vertical_network import VerticalNetwork
 
 JOB: dict[str, Any] = {
     "name": "clinics",
@@ -26,6 +27,15 @@ JOB: dict[str, Any] = {
     "checkpoint_every": 2,
 }
 PARTS = {"a": 0, "b": 1}
+PEOPLE: dict[str, Any] = {
+    "name": "people",
+    "learner": f"{Path(__file__)}:joined",
+    "parties": ["bank", "shop"],
+    "labels": "shop",
+    "rounds": 2,
+    "batch_size": 8,
+    "checkpoint_every": 2,
+}
 
 
 def toml(job: dict[str, Any]) -> str:
@@ -56,3 +66,31 @@ def clinic(part: int) -> TorchLearner:
 def simulated(job: dict[str, Any]) -> Tree:
     """The model of the simulation."""
     return shoal.simulate_split(parse_split_job(job).job(), {name: clinic(part) for name, part in PARTS.items()}).model
+
+
+def heads() -> dict[str, nn.Module]:
+    """A head without norms, and one with: a small rest of the data joins the batch before at both."""
+    return {"bank": nn.Linear(4, 6), "shop": nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))}
+
+
+def joined(rows: int = 1) -> TorchLearner:
+    """The coordinator's learner; with all rows, that of the simulation."""
+    data = (torch.zeros(1, 4), torch.zeros(1, 3), torch.zeros(1, dtype=torch.long)) if rows == 1 else people(rows)
+    return TorchLearner(lambda: VerticalNetwork(heads(), nn.Linear(11, 2)), data, optimizer=momentum)
+
+
+def people(rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x = torch.randn(rows, 7, generator=torch.Generator().manual_seed(0))
+    return x[:, :4], x[:, 4:], (x[:, 0] * x[:, 5] > 0).long()
+
+
+def party(name: str, rows: int = 35) -> TorchLearner:
+    """A party's learner: its head and its features, and the labels of the shop."""
+    bank, shop, labels = people(rows)
+    data = bank if name == "bank" else (shop, labels)
+    return TorchLearner(lambda: heads()[name], data, optimizer=momentum)
+
+
+def simulated_people(job: dict[str, Any]) -> Tree:
+    """The model of the simulation on vertical data."""
+    return shoal.simulate_vertical(parse_split_job(job).job(), joined(35)).model  # type: ignore[arg-type]

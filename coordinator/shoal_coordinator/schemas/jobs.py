@@ -254,6 +254,8 @@ class SplitJobView(BaseModel):
     id: str = Field(description="differs for each start of a job from the beginning")
     spec: dict[str, Any] = Field(description="the job's file, without the coordinator's learner")
     form: str = Field(description="hash of the tensors of the model's parts and at the cut, alike at all learners")
+    forms: dict[str, str] = Field(description="with vertical data: hash of each party's head and of what it sends")
+    merge_small: bool = Field(description="a last batch of less than half the size joins the one before")
     round: int = Field(description="closed rounds")
     ended: str = Field(description="why it has ended; empty: it runs")
     nodes: list[SplitNodeView]

@@ -18,11 +18,13 @@ from shoal.core.protocol.machine import JobEvent, Timer
 from shoal.core.protocol.split_message import FromSplitNode, SplitPoll, SplitRequest, ToSplitNode, TurnFailed
 from shoal.core.split.part_state import SplitVersion, whole_model
 from shoal.core.split.split_coordinator import SplitCoordinator, SplitState
+from shoal.core.split.vertical_coordinator import VerticalCoordinator, VerticalState
 from shoal.jobs.split_spec import PRIVATE, SplitSpec
 from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.loading import load_learner
 from shoal.learn.model_form import layout_of
 from shoal.learn.split.split_job import CutLearner
+from shoal.learn.split.vertical_job import VerticalCut, VerticalJob
 from shoal.runtime.durable_files import write_file
 from shoal.runtime.split.split_pump import SplitPump, Told
 from shoal.runtime.threads import SerialExecutor
@@ -44,15 +46,28 @@ class NodeAnswer(NamedTuple):
     payload: bytes
 
 
+def cut_of(spec: SplitSpec, learner: object) -> CutLearner | VerticalCut:
+    """Return the coordinator's side of a job. Raises `InvalidJob` for a learner that does not fit."""
+    job = spec.job()
+    if not isinstance(job, VerticalJob):
+        return CutLearner(job, learner, spec.nodes, spec.learner)
+    cut = VerticalCut(job, learner, spec.learner)
+    if list(cut.parties) != spec.parties:
+        text = f"the heads of {spec.learner} are {', '.join(cut.parties)}, the parties {', '.join(spec.parties)}"
+        raise InvalidJob(text, code="job.vertical", hint="give both the same names, in the same order")
+    return cut
+
+
 class SplitJobRunner:
     """The machine of a job, its thread and its files. `wake(node)`: called when there is something new for a node."""
 
     def __init__(self, spec: SplitSpec, folder: Path, wake: Callable[[str], None]) -> None:
         self.spec, self._wake = spec, wake
         self._executor = SerialExecutor(f"shoal-split-{spec.name}")
-        self._pump = SplitPump[SplitCoordinator](folder, crashpoint)
+        self._pump = SplitPump[SplitCoordinator | VerticalCoordinator](folder, crashpoint)
         self._alarm: asyncio.Task[None] | None = None
-        self.form, self.step_bytes = "", (0, 0)
+        self.form, self.forms, self.step_bytes = "", dict[str, str](), (0, 0)
+        self.merge_small = False
         self.payload_bytes_max = 0
 
     async def start(self) -> None:
@@ -69,20 +84,21 @@ class SplitJobRunner:
 
     def _open(self) -> None:
         learner = load_learner(self.spec.learner, self.spec.options)
-        cut = CutLearner(self.spec.job(), learner, self.spec.nodes, self.spec.learner)
+        self._cut = cut = cut_of(self.spec, learner)
         set_threads(compute_threads(0, layout_of(learner)))
         pump, values = self._pump, self.spec.model_dump(mode="json", exclude=PRIVATE)
         if pump.about and pump.about["spec"] != values:
             text = f"the split job {self.spec.name} has begun with another file"
             raise InvalidJob(text, code="job.exists", hint=f"give it another name, or remove {pump.folder}")
-        start = pump.blobs.put(cut.node_part().save()), pump.blobs.put(cut.coordinator_part().save())
-        self.form, self.step_bytes = cut.form, cut.plan.step_bytes(self.spec.batch_size)
-        self.payload_bytes_max = split_codec.payload_bytes_max(cut.plan, "request", start[0])
+        start = [pump.blobs.put(one.save()) for one in cut.start_parts()]
+        self.form, self.forms, self.merge_small, self.step_bytes = cut.form, cut.forms, cut.merge_small, cut.step_bytes
+        self.payload_bytes_max = max(
+            split_codec.payload_bytes_max(plan, "request", part)
+            for plan, part in zip(cut.node_plans, start, strict=False)
+        )
         pump.tell = self._tell
         about = pump.about or {"spec": values, "id": secrets.token_hex(8), "versions": []}
-        pump.start(
-            lambda: SplitCoordinator(cut.plan, pump.blobs, *start), lambda: cut.coordinator_legs(pump.blobs), about
-        )
+        pump.start(lambda: cut.coordinator(pump.blobs, start), lambda: cut.coordinator_legs(pump.blobs), about)
         log.info("split job", job=self.spec.name, cut=cut.step_text, ended=self.state.ended)
 
     @property
@@ -91,7 +107,7 @@ class SplitJobRunner:
         return self._pump.about
 
     @property
-    def state(self) -> SplitState:
+    def state(self) -> SplitState | VerticalState:
         """Return the machine's state. Any thread may read it."""
         return self._pump.machine.state
 
@@ -118,7 +134,7 @@ class SplitJobRunner:
         """Raise `Refused` or `InvalidPayload` for a blob that the plan does not allow, before it is stored."""
         if isinstance(message, SplitPoll | TurnFailed):
             return
-        slots, plan = open_payload(payload), self._pump.machine.plan
+        slots, plan = open_payload(payload), self._cut.plan_of(message.node)
         if not isinstance(message, SplitRequest):
             return  # the machine compares a report with the part from which its turn started
         if not (1 <= message.examples <= plan.examples_max and message.leg < plan.legs):

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import structlog
 
 from shoal.core.algorithm.learner import Learner
-from shoal.core.errors import LearnerFailed
+from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.protocol.machine import HUB, Timer
 from shoal.core.protocol.split_message import SplitMessage, SplitPoll
 from shoal.core.split.part_state import DONE
@@ -25,6 +26,7 @@ from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.loading import load_learner
 from shoal.learn.model_form import layout_of
 from shoal.learn.split.split_job import CutLearner
+from shoal.learn.split.vertical_job import Party, VerticalJob
 from shoal.runtime.durable_files import CrashPoint, no_crash
 from shoal.runtime.http.coordinator_url import parse
 from shoal.runtime.http.retry import call_with_retries
@@ -105,7 +107,7 @@ class SplitAgent:
                 self._settings.split_job,
                 send,
                 work.answer_bytes_max,
-                wait_s if isinstance(message, SplitPoll) else 0.0,
+                wait_s,
             )
             answer = await call_with_retries(self.session.backoff, call)
             if answer is not None:
@@ -129,22 +131,33 @@ class SplitWork:
         self.pump = SplitPump[SplitNode](state.folder / "split" / settings.split_job, at)
         self.answer_bytes_max = 0
 
-    def start(self, learner: Learner, found: dict[str, object]) -> Told:
+    def start(self, learner: Learner, found: dict[str, Any]) -> Told:
         """Cut the learner's model and start the machine. `found`: the coordinator's description of the job.
 
         Raises `InvalidJob` for a learner that does not fit the job.
         """
-        spec = parse_split_job(found["spec"])
-        cut = CutLearner(spec.job(), learner, spec.nodes)
-        cut.check_form(str(found["form"]), "the learner")
+        cut = self._cut(learner, found)
         set_threads(compute_threads(self._settings.threads, layout_of(learner)))
         part = self.pump.blobs.put(cut.node_part().save())
         self.answer_bytes_max = split_codec.payload_bytes_max(cut.plan, "answer", part)
-        return self.pump.start(
-            lambda: SplitNode(self._node, cut.plan, cut.batches, cut.weight),
-            lambda: cut.node_legs(self.pump.blobs),
-            {"id": found["id"]},
-        )
+        about = {"id": found["id"]}
+        return self.pump.start(lambda: cut.node(self._node), lambda: cut.node_legs(self.pump.blobs), about)
+
+    def _cut(self, learner: Learner, found: dict[str, Any]) -> CutLearner | Party:
+        """Return this node's side of the job."""
+        spec = parse_split_job(found["spec"])
+        job, form = spec.job(), found["form"]
+        cut: CutLearner | Party
+        if isinstance(job, VerticalJob):
+            if self._node not in spec.parties:
+                text, hint = f"{self._node} is not a party", f"set name to one of: {', '.join(spec.parties)}"
+                raise InvalidJob(text, code="split.party", hint=hint)
+            cut = Party.of(job, self._node, learner, merge_small=bool(found["merge_small"]))
+            form = found["forms"][self._node]
+        else:
+            cut = CutLearner(job, learner, spec.nodes)
+        cut.check_form(str(form), "the learner")
+        return cut
 
     def frame(self, message: SplitMessage) -> bytes:
         """Return a message as bytes."""

@@ -25,10 +25,12 @@ from shoal.core.protocol.message import BlobRef, Metrics
 
 @dataclass(frozen=True)
 class SplitPoll:
-    """Request for the node's turn."""
+    """Request for the node's turn. `rows`, `batches`: of a party with vertical data, in each turn."""
 
     type_name: ClassVar[str] = "split_poll"
     node: str
+    rows: int = 0
+    batches: int = 0
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,11 @@ class SplitState:
     finished: list[FinishedTurn] = field(default_factory=list)
     ended: str = ""
 
+    @property
+    def turn_batches(self) -> dict[str, int]:
+        """The computed batches of each open turn, by node."""
+        return {one.node: one.part.next_batch for one in self.open}
+
 
 class SplitCoordinator:
     """The coordinator's side. `node_part`, `coordinator_part`: the initial parts; slots "model" and "optimizer"."""

@@ -82,7 +82,7 @@ class SplitNode:
 
     def start(self, now: float) -> list[SplitEffect]:
         """Continue the turn that it holds, or ask for one."""
-        first = SplitSend(HUB, SplitPoll(self.node)) if self.state.held is None else self._compute(self.state.held)
+        first = self._poll() if self.state.held is None else self._compute(self.state.held)
         return [first, Wake(now + self.retry_s)]
 
     def on(self, event: NodeEvent, now: float) -> list[SplitEffect]:  # noqa: PLR0911 - one line for each event
@@ -107,7 +107,10 @@ class SplitNode:
     def _again(self) -> list[SplitEffect]:
         if self._message is not None:
             return [SplitSend(HUB, self._message)]
-        return [SplitSend(HUB, SplitPoll(self.node))] if self.state.held is None else []
+        return [self._poll()] if self.state.held is None else []
+
+    def _poll(self) -> SplitSend:
+        return SplitSend(HUB, SplitPoll(self.node))
 
     def _saved(self, held: HeldTurn | None) -> Save:
         self.state, self._message = replace(self.state, held=held), None
@@ -166,4 +169,4 @@ class SplitNode:
     def _over(self, over: TurnOver) -> list[SplitEffect]:
         if self.state.held is None or over.turn != self.state.held.turn:
             return []
-        return [self._saved(None), SplitSend(HUB, SplitPoll(self.node))]
+        return [self._saved(None), self._poll()]

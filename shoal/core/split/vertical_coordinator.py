@@ -46,22 +46,41 @@ from shoal.core.split.part_state import (
 from shoal.core.split.vertical_plan import VerticalPlan
 
 
+@dataclass(frozen=True)
+class PartyTable:
+    """The rows of a party, and the batches that they make in each round."""
+
+    node: str
+    rows: int
+    batches: int
+
+
 @dataclass
 class VerticalState:
-    """Durable state. `heads`, `tail`: the parts at the start of the round. `answers`: those to the last batch, in the
-    order of the parties."""
+    """Durable state. `heads`, `tail`: the parts at the start of the round. `tables`: of the parties that have polled.
+    `answers`: those to the last batch, in the order of the parties."""
 
     heads: list[BlobRef]
     tail: BlobRef
     part: PartState
     round: int = 0
     turn: int = 1
-    polled: list[str] = field(default_factory=list)
+    tables: list[PartyTable] = field(default_factory=list)
     answers: list[BlobRef] = field(default_factory=list)
     examples: int = 0
     loss_sum: float = 0.0
     """Sum of the losses of the round's examples."""
     ended: str = ""
+
+    @property
+    def nodes(self) -> list[str]:
+        """The parties that have polled."""
+        return [one.node for one in self.tables]
+
+    @property
+    def turn_batches(self) -> dict[str, int]:
+        """The computed batches of the turn, by party: each has one until the job has ended."""
+        return {} if self.ended else dict.fromkeys(self.nodes, self.part.next_batch)
 
 
 class VerticalCoordinator:
@@ -97,12 +116,11 @@ class VerticalCoordinator:
                 return self._computed(event, now)
             case Timer():
                 return self._restart_stalled(now)
-        if event.node not in self.plan.parties:
-            raise Refused(f"{event.node[:80]} is not a party", code="split.party")
+        self.plan.of(event.node)
         if self.state.ended:
             return [SplitSend(event.node, SplitEnded(self.state.ended))]
         if isinstance(event, SplitPoll):
-            return self._polled(event.node, now)
+            return self._polled(PartyTable(event.node, event.rows, event.batches), now)
         if event.turn != self.state.turn:
             return [SplitSend(event.node, TurnOver(event.turn, counted=False, why="the turn is over"))]
         match event:
@@ -115,18 +133,29 @@ class VerticalCoordinator:
 
     # Messages of parties
 
-    def _polled(self, node: str, now: float) -> list[SplitEffect]:
-        state = self.state
-        if node in state.polled:
+    def _polled(self, table: PartyTable, now: float) -> list[SplitEffect]:
+        state, node = self.state, table.node
+        others = [one for one in state.tables if one.node != node]
+        for one in others:
+            if (one.rows, one.batches) != (table.rows, table.batches):
+                text = f"{node} has {table.rows} rows and {table.batches} batches, {one.node} {one.rows}, {one.batches}"
+                raise Refused(text, code="split.rows", hint="give all parties the same rows, in the same order")
+        if table.batches < 1:
+            raise Refused(f"{node} has no batch", code="split.rows", hint="give it a learner with data")
+        if table in state.tables:
             return [SplitSend(node, self._turn_of(node) if self._has_begun else NoTurn())]
-        state.polled.append(node)
+        state.tables = [*others, table]
         self._progress_at = now
         told = self.parties if self._has_begun else []
         return self._saved([SplitSend(one, self._turn_of(one)) for one in told])
 
     @property
     def _has_begun(self) -> bool:
-        return len(self.state.polled) == len(self.parties)
+        return len(self.state.tables) == len(self.parties)
+
+    @property
+    def _batches(self) -> int:
+        return self.state.tables[0].batches if self._has_begun else 0
 
     def _turn_of(self, node: str) -> SplitTurn:
         state = self.state
@@ -134,7 +163,7 @@ class VerticalCoordinator:
 
     def _asked(self, request: SplitRequest) -> list[SplitEffect]:
         plan, part = self.plan, self.state.part
-        if not (1 <= request.examples <= plan.common.examples_max and 0 <= request.batch < plan.batches):
+        if not (1 <= request.examples <= plan.common.examples_max and 0 <= request.batch < self._batches):
             raise Refused(f"a batch {request.batch} of {request.examples} examples", code="split.batch")
         if request.batch == part.next_batch - 1:
             return [self._answer(self.parties.index(request.node))]
@@ -166,7 +195,7 @@ class VerticalCoordinator:
         return BatchInputs(examples, tuple(one.blob for one in asked))
 
     def _reported(self, report: TurnReport) -> list[SplitEffect]:
-        if self.state.part.next_batch != self.plan.batches or self._is_computing or report.node in self._waiting:
+        if self.state.part.next_batch != self._batches or self._is_computing or report.node in self._waiting:
             return []
         if fault := part_fault(self.blobs, self._turn_of(report.node).blob, report.blob):
             return self._end(f"{report.node} failed: {fault}")

@@ -9,26 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.core.errors import InvalidJob
+from shoal.core.errors import InvalidJob, Refused
 from shoal.core.split.split_plan import SplitPlan
 
 
 @dataclass(frozen=True)
 class VerticalPlan:
     """Settings of a job on vertical data. `parties`: each party's own plan, in the order in which outputs are joined;
-    they differ in their forms only. `batches`: of each round."""
+    they differ in their forms only."""
 
     parties: Mapping[str, SplitPlan]
-    batches: int
 
     def __post_init__(self) -> None:
-        """Check the number of batches and of parties. Raises `InvalidJob`."""
-        if self.batches < 1:
-            text = f"a round of {self.batches} batches"
-            raise InvalidJob(text, code="job.vertical", hint="set steps, or epochs above 0 for data of known length")
+        """Check the number of parties. Raises `InvalidJob`."""
         if len(self.parties) < 2:
             text = f"{len(self.parties)} parties"
             raise InvalidJob(text, code="job.vertical", hint="give the network a head for each of two or more parties")
+
+    def of(self, party: str) -> SplitPlan:
+        """Return a party's plan. Raises `Refused` for another node."""
+        if party not in self.parties:
+            hint = f"parties: {', '.join(self.parties)}"
+            raise Refused(f"{party[:80]} is not a party", code="split.party", hint=hint)
+        return self.parties[party]
 
     @property
     def common(self) -> SplitPlan:

@@ -23,7 +23,7 @@ from shoal.core.protocol.metrics import TRAIN_LOSS
 from shoal.core.split.part_state import FINISH, BatchInputs, Compute, Computed
 from shoal.core.split.split_plan import ACTIVATIONS, GRADIENT, LABELS, Direction, SplitPlan
 from shoal.learn.data.batches import split
-from shoal.learn.data.passes import training_batches
+from shoal.learn.data.passes import BatchSource, training_batches
 from shoal.learn.seeds import generator_of, seeded
 from shoal.learn.split.trained_part import TrainedPart, tensors_of, tree_of
 from shoal.learn.training.measures import Loss
@@ -173,7 +173,9 @@ class NodeLegs(PartLegs):
         self._learner, self._batches = learner, batches
 
     def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
-        inputs, target, examples = batch_at(self._learner, self.plan, work.round * self._batches + number)
+        position = work.round * self._batches + number
+        data, plan = self._learner.train_data, self.plan
+        inputs, target, examples = batch_at(data, plan.batch_size, plan.seed, position)
         output = part.modules[0](*inputs)
         request = {ACTIVATIONS: output}
         if self.plan.labels == "coordinator":
@@ -188,10 +190,10 @@ class NodeLegs(PartLegs):
         part.step()
 
 
-def batch_at(learner: TorchLearner, plan: SplitPlan, position: int) -> tuple[Sequence[Any], Any, int]:
-    """Return (inputs, target, examples) of one batch in the sequence of a learner's mini-batches."""
-    config = TrainConfig(steps=1, batch_size=plan.batch_size, batch_index=position, sequence_seed=plan.seed)
-    batch, _ = next(islice(training_batches(learner.train_data, config, generator_of(0)), 1))
+def batch_at(source: BatchSource, batch_size: int, seed: int, position: int) -> tuple[Sequence[Any], Any, int]:
+    """Return (inputs, target, examples) of one batch in the sequence of mini-batches of these data."""
+    config = TrainConfig(steps=1, batch_size=batch_size, batch_index=position, sequence_seed=seed)
+    batch, _ = next(islice(training_batches(source, config, generator_of(0)), 1))
     return *split(batch.data), batch.examples
 
 

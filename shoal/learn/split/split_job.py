@@ -18,8 +18,10 @@ from torch import nn
 from shoal.core.algorithm.filter import Filter
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
-from shoal.core.protocol.message import Blobs
-from shoal.core.split.split_plan import LabelPlace, SplitPlan, TurnOrder
+from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.core.split.split_coordinator import SplitCoordinator
+from shoal.core.split.split_node import SplitNode
+from shoal.core.split.split_plan import LabelPlace, SplitPlan, TensorForm, TurnOrder
 from shoal.learn.data.passes import training_batches
 from shoal.learn.seeds import generator_of
 from shoal.learn.split.cut_choice import SplitSpeed, choose_cut, measured_pieces
@@ -31,14 +33,12 @@ from shoal.learn.user_errors import user_code
 
 
 @dataclass(frozen=True)
-class SplitJob:
-    """A split job. `cut`: as in `shoal.learn.split.cutting`, or "auto": measured. `steps`: batches of each turn;
-    0: `epochs` passes over the node's data."""
+class PartsJob:
+    """Settings of a job whose nodes have a part of the model each. `steps`: batches of each turn; 0: `epochs` passes
+    over the node's data."""
 
     name: str = "split"
-    cut: Cut = "auto"
-    labels: LabelPlace = "node"
-    order: TurnOrder = "sequential"
+    labels: str = "node"
     rounds: int = 1
     epochs: float = 1.0
     steps: int = 0
@@ -48,6 +48,37 @@ class SplitJob:
     filters: Sequence[Filter] = ()
     checkpoint_every: int = 16
     turn_timeout_s: float = 600.0
+
+    def plan(self, cuts: tuple[TensorForm, ...], label_form: TensorForm | None, **more: Any) -> SplitPlan:
+        """Return the plan for these forms. Raises `InvalidJob`."""
+        return SplitPlan(
+            cuts=cuts,
+            label_form=label_form,
+            rounds=self.rounds,
+            batch_size=self.batch_size,
+            filters=tuple(self.filters),
+            checkpoint_every=self.checkpoint_every,
+            turn_timeout_s=self.turn_timeout_s,
+            seed=self.seed,
+            **more,
+        )
+
+    def batches(self, per_pass: int | None) -> int:
+        """Return the batches of each turn; `per_pass`: of the data, None if unknown. Raises `InvalidJob` for none."""
+        found = self.steps or ceil(self.epochs * (per_pass or 0) - 1e-9)
+        if found < 1:
+            text = f"a turn of {found} batches"
+            raise InvalidJob(text, code="job.split", hint="set steps, or epochs above 0 for data of known length")
+        return found
+
+
+@dataclass(frozen=True)
+class SplitJob(PartsJob):
+    """A split job. `cut`: as in `shoal.learn.split.cutting`, or "auto": measured."""
+
+    cut: Cut = "auto"
+    labels: LabelPlace = "node"
+    order: TurnOrder = "sequential"
     speed: SplitSpeed = field(default_factory=SplitSpeed)
     """For `cut="auto"`."""
 
@@ -68,40 +99,22 @@ class CutLearner:
             last = 1 if job.labels == "node" else 0
             job = replace(job, cut=choose_cut(measured_pieces(learner.module, batch[0]), job.speed, last=last))
         self.job, self.learner = job, learner
+        self.forms: dict[str, str] = {}
+        """Of parties; none here, where all nodes have one form."""
+        self.merge_small = learner.own_module.has_norms
         self._model = split_model(learner.module, job.cut, job.labels)
         cuts, label_form = cut_forms(self._model, batch, job.labels)
-        self.plan = SplitPlan(
-            cuts=cuts,
-            label_form=label_form,
-            order=job.order,
-            rounds=job.rounds,
-            min_nodes=nodes,
-            batch_size=job.batch_size,
-            filters=tuple(job.filters),
-            checkpoint_every=job.checkpoint_every,
-            turn_timeout_s=job.turn_timeout_s,
-            seed=job.seed,
-        )
+        self.plan = job.plan(cuts, label_form, order=job.order, min_nodes=nodes)
 
     @cached_property
     def batches(self) -> int:
         """Return the batches of each turn. Raises `InvalidJob` for none."""
-        per_pass = self.learner.train_data.steps(self.job.batch_size)
-        found = self.job.steps or ceil(self.job.epochs * (per_pass or 0) - 1e-9)
-        if found < 1:
-            text = f"a turn of {found} batches"
-            raise InvalidJob(text, code="job.split", hint="set steps, or epochs above 0 for data of known length")
-        return found
-
-    @property
-    def weight(self) -> float:
-        """Return the weight of the node's part: its number of examples."""
-        return float(self.learner.examples or self.batches)
+        return self.job.batches(self.learner.train_data.steps(self.job.batch_size))
 
     @property
     def step_text(self) -> str:
         """Return a sentence about the cut and the bytes of a step."""
-        (up, down), size = self.plan.step_bytes(self.job.batch_size), self.job.batch_size
+        (up, down), size = self.step_bytes, self.job.batch_size
         return f"the model is cut at {self.job.cut}; a step of {size} examples sends {up} bytes up, {down} down"
 
     @cached_property
@@ -113,9 +126,33 @@ class CutLearner:
 
     def check_form(self, form: str, name: str) -> None:
         """Raise `InvalidJob` unless this learner, which errors call `name`, has this form."""
-        if self.form != form:
-            text = f"{name} has other tensors than the job, in its model or at the cut"
-            raise InvalidJob(text, code="split.cut", hint="give all learners the same model, and data of one shape")
+        check_form(self.form, form, name)
+
+    @property
+    def step_bytes(self) -> tuple[int, int]:
+        """Return the bytes of tensors in one step: (of the requests, of the answers)."""
+        return self.plan.step_bytes(self.job.batch_size)
+
+    def plan_of(self, _node: str) -> SplitPlan:
+        """Return a node's plan, which all have alike."""
+        return self.plan
+
+    @property
+    def node_plans(self) -> list[SplitPlan]:
+        """Return the plans of the nodes of which there is a part."""
+        return [self.plan]
+
+    def start_parts(self) -> list[TrainedPart]:
+        """Return new parts of a node, then of the coordinator."""
+        return [self.node_part(), self.coordinator_part()]
+
+    def coordinator(self, blobs: Blobs, parts: Sequence[BlobRef]) -> SplitCoordinator:
+        """Return a new machine of the coordinator. `parts`: the first ones, in the order of `start_parts`."""
+        return SplitCoordinator(self.plan, blobs, *parts)
+
+    def node(self, name: str) -> SplitNode:
+        """Return a new machine of the node of that name."""
+        return SplitNode(name, self.plan, self.batches, float(self.learner.examples or self.batches))
 
     def node_part(self) -> TrainedPart:
         """Return a new part of the node's modules, with an optimizer of its own."""
@@ -126,8 +163,7 @@ class CutLearner:
         return self._part((self._model.middle,))
 
     def _part(self, modules: Sequence[nn.Sequential]) -> TrainedPart:
-        with user_code("making the optimizer"):
-            return TrainedPart(copy.deepcopy(tuple(modules)), self.learner.optimizer, self.job.lr)
+        return new_part(modules, self.learner, self.job.lr)
 
     def node_legs(self, blobs: Blobs) -> NodeLegs:
         """Return the work of a node, on the learner's data."""
@@ -136,6 +172,19 @@ class CutLearner:
     def coordinator_legs(self, blobs: Blobs) -> CoordinatorLegs:
         """Return the work of the coordinator, with the learner's loss."""
         return CoordinatorLegs(self.plan, blobs, self.coordinator_part, self.learner.loss)
+
+
+def new_part(modules: Sequence[nn.Sequential], learner: TorchLearner, lr: float) -> TrainedPart:
+    """Return a new part of copies of modules, with an optimizer of its own."""
+    with user_code("making the optimizer"):
+        return TrainedPart(copy.deepcopy(tuple(modules)), learner.optimizer, lr)
+
+
+def check_form(found: str, wanted: str, name: str) -> None:
+    """Raise `InvalidJob` unless a learner's form, which errors call `name`, is that of the job."""
+    if found != wanted:
+        text = f"{name} has other tensors than the job, in its model or at the cut"
+        raise InvalidJob(text, code="split.cut", hint="give all learners the same model, and data of one shape")
 
 
 def fitting_learner(learner: object, name: str) -> TorchLearner:

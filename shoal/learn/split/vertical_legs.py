@@ -11,27 +11,28 @@ from torch import Tensor
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.metrics import TRAIN_LOSS
 from shoal.core.split.part_state import Compute, Computed
-from shoal.core.split.split_plan import ACTIVATIONS, GRADIENT, LABELS
+from shoal.core.split.split_plan import ACTIVATIONS, GRADIENT, LABELS, SplitPlan
 from shoal.core.split.vertical_plan import VerticalPlan
-from shoal.learn.split.part_legs import Batch, PartLegs, Tensors, batch_at, gradient_of
+from shoal.learn.split.part_legs import Batch, PartLegs, Tensors, gradient_of
 from shoal.learn.split.trained_part import TrainedPart
-from shoal.learn.training.torch_learner import TorchLearner
+from shoal.learn.training.measures import Loss
+
+BatchOf = Callable[[int, int], tuple[Tensor, Tensor, int]]
+"""(input, labels, examples) of a round's batch."""
 
 
 class PartyLegs(PartLegs):
-    """The work of a party: `learner` has the inputs of all, of which the party uses its own."""
+    """The work of a party."""
 
     receives = "answer"
 
-    def __init__(
-        self, plan: VerticalPlan, party: str, blobs: Blobs, make: Callable[[], TrainedPart], learner: TorchLearner
-    ) -> None:
-        super().__init__(plan.parties[party], blobs, make)
-        self._learner, self._batches, self._place = learner, plan.batches, list(plan.parties).index(party)
+    def __init__(self, plan: SplitPlan, blobs: Blobs, make: Callable[[], TrainedPart], batch: BatchOf) -> None:
+        super().__init__(plan, blobs, make)
+        self._batch = batch
 
     def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
-        inputs, target, examples = batch_at(self._learner, self.plan, work.round * self._batches + number)
-        output = part.modules[0](inputs[self._place])
+        value, target, examples = self._batch(work.round, number)
+        output = part.modules[0](value)
         labels = {} if self.plan.label_form is None else {LABELS: target}
         answer = yield {ACTIVATIONS: output, **labels}, {}, examples
         output.backward(answer[GRADIENT])
@@ -41,16 +42,16 @@ class PartyLegs(PartLegs):
 class TailLegs(PartLegs):
     """The work of the coordinator: the blobs of a batch are those of the parties in their order.
 
-    `learner` has the loss, and the labels unless a party sends them.
+    `batch`: has the labels; None if a party sends them.
     """
 
     receives = "request"
 
     def __init__(
-        self, plan: VerticalPlan, blobs: Blobs, make: Callable[[], TrainedPart], learner: TorchLearner
+        self, plan: VerticalPlan, blobs: Blobs, make: Callable[[], TrainedPart], loss: Loss, batch: BatchOf | None
     ) -> None:
         super().__init__(plan.common, blobs, make)
-        self._parties, self._batches, self._learner = tuple(plan.parties.values()), plan.batches, learner
+        self._parties, self._loss, self._batch = tuple(plan.parties.values()), loss, batch
         self._blobs_per_batch = len(self._parties)
 
     def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
@@ -59,9 +60,9 @@ class TailLegs(PartLegs):
             request = yield {}, {}, 0
             activations.append(request[ACTIVATIONS].requires_grad_())
             labels += [request[LABELS]] if LABELS in request else []
-        if not labels:
-            labels = [batch_at(self._learner, self.plan, work.round * self._batches + number)[1]]
-        loss = self._learner.loss(part.modules[0](torch.cat(activations, 1)), labels[0])
+        if self._batch is not None:
+            labels = [self._batch(work.round, number)[1]]
+        loss = self._loss(part.modules[0](torch.cat(activations, 1)), labels[0])
         loss.backward()  # type: ignore[no-untyped-call]
         part.step()
         gradients = {str(place): gradient_of(one) for place, one in enumerate(activations)}

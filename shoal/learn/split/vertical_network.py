@@ -29,11 +29,11 @@ class VerticalNetwork(nn.Module):
         scores: Tensor = self.tail(torch.cat(outputs, 1))
         return scores
 
-    def head_part(self, party: str) -> nn.Sequential:
-        """Return a party's head, whose tensors have the names of the whole network."""
-        inner = nn.Sequential(OrderedDict([(party, self.heads[party])]))
-        return nn.Sequential(OrderedDict([("heads", inner)]))
-
     def tail_part(self) -> nn.Sequential:
         """Return the tail, whose tensors have the names of the whole network."""
         return nn.Sequential(OrderedDict([("tail", self.tail)]))
+
+
+def head_part(party: str, head: nn.Module) -> nn.Sequential:
+    """Return a party's head, whose tensors have the names of the whole network."""
+    return nn.Sequential(OrderedDict([("heads", nn.Sequential(OrderedDict([(party, head)])))]))

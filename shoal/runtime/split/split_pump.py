@@ -26,6 +26,7 @@ from shoal.core.protocol.split_message import SplitMessage
 from shoal.core.split.part_state import Compute, Computed, SplitEffect, SplitSend, SplitVersion
 from shoal.core.split.split_coordinator import SplitCoordinator
 from shoal.core.split.split_node import SplitNode
+from shoal.core.split.vertical_coordinator import VerticalCoordinator
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import CrashPoint, make_folder, no_crash, read_json, write_file
 
@@ -33,7 +34,7 @@ log = structlog.get_logger()
 
 Told = dict[str, SplitMessage]
 """The last message to each receiver."""
-Machine = TypeVar("Machine", SplitCoordinator, SplitNode)
+Machine = TypeVar("Machine", bound=SplitCoordinator | VerticalCoordinator | SplitNode)
 ComputeLeg = Callable[[Compute], Computed]
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Query, Request, Response
 
 from shoal.core.errors import InvalidPayload
-from shoal.core.protocol.split_message import FromSplitNode, NoTurn, SplitPoll
+from shoal.core.protocol.split_message import FromSplitNode, NoTurn
 from shoal.core.split.part_state import DONE
+from shoal.core.split.split_coordinator import SplitState
 from shoal.runtime.http.server.body_limits import check_body
 from shoal.wire import codec, split_codec
 from shoal.wire.split_codec import SplitFrame
@@ -18,7 +19,7 @@ from shoal_coordinator.api.dependencies import ByteCounts, Services, SplitJobs
 from shoal_coordinator.api.routers import api_router
 from shoal_coordinator.api.routes.work import BODY, FRAME
 from shoal_coordinator.http.problems import errors
-from shoal_coordinator.node_protocol.byte_labels import label, mark_alive
+from shoal_coordinator.node_protocol.byte_labels import label
 from shoal_coordinator.node_protocol.held_polls import hold_poll
 from shoal_coordinator.schemas.jobs import (
     JobState,
@@ -65,6 +66,8 @@ def _summary(runner: SplitJobRunner, traffic: TrafficCounter) -> dict[str, Any]:
         "id": about["id"],
         "spec": about["spec"],
         "form": runner.form,
+        "forms": runner.forms,
+        "merge_small": runner.merge_small,
         "round": runner.state.round,
         "ended": runner.state.ended,
         "nodes": _nodes(runner),
@@ -84,9 +87,9 @@ def _state(runner: SplitJobRunner) -> JobState:
 
 def _nodes(runner: SplitJobRunner) -> list[SplitNodeView]:
     """Return the nodes that take part, then the excluded ones."""
-    batches = {one.node: one.part.next_batch for one in runner.state.open}
-    joined = [SplitNodeView(name=one, turn_batches=batches.get(one), excluded="") for one in runner.state.nodes]
-    excluded = [*runner.state.excluded.items()]  # a copy, because the job's thread may change it
+    state, batches = runner.state, runner.state.turn_batches
+    joined = [SplitNodeView(name=one, turn_batches=batches.get(one), excluded="") for one in state.nodes]
+    excluded = [*state.excluded.items()] if isinstance(state, SplitState) else []  # a copy: the job's thread may write
     return [*joined, *(SplitNodeView(name=one, turn_batches=None, excluded=why) for one, why in excluded)]
 
 
@@ -116,7 +119,9 @@ async def exchange_split_frame(
     node: Node,
     split_jobs: SplitJobs,
     services: Services,
-    wait_s: Annotated[float, Query(ge=0, le=300, description="for a poll: longest time until a turn begins")] = 0.0,
+    wait_s: Annotated[
+        float, Query(ge=0, le=300, description="longest time to wait for a turn, or for other nodes")
+    ] = 0.0,
 ) -> Response:
     """Take one message of a node, and return the answer, which is durable before."""
     runner = split_jobs.runner(job)
@@ -126,7 +131,6 @@ async def exchange_split_frame(
     message, payload = frame.message, frame.payload
     if frame.job != job or not isinstance(message, FromSplitNode) or message.node != node:
         raise InvalidPayload(f"a message of {node} about {job} is expected here", code="head.type")
-    mark_alive(request, services.presence, node)
 
     async def answer() -> Response | None:
         found = await runner.handle(message, payload)
@@ -134,6 +138,5 @@ async def exchange_split_frame(
             return None
         return Response(split_codec.encode(SplitFrame(job, *found)), media_type=codec.MEDIA_TYPE)
 
-    is_poll = isinstance(message, SplitPoll)
-    found = await (hold_poll(request, services, node, wait_s, answer) if is_poll else answer())
+    found = await hold_poll(request, services, node, wait_s, answer)
     return found or Response(status_code=204)
