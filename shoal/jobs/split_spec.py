@@ -63,6 +63,13 @@ class SplitSpec(JobTable):
         "node", max_length=200, description="place of the labels: `node` or `coordinator`, or one of `parties`"
     )
     order: TurnOrder = Field("sequential", description="turns one after another, or all at once")
+    ids_max: int = Field(
+        0,
+        ge=0,
+        le=4_000_000,
+        description="ids that each of two parties may have, whose rows a private set intersection aligns first; "
+        "0: row i is the same person at all parties",
+    )
     rounds: int = Field(1, ge=1, le=1_000_000, description="rounds, in each of which every node has a turn")
     epochs: float = Field(1.0, gt=0, le=1e6, description="passes over the node's data in a turn")
     steps: int = Field(0, ge=0, le=1_000_000_000, description="batches of a turn; 0: as many as `epochs` needs")
@@ -93,6 +100,8 @@ class SplitSpec(JobTable):
         allowed = self.parties or list(get_args(LabelPlace))
         if self.labels not in allowed:
             raise ValueError(f"labels is {self.labels!r}; use {' or '.join(allowed)}")
+        if self.ids_max and len(self.parties) != 2:
+            raise ValueError("ids_max needs two parties: align the rows of others before, and leave it out")
         if self.parties and (self.nodes, self.order) != (1, "sequential"):
             raise ValueError("all parties take part in each batch: leave nodes and order out")
         return self
@@ -107,7 +116,7 @@ class SplitSpec(JobTable):
         from shoal.learn.split.split_job import SplitJob
         from shoal.learn.split.vertical_job import VerticalJob
 
-        left_out = PRIVATE | {"nodes", "filters", "parties"} | ({"cut", "order"} if self.parties else set())
+        left_out = PRIVATE | {"nodes", "filters", "parties", "ids_max"} | ({"cut", "order"} if self.parties else set())
         values = self.model_dump(exclude=left_out)
         built = [build("filter", table, filters()) for table in self.filters]
         return VerticalJob(**values, filters=built) if self.parties else SplitJob(**values, filters=built)

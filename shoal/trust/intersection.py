@@ -42,7 +42,7 @@ class PrivateIntersection:
         self._curve, self._ecdh = ec.SECP256R1(), ec.ECDH()
         self._load = ec.EllipticCurvePublicKey.from_encoded_point
         self._secret = ec.generate_private_key(self._curve)
-        self._mine = [self._hashed(one) for one in _as_bytes(ids)]
+        self._mine = [self._hashed(one) for one in check_ids(ids)]
         self._order = sorted(range(len(ids)), key=self._mine.__getitem__)
         self._theirs: frozenset[bytes] | None = None
 
@@ -105,7 +105,7 @@ class SaltedIntersection:
                 "draw one by secrets.token_bytes(32)",
             )
             raise InvalidJob(text, code="psi.secret", hint=hint)
-        hashes = (hmac.digest(secret, one, sha256)[:HASH] for one in _as_bytes(ids))
+        hashes = (hmac.digest(secret, one, sha256)[:HASH] for one in check_ids(ids))
         self._rows = {value: row for row, value in enumerate(hashes)}
 
     def masked(self) -> bytes:
@@ -117,7 +117,7 @@ class SaltedIntersection:
         return [self._rows[value] for value in sorted(_cells(received, HASH)) if value in self._rows]
 
 
-def _as_bytes(ids: Sequence[str | bytes]) -> list[bytes]:
+def check_ids(ids: Sequence[str | bytes]) -> list[bytes]:
     """Return ids as bytes, text as UTF-8. Raises `InvalidJob` for one that is empty or repeated, by name."""
     if len(ids) > IDS_MAX:
         raise _invalid(f"{len(ids)} ids; at most {IDS_MAX}")

@@ -13,6 +13,7 @@ from typing import get_args
 from shoal.core.errors import InvalidPayload
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.split_message import SplitMessage
+from shoal.core.split.row_alignment import ids_layout
 from shoal.core.split.split_plan import Direction, SplitPlan
 from shoal.wire import codec
 from shoal.wire.payload import payload_layout
@@ -53,6 +54,12 @@ def payload_bytes_max(plan: SplitPlan, direction: Direction, part: BlobRef) -> i
     packed = (payload_layout({**plan.packed_layouts(leg, direction, plan.examples_max)}) for leg in range(plan.legs))
     largest = max(len(layout.header) + layout.nbytes for layout in packed)
     return max(largest, PART_COPIES_MAX * part.nbytes + PART_BYTES_SPARE)
+
+
+def ids_bytes_max(ids: int) -> int:
+    """Return the bytes of the payload of that many masked ids."""
+    layout = payload_layout({**ids_layout(ids)})
+    return len(layout.header) + layout.nbytes
 
 
 def frame_bytes_max(payload: int) -> int:

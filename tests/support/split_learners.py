@@ -37,6 +37,10 @@ PEOPLE: dict[str, Any] = {
     "checkpoint_every": 2,
 }
 
+KNOWN = PEOPLE | {"name": "known", "ids_max": 100, "rounds": 3, "batch_size": 64}
+PERSONS = {"bank": range(30, -1, -1), "shop": range(5, 35)}
+"""The people that a party of `KNOWN` has, in its order."""
+
 
 def toml(job: dict[str, Any]) -> str:
     """The file of a split job."""
@@ -94,3 +98,20 @@ def party(name: str, rows: int = 35) -> TorchLearner:
 def simulated_people(job: dict[str, Any]) -> Tree:
     """The model of the simulation on vertical data."""
     return shoal.simulate_vertical(parse_split_job(job).job(), joined(35)).model  # type: ignore[arg-type]
+
+
+def known(name: str) -> TorchLearner:
+    """A party's learner with ids of its rows, in an order of its own."""
+    rows = torch.tensor([*PERSONS[name]])
+    bank, shop, labels = (part[rows] for part in people(35))
+    found = TorchLearner(lambda: heads()[name], bank if name == "bank" else (shop, labels), optimizer=momentum)
+    found.ids = [f"person-{n}" for n in rows.tolist()]
+    return found
+
+
+def simulated_known() -> Tree:
+    """The model of the simulation on the people that both have."""
+    common = tuple(part[5:31] for part in people(35))
+    learner = TorchLearner(lambda: VerticalNetwork(heads(), nn.Linear(11, 2)), common, optimizer=momentum)
+    job = parse_split_job(KNOWN).job()
+    return shoal.simulate_vertical(job, learner).model  # type: ignore[arg-type]

@@ -8,7 +8,11 @@ import pytest
 from shoal.core.errors import InvalidPayload
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.split_message import (
+    AlignRows,
+    IdsKept,
     NoTurn,
+    OtherIds,
+    PartyIds,
     SplitAnswer,
     SplitEnded,
     SplitMessage,
@@ -27,6 +31,10 @@ REQUEST = SplitRequest("a", 3, 17, 1, 32, BLOB, {"train/loss": 0.5})
 EACH: list[SplitMessage] = [
     SplitPoll("a"),
     REQUEST,
+    PartyIds("a", 1, 0, "b", BLOB),
+    AlignRows(1),
+    IdsKept(1, 0, "b"),
+    OtherIds(1, 0, "b", BLOB),
     TurnReport("a", 3, 100.0, BLOB),
     TurnFailed("a", 3, "no data"),
     SplitTurn(3, 1, BLOB),

@@ -15,8 +15,9 @@ import structlog
 from shoal.core.errors import InvalidJob, InvalidPayload, Refused
 from shoal.core.model.tree_checks import first_not_finite
 from shoal.core.protocol.machine import JobEvent, Timer
-from shoal.core.protocol.split_message import FromSplitNode, SplitPoll, SplitRequest, ToSplitNode, TurnFailed
+from shoal.core.protocol.split_message import FromSplitNode, PartyIds, SplitPoll, SplitRequest, ToSplitNode, TurnFailed
 from shoal.core.split.part_state import SplitVersion, whole_model
+from shoal.core.split.row_alignment import masked_ids
 from shoal.core.split.split_coordinator import SplitCoordinator, SplitState
 from shoal.core.split.vertical_coordinator import VerticalCoordinator, VerticalState
 from shoal.jobs.split_spec import PRIVATE, SplitSpec
@@ -51,7 +52,7 @@ def cut_of(spec: SplitSpec, learner: object) -> CutLearner | VerticalCut:
     job = spec.job()
     if not isinstance(job, VerticalJob):
         return CutLearner(job, learner, spec.nodes, spec.learner)
-    cut = VerticalCut(job, learner, spec.learner)
+    cut = VerticalCut(job, learner, spec.learner, spec.ids_max)
     if list(cut.parties) != spec.parties:
         text = f"the heads of {spec.learner} are {', '.join(cut.parties)}, the parties {', '.join(spec.parties)}"
         raise InvalidJob(text, code="job.vertical", hint="give both the same names, in the same order")
@@ -96,6 +97,7 @@ class SplitJobRunner:
             split_codec.payload_bytes_max(plan, "request", part)
             for plan, part in zip(cut.node_plans, start, strict=False)
         )
+        self.payload_bytes_max = max(self.payload_bytes_max, split_codec.ids_bytes_max(self.spec.ids_max))
         pump.tell = self._tell
         about = pump.about or {"spec": values, "id": secrets.token_hex(8), "versions": []}
         pump.start(lambda: cut.coordinator(pump.blobs, start), lambda: cut.coordinator_legs(pump.blobs), about)
@@ -135,6 +137,9 @@ class SplitJobRunner:
         if isinstance(message, SplitPoll | TurnFailed):
             return
         slots, plan = open_payload(payload), self._cut.plan_of(message.node)
+        if isinstance(message, PartyIds):
+            masked_ids(slots, self.spec.ids_max)
+            return
         if not isinstance(message, SplitRequest):
             return  # the machine compares a report with the part from which its turn started
         if not (1 <= message.examples <= plan.examples_max and message.leg < plan.legs):

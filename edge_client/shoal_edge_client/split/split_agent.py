@@ -140,7 +140,9 @@ class SplitWork:
         set_threads(compute_threads(self._settings.threads, layout_of(learner)))
         part = self.pump.blobs.put(cut.node_part().save())
         self.answer_bytes_max = split_codec.payload_bytes_max(cut.plan, "answer", part)
-        about = {"id": found["id"]}
+        if isinstance(cut, Party):
+            self.answer_bytes_max = max(self.answer_bytes_max, split_codec.ids_bytes_max(cut.ids_max))
+        about = {"id": found["id"], "data": cut.data_form}
         return self.pump.start(lambda: cut.node(self._node), lambda: cut.node_legs(self.pump.blobs), about)
 
     def _cut(self, learner: Learner, found: dict[str, Any]) -> CutLearner | Party:
@@ -152,7 +154,7 @@ class SplitWork:
             if self._node not in spec.parties:
                 text, hint = f"{self._node} is not a party", f"set name to one of: {', '.join(spec.parties)}"
                 raise InvalidJob(text, code="split.party", hint=hint)
-            cut = Party.of(job, self._node, learner, merge_small=bool(found["merge_small"]))
+            cut = Party.of(job, self._node, learner, spec.ids_max, merge_small=bool(found["merge_small"]))
             form = found["forms"][self._node]
         else:
             cut = CutLearner(job, learner, spec.nodes)

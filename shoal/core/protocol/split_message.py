@@ -4,10 +4,14 @@
                          SplitRequest  activations of a batch, or the gradient at the input of the node's last layers
                          TurnReport    the node's part at the end of its turn; sent until the turn is over
                          TurnFailed    the turn cannot be done, and why; sent until the turn is over
+                         PartyIds      masked ids of a party with vertical data; sent until they are kept
     coordinator -> node  SplitTurn     the turn that the node has, from this state of its part
                          SplitAnswer   the answer to a request: a gradient, or activations for the node's last layers
                          TurnOver      this turn is over, and whether it counts
                          NoTurn        the node has no turn now
+                         AlignRows     the intersection of ids that a party takes part in before its turns
+                         IdsKept       the coordinator has the party's masked ids
+                         OtherIds      masked ids of the other party
                          SplitEnded    the job has ended, or the node's part in it
 
 All are level-triggered: each may be lost, duplicated, delayed or sent again. Turns are numbered in the order of their
@@ -25,12 +29,15 @@ from shoal.core.protocol.message import BlobRef, Metrics
 
 @dataclass(frozen=True)
 class SplitPoll:
-    """Request for the node's turn. `rows`, `batches`: of a party with vertical data, in each turn."""
+    """Request for the node's turn. `rows`, `batches`: of a party with vertical data, in each turn; no batches: its rows
+    are not aligned. `number`: of its intersection. `kept`: its messages of it that the coordinator has."""
 
     type_name: ClassVar[str] = "split_poll"
     node: str
     rows: int = 0
     batches: int = 0
+    number: int = 0
+    kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,48 @@ class TurnFailed:
     node: str
     turn: int
     error: str
+
+
+@dataclass(frozen=True)
+class PartyIds:
+    """A party's ids of an intersection, masked (leg 0), or the other party's, masked again (leg 1). `own`: hash of the
+    message of leg 0, which tells the party's secret from one that an earlier process has lost."""
+
+    type_name: ClassVar[str] = "party_ids"
+    node: str
+    number: int
+    leg: int
+    own: str
+    blob: BlobRef
+
+
+@dataclass(frozen=True)
+class AlignRows:
+    """The party runs the intersection of this number, with a new secret."""
+
+    type_name: ClassVar[str] = "align_rows"
+    number: int
+
+
+@dataclass(frozen=True)
+class IdsKept:
+    """The coordinator has the party's ids of this leg. The party polls for those of the other."""
+
+    type_name: ClassVar[str] = "ids_kept"
+    number: int
+    leg: int
+    own: str
+
+
+@dataclass(frozen=True)
+class OtherIds:
+    """The other party's ids of this leg; the coordinator has the receiver's. `own`: of the receiver."""
+
+    type_name: ClassVar[str] = "other_ids"
+    number: int
+    leg: int
+    own: str
+    blob: BlobRef
 
 
 @dataclass(frozen=True)
@@ -114,6 +163,6 @@ class SplitEnded:
     why: str
 
 
-FromSplitNode = SplitPoll | SplitRequest | TurnReport | TurnFailed
-ToSplitNode = SplitTurn | SplitAnswer | TurnOver | NoTurn | SplitEnded
+FromSplitNode = SplitPoll | SplitRequest | TurnReport | TurnFailed | PartyIds
+ToSplitNode = AlignRows | IdsKept | OtherIds | SplitTurn | SplitAnswer | TurnOver | NoTurn | SplitEnded
 SplitMessage = FromSplitNode | ToSplitNode

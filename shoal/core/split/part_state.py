@@ -91,6 +91,8 @@ class Compute:
     state: PartState
     received: BatchInputs | None = None
     checkpoint: bool = False
+    rows: BlobRef | None = None
+    """The numbers of a party's rows, in the order of the job; None: all."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,27 @@ class Computed:
     error: str = ""
     answers: tuple[BlobRef, ...] = ()
     """Instead of `blob`, with vertical data: the answer to each party."""
+
+
+@dataclass(frozen=True)
+class MaskIds:
+    """Effect: make a party's message of this leg of an intersection; leg 2: its rows. `received`: the other party's
+    message of the leg before."""
+
+    number: int
+    leg: int
+    received: BlobRef | None = None
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Event: that is done. `blob`: None if the parties have no id in common. `rows`: those in common, after leg 2."""
+
+    number: int
+    leg: int
+    blob: BlobRef | None = None
+    rows: int = 0
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,5 +170,5 @@ def _tensor_bytes(tree: Tree, name: str) -> Bytes:
 
 
 CoordinatorEvent = FromSplitNode | Computed | Timer
-NodeEvent = ToSplitNode | Computed | Timer
-SplitEffect = SplitSend | Compute | Save | Wake | SplitVersion | JobEvent
+NodeEvent = ToSplitNode | Computed | Masked | Timer
+SplitEffect = SplitSend | Compute | MaskIds | Save | Wake | SplitVersion | JobEvent

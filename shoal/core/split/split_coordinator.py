@@ -26,6 +26,7 @@ from shoal.core.protocol.snapshot import from_state, to_state
 from shoal.core.protocol.split_message import (
     FromSplitNode,
     NoTurn,
+    PartyIds,
     SplitAnswer,
     SplitEnded,
     SplitPoll,
@@ -156,6 +157,8 @@ class SplitCoordinator:
                 return self._reported(event, now)
             case TurnFailed():
                 return self._failed(event, now)
+            case PartyIds():
+                raise Refused("masked ids in a job without parties", code="split.ids")
 
     # Messages of nodes
 
@@ -181,7 +184,7 @@ class SplitCoordinator:
 
     def _over(self, message: FromSplitNode) -> list[SplitEffect]:
         """Answer a message of a turn that is not open. A report that has counted may be one of those."""
-        assert not isinstance(message, SplitPoll)
+        assert not isinstance(message, SplitPoll | PartyIds)
         return [SplitSend(message.node, TurnOver(message.turn, counted=False, why="the turn is over"))]
 
     def _asked(self, request: SplitRequest) -> list[SplitEffect]:

@@ -6,6 +6,9 @@ is there, and each party gets the gradient of its own activations. The round clo
 The state is saved once for each batch, before its answers are sent; answers are sent again when their requests are.
 Requests that wait for other parties are not saved, because parties send them until they are answered. A round without
 progress for `turn_timeout_s` starts again, for a party that has lost its disk.
+
+With ids, the parties align their rows before (see `row_alignment`); a party that loses its rows aligns them again, and
+so does the other one. The round then starts again.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.metrics import TRAIN_LOSS
 from shoal.core.protocol.snapshot import from_state, to_state
 from shoal.core.protocol.split_message import (
+    AlignRows,
+    IdsKept,
     NoTurn,
+    PartyIds,
     SplitAnswer,
     SplitEnded,
     SplitPoll,
@@ -43,6 +49,7 @@ from shoal.core.split.part_state import (
     SplitVersion,
     part_fault,
 )
+from shoal.core.split.row_alignment import AlignmentState
 from shoal.core.split.vertical_plan import VerticalPlan
 
 
@@ -67,6 +74,7 @@ class VerticalState:
     turn: int = 1
     tables: list[PartyTable] = field(default_factory=list)
     answers: list[BlobRef] = field(default_factory=list)
+    alignment: AlignmentState = field(default_factory=AlignmentState)
     examples: int = 0
     loss_sum: float = 0.0
     """Sum of the losses of the round's examples."""
@@ -103,6 +111,8 @@ class VerticalCoordinator:
         yield from (*state.heads, state.tail, *state.part.refs(), *state.answers)
         for message in self._waiting.values():
             yield message.blob
+        for kept in () if self._has_begun else state.alignment.kept:
+            yield kept.blob
 
     def start(self, now: float) -> list[SplitEffect]:
         """Begin, or continue with the state of an earlier process."""
@@ -120,7 +130,9 @@ class VerticalCoordinator:
         if self.state.ended:
             return [SplitSend(event.node, SplitEnded(self.state.ended))]
         if isinstance(event, SplitPoll):
-            return self._polled(PartyTable(event.node, event.rows, event.batches), now)
+            return self._polled(event, now)
+        if isinstance(event, PartyIds):
+            return self._keep_ids(event, now)
         if event.turn != self.state.turn:
             return [SplitSend(event.node, TurnOver(event.turn, counted=False, why="the turn is over"))]
         match event:
@@ -133,8 +145,13 @@ class VerticalCoordinator:
 
     # Messages of parties
 
-    def _polled(self, table: PartyTable, now: float) -> list[SplitEffect]:
-        state, node = self.state, table.node
+    def _polled(self, poll: SplitPoll, now: float) -> list[SplitEffect]:
+        state, node, alignment = self.state, poll.node, self.state.alignment
+        if self.plan.ids_max and poll.number != alignment.number:
+            return [SplitSend(node, AlignRows(alignment.number))]
+        if self.plan.ids_max and not poll.batches:
+            return [SplitSend(node, NoTurn() if self._has_begun else alignment.standing(node, poll.kept))]
+        table = PartyTable(node, poll.rows, poll.batches)
         others = [one for one in state.tables if one.node != node]
         for one in others:
             if (one.rows, one.batches) != (table.rows, table.batches):
@@ -148,6 +165,28 @@ class VerticalCoordinator:
         self._progress_at = now
         told = self.parties if self._has_begun else []
         return self._saved([SplitSend(one, self._turn_of(one)) for one in told])
+
+    def _keep_ids(self, ids: PartyIds, now: float) -> list[SplitEffect]:
+        state, number = self.state, self.state.alignment.number
+        if not self.plan.ids_max:
+            raise Refused("masked ids in a job whose rows are aligned", code="split.ids")
+        if ids.number != number:
+            return [SplitSend(ids.node, AlignRows(number))]
+        if not state.alignment.keep(ids):
+            state.alignment, state.tables = AlignmentState(number + 1), []
+            self._begin_turn()
+            text = f"{ids.node} has lost its rows or its secret: the intersection begins again"
+            told = SplitSend(ids.node, AlignRows(number + 1))
+            return self._saved([JobEvent("warning", text, state.round), told])
+        self._progress_at = now
+        if self._has_begun:
+            return [SplitSend(ids.node, IdsKept(number, ids.leg, ids.own))]
+        found = state.alignment.standing(ids.node, ids.leg + 1)
+        if isinstance(found, NoTurn):
+            return self._saved([SplitSend(ids.node, IdsKept(number, ids.leg, ids.own))])
+        others = [one for one in self.parties if one != ids.node]
+        to_other = [SplitSend(one, state.alignment.standing(one, ids.leg + 1)) for one in others]
+        return self._saved([SplitSend(ids.node, found), *to_other])
 
     @property
     def _has_begun(self) -> bool:

@@ -16,15 +16,19 @@ from shoal.core.split.split_plan import SplitPlan
 @dataclass(frozen=True)
 class VerticalPlan:
     """Settings of a job on vertical data. `parties`: each party's own plan, in the order in which outputs are joined;
-    they differ in their forms only."""
+    they differ in their forms only. `ids_max`: of each party, which aligns its rows first; 0: rows are aligned."""
 
     parties: Mapping[str, SplitPlan]
+    ids_max: int = 0
 
     def __post_init__(self) -> None:
         """Check the number of parties. Raises `InvalidJob`."""
         if len(self.parties) < 2:
             text = f"{len(self.parties)} parties"
             raise InvalidJob(text, code="job.vertical", hint="give the network a head for each of two or more parties")
+        if self.ids_max and len(self.parties) > 2:
+            text, hint = f"an intersection of {len(self.parties)} parties", "align the rows of more than two yourself"
+            raise InvalidJob(text, code="job.vertical", hint=hint)
 
     def of(self, party: str) -> SplitPlan:
         """Return a party's plan. Raises `Refused` for another node."""

@@ -99,6 +99,8 @@ class CutLearner:
             last = 1 if job.labels == "node" else 0
             job = replace(job, cut=choose_cut(measured_pieces(learner.module, batch[0]), job.speed, last=last))
         self.job, self.learner = job, learner
+        self.data_form = ""
+        """Of a party: a text that differs for other rows."""
         self.forms: dict[str, str] = {}
         """Of parties; none here, where all nodes have one form."""
         self.merge_small = learner.own_module.has_norms

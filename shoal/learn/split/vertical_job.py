@@ -7,7 +7,7 @@ learner has its head and its own features; the party that has the labels gives t
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from shoal.core.errors import InvalidJob
 from shoal.core.protocol.message import BlobRef, Blobs
+from shoal.core.split.part_state import Compute, Computed, Masked, MaskIds
 from shoal.core.split.party_node import PartyNode
 from shoal.core.split.split_plan import SplitPlan, TensorForm
 from shoal.core.split.vertical_coordinator import VerticalCoordinator
@@ -25,13 +26,15 @@ from shoal.learn.data.batches import BatchOptions, IndexedSource
 from shoal.learn.data.passes import BatchSource
 from shoal.learn.split.cutting import activation_form
 from shoal.learn.split.part_legs import batch_at
+from shoal.learn.split.row_ids import RowIds
 from shoal.learn.split.split_job import PartsJob, check_form, fitting_learner, new_part
 from shoal.learn.split.trained_part import TrainedPart
-from shoal.learn.split.vertical_legs import PartyLegs, TailLegs
+from shoal.learn.split.vertical_legs import BatchOf, PartyLegs, TailLegs
 from shoal.learn.split.vertical_network import VerticalNetwork, head_part
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.training.weights import NAME_OF
 from shoal.learn.user_errors import user_code
+from shoal.trust.intersection import check_ids
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,19 @@ class VerticalJob(PartsJob):
 
 
 class Rows(IndexedSource):
-    """The examples of other data in the batches of the whole network."""
+    """Rows of other data, in this order, in the batches of the whole network. `rows`: their numbers; None: all."""
 
-    def __init__(self, source: IndexedSource, *, merge_small: bool) -> None:
-        super().__init__([source.examples], BatchOptions(source.options.device, merge_small=merge_small))
-        self._source = source
+    def __init__(self, source: IndexedSource, rows: Tensor | None, *, merge_small: bool) -> None:
+        options = BatchOptions(source.options.device, merge_small=merge_small)
+        super().__init__([source.examples if rows is None else len(rows)], options)
+        self._source, self._rows = source, rows
+
+    def chosen(self, rows: Tensor) -> Rows:
+        """Return some of these rows."""
+        return Rows(self._source, rows, merge_small=self.options.merge_small)
 
     def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
-        return self._source.take(chosen)
+        return self._source.take(chosen if self._rows is None else self._rows[chosen])
 
 
 class Party:
@@ -65,6 +73,9 @@ class Party:
     ) -> None:
         self.name, self._job, self._learner, self._source, self._place = name, job, learner, source, place
         self._head = head_part(name, head)
+        self.ids: Sequence[str | bytes] = ()
+        """Of the rows, to align them first."""
+        self.ids_max = 0
         with user_code("reading the data"):
             inputs, target, examples = batch_at(source, job.batch_size, job.seed, 0)
         own = inputs[place] if place < len(inputs) else None
@@ -78,16 +89,22 @@ class Party:
         )
 
     @classmethod
-    def of(cls, job: PartsJob, name: str, given: object, *, merge_small: bool) -> Party:
-        """Return the side of a party whose learner has its own head and data. `merge_small`: the whole network has
-        norms, and a small rest of the data joins the batch before."""
+    def of(cls, job: PartsJob, name: str, given: object, ids_max: int, *, merge_small: bool) -> Party:
+        """Return the side of a party whose learner has its own head and data, and at most `ids_max` ids, unless 0.
+        `merge_small`: the whole network has norms, and a small rest of the data joins the batch before."""
         learner = fitting_learner(given, "the learner")
         learner.use(device="cpu")
         learner.init(job.seed)
         if not isinstance(learner.train_data, IndexedSource):
             text = f"the data of {name} cannot be taken by rows"
             raise InvalidJob(text, code="learner.data", hint="give tensors or arrays")
-        return cls(job, name, learner, learner.module, Rows(learner.train_data, merge_small=merge_small))
+        party = cls(job, name, learner, learner.module, Rows(learner.train_data, None, merge_small=merge_small))
+        if ids_max:
+            party.ids, party.ids_max = _ids_of(learner, learner.train_data.examples, ids_max), ids_max
+        elif learner.ids is not None:
+            text, hint = "the learner has ids, and the job does not align rows", "set ids_max in the job's file"
+            raise InvalidJob(text, code="psi.ids", hint=hint)
+        return party
 
     @cached_property
     def form(self) -> str:
@@ -106,31 +123,62 @@ class Party:
 
     def node(self, _name: str = "") -> PartyNode:
         """Return a new machine."""
-        return PartyNode(self.name, self.plan, self._source.examples or 0, self.batches)
+        if self.ids:
+            return PartyNode(self.name, self.plan, None, self._batches_of)
+        batches = self.batches
+        return PartyNode(self.name, self.plan, self._source.examples or 0, lambda _: batches)
+
+    @property
+    def data_form(self) -> str:
+        """Return a text that differs for other rows, or other ids."""
+        return f"{self._source.examples} {sha256(repr(list(self.ids)).encode()).hexdigest()}"
+
+    def _batches_of(self, rows: int) -> int:
+        return self._job.batches(self._of(torch.arange(rows)).steps(self._job.batch_size))
+
+    def _of(self, rows: Tensor) -> Rows:
+        assert isinstance(self._source, Rows)
+        return self._source.chosen(rows)
 
     def node_part(self) -> TrainedPart:
         """Return a new part of the head, with an optimizer of its own."""
         return new_part([self._head], self._learner, self._job.lr)
 
-    def node_legs(self, blobs: Blobs) -> PartyLegs:
-        """Return the work of the party."""
-        return PartyLegs(self.plan, blobs, self.node_part, self.batch)
+    def node_legs(self, blobs: Blobs) -> Callable[[Compute | MaskIds], Computed | Masked]:
+        """Return the work of the party, of batches and of an intersection."""
+        legs, ids = PartyLegs(self.plan, blobs, self.node_part, self.data), RowIds(self.ids, blobs)
+        return lambda work: ids(work) if isinstance(work, MaskIds) else legs(work)
 
-    def batch(self, round_: int, number: int) -> tuple[Tensor, Tensor, int]:
-        """Return (input, target, examples) of a batch."""
-        position = round_ * self.batches + number
-        inputs, target, examples = batch_at(self._source, self._job.batch_size, self._job.seed, position)
-        return inputs[self._place], target, examples
+    def data(self, rows: Tensor | None) -> BatchOf:
+        """Return the function that gives (input, target, examples) of a round's batch of these rows; None: all."""
+        source = self._source if rows is None else self._of(rows)
+        job, batches = self._job, self._job.batches(source.steps(self._job.batch_size))
+
+        def batch(round_: int, number: int) -> tuple[Tensor, Tensor, int]:
+            inputs, target, examples = batch_at(source, job.batch_size, job.seed, round_ * batches + number)
+            return inputs[self._place], target, examples
+
+        return batch
+
+
+def _ids_of(learner: TorchLearner, rows: int, ids_max: int) -> Sequence[str | bytes]:
+    """Return a learner's ids. Raises `InvalidJob` unless there is one for each row, all different and not too many."""
+    ids = list(learner.ids or ())
+    if len(ids) != rows or len(ids) > ids_max:
+        text = f"{len(ids)} ids for {rows} rows; the job allows {ids_max}"
+        raise InvalidJob(text, code="psi.ids", hint="set learner.ids to a list with the id of each row")
+    check_ids(ids)
+    return ids
 
 
 class VerticalCut:
     """A learner of a whole `VerticalNetwork`: the parties, with its data, and the tail. `name`: of the learner, for
-    errors.
+    errors. `ids_max`: of each party that aligns its rows first, or 0.
 
     Raises `InvalidJob` for a network, data or settings that do not fit, `LearnerFailed` for an error in its code.
     """
 
-    def __init__(self, job: VerticalJob, given: object, name: str = "the learner") -> None:
+    def __init__(self, job: VerticalJob, given: object, name: str = "the learner", ids_max: int = 0) -> None:
         self.job, self._learner = job, fitting_learner(given, name)
         self._learner.use(device="cpu")
         self._learner.init(job.seed)
@@ -150,7 +198,7 @@ class VerticalCut:
         self.parties = {
             one: Party(job, one, self._learner, network.heads[one], source, place) for place, one in enumerate(names)
         }
-        self.plan = VerticalPlan({one: party.plan for one, party in self.parties.items()})
+        self.plan = VerticalPlan({one: party.plan for one, party in self.parties.items()}, ids_max)
 
     @property
     def step_bytes(self) -> tuple[int, int]:
@@ -201,5 +249,5 @@ class VerticalCut:
 
     def coordinator_legs(self, blobs: Blobs) -> TailLegs:
         """Return the work of the coordinator, with the learner's loss, and its labels if no party has them."""
-        own = next(iter(self.parties.values())).batch if self.job.labels == "coordinator" else None
+        own = next(iter(self.parties.values())).data(None) if self.job.labels == "coordinator" else None
         return TailLegs(self.plan, blobs, self._tail_part, self._learner.loss, own)

@@ -14,6 +14,7 @@ from shoal.core.split.part_state import Compute, Computed
 from shoal.core.split.split_plan import ACTIVATIONS, GRADIENT, LABELS, SplitPlan
 from shoal.core.split.vertical_plan import VerticalPlan
 from shoal.learn.split.part_legs import Batch, PartLegs, Tensors, gradient_of
+from shoal.learn.split.row_ids import rows_of
 from shoal.learn.split.trained_part import TrainedPart
 from shoal.learn.training.measures import Loss
 
@@ -22,15 +23,26 @@ BatchOf = Callable[[int, int], tuple[Tensor, Tensor, int]]
 
 
 class PartyLegs(PartLegs):
-    """The work of a party."""
+    """The work of a party. `data`: the batches of some rows."""
 
     receives = "answer"
 
-    def __init__(self, plan: SplitPlan, blobs: Blobs, make: Callable[[], TrainedPart], batch: BatchOf) -> None:
+    def __init__(
+        self,
+        plan: SplitPlan,
+        blobs: Blobs,
+        make: Callable[[], TrainedPart],
+        data: Callable[[Tensor | None], BatchOf],
+    ) -> None:
         super().__init__(plan, blobs, make)
-        self._batch = batch
+        self._data = data
+        self._rows: BlobRef | None = None
+        self._batch: BatchOf | None = None
 
     def _begin(self, part: TrainedPart, work: Compute, number: int) -> Batch:
+        if self._batch is None or work.rows != self._rows:
+            rows = None if work.rows is None else torch.from_numpy(rows_of(self.blobs, work.rows))
+            self._batch, self._rows = self._data(rows), work.rows
         value, target, examples = self._batch(work.round, number)
         output = part.modules[0](value)
         labels = {} if self.plan.label_form is None else {LABELS: target}

@@ -123,6 +123,9 @@ class TorchLearner(ModuleLearner):
     `Module.state_dict`; nodes compute updates relative to the model that they received (McMahan et al. 2017).
     """
 
+    ids: Sequence[str | bytes] | None = None
+    """One for each row of the training data, by which a party of a vertical job aligns them."""
+
     def __init__(
         self,
         model: Callable[[], nn.Module],

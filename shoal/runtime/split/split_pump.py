@@ -23,7 +23,7 @@ from shoal.core.protocol.machine import JobEvent, MachineState, Save, Timer, Wak
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.snapshot import to_state
 from shoal.core.protocol.split_message import SplitMessage
-from shoal.core.split.part_state import Compute, Computed, SplitEffect, SplitSend, SplitVersion
+from shoal.core.split.part_state import Compute, Computed, Masked, MaskIds, SplitEffect, SplitSend, SplitVersion
 from shoal.core.split.split_coordinator import SplitCoordinator
 from shoal.core.split.split_node import SplitNode
 from shoal.core.split.vertical_coordinator import VerticalCoordinator
@@ -35,7 +35,8 @@ log = structlog.get_logger()
 Told = dict[str, SplitMessage]
 """The last message to each receiver."""
 Machine = TypeVar("Machine", bound=SplitCoordinator | VerticalCoordinator | SplitNode)
-ComputeLeg = Callable[[Compute], Computed]
+ComputeLeg = Callable[[Any], Computed | Masked]
+"""The work of `Compute`; of a party, also that of `MaskIds`."""
 
 
 class SplitPump(Generic[Machine]):
@@ -117,6 +118,7 @@ class SplitPump(Generic[Machine]):
 
     def _carried_out(self, effects: Sequence[SplitEffect]) -> Told:
         told, due = Told(), deque([*self._due, *effects])
+        on: Callable[[Any, float], list[SplitEffect]] = self.machine.on
         self._due = []
         try:
             while due:
@@ -125,8 +127,8 @@ class SplitPump(Generic[Machine]):
                         self._save(values)
                     case SplitSend(to=to, message=message):
                         told[to] = message
-                    case Compute():
-                        due += self.machine.on(self._computed(effect), time.monotonic())
+                    case Compute() | MaskIds():
+                        due += on(self._computed(effect), time.monotonic())
                     case Wake(at=at):
                         self.wake_at = at
                     case SplitVersion() | JobEvent():
@@ -136,7 +138,7 @@ class SplitPump(Generic[Machine]):
             raise
         return told
 
-    def _computed(self, work: Compute) -> Computed:
+    def _computed(self, work: Compute | MaskIds) -> Computed | Masked:
         """Do a leg. An error of the user's code ends the turn, one of the disk does not."""
         try:
             return self._compute(work)
@@ -145,6 +147,8 @@ class SplitPump(Generic[Machine]):
         except ShoalError as error:
             log.error("the computation failed", why=error.message, hint=error.hint, exc_info=error)
             self.failure, self._compute = error, self._prepare()
+            if isinstance(work, MaskIds):
+                return Masked(work.number, work.leg, error=error.message)
             return Computed(work.turn, work.state.next_batch, work.leg, error=error.message)
 
     def _save(self, values: dict[str, Any]) -> None:

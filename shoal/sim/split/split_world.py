@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
+from typing import Any
 
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.protocol.machine import HUB, JobEvent, MachineState, Save, Timer, Wake
@@ -13,6 +14,8 @@ from shoal.core.protocol.split_message import SplitMessage
 from shoal.core.split.part_state import (
     Compute,
     Computed,
+    Masked,
+    MaskIds,
     SplitEffect,
     SplitSend,
     SplitVersion,
@@ -34,7 +37,8 @@ RESTART_S = 2.0
 """Longest time until a dead process starts again."""
 SWEEP_STEPS = 64
 
-ComputeLeg = Callable[[Compute], Computed]
+ComputeLeg = Callable[[Any], Computed | Masked]
+"""The work of `Compute`; of a party, also that of `MaskIds`."""
 Machine = SplitNode | SplitCoordinator | VerticalCoordinator
 MachineMaker = tuple[Callable[[], Machine], Callable[[], ComputeLeg]]
 """A function that makes a machine, and one that makes the function which computes its legs."""
@@ -80,7 +84,7 @@ class SplitHost:
         """Return the blobs that the machine refers to, or its durable state if it is dead."""
         return self.machine.refs() if self.is_up else self._restored().refs()
 
-    def feed(self, event: SplitMessage | Computed | Timer) -> None:
+    def feed(self, event: SplitMessage | Computed | Masked | Timer) -> None:
         """Feed an event; it is lost if the process is dead."""
         if not self._process.up:
             return
@@ -101,7 +105,7 @@ class SplitHost:
                     self._durable = state
                 case SplitSend(to=to, message=message):
                     self._world.send(self.name, COORDINATOR if to == HUB else to, message)
-                case Compute():
+                case Compute() | MaskIds():
                     self._process.after(LEG_S, self._do, effect)
                 case Wake(at=at):
                     self._process.wake(at, self.feed, Timer())
@@ -110,7 +114,7 @@ class SplitHost:
                 case JobEvent():
                     self._world.events.append(effect)
 
-    def _do(self, work: Compute) -> None:
+    def _do(self, work: Compute | MaskIds) -> None:
         assert self._compute is not None
         self.feed(self._compute(work))
 
