@@ -19,7 +19,7 @@ TORCH = {
     "shoal_edge_client.split.split_agent",
     *(f"shoal.serving.{name}" for name in ("cascade_pump", "inference", "served_level")),
     *(f"split.{name}" for name in ("cut_choice", "cutting", "part_legs", "split_job", "trained_part")),
-    *(f"split.{name}" for name in ("vertical_legs", "vertical_network")),
+    *(f"split.{name}" for name in ("vertical_job", "vertical_legs", "vertical_network")),
     *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
     *(f"exits.{name}" for name in ("device_fusion", "exit_network", "joint_training", "level_answers")),
     *(f"growth.{name}" for name in ("chain", "growing_learner", "net2net", "units")),

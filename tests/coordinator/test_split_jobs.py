@@ -19,7 +19,7 @@ from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed, Refused
 from shoal.core.model.tree import Tree, digest
 from shoal.core.protocol.machine import HUB, Timer
 from shoal.core.protocol.message import BlobRef
-from shoal.core.protocol.split_message import SplitAnswer, SplitRequest
+from shoal.core.protocol.split_message import PartyIds, SplitAnswer, SplitRequest
 from shoal.jobs.split_spec import load_split_job, parse_split_job
 from shoal.learn import TorchLearner
 from shoal.runtime.durable_files import STEPS, digest_of, write_file
@@ -32,7 +32,7 @@ from shoal_coordinator.split.split_runner import SplitJobRunner
 from shoal_edge_client.identity import StateFolder
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.split.split_agent import SplitWork
-from tests.support.split_learners import JOB, PARTS, PEOPLE, clinic, network, party, simulated, toml
+from tests.support.split_learners import JOB, KNOWN, PARTS, PEOPLE, clinic, network, party, simulated, toml
 
 
 class Crash(BaseException):
@@ -286,8 +286,8 @@ def test_a_learner_with_another_cut_does_not_begin(tmp_path: Path) -> None:
         asyncio.run(begin_with(tmp_path, TorchLearner(wider, (x, y))))
 
 
-async def begin_party(folder: Path, name: str) -> None:
-    runner = SplitJobRunner(parse_split_job(PEOPLE), folder / "coordinator", lambda _: None)
+async def begin_party(folder: Path, name: str, job: dict[str, Any]) -> None:
+    runner = SplitJobRunner(parse_split_job(job), folder / "coordinator", lambda _: None)
     await runner.start()
     found = described(runner) | {"merge_small": runner.merge_small}
     try:
@@ -298,10 +298,42 @@ async def begin_party(folder: Path, name: str) -> None:
         await runner.stop()
 
 
-@pytest.mark.parametrize(("name", "text"), [("shop", "other tensors than the job"), ("farm", "farm is not a party")])
-def test_a_party_without_its_head_does_not_begin(name: str, text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "job", "text"),
+    [
+        ("shop", PEOPLE, "other tensors than the job"),
+        ("farm", PEOPLE, "farm is not a party"),
+        ("bank", KNOWN, "0 ids for 35 rows; the job allows 100"),
+    ],
+)
+def test_a_party_without_its_head_or_its_ids_does_not_begin(
+    name: str, job: dict[str, Any], text: str, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidJob, match=text):
-        asyncio.run(begin_party(tmp_path, name))
+        asyncio.run(begin_party(tmp_path, name, job))
+
+
+async def send_ids(folder: Path, job: dict[str, Any], slots: dict[str, Tree]) -> None:
+    """Send a runner a party's ids; it keeps no blob of those that it refuses."""
+    runner = SplitJobRunner(parse_split_job(job), folder / "coordinator", lambda _: None)
+    await runner.start()
+    before, payload = stored(folder), b"".join(bytes(piece) for piece in payload_pieces({**slots}))
+    blob = BlobRef(digest_of([payload]), len(payload))
+    try:
+        await runner.handle(PartyIds("bank", 1, 0, blob.digest, blob), payload)
+    finally:
+        assert stored(folder) == before
+        await runner.stop()
+
+
+@pytest.mark.parametrize(
+    ("job", "nbytes", "slot"),
+    [(KNOWN, 101 * 32, "ids"), (KNOWN, 33, "ids"), (KNOWN, 64, "labels"), (PEOPLE, 64, "ids")],
+    ids=["too many", "half an id", "another slot", "aligned"],
+)
+def test_ids_of_another_form_are_refused(job: dict[str, Any], nbytes: int, slot: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidPayload):
+        asyncio.run(send_ids(tmp_path, job, {slot: Tree.of({slot: np.zeros(nbytes, np.uint8)})}))
 
 
 def test_a_job_that_has_begun_keeps_its_file(tmp_path: Path) -> None:
@@ -327,6 +359,7 @@ def test_a_job_that_has_begun_keeps_its_file(tmp_path: Path) -> None:
         ),
         (PEOPLE | {"labels": "coordinator"}, "labels is 'coordinator'; use bank or shop"),
         (PEOPLE | {"nodes": 2}, "leave nodes and order out"),
+        (KNOWN | {"parties": ["bank", "shop", "farm"]}, "ids_max needs two parties"),
     ],
 )
 def test_files_that_are_refused(change: dict[str, Any], text: str, tmp_path: Path) -> None:

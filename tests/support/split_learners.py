@@ -13,7 +13,7 @@ from torch import nn
 import shoal
 from shoal.core.model.tree import Tree
 from shoal.jobs.split_spec import parse_split_job
-from shoal.learn import TorchLearner
+from shoal.learn import TorchConfig, TorchLearner
 from shoal.learn.split.vertical_network import VerticalNetwork
 
 JOB: dict[str, Any] = {
@@ -104,9 +104,8 @@ def known(name: str) -> TorchLearner:
     """A party's learner with ids of its rows, in an order of its own."""
     rows = torch.tensor([*PERSONS[name]])
     bank, shop, labels = (part[rows] for part in people(35))
-    found = TorchLearner(lambda: heads()[name], bank if name == "bank" else (shop, labels), optimizer=momentum)
-    found.ids = [f"person-{n}" for n in rows.tolist()]
-    return found
+    data, config = bank if name == "bank" else (shop, labels), TorchConfig(ids=[f"person-{n}" for n in rows.tolist()])
+    return TorchLearner(lambda: heads()[name], data, optimizer=momentum, config=config)
 
 
 def simulated_known() -> Tree:

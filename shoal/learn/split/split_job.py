@@ -100,9 +100,9 @@ class CutLearner:
             job = replace(job, cut=choose_cut(measured_pieces(learner.module, batch[0]), job.speed, last=last))
         self.job, self.learner = job, learner
         self.data_form = ""
-        """Of a party: a text that differs for other rows."""
+        """Text that differs for other rows, at a party."""
         self.forms: dict[str, str] = {}
-        """Of parties; none here, where all nodes have one form."""
+        """Forms of parties; none here, where all nodes have one form."""
         self.merge_small = learner.own_module.has_norms
         self._model = split_model(learner.module, job.cut, job.labels)
         cuts, label_form = cut_forms(self._model, batch, job.labels)

@@ -46,7 +46,7 @@ class VerticalJob(PartsJob):
     labels: str = "coordinator"
 
 
-class Rows(IndexedSource):
+class PartyRows(IndexedSource):
     """Rows of other data, in this order, in the batches of the whole network. `rows`: their numbers; None: all."""
 
     def __init__(self, source: IndexedSource, rows: Tensor | None, *, merge_small: bool) -> None:
@@ -54,9 +54,9 @@ class Rows(IndexedSource):
         super().__init__([source.examples if rows is None else len(rows)], options)
         self._source, self._rows = source, rows
 
-    def chosen(self, rows: Tensor) -> Rows:
+    def chosen(self, rows: Tensor) -> PartyRows:
         """Return some of these rows."""
-        return Rows(self._source, rows, merge_small=self.options.merge_small)
+        return PartyRows(self._source, rows, merge_small=self.options.merge_small)
 
     def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
         return self._source.take(chosen if self._rows is None else self._rows[chosen])
@@ -74,7 +74,7 @@ class Party:
         self.name, self._job, self._learner, self._source, self._place = name, job, learner, source, place
         self._head = head_part(name, head)
         self.ids: Sequence[str | bytes] = ()
-        """Of the rows, to align them first."""
+        """Ids of the rows, to align them first."""
         self.ids_max = 0
         with user_code("reading the data"):
             inputs, target, examples = batch_at(source, job.batch_size, job.seed, 0)
@@ -98,10 +98,10 @@ class Party:
         if not isinstance(learner.train_data, IndexedSource):
             text = f"the data of {name} cannot be taken by rows"
             raise InvalidJob(text, code="learner.data", hint="give tensors or arrays")
-        party = cls(job, name, learner, learner.module, Rows(learner.train_data, None, merge_small=merge_small))
+        party = cls(job, name, learner, learner.module, PartyRows(learner.train_data, None, merge_small=merge_small))
         if ids_max:
             party.ids, party.ids_max = _ids_of(learner, learner.train_data.examples, ids_max), ids_max
-        elif learner.ids is not None:
+        elif learner.config.ids:
             text, hint = "the learner has ids, and the job does not align rows", "set ids_max in the job's file"
             raise InvalidJob(text, code="psi.ids", hint=hint)
         return party
@@ -136,8 +136,8 @@ class Party:
     def _batches_of(self, rows: int) -> int:
         return self._job.batches(self._of(torch.arange(rows)).steps(self._job.batch_size))
 
-    def _of(self, rows: Tensor) -> Rows:
-        assert isinstance(self._source, Rows)
+    def _of(self, rows: Tensor) -> PartyRows:
+        assert isinstance(self._source, PartyRows)
         return self._source.chosen(rows)
 
     def node_part(self) -> TrainedPart:
@@ -163,10 +163,10 @@ class Party:
 
 def _ids_of(learner: TorchLearner, rows: int, ids_max: int) -> Sequence[str | bytes]:
     """Return a learner's ids. Raises `InvalidJob` unless there is one for each row, all different and not too many."""
-    ids = list(learner.ids or ())
+    ids = list(learner.config.ids)
     if len(ids) != rows or len(ids) > ids_max:
         text = f"{len(ids)} ids for {rows} rows; the job allows {ids_max}"
-        raise InvalidJob(text, code="psi.ids", hint="set learner.ids to a list with the id of each row")
+        raise InvalidJob(text, code="psi.ids", hint="give TorchConfig(ids=…) the id of each row")
     check_ids(ids)
     return ids
 

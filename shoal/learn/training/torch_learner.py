@@ -93,6 +93,8 @@ class TorchConfig:
     set."""
     compile: bool | str = False
     """Run the model through `torch.compile`; a text names its backend."""
+    ids: Sequence[str | bytes] = ()
+    """Ids of the rows of the training data, by which a party of a vertical job aligns them."""
     callbacks: Sequence[LearnerCallback] = ()
     """Objects of `shoal.learn.LearnerCallback`: they see the start and the end of each task, and each batch's loss."""
 
@@ -122,9 +124,6 @@ class TorchLearner(ModuleLearner):
     Methods run in one thread at a time. The trained weights are the parameters and persistent buffers of
     `Module.state_dict`; nodes compute updates relative to the model that they received (McMahan et al. 2017).
     """
-
-    ids: Sequence[str | bytes] | None = None
-    """One for each row of the training data, by which a party of a vertical job aligns them."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ Told = dict[str, SplitMessage]
 """The last message to each receiver."""
 Machine = TypeVar("Machine", bound=SplitCoordinator | VerticalCoordinator | SplitNode)
 ComputeLeg = Callable[[Any], Computed | Masked]
-"""The work of `Compute`; of a party, also that of `MaskIds`."""
+"""A function that does a `Compute`, and a `MaskIds` at a party."""
 
 
 class SplitPump(Generic[Machine]):

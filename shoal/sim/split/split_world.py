@@ -38,7 +38,7 @@ RESTART_S = 2.0
 SWEEP_STEPS = 64
 
 ComputeLeg = Callable[[Any], Computed | Masked]
-"""The work of `Compute`; of a party, also that of `MaskIds`."""
+"""A function that does a `Compute`, and a `MaskIds` at a party."""
 Machine = SplitNode | SplitCoordinator | VerticalCoordinator
 MachineMaker = tuple[Callable[[], Machine], Callable[[], ComputeLeg]]
 """A function that makes a machine, and one that makes the function which computes its legs."""
