@@ -4078,10 +4078,22 @@ export interface components {
              */
             form: string;
             /**
+             * Forms
+             * @description with vertical data: hash of each party's head and of what it sends
+             */
+            forms: {
+                [key: string]: string;
+            };
+            /**
              * Id
              * @description differs for each start of a job from the beginning
              */
             id: string;
+            /**
+             * Merge Small
+             * @description a last batch of less than half the size joins the one before
+             */
+            merge_small: boolean;
             /**
              * Metrics
              * @description of the last closed round
@@ -4151,10 +4163,22 @@ export interface components {
              */
             form: string;
             /**
+             * Forms
+             * @description with vertical data: hash of each party's head and of what it sends
+             */
+            forms: {
+                [key: string]: string;
+            };
+            /**
              * Id
              * @description differs for each start of a job from the beginning
              */
             id: string;
+            /**
+             * Merge Small
+             * @description a last batch of less than half the size joins the one before
+             */
+            merge_small: boolean;
             /**
              * Metrics
              * @description of the last closed round
@@ -7566,7 +7590,7 @@ export interface operations {
     exchange_split_frame: {
         parameters: {
             query?: {
-                /** @description for a poll: longest time until a turn begins */
+                /** @description longest time to wait for a turn, or for other nodes */
                 wait_s?: number;
             };
             header?: never;
