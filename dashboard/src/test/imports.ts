@@ -11,7 +11,7 @@ export const LAYERS: readonly (readonly string[])[] = [
   ["queries"],
   ["ui"],
   ["charts"],
-  ["alerts", "clients", "divergence", "failures", "logs", "models", "peers", "session", "split"],
+  ["alerts", "clients", "divergence", "exits", "failures", "logs", "models", "peers", "session", "split"],
   ["keyboard"],
   ["compare", "job", "jobs", "join", "newjob", "nodes"],
   ["."],
