@@ -165,8 +165,8 @@ class TensorSource(IndexedSource):
     def __init__(self, parts: Sequence[Tensor | np.ndarray[Any, Any]], options: BatchOptions) -> None:
         tensors = tuple(_tensor(part) for part in parts)
         super().__init__((len(tensor) if tensor.ndim else 0 for tensor in tensors), options)
-        fits = sum(tensor.nbytes for tensor in tensors) <= options.resident_bytes_max
-        self.tensors = tuple(tensor.to(options.device) for tensor in tensors) if fits else tensors
+        self._fits = sum(tensor.nbytes for tensor in tensors) <= options.resident_bytes_max
+        self.tensors = tuple(tensor.to(options.device) for tensor in tensors) if self._fits else tensors
         self.form = tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in self.tensors)
         """Shape, type and place of one example."""
 
@@ -176,7 +176,7 @@ class TensorSource(IndexedSource):
         else:
             here = chosen.to(self.tensors[0].device)
             found = tuple(tensor.index_select(0, here) for tensor in self.tensors)
-        batch: tuple[Tensor, ...] = moved(found, self.options.device)
+        batch: tuple[Tensor, ...] = found if self._fits else moved(found, self.options.device)
         return batch
 
 

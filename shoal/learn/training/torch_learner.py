@@ -215,14 +215,15 @@ class TorchLearner(ModuleLearner):
         watchers = [
             one for one in self.config.callbacks if type(one).batch_trained is not LearnerCallback.batch_trained
         ]
+        autocast = _autocast(self.config, self.device)
         for batch, fraction in training_batches(self.train_data, config, shuffle, progress, descent.step):
-            with _autocast(self.config, self.device):
+            with autocast:
                 output, loss = _output_and_loss(self.module, self.loss, batch.data)
                 objective = loss if extra_loss is None else loss + extra_loss(batch.data, output)
             descent.add(objective, batch.examples)
             for watcher in watchers:
                 watcher.batch_trained(mean.added, float(loss.detach()))
-            mean.add(loss.detach(), batch.examples)
+            mean.add(loss, batch.examples)
             progress(fraction)
         descent.step()
         check_without_parameters(
