@@ -78,7 +78,7 @@ def test_from_an_empty_folder_to_a_model(
 ) -> None:
     (place / "toy.py").write_text(TOY)
     (place / "job.toml").write_text(JOB.replace("min_nodes = 3", "min_nodes = 1"))
-    assert ask("jobs", "list") == {"jobs": []}
+    assert ask("jobs", "list") == {"jobs": [], "split_jobs": []}
     use = ask("token", "create", "--name", "a")["use"].replace("FILE.py:learner", "toy.py:learner").split()
     assert use[:2] == ["shoal", "join"]
     node = start(*use[1:], "--state-dir", "state")
