@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.model.tree import Array, Tree
+from shoal.core.model.tree import Array, Layout, Tree
 from shoal.runtime.durable_files import digest_of
 from shoal.wire.payload import payload_pieces
 
@@ -29,6 +29,19 @@ class Predictor(Protocol):
 
     def predict(self, inputs: Arrays) -> Arrays:
         """Return the predictions of the loaded model for these examples."""
+        ...
+
+
+@runtime_checkable
+class GrowingPredictor(Protocol):
+    """A learner with a network for each stage of its job."""
+
+    def stage_of(self, layout: Layout) -> int:
+        """Return the stage of a model with this layout. Raises `InvalidPayload` if none has it."""
+        ...
+
+    def enter_stage(self, stage: int) -> None:
+        """Use the network of that stage from now on."""
         ...
 
 
@@ -61,6 +74,8 @@ class ServedModel:
     def load(self, model: Tree, version: ServedVersion) -> None:
         """Answer from this model from now on. Raises `InvalidPayload` for one that does not fit; that before stays."""
         with self._lock:
+            if isinstance(self._learner, GrowingPredictor):
+                self._learner.enter_stage(self._learner.stage_of(model.layout))
             self._learner.load(model)
             self.version, self.digest = version, digest_of(payload_pieces({"model": model}))
 

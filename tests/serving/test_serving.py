@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 import httpx
+import numpy as np
 import pytest
 import torch
 from starlette.types import Receive, Scope, Send
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from shoal.client.api import CoordinatorApi, DownloadBody
 from shoal.core.errors import InvalidJob, InvalidPayload, Unreachable
 from shoal.core.model.tree import Tree
-from shoal.learn import TorchLearner
+from shoal.learn import GrowingLearner, TorchLearner
 from shoal.runtime.http.server.exchange import SCOPE_KEY, HttpExchange
 from shoal.serving.model_follower import ModelFollower
 from shoal.serving.prediction_app import BODY_BYTES_MAX, PredictionLimits, create_app
@@ -143,6 +145,22 @@ def test_a_model_that_does_not_fit_leaves_the_one_before() -> None:
     with pytest.raises(InvalidPayload):
         at.load(Tree.of({"linear.weight": torch.ones(2, 3).numpy()}), ServedVersion("digits", 4))
     assert at.answer(ROWS) == ([[3.0, 3.0], [7.0, 7.0]], ServedVersion("digits", 3))
+
+
+def of_stage(stage: int) -> TorchLearner:
+    """Return a learner with two hidden units, and then with three."""
+    layers = {"hidden": nn.Linear(2, 2 + stage), "relu": nn.ReLU(), "scores": nn.Linear(2 + stage, 2)}
+    return TorchLearner(lambda: nn.Sequential(OrderedDict(layers)), DATA, device="cpu")
+
+
+def test_a_growing_learner_answers_by_the_stage_of_the_model() -> None:
+    at, alone = ServedModel(GrowingLearner(of_stage, 2)), [of_stage(0), of_stage(1)]
+    for version, stage in enumerate((0, 1, 0)):
+        at.load(alone[stage].model(), ServedVersion("digits", version))
+        assert at.answer(ROWS)[0] == alone[stage].predict(np.float32(ROWS)).tolist()
+    with pytest.raises(InvalidPayload, match="the network of any stage"):
+        at.load(model(1.0), ServedVersion("digits", 3))
+    assert at.answer(ROWS) == (alone[0].predict(np.float32(ROWS)).tolist(), ServedVersion("digits", 2))
 
 
 def test_a_learner_that_does_not_predict_is_named() -> None:

@@ -8,12 +8,12 @@ Each stage has a module and data of its own, for example larger pictures.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from shoal.core.algorithm.learner import Correct, ExtraLoss, Progress, TrainConfig, Trained, no_progress
-from shoal.core.errors import InvalidJob
-from shoal.core.model.tree import Layout, Tree
+from shoal.core.errors import InvalidJob, InvalidPayload
+from shoal.core.model.tree import Array, Layout, Tree
 from shoal.core.protocol.message import Metrics
 from shoal.learn.growth.net2net import grow
 from shoal.learn.training.torch_learner import Precision, TorchLearner
@@ -42,6 +42,14 @@ class GrowingLearner:
     def enter_stage(self, stage: int) -> None:
         """Use the learner of that stage from now on."""
         self._stage = stage
+
+    def stage_of(self, layout: Layout) -> int:
+        """Return the last stage whose network has this layout. Raises `InvalidPayload` if none has."""
+        found = [stage for stage, one in enumerate(self._learners) if one.layout == layout]
+        if not found:
+            text = "the model does not fit the network of any stage"
+            raise InvalidPayload(text, code="payload.layout", hint="give the learner that the job was trained with")
+        return found[-1]
 
     def grow(self, model: Tree, seed: int) -> Tree:
         """Enter the next stage and return weights with which its network computes what `model` did."""
@@ -104,6 +112,10 @@ class GrowingLearner:
 
     def teach(self, teacher: Tree, weight: float) -> ExtraLoss:
         return self.learner.teach(teacher, weight)
+
+    def predict(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
+        """Return the outputs of the present stage's module, as `TorchLearner.predict` does."""
+        return self.learner.predict(inputs)
 
     def evaluate(self) -> Metrics:
         return self.learner.evaluate()
