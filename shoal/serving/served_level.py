@@ -58,12 +58,12 @@ class ServedLevel:
         served = self.served
         with served.turn() as learner, user_code(f"computing the part of the {self.name}"):
             assert served.version is not None
-            if model and model != served.digest:
-                text = f"the {self.name} has model {served.digest[:12]}, and the level below {model[:12]}"
-                hint = "let all levels serve the same version; after a roll-out they do within seconds"
-                raise Refused(text, code="exits.version", hint=hint)
             network, device = exit_network(learner), learner.place()  # type: ignore[attr-defined]
             if isinstance(inputs, PackedFeatures):
+                if model != served.digest:
+                    text = f"the {self.name} has model {served.digest[:12]}, and the level below {model[:12]}"
+                    hint = "let all levels serve the same version; after a roll-out they do within seconds"
+                    raise Refused(text, code="exits.version", hint=hint)
                 return LevelPart(at_level(network, self.number, inputs), served.digest, served.version)
             views = [torch.as_tensor(view, device=device) for view in _views_of(inputs)]
             if not 0 < len(views[0]) <= EXAMPLES_MAX:

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from shoal.core.errors import InvalidJob, Refused, ShoalError
-from shoal.core.exits.cascade_level import CascadeAnswer
+from shoal.core.exits.cascade_level import CascadeAnswer, CascadeEvent, EscalationFailed
 from shoal.core.exits.packed_bits import PackedFeatures
 from shoal.learn.exits import answer
 from shoal.learn.exits.level_answers import LevelAnswers
@@ -117,23 +117,34 @@ def test_a_level_answers_itself_when_the_time_is_over() -> None:
     assert found["degraded"].count(True) == (expected().exits > 0).sum()
 
 
-def features(parts: int = 3, examples: int = 2, level: int = 1, model: str = "") -> bytes:
+def test_a_refusal_from_above_does_not_wait_for_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(features: PackedFeatures, model: str) -> CascadeAnswer:
+        raise Refused("another version")
+
+    device, events = pump(served(), "device", refusing), list[CascadeEvent]()
+    monkeypatch.setattr(device, "_feed", events.append)
+    asyncio.run(device._escalate("0", PackedFeatures((8,), ()), ""))
+    assert events == [EscalationFailed("0")]
+
+
+def features(parts: int = 3, level: int = 1, model: str | None = None) -> bytes:
     """Features of two examples at the devices, of the model that the edge has."""
-    bits = np.zeros((examples, 2), np.uint8)
-    return encode_features(model or served().digest, level, PackedFeatures((3, 2, 2), (bits,) * parts))
+    packed = PackedFeatures((3, 2, 2), (np.zeros((2, 2), np.uint8),) * parts)
+    return encode_features(served().digest if model is None else model, level, packed)
 
 
 @pytest.mark.parametrize(
     ("content", "status", "code"),
     [
         (features(model="0" * 64), 409, "exits.version"),
+        (features(model=""), 409, "exits.version"),
         (features(level=2), 409, "exits.level"),
         (features(parts=2), 422, "payload.bits"),
         (features()[:-1], 422, "payload.bits"),
         (b"abc", 422, "head.length"),
         (bytes(BODY_BYTES_MAX + 1), 413, "body.too-large"),
     ],
-    ids=["version", "level", "parts", "length", "no head", "too long"],
+    ids=["version", "no version", "level", "parts", "length", "no head", "too long"],
 )
 def test_features_that_do_not_fit_are_refused(content: bytes, status: int, code: str) -> None:
     edge = create_level_app(cascade(served(), served(), served())[1])
