@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from shoal.core.errors.phrases import counted, number, percent, seconds, size
+from shoal.core.errors.phrases import counted, is_curve_point, number, percent, seconds, size
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
 from shoal.core.protocol.message import Metrics
@@ -131,7 +131,7 @@ class Result:
 
     def table(self, rows_max: int = ROWS_MAX) -> tuple[list[str], list[list[str]]]:
         """Return (columns, rows) with at most `rows_max` versions, evenly spaced, with the last one."""
-        known = dict.fromkeys(name for version in self.versions for name in version.metrics)
+        known = dict.fromkeys(name for one in self.versions for name in one.metrics if not is_curve_point(name))
         judged = [name for name in known if name.startswith(("held_out/", "eval/")) and not name.endswith(COUNTS)]
         shown = sorted(judged, key=lambda name: not name.endswith("/accuracy"))[:METRICS_MAX]
         step = max(1, -(-len(self.versions) // rows_max))

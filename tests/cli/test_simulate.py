@@ -42,7 +42,7 @@ class Toy:
         return Trained(1.0), Tree.of({"w": self.weights - self.target})
     def evaluate(self):
         off = float(abs(self.target - self.weights).mean())
-        return {"eval/examples": 1.0, "eval/loss": off, "eval/accuracy": 1 / (1 + off)}
+        return {"eval/examples": 1.0, "eval/loss": off, "eval/accuracy": 1 / (1 + off), "eval/accuracy@0.5": 0.5}
 
 def learner(part: int = 0, parts: int = 1, shift: float = 0.0):
     assert 0 <= part < parts
@@ -153,6 +153,7 @@ def test_people_see_a_table(shoal: Shoal) -> None:
     assert numbers[-1] == 100
     assert 8 <= len(numbers) <= 12
     assert "eval/accuracy" in said
+    assert "@" not in said, "points of a curve are not listed"
 
 
 def test_faults_change_the_way_but_not_the_end(shoal: Shoal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.errors.phrases import NOTHING, number, percent, seconds, size
+from shoal.core.errors.phrases import NOTHING, is_curve_point, number, percent, seconds, size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,11 +54,6 @@ def accuracy(measured: Mapping[str, Any]) -> str:
     metrics, part = measured["metrics"], measured.get("provisional")
     share = percent(metrics.get("held_out/accuracy", metrics.get("eval/accuracy")))
     return f"{share} ({part['reported']} of {part['asked']} nodes)" if part else share
-
-
-def is_curve_point(name: str) -> bool:
-    """Return whether a metric is a point of a curve, "eval/accuracy@0.3": lists for people leave these out."""
-    return "@" in name
 
 
 def state(name: str) -> str:

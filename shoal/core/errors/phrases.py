@@ -54,3 +54,8 @@ def percent(share: float | str | None) -> str:
     if isinstance(share, str) or not math.isfinite(share):
         return str(share)
     return f"{100 * share:.1f} %"
+
+
+def is_curve_point(name: str) -> bool:
+    """Return whether a metric is a point of a curve, "eval/accuracy@0.3": lists for people leave these out."""
+    return "@" in name
