@@ -9,7 +9,7 @@ export interface ExitCurve {
   levels: { name: string; fractions: number[] }[];
 }
 
-const POINT = /^eval\/(?:accuracy|answered_(device|edge))@([\d.]+)$/;
+const ACCURACY = /^eval\/accuracy@([\d.]+)$/;
 
 export const hasExitCurve = (version: Version): boolean => version.metrics["eval/accuracy@0.0"] !== undefined;
 
@@ -17,11 +17,10 @@ export const hasExitCurve = (version: Version): boolean => version.metrics["eval
 export function newestExitCurve(versions: Version[]): ExitCurve | undefined {
   const version = versions.findLast(hasExitCurve);
   if (version === undefined) return undefined;
-  const points = Object.keys(version.metrics).flatMap((name) => POINT.exec(name) ?? []);
-  const steps = [...new Set(points.filter((part) => /^[\d.]+$/.test(part)))].sort((a, b) => Number(a) - Number(b));
+  const steps = Object.keys(version.metrics).flatMap((name) => ACCURACY.exec(name)?.[1] ?? []).sort((a, b) => Number(a) - Number(b));
   const values = (metric: string) => steps.map((step) => version.metrics[`eval/${metric}@${step}`] ?? NaN);
   const levels = ["device", "edge"]
-    .filter((name) => points.includes(name))
+    .filter((name) => version.metrics[`eval/answered_${name}@0.0`] !== undefined)
     .map((name) => ({ name, fractions: values(`answered_${name}`) }));
   const rest = steps.map((_, index) => 1 - levels.reduce((sum, { fractions }) => sum + (fractions[index] ?? 0), 0));
   return {

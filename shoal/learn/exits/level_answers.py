@@ -81,7 +81,7 @@ def at_devices(network: ExitNetwork, inputs: Sequence[Tensor]) -> LevelOutput:
             network.at_device(number, view) if network.present[number] else None for number, view in enumerate(views)
         ]
         each = _filled([None if one is None else one[1] for one in parts])
-        scores = network.at_first_exit(each, _present(network, each.device))
+        scores = network.at_first_exit(each, torch.tensor(network.present, device=each.device)[:, None])
     return _output(scores, [None if one is None else one[0] for one in parts])
 
 
@@ -99,10 +99,6 @@ def at_level(network: ExitNetwork, level: int, below: PackedFeatures) -> LevelOu
         present = torch.tensor([part is not None for part in received], device=weight.device)[:, None]
         features, scores = network.above(level, _filled(received), present)
     return _output(scores, [] if features is None else [features])
-
-
-def _present(network: ExitNetwork, device: torch.device) -> Tensor:
-    return torch.tensor(network.present, device=device)[:, None]
 
 
 def _output(scores: Tensor, features: Sequence[Tensor | None]) -> LevelOutput:
