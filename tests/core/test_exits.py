@@ -15,7 +15,7 @@ from shoal.core.exits.byte_costs import Hop, bytes_per_answer, packed_bytes, pre
 from shoal.core.exits.entropy import normalized_entropy
 from shoal.core.exits.packed_bits import pack_bits, unpack_bits
 from shoal.core.exits.threshold_choice import choose_by_accuracy, choose_by_fraction
-from shoal.core.exits.thresholds import ExitRecord, answering_exits, checked_thresholds, decide
+from shoal.core.exits.thresholds import ExitRecord, answering_exits, checked_thresholds, decide_each
 
 ENTROPIES = np.array([[0.1, 0.2, 0.2, 0.9], [0.3, 0.3, 0.3, 0.3]])
 CORRECT = np.array([[True, True, False, False], [True, False, True, True]])
@@ -51,17 +51,17 @@ def test_scores_without_an_entropy_are_refused(scores: Any) -> None:
 
 
 def test_a_level_answers_up_to_its_threshold_and_the_last_always() -> None:
-    assert decide(0.5, 0, [0.5]) == (True, "sure enough: entropy 0.500, at most 0.500")
-    assert decide(0.51, 0, [0.5]) == (False, "not sure enough: entropy 0.510, above 0.500")
-    assert decide(1.0, 1, [0.5]) == (True, "the last level answers")
+    scores = [[1.0, 0.0], [0.0, 0.0]]
+    surer, unsure = normalized_entropy(scores)
+    assert decide_each(scores, 0, [surer]).tolist() == [True, False]
+    assert decide_each(scores, 0, [unsure]).tolist() == [True, True]
+    assert decide_each(scores, 1, [surer]).tolist() == [True, True]
 
 
 def test_the_first_exit_that_is_sure_answers() -> None:
     entropies = np.array([[0.1, 0.6, 0.6], [0.0, 0.1, 0.9], [0.9, 0.9, 0.9]])
     assert answering_exits(entropies, [0.5, 0.5]).tolist() == [0, 1, 2]
     assert answering_exits(entropies[:1], []).tolist() == [0, 0, 0]
-    each = [next(k for k in range(3) if decide(float(entropies[k, n]), k, [0.5, 0.5]).answers) for n in range(3)]
-    assert each == [0, 1, 2]
 
 
 def test_the_outcome_counts_the_answers_of_each_exit() -> None:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from shoal.core.errors import InvalidJob, Refused, ShoalError
 from shoal.core.exits.cascade_level import CascadeAnswer, CascadeEvent, EscalationFailed
 from shoal.core.exits.packed_bits import PackedFeatures
-from shoal.learn.exits import answer
+from shoal.learn.exits import answer, exit_learner
 from shoal.learn.exits.level_answers import LevelAnswers
 from shoal.runtime.http.server.exchange import SCOPE_KEY, HttpExchange
 from shoal.runtime.http.server.serving import listen
@@ -27,6 +27,7 @@ from shoal.serving.prediction_app import BODY_BYTES_MAX, PredictionLimits, serve
 from shoal.serving.served_level import ServedLevel, exit_network
 from shoal.serving.served_model import ServedModel, ServedVersion
 from shoal.wire.cascade_codec import EXAMPLES_MAX, encode_features, read_answer
+from tests.learn.exit_networks import small
 from tests.serving.levels import LABELS, VIEWS, learner, middle, model, pump, served
 
 
@@ -170,6 +171,12 @@ def test_a_model_without_that_level_is_refused() -> None:
         ServedLevel(served(), "fog")
     with pytest.raises(InvalidJob, match="has no exits"):
         exit_network(object())
+
+
+def test_a_learner_without_held_out_examples_is_refused() -> None:
+    own = exit_learner(lambda: small(3, edge=True), (VIEWS, LABELS), device="cpu")
+    with pytest.raises(InvalidJob, match="no held-out examples"):
+        chosen_thresholds(own)
 
 
 def test_a_report_counts_the_held_out_examples() -> None:

@@ -19,13 +19,6 @@ Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.intp]
 
 
-class ExitDecision(NamedTuple):
-    """The decision of a level to answer or to escalate, and its reason."""
-
-    answers: bool
-    reason: str
-
-
 class ExitOutcome(NamedTuple):
     """The result of thresholds on examples."""
 
@@ -56,23 +49,13 @@ def checked_thresholds(values: Sequence[float], exits: int) -> tuple[float, ...]
     return tuple(float(value) for value in values)
 
 
-def decide(entropy: float, number: int, thresholds: Sequence[float]) -> ExitDecision:
-    """Decide whether exit `number`, counted from 0, answers an example itself."""
-    if number == len(thresholds):
-        return ExitDecision(True, "the last level answers")
-    limit = thresholds[number]
-    if entropy <= limit:
-        return ExitDecision(True, f"sure enough: entropy {entropy:.3f}, at most {limit:.3f}")
-    return ExitDecision(False, f"not sure enough: entropy {entropy:.3f}, above {limit:.3f}")
-
-
 def decide_each(scores: npt.ArrayLike, number: int, thresholds: Sequence[float]) -> Flags:
-    """Return which examples exit `number` answers itself, by its scores [examples, classes].
+    """Return which examples exit `number`, counted from 0, answers itself, by its scores [examples, classes].
 
     Raises `InvalidPayload` for scores that are not finite.
     """
-    entropies = normalized_entropy(scores)
-    return np.array([decide(float(one), number, thresholds).answers for one in entropies], np.bool_)
+    limits = (*thresholds, np.inf)
+    return np.asarray(normalized_entropy(scores) <= limits[number])
 
 
 def answering_exits(entropies: Floats, thresholds: Sequence[float]) -> Numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import isfinite
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from shoal.core.errors import InvalidJob
-from shoal.core.exits.entropy import normalized_entropy
+from shoal.core.exits.entropy import Floats, normalized_entropy
 from shoal.core.exits.thresholds import answering_exits, checked_thresholds
 from shoal.learn.data.batches import Data
 from shoal.learn.exits.exit_network import ExitNetwork
@@ -23,6 +23,7 @@ from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.user_errors import user_code
 
 CURVE = tuple(step / 10 for step in range(11))
+"""Thresholds of a curve."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ def exit_learner(
 
     Metrics are `accuracy` of the answers, `accuracy_device` (`_edge`, `_cloud`) as if that level answered everything,
     and with thresholds `answered_device`, the fraction that the level answers; with a curve `accuracy@0.3` and
-    `answered_device@0.3`. Raises `InvalidJob` for weights or
-    thresholds that do not fit the network.
+    `answered_device@0.3`. Raises `InvalidJob` for weights or thresholds that do not fit the network.
     """
     with user_code("making the model"), seeded_to_build(0):
         network = model()
@@ -104,8 +104,13 @@ def _chosen(scores: Tensor, thresholds: Sequence[float] | None) -> Tensor:
     """Return the number of the exit that answers each example."""
     if thresholds is None:
         return torch.full((len(scores),), scores.shape[1] - 1)
-    entropies = normalized_entropy(scores.detach().float().cpu().numpy())
-    return torch.from_numpy(answering_exits(entropies.T, thresholds))
+    return torch.from_numpy(answering_exits(_entropies(scores), thresholds))
+
+
+@lru_cache(maxsize=1)  # all points of a curve are measured on the same scores
+def _entropies(scores: Tensor) -> Floats:
+    """Return the entropy of each exit, [exits, examples]."""
+    return normalized_entropy(scores.detach().float().cpu().numpy()).T
 
 
 def _accuracy(scores: Tensor, target: Tensor, thresholds: Sequence[float] | None) -> Tensor:
