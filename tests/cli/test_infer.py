@@ -50,6 +50,7 @@ def test_without_the_level_above_the_device_answers_all(shoal: Shoal, monkeypatc
         (("--thresholds", "0.1"), "1 thresholds for 3 exits"),
         (("--thresholds", "a,b"), "write numbers with commas"),
         (("--thresholds", "0,0", "--timeout-s", "1"), "need --up"),
+        (("--up", "http://127.0.0.1:1", "--timeout-s", "0"), "0.1"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(shoal: Shoal, arguments: tuple[str, ...], says: str) -> None:

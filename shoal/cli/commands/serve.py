@@ -72,7 +72,7 @@ class AboveOptions:
     ] = None
     timeout_s: Annotated[
         float | None,
-        typer.Option(min=0, help="seconds to wait for it (default: 2 for each level above)", show_default=False),
+        typer.Option(min=0.1, help="seconds to wait for it (default: 2 for each level above)", show_default=False),
     ] = None
 
 
