@@ -1,12 +1,17 @@
 """The coordinator's machine for vertical data: a batch waits for all parties, and one that fails ends the job."""
 
+from dataclasses import replace
+
 import pytest
 
 from shoal.core.errors import Refused
-from shoal.core.protocol.machine import JobEvent, Save, Timer
+from shoal.core.protocol.machine import HUB, JobEvent, Save, Timer
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.split_message import (
+    AlignRows,
     NoTurn,
+    OtherIds,
+    PartyIds,
     SplitAnswer,
     SplitEnded,
     SplitPoll,
@@ -16,7 +21,8 @@ from shoal.core.protocol.split_message import (
     TurnOver,
     TurnReport,
 )
-from shoal.core.split.part_state import FINISH, Compute, Computed, SplitEffect, SplitSend, SplitVersion
+from shoal.core.split.part_state import FINISH, Compute, Computed, Masked, MaskIds, SplitEffect, SplitSend, SplitVersion
+from shoal.core.split.party_node import PartyNode
 from shoal.core.split.split_plan import SplitPlan, TensorForm
 from shoal.core.split.vertical_coordinator import VerticalCoordinator
 from shoal.core.split.vertical_plan import VerticalPlan
@@ -40,8 +46,10 @@ def begun() -> tuple[VerticalCoordinator, MemoryBlobs]:
     machine = VerticalCoordinator(plan, blobs, heads, blobs.put(slots(3.0)))
     assert sent(machine.on(SplitPoll("a", 4, 1), 0.0)) == []
     assert sent(machine.on(SplitPoll("a", 4, 1), 0.0)) == [("a", NoTurn())]
+    assert machine.state.turn_batches == {}
     turns = [("a", SplitTurn(1, 0, heads[0])), ("b", SplitTurn(1, 0, heads[1]))]
     assert sent(machine.on(SplitPoll("b", 4, 1), 0.0)) == turns
+    assert machine.state.turn_batches == {"a": 0, "b": 0}
     return machine, blobs
 
 
@@ -133,6 +141,30 @@ def test_a_party_that_fails_ends_the_job() -> None:
     ended = SplitEnded("b failed: no data")
     assert sent(machine.on(TurnFailed("b", 1, "no data"), 0.0)) == [("a", ended), ("b", ended)]
     assert sent(machine.on(SplitPoll("a", 4, 1), 0.0)) == [("a", ended)]
+
+
+def test_a_failed_alignment_ends_the_job_unless_another_has_begun() -> None:
+    machine, _ = begun()
+    machine = VerticalCoordinator(replace(machine.plan, ids_max=10), machine.blobs, machine.state.heads, A)
+    machine.on(PartyIds("a", 1, 0, A.digest, A), 0.0)
+    machine.on(PartyIds("a", 1, 0, B.digest, B), 0.0)
+    assert sent(machine.on(TurnFailed("b", 0, "no ids", number=1), 0.0)) == [("b", AlignRows(2))]
+    ended = SplitEnded("b failed: no ids")
+    assert sent(machine.on(TurnFailed("b", 0, "no ids", number=2), 0.0)) == [("a", ended), ("b", ended)]
+
+
+def test_a_party_sends_its_failed_alignment_until_the_next_one() -> None:
+    node = PartyNode("a", ONE, None, int)
+    node.on(AlignRows(1), 0.0)
+    node.on(Masked(1, 0, A), 0.0)
+    other = OtherIds(1, 0, A.digest, B)
+    assert node.on(other, 0.0) == [MaskIds(1, 1, B)]
+    failed = (HUB, TurnFailed("a", 0, "no point", number=1))
+    assert sent(node.on(Masked(1, 1, error="no point"), 0.0)) == [failed]
+    assert node.on(other, 0.0) == []
+    assert sent(node.on(Timer(), 5.0)) == [failed]
+    assert node.on(AlignRows(2), 5.0) == [MaskIds(2, 0)]
+    assert sent(node.on(Timer(), 10.0)) == []
 
 
 def test_a_head_that_is_not_finite_ends_the_job() -> None:

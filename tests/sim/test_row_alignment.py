@@ -1,6 +1,6 @@
 """Parties align their rows once for both, whatever is lost, repeated or killed: no batch has rows of two people."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -31,7 +31,8 @@ def one(value: float) -> Slots:
 class Alignment:
     """A world of two parties, whose activations are the numbers of the people, and the batches that were computed."""
 
-    def __init__(self, faults: Faults, seed: int) -> None:
+    def __init__(self, faults: Faults, seed: int, people: Mapping[str, list[int]] = PEOPLE) -> None:
+        self.people = people
         self.blobs = MemoryBlobs(plain_size)
         self.batches = dict[tuple[int, int], list[int]]()
         self.finished = list[int]()
@@ -63,7 +64,7 @@ class Alignment:
 
     def party(self, name: str) -> Callable[[Compute | MaskIds], Computed | Masked]:
         """The work of one process of a party."""
-        ids = RowIds([f"person-{n}" for n in PEOPLE[name]], self.blobs)
+        ids = RowIds([f"person-{n}" for n in self.people[name]], self.blobs)
 
         def compute(work: Compute | MaskIds) -> Computed | Masked:
             if isinstance(work, MaskIds):
@@ -73,7 +74,7 @@ class Alignment:
             if work.leg == FINISH:
                 return Computed(work.turn, batch, FINISH, checkpoint=work.state.checkpoint)
             assert work.rows is not None
-            person = PEOPLE[name][rows_of(self.blobs, work.rows)[batch]]
+            person = self.people[name][rows_of(self.blobs, work.rows)[batch]]
             return Computed(work.turn, batch, 0, self.blobs.put(one(person)), 1)
 
         return compute
@@ -91,3 +92,11 @@ def test_a_batch_has_the_same_person_of_both_parties() -> None:
             assert people == COMMON, f"seed {seed}"
         aligned += found.aligned
     assert aligned > 2 * 30, "no intersection had to begin again"
+
+
+def test_parties_without_a_common_id_end_the_job() -> None:
+    for seed in range(10):
+        found = Alignment(FAULTS, seed, {"bank": [1, 2], "shop": [3, 4]})
+        assert found.world.run_to_end(1e6), f"seed {seed}: {found.world.refused[-3:]}"
+        assert "no id in common" in found.world.ended
+    assert not found.batches

@@ -3,7 +3,7 @@
     node -> coordinator  SplitPoll     request for the node's turn, and a sign of life
                          SplitRequest  activations of a batch, or the gradient at the input of the node's last layers
                          TurnReport    the node's part at the end of its turn; sent until the turn is over
-                         TurnFailed    the turn cannot be done, and why; sent until the turn is over
+                         TurnFailed    the turn or the alignment cannot be done, and why; sent until it is over
                          PartyIds      masked ids of a party with vertical data; sent until they are kept
     coordinator -> node  SplitTurn     the turn that the node has, from this state of its part
                          SplitAnswer   the answer to a request: a gradient, or activations for the node's last layers
@@ -67,12 +67,13 @@ class TurnReport:
 
 @dataclass(frozen=True)
 class TurnFailed:
-    """The turn was not done. `error` is one line for people."""
+    """The turn was not done, or the intersection `number`, before the first turn. `error` is one line for people."""
 
     type_name: ClassVar[str] = "turn_failed"
     node: str
     turn: int
     error: str
+    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,13 @@ from typing import Any
 from shoal.core.protocol.machine import HUB, MachineState, Save
 from shoal.core.protocol.message import BlobRef
 from shoal.core.protocol.snapshot import from_state, to_state
-from shoal.core.protocol.split_message import AlignRows, IdsKept, OtherIds, PartyIds, SplitPoll
+from shoal.core.protocol.split_message import AlignRows, IdsKept, OtherIds, PartyIds, SplitPoll, TurnFailed
 from shoal.core.split.part_state import Compute, Masked, MaskIds, NodeEvent, SplitEffect, SplitSend
 from shoal.core.split.split_node import HeldTurn, SplitNode, SplitNodeState
 from shoal.core.split.split_plan import SplitPlan
+
+
+NONE_IN_COMMON = "the parties have no id in common; write the ids alike at both"
 
 
 @dataclass(frozen=True)
@@ -96,13 +99,13 @@ class PartyNode(SplitNode):
     # Alignment
 
     def _mask(self, work: MaskIds) -> list[SplitEffect]:
-        self._number, self._kept, self._ids, self._masking = work.number, work.leg, None, work
+        self._number, self._kept, self._ids, self._masking, self._message = work.number, work.leg, None, work, None
         return [work]
 
     def _is_due(self, found: IdsKept | OtherIds) -> bool:
         """Return whether a message is about the last leg that this process has sent."""
         sent = self._ids.leg if self._ids is not None else self._kept - 1
-        is_open = self._masking is None and self._number > self.state.number
+        is_open = self._masking is None and self._message is None and self._number > self.state.number
         return is_open and (found.number, found.leg, found.own) == (self._number, sent, self._own)
 
     def _note_kept(self) -> list[SplitEffect]:
@@ -120,8 +123,8 @@ class PartyNode(SplitNode):
             return []
         self._masking = None
         if done.error or done.blob is None:
-            self.ended = done.error or "the parties have no id in common"
-            return []
+            self._message = TurnFailed(self.node, 0, done.error or NONE_IN_COMMON, done.number)
+            return [SplitSend(HUB, self._message)]
         if not done.rows:
             self._own = self._own if done.leg else done.blob.digest
             self._ids = PartyIds(self.node, done.number, done.leg, self._own, done.blob)

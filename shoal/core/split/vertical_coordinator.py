@@ -1,4 +1,4 @@
-"""The coordinator's side of training on vertical data as a state machine; each party runs a `SplitNode`.
+"""The coordinator's side of training on vertical data as a state machine; each party runs a `PartyNode`.
 
 In each round all parties have a turn at once, of the same batches. A batch is computed when the request of every party
 is there, and each party gets the gradient of its own activations. The round closes when all have reported.
@@ -86,9 +86,14 @@ class VerticalState:
         return [one.node for one in self.tables]
 
     @property
+    def has_begun(self) -> bool:
+        """True if all parties have polled."""
+        return len(self.tables) == len(self.heads)
+
+    @property
     def turn_batches(self) -> dict[str, int]:
-        """The computed batches of the turn, by party: each has one until the job has ended."""
-        return {} if self.ended else dict.fromkeys(self.nodes, self.part.next_batch)
+        """The computed batches of the turn, by party: each has one from the first turn until the job has ended."""
+        return dict.fromkeys(self.nodes, self.part.next_batch) if self.has_begun and not self.ended else {}
 
 
 class VerticalCoordinator:
@@ -111,7 +116,7 @@ class VerticalCoordinator:
         yield from (*state.heads, state.tail, *state.part.refs(), *state.answers)
         for message in self._waiting.values():
             yield message.blob
-        for kept in () if self._has_begun else state.alignment.kept:
+        for kept in () if self.state.has_begun else state.alignment.kept:
             yield kept.blob
 
     def start(self, now: float) -> list[SplitEffect]:
@@ -132,7 +137,9 @@ class VerticalCoordinator:
         if isinstance(event, SplitPoll):
             return self._polled(event, now)
         if isinstance(event, PartyIds):
-            return self._keep_ids(event, now)
+            return self._keep_ids(event)
+        if isinstance(event, TurnFailed) and event.number:
+            return self._failed_to_align(event)
         if event.turn != self.state.turn:
             return [SplitSend(event.node, TurnOver(event.turn, counted=False, why="the turn is over"))]
         match event:
@@ -150,7 +157,7 @@ class VerticalCoordinator:
         if self.plan.ids_max and poll.number != alignment.number:
             return [SplitSend(node, AlignRows(alignment.number))]
         if self.plan.ids_max and not poll.batches:
-            return [SplitSend(node, NoTurn() if self._has_begun else alignment.standing(node, poll.kept))]
+            return [SplitSend(node, NoTurn() if self.state.has_begun else alignment.standing(node, poll.kept))]
         table = PartyTable(node, poll.rows, poll.batches)
         others = [one for one in state.tables if one.node != node]
         for one in others:
@@ -160,13 +167,13 @@ class VerticalCoordinator:
         if table.batches < 1:
             raise Refused(f"{node} has no batch", code="split.rows", hint="give it a learner with data")
         if table in state.tables:
-            return [SplitSend(node, self._turn_of(node) if self._has_begun else NoTurn())]
+            return [SplitSend(node, self._turn_of(node) if self.state.has_begun else NoTurn())]
         state.tables = [*others, table]
         self._progress_at = now
-        told = self.parties if self._has_begun else []
+        told = self.parties if self.state.has_begun else []
         return self._saved([SplitSend(one, self._turn_of(one)) for one in told])
 
-    def _keep_ids(self, ids: PartyIds, now: float) -> list[SplitEffect]:
+    def _keep_ids(self, ids: PartyIds) -> list[SplitEffect]:
         state, number = self.state, self.state.alignment.number
         if not self.plan.ids_max:
             raise Refused("masked ids in a job whose rows are aligned", code="split.ids")
@@ -178,8 +185,7 @@ class VerticalCoordinator:
             text = f"{ids.node} has lost its rows or its secret: the intersection begins again"
             told = SplitSend(ids.node, AlignRows(number + 1))
             return self._saved([JobEvent("warning", text, state.round), told])
-        self._progress_at = now
-        if self._has_begun:
+        if self.state.has_begun:
             return [SplitSend(ids.node, IdsKept(number, ids.leg, ids.own))]
         found = state.alignment.standing(ids.node, ids.leg + 1)
         if isinstance(found, NoTurn):
@@ -188,13 +194,15 @@ class VerticalCoordinator:
         to_other = [SplitSend(one, state.alignment.standing(one, ids.leg + 1)) for one in others]
         return self._saved([SplitSend(ids.node, found), *to_other])
 
-    @property
-    def _has_begun(self) -> bool:
-        return len(self.state.tables) == len(self.parties)
+    def _failed_to_align(self, failed: TurnFailed) -> list[SplitEffect]:
+        number = self.state.alignment.number
+        if failed.number != number:
+            return [SplitSend(failed.node, AlignRows(number))]
+        return self._end(f"{failed.node} failed: {failed.error}")
 
     @property
     def _batches(self) -> int:
-        return self.state.tables[0].batches if self._has_begun else 0
+        return self.state.tables[0].batches if self.state.has_begun else 0
 
     def _turn_of(self, node: str) -> SplitTurn:
         state = self.state
@@ -284,7 +292,7 @@ class VerticalCoordinator:
 
     def _restart_stalled(self, now: float) -> list[SplitEffect]:
         due, effects = self.plan.common.turn_timeout_s, list[SplitEffect]()
-        if self._has_begun and not self.state.ended and now - self._progress_at >= due:
+        if self.state.has_begun and not self.state.ended and now - self._progress_at >= due:
             self._progress_at = now
             self._begin_turn()
             effects = self._saved([JobEvent("warning", f"no progress for {due:g} s", self.state.round)])

@@ -16,7 +16,8 @@ ROWS = "rows"
 
 
 class RowIds:
-    """A function from `MaskIds` to `Masked`, which keeps the secret of one intersection in memory."""
+    """A function from `MaskIds` to `Masked`, which keeps the secret of one intersection in memory. `ids`: checked before,
+    because the coordinator gets the errors of this function."""
 
     def __init__(self, ids: Sequence[str | bytes], blobs: Blobs) -> None:
         self._ids, self._blobs = ids, blobs
@@ -24,9 +25,10 @@ class RowIds:
 
     def __call__(self, work: MaskIds) -> Masked:
         """Do one leg. Raises `InvalidJob` for ids that do not serve, `Refused` for messages that do not answer them."""
-        if work.received is None or self._mine is None:
+        if work.received is None:
             self._mine = PrivateIntersection(self._ids)
             return Masked(work.number, 0, self._blobs.put(ids_slots(self._mine.masked())))
+        assert self._mine is not None
         received = masked_ids(self._blobs.get(work.received), IDS_MAX)
         if work.leg == 1:
             return Masked(work.number, 1, self._blobs.put(ids_slots(self._mine.answer(received))))
