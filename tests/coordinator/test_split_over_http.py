@@ -108,6 +108,20 @@ def test_a_party_killed_in_the_alignment_leaves_no_wrong_row(tmp_path: Path, ser
     assert norm(sub(model, simulated_known())) < 1e-4 * norm(model)
 
 
+def test_a_vertical_job_waits_for_all_parties(tmp_path: Path) -> None:
+    with inside(tmp_path / "data", split_jobs=[str(job_file(tmp_path, PEOPLE))]) as running:
+        body = {"token": running.token(), "name": "bank", "info": {}}
+        credential = running.request("POST", "/api/v1/enrol", json=body).json()["credential"]
+        frame, headers = (
+            encode(SplitFrame("people", SplitPoll("bank", 35, 5))),
+            {"Authorization": f"Bearer {credential}"},
+        )
+        assert running.request("POST", "/api/v1/split/people", content=frame, headers=headers).status_code == 204
+        found = running.get("/split/people")
+    assert (found["state"], found["nodes"]) == ("waiting", [{"name": "bank", "turn_batches": None, "excluded": ""}])
+    assert "cut" not in found["spec"]
+
+
 def test_what_is_refused_over_http(tmp_path: Path) -> None:
     with inside(tmp_path / "data", split_jobs=[str(job_file(tmp_path))]) as running:
 

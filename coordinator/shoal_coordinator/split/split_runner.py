@@ -87,7 +87,7 @@ class SplitJobRunner:
         learner = load_learner(self.spec.learner, self.spec.options)
         self._cut = cut = cut_of(self.spec, learner)
         set_threads(compute_threads(0, layout_of(learner)))
-        pump, values = self._pump, self.spec.model_dump(mode="json", exclude=PRIVATE)
+        pump, values = self._pump, self.spec.model_dump(mode="json", exclude=PRIVATE, exclude_none=True)
         if pump.about and pump.about["spec"] != values:
             text = f"the split job {self.spec.name} has begun with another file"
             raise InvalidJob(text, code="job.exists", hint=f"give it another name, or remove {pump.folder}")

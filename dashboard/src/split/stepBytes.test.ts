@@ -25,6 +25,7 @@ test("the nodes that have a turn, one or several", () => {
 test("a job waits for nodes that are not excluded", () => {
   const job = { state: "waiting", ended: "", nodes: [node("a", null), node("b", null, "failed")], spec: { nodes: 3 } } as const;
   expect(whyState({ ...job, nodes: [...job.nodes] })).toBe("1 of 3 nodes have joined");
+  expect(whyState({ ...job, nodes: [...job.nodes], spec: { nodes: 1, parties: ["a", "b"] } })).toBe("1 of 2 nodes have joined");
 });
 
 test("the settings of a cut are one text", () => {

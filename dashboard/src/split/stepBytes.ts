@@ -31,7 +31,8 @@ export function turnsText({ nodes }: Pick<SplitJob, "nodes">): string {
 export function whyState({ state, ended, nodes, spec }: Pick<SplitJob, "state" | "ended" | "nodes" | "spec">): string {
   if (ended !== "") return ended;
   const joined = nodes.filter(({ excluded }) => excluded === "").length;
-  return state === "waiting" ? `${formatCount(joined)} of ${String(spec["nodes"])} nodes have joined` : "";
+  const { nodes: wanted, parties = [] } = spec as { nodes?: number; parties?: string[] };
+  return state === "waiting" ? `${formatCount(joined)} of ${formatCount(parties.length || Number(wanted))} nodes have joined` : "";
 }
 
 /** Return the settings that determine the bytes of a step, as a text. */

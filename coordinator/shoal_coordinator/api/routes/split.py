@@ -82,7 +82,8 @@ def _summary(runner: SplitJobRunner, traffic: TrafficCounter) -> dict[str, Any]:
 def _state(runner: SplitJobRunner) -> JobState:
     if runner.state.ended:
         return "done" if runner.state.ended == DONE else "failed"
-    return "waiting" if len(runner.state.nodes) < runner.spec.nodes else "running"
+    wanted = len(runner.spec.parties) or runner.spec.nodes
+    return "waiting" if len(runner.state.nodes) < wanted else "running"
 
 
 def _nodes(runner: SplitJobRunner) -> list[SplitNodeView]:
