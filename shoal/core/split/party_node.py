@@ -19,9 +19,6 @@ from shoal.core.split.split_node import HeldTurn, SplitNode, SplitNodeState
 from shoal.core.split.split_plan import SplitPlan
 
 
-NONE_IN_COMMON = "the parties have no id in common; write the ids alike at both"
-
-
 @dataclass(frozen=True)
 class PartyState(SplitNodeState):
     """Durable state of a party. `aligned`: the numbers of its rows by the intersection `number`."""
@@ -123,7 +120,8 @@ class PartyNode(SplitNode):
             return []
         self._masking = None
         if done.error or done.blob is None:
-            self._message = TurnFailed(self.node, 0, done.error or NONE_IN_COMMON, done.number)
+            error = done.error or "the parties have no id in common; write the ids alike at both"
+            self._message = TurnFailed(self.node, 0, error, done.number)
             return [SplitSend(HUB, self._message)]
         if not done.rows:
             self._own = self._own if done.leg else done.blob.digest

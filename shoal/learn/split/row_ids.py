@@ -16,8 +16,8 @@ ROWS = "rows"
 
 
 class RowIds:
-    """A function from `MaskIds` to `Masked`, which keeps the secret of one intersection in memory. `ids`: checked before,
-    because the coordinator gets the errors of this function."""
+    """A function from `MaskIds` to `Masked`, which keeps the secret of one intersection in memory. `ids`: checked
+    before, because the coordinator gets the errors of this function."""
 
     def __init__(self, ids: Sequence[str | bytes], blobs: Blobs) -> None:
         self._ids, self._blobs = ids, blobs
