@@ -18,7 +18,7 @@ from shoal.core.protocol.machine import JobEvent
 from shoal.core.split.part_state import SplitVersion
 from shoal.core.split.split_plan import SplitPlan
 from shoal.learn.default_generators import kept_generator
-from shoal.learn.split.split_job import CutLearner, SplitJob, fitting_learner
+from shoal.learn.split.split_job import CutLearner, SplitJob, check_form, fitting_learner
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.results.result import Result
 from shoal.sim.network.blobs import MemoryBlobs
@@ -65,7 +65,7 @@ class SplitRun:
         self._learners = {names[0]: self._first}
         for name in names[1:]:
             self._learners[name] = one = CutLearner(self._job, learners[name], len(learners), name)
-            one.check_form(self._first.form, name)
+            check_form(one.form, self._first.form, name)
         self._blobs = MemoryBlobs(payload_bytes)
         self._versions = VersionLog(self._blobs, held_out)
         self._notes = [JobEvent("decision", self._first.step_text, 0)]

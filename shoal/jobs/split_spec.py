@@ -24,6 +24,7 @@ from shoal.core.split.split_plan import LabelPlace, SplitPlan, TurnOrder
 from shoal.jobs.job_tables import JobTable, build, check_name
 from shoal.jobs.spec import FILTERS_MAX
 from shoal.plugins import filters
+from shoal.trust.intersection import IDS_MAX
 from shoal.validation.config_errors import NAME, ConfigError, combined_error, validation_errors
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class SplitSpec(JobTable):
     ids_max: int = Field(
         0,
         ge=0,
-        le=4_000_000,
+        le=IDS_MAX,
         description="ids that each of two parties may have, whose rows a private set intersection aligns first; "
         "0: row i is the same person at all parties",
     )

@@ -99,4 +99,4 @@ def test_parties_without_a_common_id_end_the_job() -> None:
         found = Alignment(FAULTS, seed, {"bank": [1, 2], "shop": [3, 4]})
         assert found.world.run_to_end(1e6), f"seed {seed}: {found.world.refused[-3:]}"
         assert "no id in common" in found.world.ended
-    assert not found.batches
+        assert not found.batches

@@ -25,7 +25,7 @@ from shoal.jobs.split_spec import parse_split_job
 from shoal.learn.compute_threads import compute_threads, set_threads
 from shoal.learn.loading import load_learner
 from shoal.learn.model_form import layout_of
-from shoal.learn.split.split_job import CutLearner
+from shoal.learn.split.split_job import CutLearner, check_form
 from shoal.learn.split.vertical_job import Party, VerticalJob
 from shoal.runtime.durable_files import CrashPoint, no_crash
 from shoal.runtime.http.coordinator_url import parse
@@ -158,7 +158,7 @@ class SplitWork:
             form = found["forms"][self._node]
         else:
             cut = CutLearner(job, learner, spec.nodes)
-        cut.check_form(str(form), "the learner")
+        check_form(cut.form, str(form), "the learner")
         return cut
 
     def frame(self, message: SplitMessage) -> bytes:

@@ -26,9 +26,6 @@ class VerticalPlan:
         if len(self.parties) < 2:
             text = f"{len(self.parties)} parties"
             raise InvalidJob(text, code="job.vertical", hint="give the network a head for each of two or more parties")
-        if self.ids_max and len(self.parties) > 2:
-            text, hint = f"an intersection of {len(self.parties)} parties", "align the rows of more than two yourself"
-            raise InvalidJob(text, code="job.vertical", hint=hint)
 
     def of(self, party: str) -> SplitPlan:
         """Return a party's plan. Raises `Refused` for another node."""

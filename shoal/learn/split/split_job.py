@@ -126,10 +126,6 @@ class CutLearner:
         tensors = [(one.name, one.dtype, one.shape) for layout in layouts for one in layout.leaves]
         return sha256(f"{tensors} {self.plan.cuts} {self.plan.label_form}".encode()).hexdigest()
 
-    def check_form(self, form: str, name: str) -> None:
-        """Raise `InvalidJob` unless this learner, which errors call `name`, has this form."""
-        check_form(self.form, form, name)
-
     @property
     def step_bytes(self) -> tuple[int, int]:
         """Return the bytes of tensors in one step: (of the requests, of the answers)."""

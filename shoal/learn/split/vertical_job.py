@@ -27,7 +27,7 @@ from shoal.learn.data.passes import BatchSource
 from shoal.learn.split.cutting import activation_form
 from shoal.learn.split.part_legs import batch_at
 from shoal.learn.split.row_ids import RowIds
-from shoal.learn.split.split_job import PartsJob, check_form, fitting_learner, new_part
+from shoal.learn.split.split_job import PartsJob, fitting_learner, new_part
 from shoal.learn.split.trained_part import TrainedPart
 from shoal.learn.split.vertical_legs import BatchOf, PartyLegs, TailLegs
 from shoal.learn.split.vertical_network import VerticalNetwork, head_part
@@ -111,10 +111,6 @@ class Party:
         """Return a hash of the head's tensors and of the tensors that the party sends."""
         tensors = [(one.name, one.dtype, one.shape) for one in self.node_part().layout.leaves]
         return sha256(f"{tensors} {self.plan.cuts} {self.plan.label_form}".encode()).hexdigest()
-
-    def check_form(self, form: str, name: str) -> None:
-        """Raise `InvalidJob` unless this learner, which errors call `name`, has this form."""
-        check_form(self.form, form, name)
 
     @property
     def batches(self) -> int:
