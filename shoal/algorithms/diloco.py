@@ -15,13 +15,13 @@ their models are too far apart, and `steps` are between two checks; that is not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 from shoal.core.algorithm.algorithm import LocalTask
 from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.continual import ContinualState
 from shoal.core.algorithm.learner import KeepsOptimizer, Learner, as_tree
-from shoal.core.algorithm.monitored import Monitor, Monitored
+from shoal.core.algorithm.monitored import Monitored
 from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.algorithm.server_optimizer import Momentum
 from shoal.core.errors.ranges import FractionBelowOne, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -49,7 +49,7 @@ class DiLoCo(Monitored):
     """Learning rate of the outer optimizer."""
     beta: FractionBelowOne = 0.9
     """Momentum of the outer optimizer."""
-    monitor: Monitor = "naive"
+    monitor: Literal["linear", "sketch", "naive"] = "naive"
     """Under `variance`: the estimator of the variance."""
 
     @property

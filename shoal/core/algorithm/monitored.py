@@ -40,8 +40,6 @@ from shoal.core.protocol.metrics import REPORT_AFTER_CHECKS
 UNKNOWN = -1.0
 """Instead of the version of r', when a node does not have it."""
 
-Monitor = Literal["linear", "sketch", "naive"]
-
 
 @dataclass(frozen=True)
 class Monitored(Continual):
@@ -51,7 +49,7 @@ class Monitored(Continual):
 
     steps: PositiveInt = 10
     """b: mini-batches between two checks. At each check a node sends its monitor's state."""
-    monitor: Monitor = "linear"
+    monitor: Literal["linear", "sketch", "naive"] = "linear"
     """Estimator of the variance. `sketch` is the most accurate and sends 7 KB per node and check."""
 
     @property
@@ -113,7 +111,7 @@ class Monitored(Continual):
         return {**slots, "model": averaged} if self.rule is None else take_step(self.rule, slots, averaged)
 
 
-def _mean_norm_bound(monitor: Monitor, statuses: Sequence[TaskStatus]) -> float:
+def _mean_norm_bound(monitor: str, statuses: Sequence[TaskStatus]) -> float:
     """Return a lower bound on ||mean u_i||^2."""
     if monitor == "linear":
         before = {status.values.get("before", UNKNOWN) for status in statuses}
