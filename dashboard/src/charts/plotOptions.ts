@@ -74,7 +74,7 @@ export function xScale(zoom: ZoomRef, pad = 0, kind: "linear" | "log" | "clock" 
       const [first, high] = xExtent(plot.data[0], min, max);
       const low = Math.min(first, from);
       if (kind === "log") return logExtent(plot.data[0], high);
-      return high - pad > low + pad ? [low - pad, high + pad] : [low - Math.max(pad, 0.5), low + Math.max(pad, 0.5)];
+      return high > low ? [low - pad, high + pad] : [low - Math.max(pad, 0.5), low + Math.max(pad, 0.5)];
     },
   };
 }
