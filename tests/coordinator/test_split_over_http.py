@@ -32,7 +32,7 @@ LEARNERS = {"clinics": "clinic", "people": "party", "known": "known"}
 
 def job_file(folder: Path, job: dict[str, Any] = JOB) -> Path:
     """The file of a split job."""
-    path = folder / "job.toml"
+    path = folder / f"{job['name']}.toml"
     path.write_text(toml(job))
     return path
 
@@ -123,7 +123,8 @@ def test_a_vertical_job_waits_for_all_parties(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_over_http(tmp_path: Path) -> None:
-    with inside(tmp_path / "data", split_jobs=[str(job_file(tmp_path))]) as running:
+    files = [str(job_file(tmp_path)), str(job_file(tmp_path, PEOPLE))]
+    with inside(tmp_path / "data", split_jobs=files) as running:
 
         def enrol(name: str) -> dict[str, str]:
             body = {"token": running.token(), "name": name, "info": {}}
@@ -150,11 +151,15 @@ def test_what_is_refused_over_http(tmp_path: Path) -> None:
         assert send(poll) == (204, "")
         taken = running.request("POST", "/api/v1/jobs", json={"spec": {"name": "clinics"}})
         assert (taken.status_code, taken.json()["code"]) == (409, "job.exists")
-        (found,) = running.get("/split")["split_jobs"]
+        frame = encode(SplitFrame("people", SplitPoll("bank", 35, 5)))
+        answer = running.request("POST", "/api/v1/split/people", content=frame, headers=enrol("bank"))
+        assert answer.status_code == 204
+        found, people = running.get("/split")["split_jobs"]
         own, others = (
             running.request("GET", "/api/v1/split/clinics", headers=one).json()["nodes"]
             for one in (credential, enrol("b"))
         )
     assert (found["state"], [one["name"] for one in found["nodes"]]) == ("waiting", ["a"])
+    assert (people["state"], people["nodes"]) == ("waiting", [{"name": "bank", "turn_batches": None, "excluded": ""}])
     assert found["up_bytes"] > 0
     assert (own, others) == (found["nodes"], [])

@@ -111,9 +111,10 @@ def test_parties_with_other_rows_are_refused_until_all_agree() -> None:
     for rows, batches in ((4, 1), (5, 2)):
         with pytest.raises(Refused, match="a 5, 1"):
             machine.on(SplitPoll("b", rows, batches), 0.0)
-    assert machine.state.nodes == ["a"]
+    assert (machine.state.nodes, machine.state.turn_batches) == (["a"], {})
     machine.on(SplitPoll("a", 4, 1), 0.0)
     assert [to for to, _ in sent(machine.on(SplitPoll("b", 4, 1), 0.0))] == ["a", "b"]
+    assert machine.state.turn_batches == {"a": 0, "b": 0}
     with pytest.raises(Refused, match="a has 5 rows"):
         machine.on(SplitPoll("a", 5, 1), 0.0)
 

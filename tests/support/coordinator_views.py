@@ -68,6 +68,8 @@ def a_split_job(**changed: Any) -> dict[str, Any]:
         "id": "0" * 16,
         "spec": {"name": "clinics", "rounds": 3},
         "form": "0" * 64,
+        "forms": {},
+        "merge_small": False,
         "round": 1,
         "ended": "",
         "nodes": [dict(zip(("name", "turn_batches", "excluded"), one, strict=True)) for one in nodes],

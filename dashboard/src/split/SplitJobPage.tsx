@@ -17,7 +17,7 @@ import { Table, type Column } from "../ui/Table";
 import { LossChart } from "./LossChart";
 import { splitJobQuery } from "./queries";
 import { StepBytesChart } from "./StepBytesChart";
-import { cutText, turnsText, whyState } from "./stepBytes";
+import { cutText, partiesOf, turnsText, whyState } from "./stepBytes";
 import "../styles/job.css";
 import "../styles/split.css";
 
@@ -128,7 +128,7 @@ function Stats({ job }: { job: SplitJobDetail }) {
       <Stat name="Traffic" term="traffic" more={<UpAndDown up={job.up_bytes} down={job.down_bytes} />}>
         <span className="stat-value">{formatBytes(job.up_bytes + job.down_bytes)}</span>
       </Stat>
-      <Stat name="Batch" more={`${String(job.spec["order"] ?? "all parties")} turns`}>
+      <Stat name="Batch" more={partiesOf(job.spec).length > 0 ? "of all parties" : `${String(job.spec["order"])} turns`}>
         <span className="stat-value">
           {formatCount(Number(job.spec["batch_size"]))}
           <small> examples</small>

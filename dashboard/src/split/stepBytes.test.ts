@@ -25,11 +25,13 @@ test("the nodes that have a turn, one or several", () => {
 test("a job waits for nodes that are not excluded", () => {
   const job = { state: "waiting", ended: "", nodes: [node("a", null), node("b", null, "failed")], spec: { nodes: 3 } } as const;
   expect(whyState({ ...job, nodes: [...job.nodes] })).toBe("1 of 3 nodes have joined");
-  expect(whyState({ ...job, nodes: [...job.nodes], spec: { nodes: 1, parties: ["a", "b"] } })).toBe("1 of 2 nodes have joined");
+  expect(whyState({ ...job, nodes: [], spec: { nodes: 1, parties: ["a", "b"] } })).toBe("0 of 2 nodes have joined");
 });
 
 test("the settings of a cut are one text", () => {
   const filters = [{ name: "half" }, { name: "quantize" }];
   expect(cutText({ cut: [2, "head"], labels: "node", filters })).toBe("cut at 2 and head · labels at the node · filters half, quantize");
   expect(cutText({ cut: 3, labels: "coordinator", filters: [] })).toBe("cut at 3 · labels at the coordinator");
+  const vertical = { cut: null, parties: ["bank", "shop"], labels: "shop", filters: [] };
+  expect(cutText(vertical)).toBe("2 parties · labels at shop");
 });

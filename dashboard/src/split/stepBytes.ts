@@ -1,5 +1,5 @@
 /** The bytes of a step of a split job, and the turns of its nodes. */
-import type { SplitJob, SplitJobDetail, SplitVersion } from "../api/types";
+import type { SplitJob, SplitJobDetail } from "../api/types";
 import { formatBytes, formatCount, plural } from "../format/number";
 
 export interface StepBytes {
@@ -8,16 +8,14 @@ export interface StepBytes {
   down: number;
 }
 
-/** Return the bytes of a round for each of its steps: batches, and a share of the parts of the model and HTTP heads. */
-export const stepBytesOf = ({ number, batches, up_bytes, down_bytes }: SplitVersion): StepBytes => ({
-  round: number,
-  up: up_bytes / batches,
-  down: down_bytes / batches,
-});
-
-/** Return the bytes of each round's steps. */
+/** Return the bytes of each round for one of its steps: batches, and a share of the parts of the model and HTTP heads. */
 export const stepBytes = ({ versions }: Pick<SplitJobDetail, "versions">): StepBytes[] =>
-  versions.filter(({ batches }) => batches > 0).map(stepBytesOf);
+  versions
+    .filter(({ batches }) => batches > 0)
+    .map(({ number, batches, up_bytes, down_bytes }) => ({ round: number, up: up_bytes / batches, down: down_bytes / batches }));
+
+/** Return the parties of a job on vertical data; empty for a job with a cut. */
+export const partiesOf = (spec: SplitJob["spec"]): string[] => (spec["parties"] ?? []) as string[];
 
 const NAMES_MAX = 3;
 
@@ -31,16 +29,17 @@ export function turnsText({ nodes }: Pick<SplitJob, "nodes">): string {
 export function whyState({ state, ended, nodes, spec }: Pick<SplitJob, "state" | "ended" | "nodes" | "spec">): string {
   if (ended !== "") return ended;
   const joined = nodes.filter(({ excluded }) => excluded === "").length;
-  const { nodes: wanted, parties = [] } = spec as { nodes?: number; parties?: string[] };
-  return state === "waiting" ? `${formatCount(joined)} of ${formatCount(parties.length || Number(wanted))} nodes have joined` : "";
+  const wanted = partiesOf(spec).length || Number(spec["nodes"]);
+  return state === "waiting" ? `${formatCount(joined)} of ${formatCount(wanted)} nodes have joined` : "";
 }
 
 /** Return the settings that determine the bytes of a step, as a text. */
 export function cutText(spec: SplitJob["spec"]): string {
-  const { cut, labels, filters = [] } = spec as { cut?: unknown; labels?: string; filters?: { name: string }[] };
+  const { cut, labels, filters } = spec as { cut: unknown; labels: string; filters: { name: string }[] };
+  const parties = partiesOf(spec).length;
   const parts = [
-    cut !== undefined && `cut at ${[cut].flat().join(" and ")}`,
-    labels !== undefined && `labels at the ${labels}`,
+    parties > 0 ? `${formatCount(parties)} parties` : `cut at ${[cut].flat().join(" and ")}`,
+    `labels at ${parties > 0 ? labels : `the ${labels}`}`,
     filters.length > 0 && `filters ${filters.map(({ name }) => name).join(", ")}`,
   ];
   return parts.filter(Boolean).join(" · ");
