@@ -179,7 +179,7 @@ class KeptOptimizer:
 
     def forget(self) -> None:
         """Discard the optimizer, whose state is incomplete or on another device."""
-        self._optimizer = self._state = None
+        self._optimizer, self._state, self._is_saved = None, None, False
 
 
 def optimizer_tensors(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
