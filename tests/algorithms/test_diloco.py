@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import shoal
 from shoal.core.algorithm.learner import TrainConfig
-from shoal.core.errors import InvalidJob
+from shoal.core.errors import Cancelled, InvalidJob
 from shoal.core.model.tree import digest
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchLearner
@@ -105,3 +105,19 @@ def test_an_optimizer_of_another_class_is_refused_by_name() -> None:
     second.load_optimizer_state(first.optimizer_state())
     with pytest.raises(InvalidJob, match=r"keeps the state of AdamW for .*, which the learner's SGD cannot take"):
         second.train(config)
+
+
+def test_after_a_cancelled_task_those_of_other_algorithms_begin_with_new_optimizers() -> None:
+    def stop(fraction: float) -> None:
+        raise Cancelled("superseded")
+
+    one, found = learner(0), set()
+    start = one.init(1)
+    one.load_optimizer_state(None)
+    with pytest.raises(Cancelled):
+        one.train(TrainConfig(steps=1), progress=stop)
+    for _ in range(2):
+        one.load(start)
+        one.train(TrainConfig(steps=1))
+        found.add(digest(one.model()))
+    assert len(found) == 1

@@ -254,11 +254,10 @@ def test_a_kept_optimizer_follows_the_learning_rate() -> None:
     assert digest(learner.model()) == digest(model)
 
 
-def stop(fraction: float) -> None:
-    raise Cancelled("superseded")
-
-
 def test_a_cancelled_order_takes_the_kept_optimizer_with_it() -> None:
+    def stop(fraction: float) -> None:
+        raise Cancelled("superseded")
+
     learner, other = (some(optimizer=momentum, config=TorchConfig(keep_optimizer=True)) for _ in range(2))
     learner.init(0)
     other.init(0)
@@ -268,19 +267,6 @@ def test_a_cancelled_order_takes_the_kept_optimizer_with_it() -> None:
     for one in (learner, other):
         one.train(TrainConfig(seed=2))
     assert digest(learner.model()) == digest(other.model())
-
-
-def test_after_a_cancelled_order_that_sets_the_optimizer_others_begin_with_new_ones() -> None:
-    learner, found = some(optimizer=momentum), set()
-    model = learner.init(0)
-    learner.load_optimizer_state(None)
-    with pytest.raises(Cancelled):
-        learner.train(TrainConfig(seed=1), progress=stop)
-    for _ in range(2):
-        learner.load(model)
-        learner.train(TrainConfig(seed=2))
-        found.add(digest(learner.model()))
-    assert len(found) == 1
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
