@@ -12,9 +12,7 @@ import numpy as np
 
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.model.tree import Array, Layout, Tree
-from shoal.runtime.durable_files import digest_of
-from shoal.wire.payload import payload_pieces
+from shoal.core.model.tree import Array, Layout, Tree, digest
 
 Arrays = Array | Mapping[str, Array]
 """One array, or arrays by name."""
@@ -73,11 +71,12 @@ class ServedModel:
 
     def load(self, model: Tree, version: ServedVersion) -> None:
         """Answer from this model from now on. Raises `InvalidPayload` for one that does not fit; that before stays."""
+        model_digest = digest(model)  # before the turn, because requests wait in it
         with self._lock:
             if isinstance(self._learner, GrowingPredictor):
                 self._learner.enter_stage(self._learner.stage_of(model.layout))
             self._learner.load(model)
-            self.version, self.digest = version, digest_of(payload_pieces({"model": model}))
+            self.version, self.digest = version, model_digest
 
     @contextmanager
     def turn(self) -> Iterator[Learner]:

@@ -93,11 +93,11 @@ class SplitJobRunner:
             raise InvalidJob(text, code="job.exists", hint=f"give it another name, or remove {pump.folder}")
         start = [pump.blobs.put(one.save()) for one in cut.start_parts()]
         self.form, self.forms, self.merge_small, self.step_bytes = cut.form, cut.forms, cut.merge_small, cut.step_bytes
-        self.payload_bytes_max = max(
+        requests = (
             split_codec.payload_bytes_max(plan, "request", part)
             for plan, part in zip(cut.node_plans, start, strict=False)
         )
-        self.payload_bytes_max = max(self.payload_bytes_max, split_codec.ids_bytes_max(self.spec.ids_max))
+        self.payload_bytes_max = max(split_codec.ids_bytes_max(self.spec.ids_max), *requests)
         pump.tell = self._tell
         about = pump.about or {"spec": values, "id": secrets.token_hex(8), "versions": []}
         pump.start(lambda: cut.coordinator(pump.blobs, start), lambda: cut.coordinator_legs(pump.blobs), about)
