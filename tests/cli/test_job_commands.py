@@ -54,6 +54,10 @@ def test_points_of_a_curve_are_not_listed(shoal: Shoal, fake: FakeCoordinator, p
     said = shoal("jobs", "show", "digits", env=at(fake)).stdout
     assert "eval/accuracy " in said
     assert "@" not in said
+    others = {"eval/recall@10": 0.5, "eval/map@0.5": 0.25, "eval/accuracy@5": 0.75}
+    fake.answers["GET /jobs/digits"] = a_job(metrics=others)
+    said = shoal("jobs", "show", "digits", env=at(fake)).stdout
+    assert all(name in said for name in others), "metrics of the user's own"
 
 
 def test_checkpoints_are_marked_among_the_models(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

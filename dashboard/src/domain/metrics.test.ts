@@ -75,6 +75,8 @@ test("every kind of metric that was reported can be chosen", () => {
   const versions = [version(0, { "eval/perplexity": 9, "eval/accuracy": 1 }), version(1, { "train/grad_norm": 2, loss: 1 })];
   expect(metricKindsIn(versions)).toEqual(["accuracy", "loss", "grad_norm", "perplexity"]);
   expect(metricKindsIn([])).toEqual(["accuracy", "loss"]);
+  const points = { "eval/accuracy@0.3": 1, "eval/answered_device@1.0": 1 }; // of a curve of exits
+  expect(metricKindsIn([version(0, { ...points, "eval/recall@10": 1, "eval/map@0.5": 1 })])).toEqual(["accuracy", "loss", "map@0.5", "recall@10"]);
 });
 
 test("a title says which data a metric was measured on, and its unit", () => {

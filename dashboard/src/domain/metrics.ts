@@ -57,8 +57,10 @@ export function pickMetric(what: MetricKind, metrics: Metrics): number | undefin
   return name === undefined ? undefined : metrics[name];
 }
 
-/** Return whether a metric is a point of a curve, "eval/accuracy@0.3": selections leave these out. */
-export const isCurvePoint = (name: string): boolean => name.includes("@");
+const CURVE_POINT = /(^|\/)(accuracy|answered_\w+)@[01]\.\d$/;
+
+/** Return whether a metric is a point of a curve of exits, "eval/accuracy@0.3": selections leave these out, but not "eval/recall@10". */
+export const isCurvePoint = (name: string): boolean => CURVE_POINT.test(name);
 
 /** Return the kinds of metric that versions have: accuracy and loss first, then the others by name. */
 export function metricKindsIn(versions: Version[]): string[] {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 NOTHING = "–"
 """Stands where there is no value."""
@@ -57,5 +58,6 @@ def percent(share: float | str | None) -> str:
 
 
 def is_curve_point(name: str) -> bool:
-    """Return whether a metric is a point of a curve, "eval/accuracy@0.3": lists for people leave these out."""
-    return "@" in name
+    """Return whether a metric is a point of a curve of exits, "eval/accuracy@0.3": lists for people leave these out.
+    Other metrics may have such a sign, too: "eval/recall@10"."""
+    return re.search(r"(^|/)(accuracy|answered_\w+)@[01]\.\d$", name) is not None
