@@ -26,7 +26,7 @@ from shoal.learn import mnist
 from shoal.learn.data import datasets
 from shoal.learn.exits import ExitLevel, ExitNetwork, answer, choose_by_accuracy, exit_learner, record_exits
 
-RATES, SEED, PICTURE = (0.004, 0.002, 0.0005), 0, 784
+RATES, PICTURE = (0.004, 0.002, 0.0005), 784
 CARD_THRESHOLD = 0.2
 LOSS_MAX, MARGIN = 0.005, 2.0
 """Points below the cloud that the choice of thresholds allows, and its distance from there in standard errors."""
@@ -46,10 +46,10 @@ def six_views(images: Tensor) -> Tensor:
     return torch.stack(views, 1)
 
 
-def pictures(folder: str, view: Callable[[Tensor], Tensor]) -> Pictures:
+def pictures(folder: str, seed: int, view: Callable[[Tensor], Tensor]) -> Pictures:
     """Return MNIST as the devices see it."""
     found = datasets.load("mnist", Path(folder) if folder else None)
-    order = np.random.default_rng(SEED).permutation(len(found.train_y))
+    order = np.random.default_rng(seed).permutation(len(found.train_y))
 
     def seen(images: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
         return view(mnist.pixels(images, "mnist").reshape(-1, 1, 28, 28)), mnist.classes(labels)
@@ -94,23 +94,27 @@ def one_device() -> ExitNetwork:
 
 
 def trained(
-    model: Callable[[], ExitNetwork], data: Pictures, weights: tuple[float, ...] = (), rates: tuple[float, ...] = RATES
+    model: Callable[[], ExitNetwork],
+    data: Pictures,
+    seed: int,
+    weights: tuple[float, ...] = (),
+    rates: tuple[float, ...] = RATES,
 ) -> ExitNetwork:
     """Return a network after an epoch with each of the rates."""
     learner = exit_learner(
         model, data.train, weights=weights, device="cpu", optimizer=lambda parts, lr: torch.optim.Adam(parts, lr=lr)
     )
-    learner.init(SEED)
+    learner.init(seed)
     for epoch, rate in enumerate(rates):
-        learner.train(TrainConfig(epochs=1, batch_size=50, lr=rate, seed=SEED + epoch))
+        learner.train(TrainConfig(epochs=1, batch_size=50, lr=rate, seed=seed + epoch))
     network = learner.module
     assert isinstance(network, ExitNetwork)
     return network
 
 
-def six_figures(data: Pictures) -> Iterator[Figure]:
+def six_figures(data: Pictures, seed: int) -> Iterator[Figure]:
     """Yield the figures of six devices."""
-    network, (views, labels) = trained(six_devices, data), data.test
+    network, (views, labels) = trained(six_devices, data, seed), data.test
     record = record_exits(network, [views], labels)
     chosen = choose_by_accuracy(record_exits(network, [data.validation[0]], data.validation[1]), LOSS_MAX, MARGIN)
     local, cloud = record.exit_accuracies
@@ -132,13 +136,13 @@ def six_figures(data: Pictures) -> Iterator[Figure]:
         network.leave_out()
         text = f"{max(losses):.4f} (mean {np.mean(losses):.4f})"
         yield Figure(f"{name}: loss without a device, at most", ".03", text, max(losses) <= 0.03)
-    alone = record_exits(trained(six_devices, data, (0.0, 1.0), RATES[:1]), [views], labels).exit_accuracies[0]
+    alone = record_exits(trained(six_devices, data, seed, (0.0, 1.0), RATES[:1]), [views], labels).exit_accuracies[0]
     yield Figure("devices' exit if only the cloud's loss is trained", "chance (.08)", f"{alone:.4f}", alone < 0.3)
 
 
-def one_figures(data: Pictures) -> Iterator[Figure]:
+def one_figures(data: Pictures, seed: int) -> Iterator[Figure]:
     """Yield the figures of one device that sees the whole picture, with an edge server."""
-    network, (views, labels) = trained(one_device, data), data.test
+    network, (views, labels) = trained(one_device, data, seed), data.test
     record = record_exits(network, [views], labels)
     accuracies = " / ".join(f"{one:.4f}" for one in record.exit_accuracies)
     yield Figure("one device, edge, cloud: accuracies", "", accuracies)
@@ -153,7 +157,7 @@ def one_figures(data: Pictures) -> Iterator[Figure]:
     yield Figure("bytes per answer, all links", f"45 (picture: {PICTURE})", f"{sent:.1f}", sent <= 45)
 
 
-def figures(folder: str) -> Iterator[Figure]:
+def figures(folder: str, seed: int) -> Iterator[Figure]:
     """Yield all figures."""
-    yield from six_figures(pictures(folder, six_views))
-    yield from one_figures(pictures(folder, lambda images: images))
+    yield from six_figures(pictures(folder, seed, six_views), seed)
+    yield from one_figures(pictures(folder, seed, lambda images: images), seed)

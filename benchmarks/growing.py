@@ -25,7 +25,7 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.learn import GrowingLearner, TorchLearner, mnist
 from shoal.learn.data import datasets
 
-PICTURES, SEED, RATE, BATCH = 10_000, 0, 0.002, 50
+PICTURES, RATE, BATCH = 10_000, 0.002, 50
 ACCURACY, SAVING, KEPT, EPOCHS_MAX = 0.96, 2.0, 1e-5, 8
 
 
@@ -52,10 +52,10 @@ class Pictures(NamedTuple):
         return Pictures(*parts)
 
 
-def pictures(folder: str) -> Pictures:
+def pictures(folder: str, seed: int) -> Pictures:
     """Return MNIST's test pictures and a part of those to train on."""
     found = datasets.load("mnist", Path(folder) if folder else None)
-    part = np.random.default_rng(SEED).permutation(len(found.train_y))[:PICTURES]
+    part = np.random.default_rng(seed).permutation(len(found.train_y))[:PICTURES]
 
     def seen(images: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
         return mnist.pixels(images, "mnist").reshape(-1, 1, 28, 28), mnist.classes(labels)
@@ -96,9 +96,9 @@ def learner_of(data: Pictures, stage: Stage) -> TorchLearner:
     )
 
 
-def train_epoch(learner: GrowingLearner | TorchLearner, epoch: int) -> float:
+def train_epoch(learner: GrowingLearner | TorchLearner, epoch_seed: int) -> float:
     """Train for an epoch, and return the accuracy."""
-    learner.train(TrainConfig(epochs=1, batch_size=BATCH, lr=RATE, seed=SEED + epoch))
+    learner.train(TrainConfig(epochs=1, batch_size=BATCH, lr=RATE, seed=epoch_seed))
     return learner.evaluate()["eval/accuracy"]
 
 
@@ -108,22 +108,22 @@ def scores(learner: TorchLearner, inputs: Tensor) -> Tensor:
         return learner.module.eval()(inputs)  # type: ignore[no-any-return]
 
 
-def figures(folder: str) -> Iterator[Figure]:
+def figures(folder: str, seed: int) -> Iterator[Figure]:
     """Yield all figures."""
-    data = pictures(folder)
+    data = pictures(folder, seed)
     growing = GrowingLearner(lambda number: learner_of(data, STAGES[number]), len(STAGES))
-    growing.init(SEED)
+    growing.init(seed)
     spent, accuracy, epochs = 0, 0.0, 0
     for number, stage in enumerate(STAGES):
         if number:
             seen, small = data.of_width(STAGES[number - 1].pixels).test[0], growing.learner
-            growing.grow(growing.model(), SEED)
+            growing.grow(growing.model(), seed)
             before, after = scores(small, seen), scores(growing.learner, seen)
             gap = float((before - after).abs().max() / before.abs().max())
             name = f"growth to {stage.pixels}x{stage.pixels}: greatest difference of scores, by the greatest score"
             yield Figure(name, f"at most {KEPT:g}", f"{gap:.1e}", gap <= KEPT)
         for _ in range(stage.epochs):
-            accuracy, epochs = train_epoch(growing, epochs), epochs + 1
+            accuracy, epochs = train_epoch(growing, seed + epochs), epochs + 1
         spent += stage.epochs * operations(stage)
         if stage is not STAGES[-1]:
             yield Figure(f"{stage.pixels}x{stage.pixels}: accuracy after {stage.epochs} epochs", "", f"{accuracy:.4f}")
@@ -131,16 +131,16 @@ def figures(folder: str) -> Iterator[Figure]:
         "28x28: accuracy after its first epoch", "at least .96 (.9693)", f"{accuracy:.4f}", accuracy >= ACCURACY
     )
     yield Figure("computation until then", "(.72 TMAC)", f"{spent / 1e12:.2f} TMAC")
-    yield from scratch_figures(learner_of(data, STAGES[-1]), accuracy, spent)
+    yield from scratch_figures(learner_of(data, STAGES[-1]), seed, accuracy, spent)
 
 
-def scratch_figures(scratch: TorchLearner, wanted: float, spent: int) -> Iterator[Figure]:
+def scratch_figures(scratch: TorchLearner, seed: int, wanted: float, spent: int) -> Iterator[Figure]:
     """Yield the figures of the last network, trained from scratch until it is as accurate as the grown one."""
-    scratch.init(SEED)
-    found = [train_epoch(scratch, 0)]
+    scratch.init(seed)
+    found = [train_epoch(scratch, seed)]
     yield Figure("from scratch: accuracy after the first epoch", "(.934)", f"{found[0]:.4f}", found[0] < wanted)
     while found[-1] < wanted and len(found) < EPOCHS_MAX:
-        found.append(train_epoch(scratch, len(found)))
+        found.append(train_epoch(scratch, seed + len(found)))
     cost = len(found) * operations(STAGES[-1])
     text = f"{found[-1]:.4f} after {len(found)} epochs, {cost / 1e12:.2f} TMAC"
     yield Figure("from scratch: as accurate", "(.9699 after 4 epochs, 1.48 TMAC)", text)

@@ -65,9 +65,9 @@ def wrong(parties: list[list[str]], rows: list[list[int]]) -> int:
     return differ + len(set(mine) ^ (set(parties[0]) & set(parties[1])))
 
 
-def figures(_: str) -> Iterator[Figure]:
+def figures(_: str, seed: int) -> Iterator[Figure]:
     """Yield the figures of the card."""
-    rng = Random(0)
+    rng = Random(seed)
     people = [f"person-{n}" for n in rng.sample(range(10**9), 2 * IDS - COMMON)]
     parties = [people[:IDS], people[IDS - COMMON :]]
     rng.shuffle(parties[1])

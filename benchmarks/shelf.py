@@ -99,7 +99,7 @@ CARDS = {
     "split": "split_card",
     "vertical": "vertical_card",
 }
-"""Cards with a measurement of their own: the modules beside this one, each with `figures(folder)`."""
+"""Cards with a measurement of their own: the modules beside this one, each with `figures(folder, seed)`."""
 
 
 def learners() -> dict[str, TorchLearner]:
@@ -166,11 +166,11 @@ def methods(only: list[str] | None) -> list[dict[str, Any]]:
     return found
 
 
-def card(name: str, folder: str) -> list[dict[str, Any]]:
+def card(name: str, folder: str, seed: int) -> list[dict[str, Any]]:
     """Print what a card asks for beside the measured numbers, and return them."""
     print("| figure | card | measured | reached |\n|---|---|---|---|", flush=True)
     found = []
-    for figure in import_module(CARDS[name]).figures(folder):
+    for figure in import_module(CARDS[name]).figures(folder, seed):
         said = {None: "", True: "yes", False: "no"}[figure.reached]
         print(f"| {figure.name} | {figure.card} | {figure.measured} | {said} |", flush=True)
         found.append(figure._asdict())
@@ -182,11 +182,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("card", nargs="?", choices=CARDS, help="a card to measure, instead of the methods")
     parser.add_argument("--data", default="", metavar="FOLDER", help="the files of the card's data set")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the card's weights and data")
     parser.add_argument("--only", nargs="+", metavar="METHOD", help="these rows alone, by method")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    found = card(given.card, given.data) if given.card else methods(given.only)
+    found = card(given.card, given.data, given.seed) if given.card else methods(given.only)
     if not found:
         print(f"no such method; known: {', '.join(sorted({row.name for row in SHELF}))}", file=sys.stderr)
         return 2

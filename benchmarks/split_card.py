@@ -75,15 +75,16 @@ def difference(one: Tree, other: Tree) -> float:
     return max(float(np.abs(one[name].astype(np.float64) - other[name]).max()) for name in one)
 
 
-def figures(folder: str) -> Iterator[Figure]:
+def figures(folder: str, seed: int) -> Iterator[Figure]:
     """Yield the figures of the card."""
     (central,) = learners(folder, 1)
-    central.init(0)
-    central.train(TrainConfig(steps=STEPS, batch_size=BATCH, batch_index=0, lr=LR))
+    central.init(seed)
+    central.train(TrainConfig(steps=STEPS, batch_size=BATCH, batch_index=0, sequence_seed=seed, lr=LR))
+    seeded = replace(JOB, seed=seed)
     aim = central.evaluate()["eval/accuracy"]
     for labels in ("node", "coordinator"):
         for cut in (1, 2, 3):
-            job = replace(JOB, cut=cut, labels=labels)  # type: ignore[arg-type]
+            job = replace(seeded, cut=cut, labels=labels)  # type: ignore[arg-type]
             found = [difference(run(job, folder, faults).model, central.model()) for faults in (None, FAULTS)]
             shown = f"{found[0]:g}, {found[1]:g} with crashes"
             name = f"largest difference to central training, cut {cut}, labels at the {labels}"
@@ -93,13 +94,13 @@ def figures(folder: str) -> Iterator[Figure]:
         ("bf16", (Half(),), "8,448"),
         ("8 bits", (Quantize(),), "4,384"),
     ):
-        result = run(replace(JOB, labels="coordinator", filters=filters), folder, None)
+        result = run(replace(seeded, labels="coordinator", filters=filters), folder, None)
         up, down = (int(text) for text in result.notes[0].text.split() if text.isdecimal() and int(text) > BATCH)
         sent = f"{up + down:,}"
         yield Figure(f"bytes per step, {name}, labels at the coordinator", expected, sent, sent == expected)
         yield Figure(f"accuracy, {name}", f"{aim:.4f} (central)", f"{result.metrics['held_out/accuracy']:.4f}")
     for order in ("sequential", "parallel"):
-        job = replace(JOB, order=order, rounds=5, steps=STEPS // 5, labels="coordinator")  # type: ignore[arg-type]
+        job = replace(seeded, order=order, rounds=5, steps=STEPS // 5, labels="coordinator")  # type: ignore[arg-type]
         result = run(job, folder, None, parts=4)
         yield Figure(f"accuracy of four nodes, {order}, 5 rounds", "", f"{result.metrics['held_out/accuracy']:.4f}")
 

@@ -46,20 +46,22 @@ def learner(folder: str, names: Sequence[str] = HALVES) -> TorchLearner:
     return TorchLearner(network, train, test, optimizer=momentum, device="cpu")
 
 
-def centrally(folder: str, names: Sequence[str] = HALVES) -> TorchLearner:
+def centrally(folder: str, seed: int, names: Sequence[str] = HALVES) -> TorchLearner:
     """Return a learner after training without parties."""
     found = learner(folder, names)
-    found.init(0)
-    found.train(TrainConfig(steps=ROUNDS * STEPS, batch_size=JOB.batch_size, batch_index=0, lr=JOB.lr))
+    found.init(seed)
+    found.train(
+        TrainConfig(steps=ROUNDS * STEPS, batch_size=JOB.batch_size, batch_index=0, sequence_seed=seed, lr=JOB.lr)
+    )
     return found
 
 
-def figures(folder: str) -> Iterator[Figure]:
+def figures(folder: str, seed: int) -> Iterator[Figure]:
     """Yield the figures of the card."""
-    central = centrally(folder)
+    central = centrally(folder, seed)
     aim = central.evaluate()["eval/accuracy"]
     for labels in ("coordinator", "right"):
-        job = replace(JOB, labels=labels)
+        job = replace(JOB, labels=labels, seed=seed)
         plain, faulty = (
             shoal.simulate_vertical(job, learner(folder), faults=faults, held_out=learner(folder))
             for faults in (None, FAULTS)
@@ -73,5 +75,5 @@ def figures(folder: str) -> Iterator[Figure]:
         sent = sum(plain.up_bytes.values()) + sum(plain.down_bytes.values())
         yield Figure(f"MB sent, labels at {labels}", "", f"{sent / 1e6:.1f}")
     for name in HALVES:
-        accuracy = centrally(folder, (name,)).evaluate()["eval/accuracy"]
+        accuracy = centrally(folder, seed, (name,)).evaluate()["eval/accuracy"]
         yield Figure(f"accuracy, {name} half alone", "", f"{accuracy:.4f}")
