@@ -197,9 +197,11 @@ def test_cuts_that_are_refused(
         shoal.simulate_split(shoal.SplitJob(cut=cut, labels=labels), [learner(model=model)])
 
 
-def test_data_and_learners_that_are_refused() -> None:
+def test_data_labels_and_learners_that_are_refused() -> None:
     x, y = data()
     job = shoal.SplitJob(cut=1)
+    with pytest.raises(InvalidJob, match="labels is 'nobody'"):
+        shoal.SplitJob(cut=1, labels="nobody")  # type: ignore[arg-type]
     for train, text in (((x,), "have no labels"), ((x, x, y), "several inputs")):
         with pytest.raises(InvalidJob, match=text):
             shoal.simulate_split(job, [TorchLearner(network, train, device="cpu")])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from math import ceil
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
@@ -81,6 +81,11 @@ class SplitJob(PartsJob):
     order: TurnOrder = "sequential"
     speed: SplitSpeed = field(default_factory=SplitSpeed)
     """For `cut="auto"`."""
+
+    def __post_init__(self) -> None:
+        """Check the place of the labels. Raises `InvalidJob`."""
+        if self.labels not in get_args(LabelPlace):
+            raise InvalidJob(f"split: labels is {self.labels!r}", hint=f"use {' or '.join(get_args(LabelPlace))}")
 
 
 class CutLearner:
