@@ -14,12 +14,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
-from shoal.core.model.tree import Slots
+from shoal.core.model.tree import Layout, Slots, Tree
 from shoal.extras import extra_of, not_installed
 from shoal.learn.learner_files import module_name
 from shoal.learn.options import fitted, named_parameters, takes_any
@@ -50,6 +50,26 @@ def load_learner(
     if is_ready and given:
         raise InvalidJob(f"{target} is a learner already and takes no options", code="learner.options")
     return with_device(found if is_ready else _made(found, f"{where}:{name}", given), **device_options)
+
+
+@runtime_checkable
+class KnowsStages(Protocol):
+    """A learner with a network for each stage of its job, which tells the stage of a model."""
+
+    def stage_of(self, layout: Layout) -> int:
+        """Return the stage of a model with this layout. Raises `InvalidPayload` if none has it."""
+        ...
+
+    def enter_stage(self, stage: int) -> None:
+        """Use the network of that stage from now on."""
+        ...
+
+
+def load_trained(learner: Learner, model: Tree) -> None:
+    """Load a job's model, of whichever stage. Raises `InvalidPayload` if it does not fit; the weights stay then."""
+    if isinstance(learner, KnowsStages):
+        learner.enter_stage(learner.stage_of(model.layout))
+    learner.load(model)
 
 
 def replace_base(learner: Learner, slots: Slots) -> None:

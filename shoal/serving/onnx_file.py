@@ -18,6 +18,7 @@ from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.extras import not_installed
 from shoal.learn.data.batches import split
+from shoal.learn.growth.growing_learner import GrowingLearner
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.user_errors import user_code
 
@@ -27,9 +28,12 @@ def save_onnx(learner: Learner, path: str | Path) -> Path:
 
     Inputs are named `input_0`, `input_1` and so on, outputs `output_0` and so on. Their first dimension, that of the
     examples, is open; the others are those of the learner's training data. Weights that do not fit into one file
-    (2 GiB) are in `NAME.data` beside it. Needs the extra `onnx`. Raises `InvalidJob` for another learner than a
-    `TorchLearner`, and `LearnerFailed` for a module that torch cannot export.
+    (2 GiB) are in `NAME.data` beside it. Of a `GrowingLearner` the module is that of the present stage. Needs the extra
+    `onnx`. Raises `InvalidJob` for another learner than a `TorchLearner`, and `LearnerFailed` for a module that torch
+    cannot export.
     """
+    if isinstance(learner, GrowingLearner):
+        learner = learner.learner
     if not isinstance(learner, TorchLearner):
         text = f"{type(learner).__name__} has no ONNX file"
         raise InvalidJob(text, code="learner.onnx", hint="give a TorchLearner")

@@ -12,7 +12,8 @@ import numpy as np
 
 from shoal.core.algorithm.learner import Learner
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
-from shoal.core.model.tree import Array, Layout, Tree, digest
+from shoal.core.model.tree import Array, Tree, digest
+from shoal.learn.loading import load_trained
 
 Arrays = Array | Mapping[str, Array]
 """One array, or arrays by name."""
@@ -27,19 +28,6 @@ class Predictor(Protocol):
 
     def predict(self, inputs: Arrays) -> Arrays:
         """Return the predictions of the loaded model for these examples."""
-        ...
-
-
-@runtime_checkable
-class GrowingPredictor(Protocol):
-    """A learner with a network for each stage of its job."""
-
-    def stage_of(self, layout: Layout) -> int:
-        """Return the stage of a model with this layout. Raises `InvalidPayload` if none has it."""
-        ...
-
-    def enter_stage(self, stage: int) -> None:
-        """Use the network of that stage from now on."""
         ...
 
 
@@ -73,9 +61,7 @@ class ServedModel:
         """Answer from this model from now on. Raises `InvalidPayload` for one that does not fit; that before stays."""
         model_digest = digest(model)  # before the turn, because requests wait in it
         with self._lock:
-            if isinstance(self._learner, GrowingPredictor):
-                self._learner.enter_stage(self._learner.stage_of(model.layout))
-            self._learner.load(model)
+            load_trained(self._learner, model)
             self.version, self.digest = version, model_digest
 
     @contextmanager

@@ -12,7 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from torch import Tensor, nn
 
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.learn import TorchLearner, models
+from shoal.learn import GrowingLearner, TorchLearner, models
+from shoal.learn.loading import load_trained
 from shoal.serving.onnx_file import save_onnx
 from shoal.wire.payload import payload_pieces
 from tests.cli.command_cases import export_answers
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 MINE = """
 import torch
-from shoal.learn import TorchLearner, models
+from shoal.learn import GrowingLearner, TorchLearner, models
+from shoal.learn.loading import load_trained
 
 def learner():
     return TorchLearner(models.bn, (torch.rand(1, 64), torch.zeros(1, dtype=torch.long)))
@@ -48,6 +50,18 @@ def test_a_model_of_a_job_becomes_a_file(shoal: Shoal, fake: FakeCoordinator, pl
     (outputs,) = ReferenceEvaluator(str(place / "digits.onnx")).run(None, {"input_0": inputs})
     np.testing.assert_allclose(outputs, one.predict(inputs), atol=1e-5)
     assert str(Path(torch.__file__).parent).encode() not in (place / "digits.onnx").read_bytes()
+
+
+def test_a_growing_learner_writes_the_network_of_the_stage_of_the_model(place: Path) -> None:
+    def of_width(stage: int) -> TorchLearner:
+        return learner(lambda: nn.Sequential(nn.Linear(64, 8 * (stage + 1)), nn.ReLU(), nn.Linear(8 * (stage + 1), 10)))
+
+    growing, second = GrowingLearner(of_width, 2), of_width(1)
+    load_trained(growing, second.init(3))
+    save_onnx(growing, place / "a.onnx")
+    inputs = np.random.default_rng(0).random((2, 64), np.float32)
+    (outputs,) = ReferenceEvaluator(str(place / "a.onnx")).run(None, {"input_0": inputs})
+    np.testing.assert_allclose(outputs, second.predict(inputs), atol=1e-5)
 
 
 class SignDependent(nn.Linear):

@@ -153,10 +153,10 @@ def _write_from_learner(api: CoordinatorApi, job: str, number: int, asked: Modul
     if asked.peft is None and asked.onnx is None:
         return {}
     from shoal.client.model_versions import download_model
-    from shoal.learn.loading import load_learner
+    from shoal.learn.loading import load_learner, load_trained
 
     learner = load_learner(str(asked.learner))
-    learner.load(download_model(api, job, number))
+    load_trained(learner, download_model(api, job, number))
     written = {}
     if asked.onnx is not None:
         from shoal.serving.onnx_file import save_onnx

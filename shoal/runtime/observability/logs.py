@@ -33,7 +33,7 @@ _SECRET_NAMES = {"token", "credential", "authorization", "cookie", "password", "
 _DEPTH_MAX = 6
 USUAL_WAITS_S = {"storage.pending": 4.0}
 """By an error's code: seconds for which a healthy job may have it."""
-_QUIET = ("asyncio", "urllib3", "alembic.runtime.migration")
+_QUIET = ("asyncio", "urllib3", "alembic")
 
 
 def configure(
