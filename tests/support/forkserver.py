@@ -24,6 +24,8 @@ _FORKS.set_forkserver_preload(
         "shoal.peering.http.peer_app",
         "shoal_peer.process",
         "shoal.cli",
+        "tests.support.split_learners",
+        "torch._dynamo",  # an optimizer imports it late
         __name__,
     ]
 )
