@@ -13,7 +13,7 @@ from shoal.learn.default_generators import seeded_generators
 CPU = torch.device("cpu")
 
 
-def _seed_torch(seed: int, device: torch.device) -> None:
+def seed_torch(seed: int, device: torch.device) -> None:
     """Seed the generators in use. `torch.manual_seed` seeds those of all devices and takes ten times as long."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -35,7 +35,7 @@ def seeded(seed: int, device: torch.device, progress: Progress = no_progress) ->
     Holds a lock of the process; while it waits for it, `progress(0.0)` is called, which may raise `Cancelled`.
     """
     with seeded_generators(seed, progress), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        _seed_torch(seed % 2**63, device)
+        seed_torch(seed % 2**63, device)
         yield generator_of(seed)
 
 

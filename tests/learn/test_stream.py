@@ -39,7 +39,7 @@ def batches(data, position: int, steps: int, size: int = 4, seed: int = 0, **opt
     """([first feature], [label]) of each mini-batch."""
     config = TrainConfig(steps=steps, batch_size=size, batch_index=position, seed=seed)
     found = training_batches(source(data, **options), config, generator_of(seed))
-    return [(x.flatten(1)[:, 0].tolist(), y.tolist()) for ((x, y), _), _ in found]
+    return [(x.flatten(1)[:, 0].tolist(), y.tolist()) for (x, y) in (batch.data for batch, _ in found)]
 
 
 def stream(*drifts: Drift, **more) -> Stream:
@@ -228,7 +228,8 @@ def test_the_loss_of_a_batch_is_taken_before_its_step() -> None:
     one = learner((X / 40, Y))
     one.init(1)
     config = TrainConfig(steps=1, batch_size=8, lr=0.5, batch_index=4)
-    ((inputs, target), _), _ = next(training_batches(source((X / 40, Y)), config, generator_of(0)))
+    batch, _ = next(training_batches(source((X / 40, Y)), config, generator_of(0)))
+    inputs, target = batch.data
     before = nn.functional.cross_entropy(one.module(inputs), target).item()
     assert one.train(config).metrics["train/loss"] == pytest.approx(before)
     assert one.train(config).metrics["train/loss"] != pytest.approx(before)

@@ -18,11 +18,12 @@ from __future__ import annotations
 import copy
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +37,9 @@ from shoal.learn.data.kinds import checked, formatted
 from shoal.learn.data.passes import PASSES_KEPT, BatchSource, Places, Waiting, cuts, passes_from, steps_of
 from shoal.learn.seeds import generator_of
 
+if TYPE_CHECKING:
+    from shoal.learn.site.divided_module import Site
+
 log = logging.getLogger(__name__)
 
 Data = Any
@@ -47,6 +51,13 @@ class Batch(NamedTuple):
 
     data: Any
     examples: int
+    own: int | None = None
+    """The number of them whose rows this rank of a site has; None: it has all."""
+
+    @property
+    def weight(self) -> float:
+        """The fraction of the batch that this rank has."""
+        return 1.0 if self.own is None else self.own / self.examples
 
 
 class SourceFactory(ABC):
@@ -74,6 +85,8 @@ class BatchOptions(NamedTuple):
     """True if a stream keeps its pace; otherwise all its batches are available at once."""
     examples_in: Callable[[Any], int] | None = None
     """The number of examples of a batch, where a `DataLoader` does not make it of single examples."""
+    site: Site | None = None
+    """The site whose ranks take their rows of each batch; see `shoal.learn.data.divided`."""
 
 
 def source_of(data: Data, options: BatchOptions) -> BatchSource:
@@ -146,13 +159,20 @@ class IndexedSource(BatchSource):
         places = cuts(self._length, batch_size, merge_small=self.options.merge_small)
         order = _order(self._length, places, shuffle)
         for start, stop in places:
-            yield Batch(self.take(slice(start, stop) if order is None else order[start:stop]), stop - start)
+            yield self._batch(slice(start, stop) if order is None else order[start:stop], stop - start)
 
     def sequence(self, batch_size: int, position: int, waiting: Waiting, seed: int = 0) -> Iterator[Batch]:
         for chosen in endless(
             self._length, batch_size, position, seeds=(0, 0, seed), merge_small=self.options.merge_small
         ):
-            yield Batch(self.take(chosen), len(chosen))
+            yield self._batch(chosen, len(chosen))
+
+    def _batch(self, chosen: Tensor | slice, examples: int) -> Batch:
+        """Return a batch, or this rank's rows of it."""
+        if self.options.site is None:
+            return Batch(self.take(chosen), examples)
+        rows, own = self.options.site.rows_of(chosen, examples)
+        return Batch(self.take(rows), examples, own)
 
     @abstractmethod
     def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
@@ -188,7 +208,7 @@ class MappedSource(IndexedSource):
         self._parts = tuple(part if isinstance(part, np.memmap) else _tensor(part) for part in parts)
 
     def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
-        numbers = np.arange(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen.numpy()
+        numbers = np.arange(chosen.start, chosen.stop, chosen.step) if isinstance(chosen, slice) else chosen.numpy()
         read = tuple(
             _tensor(np.asarray(part[numbers])) if isinstance(part, np.memmap) else part[torch.from_numpy(numbers)]
             for part in self._parts
@@ -223,14 +243,23 @@ class DatasetSource(BatchSource):
         yield from self._load(numbers.tolist() for numbers in chosen)
 
     def _load(self, batches: Iterable[list[int]]) -> Iterator[Any]:
+        numbers: deque[tuple[int, int | None]] = deque()  # of the examples and own rows of batches that are loaded
         loader: DataLoader[Any] = DataLoader(
             self.dataset,
-            batch_sampler=batches,
+            batch_sampler=self._own(batches, numbers),
             num_workers=self.options.workers,
-            collate_fn=CountedCollate(default_collate),
+            collate_fn=default_collate,
         )
-        for batch in loader:
-            yield moved(batch, self.options.device)
+        for data in loader:
+            yield Batch(moved(data, self.options.device), *numbers.popleft())
+
+    def _own(self, batches: Iterable[list[int]], numbers: deque[tuple[int, int | None]]) -> Iterator[list[int]]:
+        """Yield the rows to load of each batch, and note their numbers."""
+        site = self.options.site
+        for batch in batches:
+            rows, own = (batch, None) if site is None else site.rows_of(batch, len(batch))
+            numbers.append((len(batch), own))
+            yield rows
 
 
 class IterableSource(BatchSource):

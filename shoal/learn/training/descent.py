@@ -61,7 +61,8 @@ def descend(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], lr
 class Descent:
     """An optimizer of a module's trainable parameters. `optimizer` None is plain SGD; `scaler` scales fp16 losses.
 
-    The gradients of `accumulate` batches make one step: their mean, weighted by the batches' examples.
+    The gradients of `accumulate` batches make one step: their mean, weighted by the batches' examples. `combine`
+    averages those of several ranks for a step of fewer batches.
     """
 
     def __init__(
@@ -74,11 +75,17 @@ class Descent:
         corrector: Corrector | None = None,
         clip_norm: float | None = None,
         accumulate: int = 1,
+        combine: Callable[[Sequence[nn.Parameter]], None] | None = None,
     ) -> None:
         self.weights, self.lr, self.optimizer, self.scaler = weights, lr, optimizer, scaler
-        self.corrector, self.clip_norm, self.accumulate = corrector, clip_norm, accumulate
+        self.corrector, self.clip_norm, self.accumulate, self._combine = corrector, clip_norm, accumulate, combine
         self.trained = weights.trainable()
         self._sizes: list[int] = []  # of the batches whose gradients the parameters hold
+
+    @property
+    def completes_step(self) -> bool:
+        """True if the next batch makes the step."""
+        return len(self._sizes) + 1 == self.accumulate
 
     def add(self, loss: Tensor, examples: int) -> None:
         """Add the gradient of a batch's mean loss to those of the next step; make the step if it is complete."""
@@ -95,6 +102,8 @@ class Descent:
         """Make one step along the mean gradient of the batches since the last one; none without batches."""
         if not self._sizes:
             return
+        if self._combine is not None and len(self._sizes) < self.accumulate:
+            self._combine(list(self.trained.values()))
         if len(self._sizes) > 1:
             held = [parameter.grad for parameter in self.trained.values() if parameter.grad is not None]
             torch._foreach_div_(held, sum(self._sizes) / self._sizes[0])

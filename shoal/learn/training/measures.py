@@ -38,6 +38,11 @@ class Mean:
         self._weight: int | Tensor = 0
 
     @property
+    def total(self) -> Tensor:
+        """The weighted sum, on the device."""
+        return self._sum
+
+    @property
     def weight(self) -> int:
         """The number of examples; waits for the device if it has counted them."""
         return int(self._weight)

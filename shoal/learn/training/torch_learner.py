@@ -24,6 +24,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import (
+    Batch,
     BatchOptions,
     Data,
     SourceFactory,
@@ -32,8 +33,11 @@ from shoal.learn.data.batches import (
     source_of,
     split,
 )
-from shoal.learn.data.passes import BatchSource, training_batches
+from shoal.learn.data.divided import rows_source
+from shoal.learn.data.passes import BatchSource, seed_of, training_batches
 from shoal.learn.seeds import seeded
+from shoal.learn.site.divided_module import Site, part_of_mean
+from shoal.learn.site.ranks import SharedProgress, progress_here
 from shoal.learn.training.corrections import Corrector
 from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
 from shoal.learn.training.devices import arithmetic, resident_limit, resolve
@@ -47,6 +51,7 @@ from shoal.learn.training.measures import (
     check_without_parameters,
     checked_metrics,
     default_metrics,
+    targets_counted,
 )
 from shoal.learn.training.module_learner import Losses, ModuleLearner
 from shoal.learn.training.tensor_roles import Travels
@@ -146,7 +151,7 @@ class TorchLearner(ModuleLearner):
         if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
             test = train.alongside(test)
         check_without_parameters({"loss": self.loss, **self.metrics})
-        self._data, self._paced = (train, test), True
+        self._data, self._asked = (train, test), BatchOptions(torch.device("cpu"))
         self._options: BatchOptions | None = None
         self._position = -1  # of the last mini-batch trained on
         with user_code("reading the data"):
@@ -166,10 +171,18 @@ class TorchLearner(ModuleLearner):
         with user_code("making the optimizer"):
             return other_than_plain(self.optimizer(list(self.weights.trainable().values()), TrainConfig.lr))
 
-    def use(self, *, device: str | None = None, precision: Precision | None = None, paced: bool | None = None) -> None:
+    def use(
+        self,
+        *,
+        device: str | None = None,
+        precision: Precision | None = None,
+        paced: bool | None = None,
+        site: Site | None = None,
+    ) -> None:
         """Set device and precision, which overrides the constructor: the operator of a node decides.
 
         `paced=False`: the batches of a stream with a pace are there at once, as under a virtual clock they must be.
+        `site`: train with other processes, each on its rows of a batch.
         """
         if device is not None:
             resolve(device)
@@ -177,25 +190,29 @@ class TorchLearner(ModuleLearner):
         if precision is not None:
             self.config = replace(self.config, precision=precision)
         if paced is not None:
-            self._paced, self._placed = paced, None
+            self._asked, self._placed = self._asked._replace(paced=paced), None
+        if site is not None:
+            self._asked, self._placed = self._asked._replace(site=site), None
 
     def _place_data(self, device: torch.device) -> None:
         config = self.config
         if isinstance(self.loss, nn.Module):
             self.loss.to(device)
-        options = BatchOptions(
-            device,
-            resident_limit(device) if config.resident_bytes_max is None else config.resident_bytes_max,
-            config.workers,
+        options = self._asked._replace(
+            device=device,
+            resident_bytes_max=resident_limit(device)
+            if config.resident_bytes_max is None
+            else config.resident_bytes_max,
+            workers=config.workers,
             merge_small=self.own_module.has_norms,
-            paced=self._paced,
             examples_in=config.examples,
         )
         if options == self._options:
             return
         (train, test), self._options = self._data, options
-        self.train_data: BatchSource = source_of(train, options)
-        self.test_data: BatchSource | None = None if test is None or is_empty(test) else source_of(test, options)
+        self.train_data: BatchSource = rows_source(train, options)
+        whole = options._replace(site=None)
+        self.test_data: BatchSource | None = None if test is None or is_empty(test) else source_of(test, whole)
 
     # -------------------------------------------------------------------------------------------------------- training
     def _train(
@@ -206,7 +223,10 @@ class TorchLearner(ModuleLearner):
         shuffle: torch.Generator,
         progress: Progress,
     ) -> Trained:
+        site = self._asked.site
+        divided = None if site is None else site.divided(self.module, self.device, seed_of(config.seed, site.rank))
         descent, mean = self._descent(config.lr, corrector), Mean(self.device)
+        progress = progress if site is None else SharedProgress(site, progress)
         if config.lr:  # else nothing is learned, only weighed
             self.train_data.note_batch_size(config.batch_size)
         self.weights.enter_training_mode()
@@ -216,16 +236,23 @@ class TorchLearner(ModuleLearner):
             one for one in self.config.callbacks if type(one).batch_trained is not LearnerCallback.batch_trained
         ]
         autocast = _autocast(self.config, self.device)
-        for batch, fraction in training_batches(self.train_data, config, shuffle, progress, descent.step):
-            with autocast:
-                output, loss = _output_and_loss(self.module, self.loss, batch.data)
-                objective = loss if extra_loss is None else loss + extra_loss(batch.data, output)
-            descent.add(objective, batch.examples)
+        module = self.module if divided is None else divided.module
+        for batch, fraction in training_batches(
+            self.train_data, config, shuffle, progress_here(progress), descent.step
+        ):
+            with autocast, nullcontext() if divided is None else divided.forward(is_last=descent.completes_step):
+                output, loss = _output_and_loss(module, self.loss, batch.data)
+                extra = None if extra_loss is None else extra_loss(batch.data, output)
+            part = _part(site, self.loss, loss, output, batch)
+            objective = part if extra is None else part + extra * batch.weight
+            descent.add(objective if site is None else objective * site.size, batch.examples)
             for watcher in watchers:
                 watcher.batch_trained(mean.added, float(loss.detach()))
-            mean.add(loss, batch.examples)
+            mean.add(part, batch.examples)
             progress(fraction)
         descent.step()
+        if divided is not None:
+            divided.share_buffers()
         check_without_parameters(
             {"loss": self.loss, **self.metrics}
         )  # again: a module may make parameters when it is first called
@@ -235,6 +262,8 @@ class TorchLearner(ModuleLearner):
         return trained
 
     def _trained(self, config: TrainConfig, mean: Mean) -> Trained:
+        if self._asked.site is not None:
+            self._asked.site.add_up([mean.total])
         if config.batch_index >= 0:
             self._position = config.batch_index + mean.added - 1
         return super()._trained(config, mean)
@@ -255,6 +284,7 @@ class TorchLearner(ModuleLearner):
             corrector=corrector,
             clip_norm=config.clip_norm,
             accumulate=config.accumulate,
+            combine=None if self._asked.site is None else self._asked.site.combine,
         )
 
     def optimizer_state(self) -> Tree:
@@ -279,20 +309,32 @@ class TorchLearner(ModuleLearner):
         if config.steps:  # the mean over all of the data is the same, whatever the batches
             self.train_data.note_batch_size(config.batch_size)
         self.weights.enter_training_mode()
-        for batch, fraction in training_batches(self.train_data, config, shuffle, progress):
+        for batch, fraction in training_batches(self.train_data, config, shuffle, progress_here(progress)):
             with nullcontext() if self.config.precision == "fp16" else _autocast(self.config, self.device):
-                _, loss = _output_and_loss(self.module, self.loss, batch.data)
-            yield loss, batch.examples, fraction
+                output, loss = _output_and_loss(self.module, self.loss, batch.data)
+            yield _part(self._asked.site, self.loss, loss, output, batch), batch.examples, fraction
+
+    def _gradient(
+        self, config: TrainConfig, shuffle: torch.Generator, progress: Progress
+    ) -> tuple[Trained, dict[str, Tensor]]:
+        site = self._asked.site
+        if site is None:
+            return super()._gradient(config, shuffle, progress)
+        trained, means = super()._gradient(config, shuffle, SharedProgress(site, progress))
+        site.add_up(list(means.values()))
+        site.copy_first(list(self.module.buffers()))
+        return trained, means
 
     # ------------------------------------------------------------------------------------------------------ evaluation
     def evaluate(self) -> Metrics:
-        """Return "eval/examples", "eval/loss" and each metric as "eval/NAME", on the test data; {} without test data.
+        """Return "eval/examples", "eval/loss" and each metric as "eval/NAME", on the test data; {} without test data,
+        and at the ranks of a site that do not report.
 
         Beside a stream that drifts, the test data are those of the position last trained on by this object.
         """
         device = self.place()
         test_data = None if self.test_data is None else self.test_data.as_of(self._position)
-        if test_data is None or test_data.examples == 0:
+        if test_data is None or test_data.examples == 0 or (self._asked.site is not None and self._asked.site.rank):
             return {}
         found = Evaluation(self.loss, self.metrics, device)
         with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
@@ -314,3 +356,11 @@ def _output_and_loss(module: nn.Module, loss: Loss, batch: Any) -> tuple[Any, Te
 def _autocast(config: TorchConfig, device: torch.device) -> AbstractContextManager[Any]:
     dtype = AUTOCAST.get(config.precision)
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+def _part(site: Site | None, loss_of: Loss, loss: Tensor, output: Any, batch: Batch) -> Tensor:
+    """Return this rank's part of a batch's mean loss: all of it without other ranks."""
+    if site is None or batch.own is None:
+        return loss
+    counted = targets_counted(loss_of, split(batch.data)[1], batch.own)
+    return part_of_mean(site, loss, output, counted * (batch.own > 0), batch.weight)

@@ -1,0 +1,1 @@
+"""The processes of one node, its ranks, which train one model together."""

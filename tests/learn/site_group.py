@@ -1,0 +1,236 @@
+"""Trainings that the ranks of a site do together, and a single process does alone, for comparison.
+
+`results(SIZE, folder)` starts the ranks, each of which runs this module.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from shoal.core.algorithm.learner import TrainConfig
+from shoal.core.errors import Cancelled, LearnerFailed
+from shoal.learn import TorchConfig, TorchLearner
+from shoal.learn.data.stream import Stream
+from shoal.learn.site.divided_module import Site
+
+Found = dict[str, Any]
+Case = Callable[[Site | None], Found]
+
+DRAWN = torch.Generator().manual_seed(5)
+X = torch.randn(98, 6, generator=DRAWN, dtype=torch.float64)
+Y = (X[:, 0] + X[:, 1] > 0).long()
+CONFIG = TrainConfig(epochs=2, batch_size=16, lr=0.3, seed=7)
+"""Seven batches in a pass; the last has two rows, fewer than four site."""
+ACCUMULATING = TorchConfig(accumulate=3, clip_norm=0.5)
+"""Each pass ends with a step of one batch."""
+
+
+class Network(nn.Sequential):
+    """Two layers, and one that the output does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+        self.unused = nn.Linear(2, 2)
+        self.double()
+
+
+def momentum(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr, momentum=0.9, weight_decay=0.1)
+
+
+def trained(site: Site | None, data: Any, task: TrainConfig = CONFIG, **options: Any) -> Found:
+    """Return the model of a training, its loss and its weight."""
+    correct, teacher = options.pop("correct", None), options.pop("teacher", False)
+    learner = TorchLearner(options.pop("model", Network), data, device="cpu", **options)
+    learner.use(site=site)
+    learner.init(3)
+    extra = learner.teach(TorchLearner(Network, data, device="cpu").init(4), 0.5) if teacher else None
+    made = learner.train(task, correct=correct, extra_loss=extra)
+    return {"model": learner.model().buffer.view(np.float64), "weight": made.weight, **made.metrics}
+
+
+class Walked(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(TensorDataset(X, Y))
+
+
+class Texts(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(x, y, "text") for x, y in zip(X, Y, strict=True)])
+
+
+def pull(model: Any, gradient: Any) -> Any:
+    """Return a gradient that depends on the model and is not linear in the gradient of a rank."""
+    return type(gradient)(gradient.layout, (gradient.buffer.view(np.float64).clip(-0.05, 0.05)).view(np.uint8))
+
+
+def ignoring(site: Site | None) -> Found:
+    """Most targets are ignored, so that some ranks have none in a batch."""
+    targets = torch.where(torch.arange(98) % 12 == 0, Y, -100)
+    return trained(site, (X, targets), TrainConfig(steps=9, batch_size=49, lr=0.3, seed=2))
+
+
+def gradient(site: Site | None) -> Found:
+    learner = TorchLearner(Network, (X, Y), device="cpu")
+    learner.use(site=site)
+    learner.init(3)
+    made, tree = learner.gradient(CONFIG)
+    return {"model": tree.buffer.view(np.float64), **made.metrics}
+
+
+def alike(site: Site | None) -> Found:
+    """Return the distance of this rank's model from rank 0's after a training with statistics and dropout."""
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2)).double()
+
+    learner = TorchLearner(model, (X, Y), device="cpu", optimizer=momentum)
+    learner.use(site=site)
+    learner.init(3)
+    learner.train(CONFIG)
+    mine = list(learner.weights.tensors().values())
+    first = [one.detach().clone() for one in mine]
+    distance = torch.zeros(1, dtype=torch.float64)
+    if site is not None:
+        site.copy_first(first)
+        distance[0] = sum(float((a - b).abs().sum()) for a, b in zip(mine, first, strict=True))
+        site.add_up([distance])
+    return {"distance": float(distance)}
+
+
+def withdrawn(site: Site | None) -> Found:
+    """Return the steps that each rank has made when rank 0 hears of a withdrawal in its third."""
+    steps = []
+
+    def progress(fraction: float) -> None:
+        steps.append(fraction)
+        if len(steps) >= 3 and (site is None or site.rank == 0):
+            raise Cancelled("the task was withdrawn")
+
+    learner = TorchLearner(Network, (X, Y), device="cpu")
+    learner.use(site=site)
+    learner.init(3)
+    try:
+        learner.train(CONFIG, progress=progress)
+    except Cancelled:
+        made = torch.tensor([float(len(steps))])
+        if site is not None:
+            site.add_up([made])
+            made /= site.size
+        return {"steps": float(made)}
+    raise AssertionError("it was trained to the end")
+
+
+def refused(site: Site | None) -> Found:
+    """Return the error for batches that cannot be divided."""
+
+    class Identity(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 2).double()
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(self.layer(x), y)
+
+    try:
+        trained(site, Texts(), model=Identity, loss=lambda output, _: output)
+    except LearnerFailed as error:
+        return {"text": error.message}
+    return {"text": "none"}
+
+
+def overlapped(site: Site | None) -> Found:
+    """Return for each bucket the number of layers whose gradients were known when its average began."""
+    layers = nn.Sequential(*[nn.Linear(600, 600) for _ in range(4)])
+    learner = TorchLearner(lambda: layers, (torch.randn(8, 600), torch.zeros(8, dtype=torch.long)), device="cpu")
+    if site is None:
+        return {}
+    learner.use(site=site)
+    divided, known, began = site.divided(learner.module, learner.place(), 0), list[int](), list[float]()
+    for layer in layers.children():
+        weight = layer.get_parameter("weight")
+        weight.register_post_accumulate_grad_hook(lambda _: known.append(1))  # type: ignore[no-untyped-call]
+
+    def average(_: object, bucket: Any) -> Any:
+        began.append(float(len(known)))
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        assert work is not None
+        return work.get_future().then(lambda done: done.value()[0])
+
+    average.__annotations__.clear()  # it checks them
+    divided.module.register_comm_hook(None, average)
+    learner.train(TrainConfig(steps=1, batch_size=8, lr=0.1))
+    return {"began": np.array(began)}
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(X, Y), batch_size=16, shuffle=True)
+
+
+CASES: dict[str, Case] = {
+    "tensors": lambda site: trained(site, (X, Y)),
+    "optimizer": lambda site: trained(site, (X, Y), optimizer=momentum),
+    "accumulation": lambda site: trained(
+        site, (X, Y), TrainConfig(epochs=1.5, batch_size=16, lr=0.3, seed=7), optimizer=momentum, config=ACCUMULATING
+    ),
+    "dataset": lambda site: trained(site, list(zip(X, Y, strict=True))),
+    "sequence": lambda site: trained(site, (X, Y), TrainConfig(steps=9, batch_size=10, batch_index=4, lr=0.3)),
+    "stream": lambda site: trained(site, Stream((X, Y)), TrainConfig(steps=9, batch_size=10, batch_index=4, lr=0.3)),
+    "loader": lambda site: trained(site, loader()),
+    "iterable": lambda site: trained(site, Walked()),
+    "correction": lambda site: trained(site, (X, Y), correct=pull),
+    "distillation": lambda site: trained(site, (X, Y), teacher=True),
+    "ignored targets": ignoring,
+    "gradient": gradient,
+}
+"""Trainings with the same result in any number of processes."""
+
+OTHERS: dict[str, Case] = {"alike": alike, "withdrawn": withdrawn, "refused": refused, "overlapped": overlapped}
+
+
+def results(size: int, folder: Path) -> dict[str, Found]:
+    """Start the ranks of a site, and return the results of rank 0."""
+    command = [sys.executable, "-m", "tests.learn.site_group", str(size), str(folder)]
+    started = [subprocess.Popen([*command, str(rank)]) for rank in range(size)]
+    try:
+        codes = [process.wait(120) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert codes == [0] * size
+    with np.load(folder / "results.npz") as file:
+        found: dict[str, Found] = {}
+        for key, value in file.items():
+            case, _, name = key.partition(":")
+            found.setdefault(case, {})[name] = value
+    return found
+
+
+def main() -> None:
+    """Run all cases at one rank."""
+    size, folder, rank = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
+    site = Site()
+    found = {f"{case}:{name}": one for case, run in {**CASES, **OTHERS}.items() for name, one in run(site).items()}
+    if rank == 0:
+        np.savez(folder / "results.npz", **found)
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # the threads of gloo need not be awaited
+
+
+if __name__ == "__main__":
+    main()
