@@ -1,5 +1,6 @@
 """Rules of every test: tiers and their guard, no skips where all is there, one torch thread, a clean environment."""
 
+import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -36,6 +37,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(tiers.Clock(), "tiers")
     GUARD.install()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect without the garbage collector, and keep it from looking at a million objects that stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
