@@ -28,7 +28,7 @@ def save_onnx(learner: Learner, path: str | Path) -> Path:
 
     Inputs are named `input_0`, `input_1` and so on, outputs `output_0` and so on. Their first dimension, that of the
     examples, is open; the others are those of the learner's training data. Weights that do not fit into one file
-    (2 GiB) are in `NAME.data` beside it. Of a `GrowingLearner` the module is that of the present stage. Needs the extra
+    (2 GiB) are in `NAME.data` beside it. A `GrowingLearner` gives the module of its present stage. Needs the extra
     `onnx`. Raises `InvalidJob` for another learner than a `TorchLearner`, and `LearnerFailed` for a module that torch
     cannot export.
     """
