@@ -56,8 +56,30 @@ class EdgeSettings(BaseModel):
         le=4096,
         description="threads of torch; 0: one for a model of up to 100,000 numbers, else torch's default",
     )
-    trainer: Literal["auto", "thread", "process"] = Field(
-        "auto", description="where the learner trains; auto: in a process of its own if peers connect to this node"
+    trainer: Literal["auto", "thread", "process", "command"] = Field(
+        "auto",
+        description="where the learner trains; auto: in a process of its own if peers connect to this node; command: "
+        "in a process that trainer_command starts",
+    )
+    trainer_command: str = Field(
+        "",
+        description="shell command that has `shoal trainer FOLDER` run elsewhere; {folder} and {name} in it: the "
+        "folder of this start, and its last part",
+    )
+    trainer_cancel_command: str = Field(
+        "", description="shell command that withdraws it when it is not needed; {output}: what trainer_command printed"
+    )
+    trainer_dir: Path | None = Field(
+        None, description="folder that this machine shares with those of trainer_command; empty: in the state folder"
+    )
+    trainer_timeout_s: float = Field(
+        60.0,
+        ge=1,
+        le=86400,
+        description="seconds of silence after which the node and a process of trainer_command give each other up",
+    )
+    trainer_idle_s: float = Field(
+        0.0, ge=0, description="seconds without a task after which that process ends until the next one; 0: it stays"
     )
     base_bytes_max: int = Field(64 * 2**30, ge=0, description="largest base model to fetch for a job; 0: none")
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
@@ -132,6 +154,14 @@ class EdgeSettings(BaseModel):
     def _has_a_key(self) -> Self:
         if (self.client_cert is None) != (self.client_key is None):
             raise ValueError("client_cert and client_key belong together: give both, or none")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_command(self) -> Self:
+        if (self.trainer == "command") != bool(self.trainer_command.strip()):
+            raise ValueError('trainer = "command" and trainer_command belong together: give both, or none')
+        if self.trainer == "command" and self.split_job:
+            raise ValueError('a split job trains in the node\'s own process: leave trainer = "command" out')
         return self
 
     @property

@@ -45,6 +45,12 @@ COMMANDS = (
         "Join a coordinator as a node: train on this machine's data until Ctrl-C.",
     ),
     Entry(
+        "trainer",
+        "shoal.cli.commands.trainer:trainer",
+        HERE,
+        "Train for a node whose trainer_command runs this on a machine of a batch scheduler.",
+    ),
+    Entry(
         "conformance",
         "shoal.cli.commands.conformance:conformance",
         HERE,

@@ -14,6 +14,7 @@ after a broken connection the received bytes are kept for a resumption.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -48,7 +49,7 @@ SHARED_S = 3600.0
 
 @dataclass(frozen=True)
 class FileBlob:
-    """A complete blob as a file in another folder of the same disk, to be moved."""
+    """A complete blob as a file in another folder, to be moved."""
 
     path: Path
     ref: BlobRef
@@ -194,10 +195,16 @@ class FileBlobs:
                 os.close(descriptor)
 
     def take(self, blob: Slots | FileBlob) -> BlobRef:
-        """Store slots, or adopt a file."""
+        """Store slots, or adopt a file; one of another disk is copied, and removed there."""
         if not isinstance(blob, FileBlob):
             return self.put(blob)
-        self.adopt(blob.path, blob.ref)
+        try:
+            self.adopt(blob.path, blob.ref)
+        except StorageFailed as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EXDEV:
+                raise
+            self._store(FileSource(blob.path).pieces(), blob.ref)
+            blob.path.unlink(missing_ok=True)
         return blob.ref
 
     def _publish(self, temporary: Path, ref: BlobRef) -> None:

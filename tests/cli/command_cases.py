@@ -221,6 +221,7 @@ def lost_coordinator(fake: FakeCoordinator, place: Path, **more: str) -> None:
 
 COMMANDS = {
     "alerts": Case(("--active", "--acknowledge", "3"), keys=("alerts",), prepare=alert_answers),
+    "trainer": Case(("nowhere",), 1, "trainer.unwanted"),
     "conformance": Case(("--only", "inti"), exit_code=2, error="usage.case"),
     "new": Case(("mine",), keys=("folder", "template", "files")),
     "algorithms": Case(keys=("plugins",)),

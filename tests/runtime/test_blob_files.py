@@ -21,7 +21,7 @@ from shoal.core.errors import InvalidPayload, Refused, StorageFailed
 from shoal.core.model.tree import Layout, Tree, zeros
 from shoal.core.protocol.message import BlobRef
 from shoal.runtime import durable_files
-from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.blob_files import FileBlob, FileBlobs
 from shoal.runtime.durable_files import STEPS, FileSource, digest_of, free_bytes, make_folder, write_file
 from shoal.wire.payload import PIECE_BYTES, payload_pieces
 
@@ -51,6 +51,21 @@ def test_what_was_put_is_got(blobs: FileBlobs) -> None:
     data = blobs.path(ref.digest).read_bytes()
     assert data == b"".join(bytes(piece) for piece in payload_pieces(slots(300_000)))
     assert ref == BlobRef(digest_of([data]), len(data))
+
+
+def test_a_blob_of_another_disk_is_copied(blobs: FileBlobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, rename = FileBlobs(tmp_path / "there"), Path.rename
+    ref = there.put(slots())
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.parent == there.folder:
+            raise OSError(errno.EXDEV, "cross-device link")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert blobs.take(FileBlob(there.path(ref.digest), ref)) == ref
+    assert blobs.check(ref)
+    assert not there.has(ref.digest)
 
 
 def test_the_same_content_is_kept_once(blobs: FileBlobs) -> None:

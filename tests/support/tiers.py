@@ -32,6 +32,7 @@ TRAININGS = {"tests.algorithms.averaging_runs", "tests.learn.federation"}
 """Modules of helpers that train until a figure of a paper is reached, for seconds."""
 STARTERS = {
     "Cluster",
+    "CommandProcess",
     "Forked",
     "EdgeListener",
     "Listener",

@@ -1,7 +1,8 @@
-"""Place of the learner: in this process's training thread, or in a child process.
+"""Place of the learner: in this process's training thread, in a child process, or in a process on another machine.
 
 A thread costs nothing, and accepts objects as learners. A child process leaves this one free to answer during
-training, and may die alone. The results are the same, bit for bit.
+training, and may die alone. A command of a batch scheduler starts a process on another machine. The results are the
+same, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,8 +31,15 @@ from shoal.runtime.blob_files import FileBlob
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.threads import SerialExecutor
 from shoal.runtime.training.cards import card_of
+from shoal.runtime.training.command_process import TrainerCommand
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
-from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup
+from shoal.runtime.training.training_process import (
+    StartTraining,
+    TrainingProcess,
+    TrainingSetup,
+    start_by_command,
+    start_child,
+)
 from shoal.wire.payload import open_payload
 from shoal_edge_client.settings import EdgeSettings
 
@@ -122,13 +130,25 @@ def require_learner(settings: EdgeSettings, learner: Learner | None) -> None:
 def trainer_backend(settings: EdgeSettings, learner: Learner | None, folder: Path) -> TrainerBackend:
     """Return the backend that the settings ask for. `folder`: for blobs on their way. Raises `InvalidJob`."""
     require_learner(settings, learner)
-    apart = settings.trainer == "process"
+    apart = settings.trainer in ("process", "command")
     if apart and learner is not None:
         hint = 'name it, "file.py:name" or "package.module:name", or leave trainer out'
         raise InvalidJob("an object cannot go into another process", code="learner.options", hint=hint)
+    if settings.trainer == "command":
+        command = TrainerCommand(settings.trainer_command, settings.trainer_cancel_command, settings.trainer_timeout_s)
+        return ProcessTrainer(
+            settings, _shared(settings, folder), partial(start_by_command, command), settings.trainer_idle_s
+        )
     if apart or (settings.trainer == "auto" and learner is None and settings.peer_listen not in NOT_CALLABLE):
         return ProcessTrainer(settings, folder)
     return ThreadTrainer(settings, learner)
+
+
+def _shared(settings: EdgeSettings, folder: Path) -> Path:
+    """Return the folder for a training process elsewhere: one for this node and coordinator alone."""
+    if settings.trainer_dir is None:
+        return folder
+    return settings.trainer_dir.expanduser() / settings.node / folder.parent.name / folder.name
 
 
 class ThreadTrainer:
@@ -210,12 +230,15 @@ def _metrics(made: LocalResult | RemoteResult | TaskStatus | None) -> Metrics:
 
 
 class ProcessTrainer:
-    """A learner in a child process. A second process, started on demand, evaluates peers' models, so that exchanges
-    need not wait for a local round."""
+    """A learner in a process that `start` starts. A second one, started on demand, evaluates peers' models, so that
+    exchanges need not wait for a local round. `idle_s`: as for `TrainingProcess`."""
 
-    def __init__(self, settings: EdgeSettings, folder: Path) -> None:
-        self.training = TrainingProcess(self._setup(settings, folder))
-        self._evaluation = TrainingProcess(self._setup(settings, folder.with_name("evaluation")))
+    def __init__(
+        self, settings: EdgeSettings, folder: Path, start: StartTraining = start_child, idle_s: float = 0.0
+    ) -> None:
+        self.training = TrainingProcess(self._setup(settings, folder), start, idle_s)
+        evaluation = self._setup(settings, folder.with_name("evaluation"))
+        self._evaluation = TrainingProcess(evaluation, start, idle_s)
         self._evaluator_thread = SerialExecutor("shoal-evaluation")
 
     @staticmethod

@@ -30,7 +30,16 @@ class MachineOptions:
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="where the learner trains: thread or process (default: process with --peer-listen, else thread)",
+            help="where the learner trains: thread, process or command (default: process with --peer-listen, else "
+            "thread)",
+            show_default=False,
+        ),
+    ] = None
+    trainer_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL",
+            help='with --trainer command: has a training process started, such as "sbatch train.sh"',
             show_default=False,
         ),
     ] = None

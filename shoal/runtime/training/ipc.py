@@ -16,7 +16,12 @@
                                                     {"error": {"kind", "code", "message", "hint", …}}
 
 Blobs are passed as files: inputs by path, which may be removed after the answer; outputs are in `folder`, under their
-SHA-256.
+SHA-256. To a process on another machine (`command_process`) paths go relative to the shared folder, and it adds:
+
+    {"timeout_s"}                                   in the first message
+                                                    {"log": {"level", "event", …}}
+                                                    {"ended": "…", "hint": "…"} as its last words
+    {}                                              {} now and then, as signs of life
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ from shoal.runtime.observability.tracebacks import traceback_text_of
 
 LINE_BYTES_MAX = 16 << 20
 """A status names every metric and every number of a job; no message is nearly that long."""
+PATHS = ("folder", "slots", "base", "memory")
+"""Keys of requests whose values are paths; an empty one names no file."""
 
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, ShoalError)}
 

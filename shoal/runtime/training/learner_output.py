@@ -16,7 +16,7 @@ LINE_CHARACTERS_MAX = 2000
 LAST_LINES = 3
 
 _BREAKS = re.compile(rb"[\r\n]+")
-_LEVELS = ("debug", "info", "warning", "error", "critical")
+LEVELS = ("debug", "info", "warning", "error", "critical")
 _CARRIED = ("logger", "exception", "why", "hint", "job", "task")
 
 
@@ -54,7 +54,7 @@ class LearnerOutput:
             entry = json.loads(line)
         except ValueError:
             entry = None
-        if isinstance(entry, dict) and entry.get("level") in _LEVELS and "event" in entry:
+        if isinstance(entry, dict) and entry.get("level") in LEVELS and "event" in entry:
             carried = {name: entry[name] for name in _CARRIED if name in entry}
             getattr(self._log, entry["level"])(str(entry["event"]), **{**self._about, **carried})
             return

@@ -23,8 +23,9 @@ from shoal.core.model.tree import Slots
 from shoal.core.protocol.message import BlobRef, Metrics, Task, TaskStatus
 from shoal.runtime.blob_files import FileBlob, FileBlobs
 from shoal.runtime.durable_files import storing, write_all
+from shoal.runtime.training.child_process import ProcessEnded
 from shoal.runtime.training.ipc import ref_from
-from shoal.runtime.training.training_process import ProcessEnded, TrainingProcess
+from shoal.runtime.training.training_process import TrainingProcess
 from shoal.wire import codec
 from shoal.wire.payload import payload_pieces
 
@@ -73,6 +74,7 @@ class RemoteTaskRun:
         self._of = 0  # the process that has begun it, by its number; 0: none has
         self._deaths = 0
         self.log: Any = structlog.get_logger("shoal.training")
+        training.tasks.add(self)
         weakref.finalize(self, training.dropped.append, self._task_number)
 
     @property
@@ -106,7 +108,7 @@ class RemoteTaskRun:
     def _piece(self, task: Task) -> RemoteResult | TaskStatus | None:
         training = self._training
         training.about["task"] = f"{task.id[0]}.{task.id[1]}"
-        training.open()
+        training.open(self._given.progress)
         if self._of != training.starts:
             self._begin()
         reply = training.ask(

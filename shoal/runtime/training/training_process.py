@@ -6,35 +6,29 @@ output and log lines appear in this process's log. A process that has died is st
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import IO, Any
+from typing import Any, Protocol, cast
+from weakref import WeakSet
 
 import structlog
 
 from shoal.core.algorithm.learner import Progress, no_progress
-from shoal.core.errors import Cancelled, LearnerFailed, ShoalError
+from shoal.core.errors import Cancelled, ShoalError
 from shoal.runtime.blob_files import FileBlobs
-from shoal.runtime.training.ipc import LINE_BYTES_MAX, error_from
-from shoal.runtime.training.learner_output import LearnerOutput
+from shoal.runtime.training.child_process import ChildProcess, ProcessEnded, child_environment
+from shoal.runtime.training.command_process import CommandProcess, TrainerCommand
+from shoal.runtime.training.idle_end import IdleEnd
+from shoal.runtime.training.ipc import error_from
 
 POLL_S = 0.2
 """Interval in seconds of checks that the answer is still wanted and the process alive."""
 CANCEL_S = 10.0
 """Seconds that a cancelled training may take to notice; then its process is killed."""
-DYING_S = 5.0
-"""Seconds that a process that has closed its output may take to end."""
 
 
 @dataclass(frozen=True)
@@ -63,73 +57,115 @@ class TrainingSetup:
             "base": self.base,
         }
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment of the process."""
-        path = os.pathsep.join(one or "." for one in sys.path)
-        found = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        return {**found, "OMP_NUM_THREADS": str(self.threads)} if self.threads else found
+
+class RunningTraining(Protocol):
+    """A training process that was started once."""
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process id; None if it has ended or runs on another machine."""
+        ...
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether it may still answer."""
+        ...
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message. If the process has ended, `receive` reports that."""
+        ...
+
+    def receive(self, timeout_s: float) -> dict[str, Any] | None:
+        """Return the next message; None after that time without one. Raises `ProcessEnded`."""
+        ...
+
+    def kill(self) -> None:
+        """End the process at once. Any thread may call."""
+        ...
 
 
-class ProcessEnded(LearnerFailed):
-    """The training process has ended unexpectedly."""
+StartTraining = Callable[[TrainingSetup, Any, Mapping[str, str]], RunningTraining]
+"""Starts a training process, with its log and the task that each line of it names."""
 
-    default_code = "learner.died"
+
+def start_child(setup: TrainingSetup, log: Any, about: Mapping[str, str]) -> RunningTraining:
+    """Start a child process of this one."""
+    return ChildProcess(setup.values(), child_environment(setup.threads), log, about)
+
+
+def start_by_command(
+    command: TrainerCommand, setup: TrainingSetup, log: Any, about: Mapping[str, str]
+) -> RunningTraining:
+    """Have a command start a process, which may run on another machine."""
+    return CommandProcess(setup.values(), setup.folder, command, log, about)
 
 
 class TrainingProcess:
-    """One child process. `starts`: how often there was a new one."""
+    """One process at a time. `starts`: how often there was a new one. `idle_s`: seconds without a task after which the
+    process ends, until the next request; 0: it stays."""
 
-    def __init__(self, setup: TrainingSetup) -> None:
+    def __init__(self, setup: TrainingSetup, start: StartTraining = start_child, idle_s: float = 0.0) -> None:
         self.setup = setup
         self.blobs = FileBlobs(setup.folder)
         self.blobs.sweep()
         self.blobs.keep_only(())
-        self.starts, self.device = 0, ""
-        self.card: str | None = ""
-        """The learner's NVIDIA card, as `shoal.runtime.training.cards` says."""
-        self.model_form: dict[str, Any] = {}
-        """Layout of the learner's model; see `shoal.learn.model_form`."""
+        self.starts = 0
         self.about: dict[str, str] = {}
         """Present task, for the log."""
         self.dropped: deque[int] = deque()
         """Tasks that were given up; the process is informed with the next request."""
+        self.tasks: WeakSet[Any] = WeakSet()
+        """Tasks in hand. The process has their state, and does not end when it is idle between two pieces."""
         self.log: Any = structlog.get_logger("shoal.training")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        self._output: LearnerOutput | None = None
+        self._start_new, self._running = start, cast("RunningTraining | None", None)
+        self._learner: dict[str, Any] = {}
+        self._loaded = 0  # the start whose process has loaded the learner
         self._asked = 0
         self._closed = False
         self._start_lock = threading.Lock()
+        self._idle = IdleEnd(idle_s, self._end_idle)
+
+    @property
+    def device(self) -> str:
+        """Return the learner's device once it is loaded; "" before."""
+        return str(self._learner.get("device", ""))
+
+    @property
+    def card(self) -> str | None:
+        """Return the learner's NVIDIA card, as `shoal.runtime.training.cards` says."""
+        return cast("str | None", self._learner.get("card", ""))
+
+    @property
+    def model_form(self) -> dict[str, Any]:
+        """Return the layout of the learner's model; see `shoal.learn.model_form`."""
+        return cast("dict[str, Any]", self._learner.get("model_form", {}))
 
     @property
     def pid(self) -> int | None:
-        """Return the process id, if it runs."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        """Return the process id, if it runs on this machine."""
+        running = self._running
+        return running.pid if running is not None else None
 
-    def open(self) -> None:
-        """Have a process with the learner in it. Raises `ShoalError`: whatever is wrong with the learner."""
-        if self.pid is not None:
-            return
-        self._start()
-        try:
-            reply = self._answer(no_progress, 0)
-            self.device, self.card, self.model_form = str(reply["device"]), reply["card"], reply["model_form"]
-        except ShoalError:
-            self._kill()  # without a learner it is of no use
-            raise
+    def open(self, progress: Progress = no_progress) -> None:
+        """Have a process with the learner in it. Raises `ShoalError`: whatever is wrong with the learner.
+
+        After a `Cancelled` of `progress` the process goes on loading, for the next request.
+        """
+        with self._idle.request():
+            self._open(progress)
 
     def ask(self, what: Mapping[str, Any], progress: Progress = no_progress) -> dict[str, Any]:
         """Ask, and wait for the answer. `progress` is called meanwhile, with how far it is, and may raise `Cancelled`.
 
         Raises `ProcessEnded` when the process dies of it, `Cancelled`, and what the learner's failure is.
         """
-        self.open()
-        if self.dropped:
-            self._send({"drop": [self.dropped.popleft() for _ in range(len(self.dropped))]})
-        self._asked += 1
-        self._send({"n": self._asked, **what})
-        return self._answer(progress, self._asked)
+        with self._idle.request():
+            self._open(progress)
+            if self.dropped:
+                self._send({"drop": [self.dropped.popleft() for _ in range(len(self.dropped))]})
+            self._asked += 1
+            self._send({"n": self._asked, **what})
+            return self._answer(progress, self._asked)
 
     def use(self, setup: TrainingSetup) -> None:
         """Use another setup from the next request on."""
@@ -140,60 +176,58 @@ class TrainingProcess:
         """Kill the process for good. A caller that waits for an answer gets `Cancelled`."""
         with self._start_lock:
             self._closed = True
+        self._idle.stop()
         self._kill()
 
     # The process
 
+    def _open(self, progress: Progress) -> None:
+        if self._running is None or not self._running.is_running:
+            self._start()
+        if self._loaded == self.starts:
+            return
+        try:
+            self._learner = self._answer(progress, 0)
+        except Cancelled:
+            raise
+        except ShoalError:
+            self._kill()  # without a learner it is of no use
+            raise
+        self._loaded = self.starts
+
     def _start(self) -> None:
         self._kill()
+        fields = {key: value for key, value in structlog.contextvars.get_contextvars().items() if key in _KEPT}
         with self._start_lock:
             if self._closed:
                 raise Cancelled("training has ended")
             self.starts += 1
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "shoal.runtime.training.child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self.setup.environment(),
-                process_group=0,  # a Ctrl-C at the terminal is for this process; and all of it can be killed at once
-            )
-        self._answers = SimpleQueue()
-        assert process.stdout is not None
-        assert process.stderr is not None
-        fields = {key: value for key, value in structlog.contextvars.get_contextvars().items() if key in _KEPT}
-        receiving = (process.stdout, self._answers)
-        threading.Thread(target=self._receive, args=receiving, name="shoal-training-answers", daemon=True).start()
-        self._output = LearnerOutput(process.stderr, self.log.bind(**fields), self.about)
-        self.log.debug("training process", pid=process.pid)
-        self._send(self.setup.values())
+            self._running = running = self._start_new(self.setup, self.log.bind(**fields), self.about)
+        self.log.debug("training process", pid=running.pid)
 
     def _send(self, what: Mapping[str, Any]) -> None:
-        process = self._process
-        if process is None or process.stdin is None:
-            return
-        with suppress(OSError, ValueError):  # it has ended; the wait for its answer reports that
-            process.stdin.write(json.dumps(what).encode() + b"\n")
-            process.stdin.flush()
+        running = self._running
+        if running is not None:
+            running.send(what)
 
     def _kill(self) -> None:
         with self._start_lock:
-            process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                if sys.platform != "win32":
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-        if process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.close()
-        process.wait()
+            running, self._running = self._running, None
+        if running is not None:
+            running.kill()
+
+    def _end_idle(self) -> bool:
+        """End the process if no task is in hand; return whether it has ended."""
+        if self.tasks:
+            return False
+        self.log.info("the training process has no task: it ends until the next one")
+        self._kill()
+        return True
 
     # Answers of the process
 
     def _answer(self, progress: Progress, asked: int) -> dict[str, Any]:
+        """Wait for an answer. `asked`: the request; 0: the loading of the learner, which is not cancelled."""
         fraction, cancel_error, until = 0.0, None, 0.0
         while True:
             reply = self._line()
@@ -209,6 +243,8 @@ class TrainingProcess:
                 if cancel_error is None:
                     progress(fraction)
             except Cancelled as error:
+                if not asked:
+                    raise
                 cancel_error, until = error, time.monotonic() + CANCEL_S
                 self._send({"cancel": asked})
             if cancel_error is not None and time.monotonic() > until:
@@ -218,50 +254,15 @@ class TrainingProcess:
 
     def _line(self) -> dict[str, Any] | None:
         """Return the next message; None after a while without one. Raises `ProcessEnded`."""
-        process = self._process
+        running = self._running
         try:
-            reply = self._answers.get(timeout=POLL_S)
-        except Empty:
-            if process is not None and process.poll() is None:
-                return None
-            reply = None  # another process may hold its output open, but this one has ended
-        if reply is None:
-            raise self._process_ended(process)
-        return reply
-
-    def _process_ended(self, process: subprocess.Popen[bytes] | None) -> ShoalError:
-        if self._closed or process is None:
-            return Cancelled("training has ended")
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(DYING_S)
-        code = process.poll()
-        self._kill()
-        last = self._output.last_words() if self._output is not None else ""
-        hint = f"its last words: {last}" if last else "out of memory? look at the system's log"
-        return ProcessEnded(f"the training process has ended {_how(code)}", hint=hint)
-
-    def _receive(self, pipe: IO[bytes], answers: SimpleQueue[dict[str, Any] | None]) -> None:
-        """Read messages, and None at the end; the body of a thread."""
-        with pipe:
-            while line := pipe.readline(LINE_BYTES_MAX):
-                try:
-                    answers.put(json.loads(line))
-                except ValueError:  # cut short by its death, or longer than any answer
-                    self.log.error("unreadable line of the training process", bytes=len(line))
-                    break
-        answers.put(None)
+            if running is not None:
+                return running.receive(POLL_S)
+        except ProcessEnded:
+            if not self._closed:
+                self._kill()
+                raise
+        raise Cancelled("training has ended")
 
 
 _KEPT = ("role", "node")
-
-
-def _how(code: int | None) -> str:
-    if code is None:
-        return "its output, and does not end"
-    if code >= 0:
-        return f"with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = "unknown"
-    return f"by signal {-code} ({name})"
