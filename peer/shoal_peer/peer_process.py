@@ -153,7 +153,7 @@ class StandalonePeer:
             self.gossip, state, self._perform, self, acceptance, self.group.router.post, time.monotonic
         )
         expected = self.group.expected_model
-        expected.set_model(me.model.layout, lambda: me.norm)
+        expected.set_model(me.layouts, lambda: me.norm)
         expected.on_transfer = self.machine.pump.events.submit_threadsafe
 
     def _gossip_state(self, weight: float, slots: Slots) -> GossipState:

@@ -39,7 +39,7 @@ class DiLoCo(Monitored):
     name: ClassVar[str] = "diloco"
     title: ClassVar[str] = "DiLoCo (Douillard et al. 2023)"
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous", "monitored")
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ("model", "m")
 
     steps: PositiveInt = 500
     """H: mini-batches of a round; under `variance`, those between two checks."""

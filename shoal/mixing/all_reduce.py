@@ -153,7 +153,7 @@ class SentChunk:
 def merge_chunk(part: RingChunk, piece: int, one: RingRound, me: GossipState) -> tuple[Tree, float]:
     """Return the piece, with this peer's part in it on its first way round. Raises `InvalidPayload`."""
     theirs = tree_slot(me.blobs.get(part.blob), "piece")
-    mine = cut(me.model, piece, one.count)
+    mine = cut(me.mixed, piece, one.count)
     same_layout(theirs.layout, mine.layout)
     if part.piece != piece or not (norm(theirs) < inf and isfinite(part.weight) and part.weight > 0):
         raise InvalidPayload(f"{part.node} sent a part that is not finite, or not the next one")
@@ -198,7 +198,7 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
         if round_ == self._aborted_round:
             effects = self._give_up("another has given it up", me)
         else:
-            blob = me.blobs.put_transient({"piece": cut(me.model, one.place, one.count)})
+            blob = me.blobs.put_transient({"piece": cut(me.mixed, one.place, one.count)})
             effects = [self._pass_on(one.place, blob, me.weight, me, now)]
         early, self.early = self.early, {}
         for node, parts in sorted(early.items()):
@@ -359,9 +359,9 @@ class AllReduceMixer(RoundMixer[RingRound, ExchangeId]):
 
     def _finish(self, one: RingRound, me: GossipState) -> None:
         """Set the model of a complete round."""
-        before, me.model = me.model, joined(me.model.layout, [one.pieces[piece] for piece in range(one.count)])
+        before, me.mixed = me.mixed, joined(me.mixed.layout, [one.pieces[piece] for piece in range(one.count)])
         if me.counts.rounds_done:
-            moved = norm(sub(me.model, before))
+            moved = norm(sub(me.mixed, before))
             for node in one.members:
                 me.record_distance(node, moved)
         me.counts.merge(one.version_vector)

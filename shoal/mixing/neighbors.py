@@ -179,15 +179,15 @@ class NeighborsMixer(RoundMixer[NeighborRound, str]):
             ahead = [offer.round for node, offer in self.early.items() if node in me.peers.nodes]
             return self._begin(max(ahead), me, now) if ahead else []
         share = {node: self._share(round_, node, offer.weight / me.weight) for node, offer in round_.received.items()}
-        mean, own = TreeSum(me.model.layout), me.published_model(round_.shown)
+        mean, own = TreeSum(me.mixed.layout), me.published_model(round_.shown)
         mean.add(own, 1.0 - sum(share.values()), norm(own))
         for node, offer in sorted(round_.received.items()):
             theirs = me.open_model(offer.blob)
             mean.add(theirs, share[node], norm(theirs))
-            me.record_distance(node, norm(sub(theirs, me.model)))
+            me.record_distance(node, norm(sub(theirs, me.mixed)))
             me.counts.merge(offer.version_vector)
         mixed = mean.mean_onto()
-        me.model = towards(me.model, own, mixed, 1.0) if me.filters else mixed
+        me.mixed = towards(me.mixed, own, mixed, 1.0) if me.filters else mixed
         return []
 
     def _share(self, round_: NeighborRound, node: str, ratio: float) -> float:

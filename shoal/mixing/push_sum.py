@@ -141,8 +141,8 @@ class PushSumMixer:
         """Scale the local update by the mass, then push half of the mass."""
         self._begin(me)
         if self._unlearned is not None and self.mass > me.weight:
-            me.model = towards(self._unlearned, self._unlearned, me.model, me.weight / self.mass)
-        self._unlearned = me.model
+            me.mixed = towards(self._unlearned, self._unlearned, me.mixed, me.weight / self.mass)
+        self._unlearned = me.mixed
         return [*self._push(me, now), *self.on_timer(me, now)]
 
     def _begin(self, me: GossipState) -> None:
@@ -177,7 +177,7 @@ class PushSumMixer:
         """Repeat unacknowledged pushes."""
         self._begin(me)
         if self._unlearned is None:
-            self._unlearned = me.model
+            self._unlearned = me.mixed
         effects = [
             self._push_message(xid)
             for xid in self._unacknowledged.take_due(now)
@@ -249,7 +249,7 @@ class PushSumMixer:
                 effects = [JobEvent("refusal", f"its share was not mixed: {why}", me.local_rounds, push.node)]
             else:
                 theirs = me.open_model(push.blob)
-                me.record_distance(push.node, norm(sub(theirs, me.model)))
+                me.record_distance(push.node, norm(sub(theirs, me.mixed)))
                 self._add(push.mass, theirs, me)
                 me.counts.merge(push.version_vector)
         # An older push needs any answer: its sender has had the right one, or it would not have pushed again.
@@ -265,7 +265,7 @@ class PushSumMixer:
 
     def _add(self, mass: float, theirs: Tree, me: GossipState) -> None:
         self.mass += mass
-        me.model = self._unlearned = towards(me.model, me.model, theirs, mass / self.mass)
+        me.mixed = self._unlearned = towards(me.mixed, me.mixed, theirs, mass / self.mass)
 
     # Stored state
 

@@ -145,12 +145,12 @@ def of_carrying_on(algorithm: Algorithm) -> Iterator[ConfigError]:
 def server_state_setting(algorithm: Algorithm) -> str:
     """Return the setting without which the coordinator would keep the model alone; "" if it keeps nothing else."""
     model = Tree.of({"weight": np.zeros(1, np.float32)})
-    if algorithm.init(model).keys() == {"model"}:
+    if algorithm.init(model).keys() == {*algorithm.mixed_slots}:
         return ""
     for one in fields(algorithm):
         default: Any = one.default
         plain = replace(algorithm, **{one.name: default})
-        if plain.init(model).keys() == {"model"}:
+        if plain.init(model).keys() == {*plain.mixed_slots}:
             return f'{one.name} = "{getattr(algorithm, one.name)}"'
     raise AssertionError(f"{algorithm.name} declares supports_gossip, but keeps more than the model")
 

@@ -55,10 +55,10 @@ def settings_of(kind: type[Algorithm]) -> list[Algorithm]:
 
 
 @pytest.mark.parametrize("name", sorted(name for name, kind in algorithms().items() if kind.supports_gossip))
-def test_what_may_be_carried_on_without_the_coordinator_keeps_nothing_there_but_the_model(name: str) -> None:
+def test_what_may_be_carried_on_without_the_coordinator_keeps_nothing_there_but_what_peers_mix(name: str) -> None:
     model = Tree.of({f"{name}.weight": np.zeros((2, 2), np.float32) for name in ("lora_A", "lora_B")})  # fits any
     for algorithm in settings_of(algorithms()[name]):
-        assert bool(server_state_setting(algorithm)) == (algorithm.init(model).keys() != {"model"})
+        assert bool(server_state_setting(algorithm)) == (algorithm.init(model).keys() != {*algorithm.mixed_slots})
 
 
 @pytest.mark.parametrize("name", sorted(algorithms()))

@@ -11,11 +11,22 @@ import torch
 from torch import Tensor, nn
 
 import shoal
+from shoal.algorithms.diloco import DiLoCo
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import Cancelled, InvalidJob
-from shoal.core.model.tree import digest
+from shoal.core.gossip.gossip_state import GossipState
+from shoal.core.gossip.mixer import Mixing
+from shoal.core.gossip.termination import TerminationRule
+from shoal.core.job.job_plan import JobPlan
+from shoal.core.model.tree import Tree, digest
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchLearner
+from shoal.mixing.all_reduce import AllReduce
+from shoal.mixing.neighbors import Neighbors
+from shoal.sim.hosts.gossip_world import GossipWorld
+from shoal.sim.hosts.peers import GossipSetup
+from tests.sim.peers_scenario import PeerStage
 
 NODES, EXAMPLES, OUTER, H = 3, 12, 3, 4
 
@@ -121,3 +132,49 @@ def test_after_a_cancelled_task_those_of_other_algorithms_begin_with_new_optimiz
         one.train(TrainConfig(steps=1))
         found.add(digest(one.model()))
     assert len(found) == 1
+
+
+def peers(mixing: Mixing) -> list[Tree]:
+    """Return the models of peers without a coordinator that have made the rounds of Algorithm 1."""
+    learners = {f"n{node}": learner(node) for node in range(NODES)}
+    algorithm, start = job().build_algorithm(), learner(0).init(4)
+    setup = GossipSetup(JobPlan(1, seed=4), algorithm, mixing.mixer, algorithm.init(start), TerminationRule(OUTER))
+    same = dict.fromkeys(learners, float(EXAMPLES)), dict.fromkeys(learners, 1.0)
+    world = GossipWorld(setup, learners, *same)
+    assert world.run(600.0, 400_000)
+    return [one.gossip.me.model for one in world.peers.values() if one.gossip is not None]
+
+
+@pytest.mark.parametrize("mixing", [AllReduce(), Neighbors("complete")])
+def test_peers_that_mix_fully_make_the_steps_of_the_script(mixing: Mixing) -> None:
+    start = learner(0).init(4)
+    wanted = script({name: torch.from_numpy(start[name].copy()) for name in start})
+    for model in peers(mixing):
+        assert max(float(np.abs(model[name] - one.numpy()).max()) for name, one in wanted.items()) < 1e-5
+
+
+def holdings(stage: PeerStage) -> dict[str, GossipState]:
+    """Return what the nodes that gossip hold."""
+    gossip = {node: stage.world.peer(node).peer.gossip for node in stage.nodes}
+    return {node: one.me for node, one in gossip.items() if one is not None}
+
+
+def test_the_momentum_goes_to_the_peers_and_back() -> None:
+    """Peers begin with the coordinator's, and it goes on with the weighted mean of theirs."""
+    stage = PeerStage(algorithm=DiLoCo(steps=1))
+    stage.switch("gossip", at=11.0)
+    stage.until(11.5)
+    momentum, held = tree_slot(stage.hub.store.slots, "m"), holdings(stage)
+    assert held.keys() == {*stage.nodes}
+    assert {digest(tree_slot(me.slots, "m")) for me in held.values()} == {digest(momentum)}
+    assert np.abs(momentum["w"]).max() > 1
+    stage.switch("server", at=60.0)
+    while stage.clock.now < 60.0 or stage.hub.progress.mode != "server":
+        held |= holdings(stage)
+        stage.until(stage.clock.now + 0.25)
+    whole = sum(me.weight for me in held.values())
+    mean = sum(me.weight / whole * tree_slot(me.slots, "m")["w"] for me in held.values())
+    found = tree_slot(stage.hub.store.slots, "m")["w"]
+    assert found == pytest.approx(mean, rel=1e-5)
+    assert found != pytest.approx(momentum["w"], rel=0.1)
+    stage.finish()

@@ -255,7 +255,7 @@ def test_its_model_is_given_up_only_when_it_counts() -> None:
     bench.away()
     gossip = bench.peer.gossip
     assert gossip is not None
-    gossip.me.model = toy_tree((4.0, 4.0, 4.0), 9)
+    gossip.me.mixed = toy_tree((4.0, 4.0, 4.0), 9)
     recall = bench.task(1, term=3, kind="gossip", recall=True)
     bench.feed(recall, 41.0)
     if gossip.task is not None:

@@ -31,7 +31,7 @@ def rested(names: str) -> dict[str, One]:
     for number, (name, one) in enumerate(peers.items(), 1):
         me = one.gossip.me
         me.counts.rounds, me.local_rounds, me.counts.rounds_done, me.counts.version_vector = 1, 1, True, {name: 1}
-        me.model, me.counts.reported = toy_tree((10.0 * number, 0.0, 0.0), 0), dict.fromkeys(live - {name}, 1)
+        me.mixed, me.counts.reported = toy_tree((10.0 * number, 0.0, 0.0), 0), dict.fromkeys(live - {name}, 1)
         one.live = live
     for one in peers.values():
         one.feed(LivePeers(live))
@@ -68,7 +68,7 @@ def test_a_step_that_is_taken_late_keeps_what_the_model_has_moved_meanwhile() ->
     peers = rested("ab")
     a, b = peers["a"], peers["b"]
     b.feed(up_to_swap(a, b))
-    a.gossip.me.model = toy_tree((12.0, 0.0, 0.0), 0)
+    a.gossip.me.mixed = toy_tree((12.0, 0.0, 0.0), 0)
     a.feed(b.said(ExchangeAccept))
     assert first(a) == 18.5
     assert mass(a) * first(a) + mass(b) * first(b) == 1 * 12 + 3 * 20

@@ -168,7 +168,7 @@ def test_what_filters_round_off_is_no_distance() -> None:
     """Two that hold the same would never be near: each draws another rounding."""
     a, b, _ = pair(filters=(Quantize(bucket=2),))
     for one in (a, b):
-        one.gossip.me.model = toy_tree((0.1234567, 0.7654321, -3.3333333), 0)
+        one.gossip.me.mixed = toy_tree((0.1234567, 0.7654321, -3.3333333), 0)
         one.gossip.me.counts.rounds_done = True
     b.gossip.me.publish_model()
     assert b.gossip.me.filter_error > 0
@@ -328,7 +328,7 @@ def measured(w: float, var: float) -> Tree:
 def test_statistics_that_cannot_be_are_not_mixed(var: float) -> None:
     a, b, blobs = pair()
     grant = up_to_slot(a, b)
-    a.gossip.me.model, b.gossip.me.model = measured(5.0, 2.0), measured(1.0, 2.0)
+    a.gossip.me.mixed, b.gossip.me.mixed = measured(5.0, 2.0), measured(1.0, 2.0)
     a.feed(grant)
     swap = a.said(ExchangeOffer)
     bad = blobs.put({"model": measured(3.0, var)})
@@ -411,7 +411,7 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         weights = {"a": 1.0, "b": 10.0, "c": 359.0}
         blobs = MemoryBlobs()
-        self.books = MassConservation(weights, START, blobs, Pairwise().mixer, self.filters)
+        self.books = MassConservation(weights, {"model": START}, blobs, Pairwise().mixer, self.filters)
         policy = Pairwise(models_per_round=100, burst=100, slot_timeout_s=5.0, exchange_timeout_s=2.0)
         self.peers = {
             name: One(name, weight, blobs, policy, self.books, self.filters) for name, weight in weights.items()

@@ -153,7 +153,7 @@ def test_what_is_learned_counts_with_the_examples() -> None:
     """w x grows by n d, however much mass there is: a step d is n / w times as long."""
     one = alone()
     one.hear(push(one, 1, mass=8.0, value=1.0))
-    one.me.model = vector(4.0)
+    one.me.mixed = vector(4.0)
     one.turn(1.0)
     assert one.w == pytest.approx(1 + 8 / 16 * 3)
 
@@ -162,7 +162,7 @@ def test_what_is_learned_is_not_made_longer() -> None:
     one = alone()
     one.turn(0.0)
     assert one.mixer.mass == 4.0
-    one.me.model = vector(4.0)
+    one.me.mixed = vector(4.0)
     one.turn(1.0)
     assert one.w == 4.0
 

@@ -53,7 +53,7 @@ def test_a_model_that_has_gone_on_meanwhile_does_not_lead_them_astray(mixing: Mi
         for me in run.holdings.values():
             measured = np.float32(10 ** draw.uniform(-2, 2))
             low, high = min(low, float(measured)), max(high, float(measured))
-            me.model = model(float(draw.normal()), float(measured))
+            me.mixed = model(float(draw.normal()), float(measured))
         before = variances(run)
         run.round()
         after = variances(run)

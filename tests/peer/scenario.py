@@ -42,7 +42,7 @@ name = "toys"
 seed = 3
 learner = "nowhere.py:learner"
 [algorithm]
-name = "fedavg"
+name = "{algorithm}"
 [gossip]
 local_rounds = {rounds}
 final_exchanges_max = {drain}
@@ -64,13 +64,16 @@ def folders(
     ports: Sequence[int] = (),
     silent: str = "",
     more: str = "",
+    algorithm: str = "fedavg",
     model: Tree | None = None,
 ) -> Path:
     """Make the folders of `shoal peer init` for peers a, b, c, …, which may claim 100 examples. `silent`: cannot be
     called. `model`: one like theirs; None: they are toys."""
     job = root / "job.toml"
     least = min_peers or len(names)
-    job.write_text(JOB.format(rounds=rounds, drain=drain, min_peers=least, patience_s=patience_s, more=more))
+    job.write_text(
+        JOB.format(algorithm=algorithm, rounds=rounds, drain=drain, min_peers=least, patience_s=patience_s, more=more)
+    )
     urls = [f"http://127.0.0.1:{port}" for port in ports or [9] * len(names)]
     invited = [
         InvitedNode(name, "" if name in silent else url, examples=100) for name, url in zip(names, urls, strict=True)
@@ -94,6 +97,9 @@ class HereTrainer:
         self.number, self.hold, self.starts = number, asyncio.Event(), 0
         self.hold.set()
         self.training = asyncio.Event()
+
+    async def check(self) -> None:
+        """Do nothing: it makes the tasks of all algorithms as federated averaging."""
 
     async def init(self, seed: int) -> tuple[BlobRef, float]:
         return self._made.put({"model": self.learner.init(seed)}), float(self.number)

@@ -96,6 +96,27 @@ def test_filtered_models_become_one_too_and_cost_less(tmp_path: Path) -> None:
     assert distance < 0.02
 
 
+def test_peers_mix_the_momentum_of_diloco_through_filters_too(tmp_path: Path) -> None:
+    async def scene() -> None:
+        ports = free_ports(2)
+        more = '[[filters]]\nname = "half"'
+        peers = folders(tmp_path, "ab", rounds=ROUNDS, ports=ports, more=more, algorithm="diloco")
+        async with AsyncExitStack() as stack:
+            made = [
+                await stack.enter_async_context(node(peers / who, number, port=port, audit=True))
+                for number, (who, port) in enumerate(zip("ab", ports, strict=True), 1)
+            ]
+            summaries = await asyncio.wait_for(asyncio.gather(*(to_its_end(one) for one in made)), 2 * PATIENCE_S)
+            assert all(one.settled and one.rounds_by_peer == dict.fromkeys("ab", ROUNDS) for one in summaries)
+            assert all(not one.group.refusals.counts for one in made)
+            assert drift(made) < 1e-6
+            momenta = [one.gossip.me.slots["m"]["w"] for one in made]
+            assert momenta[0] == pytest.approx(momenta[1], rel=0.05)
+            assert abs(momenta[0]).max() > 1
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize(("name", "field"), [("top_k", "fraction = 0.5"), ("quantize", "bits = 4"), ("delta", "")])
 def test_a_filter_that_peers_cannot_use_is_refused_before_anything_starts(
     name: str, field: str, tmp_path: Path

@@ -58,7 +58,7 @@ def made_in(folder: Path, documents: PeerDocuments) -> tuple[PeerGroup, Machine]
     machine = Machine(documents.me.node)
     folder.mkdir(exist_ok=True)
     standard = ExpectedModel("toys", PeerBlobs(folder / "blobs"))
-    standard.set_model(ToyLearner(1).init(3).layout, lambda: 0.0)
+    standard.set_model({"model": ToyLearner(1).init(3).layout}, lambda: 0.0)
     ears = PeerCallbacks(machine.hear, lambda peers: machine.see(peers.nodes), machine.about, machine.decreed)
     return PeerGroup(documents, folder, 1, standard, ears), machine
 

@@ -109,7 +109,7 @@ def settled_books(peers: dict[str, Process]) -> tuple[MassConservation, float]:
     kept = {name: json.loads((one.folder / "state" / "machine.json").read_text()) for name, one in peers.items()}
     weights = {name: found["gossip"]["weight"] for name, found in kept.items()}
     start = ToyLearner(1).init(3)
-    books, alone = MassConservation(weights, start, blobs, Pairwise().mixer), []
+    books, alone = MassConservation(weights, {"model": start}, blobs, Pairwise().mixer), []
     for name, found in kept.items():
         learned = blobs.get(BlobRef(*found["learned"]))["learned"]
         books.learned = books.learned + weights[name] * floats(learned)

@@ -49,13 +49,14 @@ class PeerStage:
     splits: Iterable[NetworkSplit] = ()
     seed: int = 1
     pace_s: float = 2.0
+    algorithm: Algorithm = field(default_factory=Algorithm)
 
     def __post_init__(self) -> None:
         self.nodes = tuple(f"n{number}" for number in range(1, self.count + 1))
         faults = Faults(cuts=tuple(self.cuts))
         setup = SimulationSetup(
             JobPlan(self.versions, seed=3),
-            Algorithm(),
+            self.algorithm,
             Rounds(deadline_s=5 * self.pace_s),
             self.nodes,
             faults,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.gossip.gossip import ModelRejected
 from shoal.core.gossip.gossip_state import GossipState
 from shoal.core.membership.retransmission import Retransmissions
@@ -225,13 +226,15 @@ def test_bugs_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> N
 
 
 def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
-    """A third of all pushes is refused, chosen by their bodies, and taken back."""
+    """A third of all pushes is refused, chosen by their bodies, and taken back. Two peers whose last models are both
+    among them would never end: no draw of these with federated averaging has such models."""
 
     def fault(_: GossipState, blob: BlobRef, __: float) -> str:
         return "bad luck" if int(blob.digest[:8], 16) % 3 == 0 else ""
 
     monkeypatch.setattr(GossipState, "share_fault", fault)
-    flocks = [run(scenario) for scenario in map(draw, range(60)) if isinstance(scenario.mixing, PushSum)]
+    drawn = [replace(scenario, algorithm=Algorithm()) for scenario in map(draw, range(60))]
+    flocks = [run(scenario) for scenario in drawn if isinstance(scenario.mixing, PushSum)]
     refused = [
         note for swarm in flocks for peer in swarm.peers.values() for note in peer.notes if note.kind == "refusal"
     ]

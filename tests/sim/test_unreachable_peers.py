@@ -119,13 +119,13 @@ def test_who_has_died_is_not_waited_for() -> None:
 def test_models_that_would_be_refused_are_not_sent() -> None:
     """A peer that has learned nothing yet, and one that has: as it was, the model crossed and was refused then."""
     a, b, _ = pair()
-    b.gossip.me.model = toy_tree((0.0, 0.0, 0.0), 0)
+    b.gossip.me.mixed = toy_tree((0.0, 0.0, 0.0), 0)
     a.learn(toy_tree((500.0, 0.0, 0.0), 1))
     reserve = a.said(ExchangeRequest)
     assert reserve.norm == pytest.approx(501.0, rel=0.01)
     b.feed(reserve)
     assert "more than 100 times" in b.said(ExchangeDeny).why
-    b.gossip.me.model = toy_tree((20.0, 0.0, 0.0), 0)
+    b.gossip.me.mixed = toy_tree((20.0, 0.0, 0.0), 0)
     b.feed(ExchangeRequest("a", ("a", 1, 9), reserve.norm), 1.0)
     assert isinstance(b.said(ExchangeGrant), ExchangeGrant), "at once, when its own has grown"
 
@@ -133,7 +133,7 @@ def test_models_that_would_be_refused_are_not_sent() -> None:
 def test_nor_is_one_that_has_grown_since_it_was_announced() -> None:
     a, b, _ = pair()
     slot = up_to_slot(a, b)
-    a.gossip.me.model = toy_tree((5000.0, 0.0, 0.0), 0)
+    a.gossip.me.mixed = toy_tree((5000.0, 0.0, 0.0), 0)
     a.feed(slot)
     never = a.said(ExchangeAbort)
     assert not [one for one in a.sent if isinstance(one[1], ExchangeOffer)]

@@ -24,6 +24,7 @@ from shoal.peering.state.progress_report import OnTransfer
 from shoal.runtime.durable_files import CrashPoint, no_crash
 from shoal.runtime.http.node_client import JobDocuments
 from shoal.trust.documents import JoinCert, Roster, RosterEntry, config_sha, open_charter, schema_sha, verify_document
+from shoal.wire.payload import layouts_of
 from shoal_edge_client.peering.edge_listener import EdgeListener
 from shoal_edge_client.peering.node_state import NodeState
 
@@ -201,7 +202,7 @@ class EdgePeerGroup:
             hint = "use the learner that the job started with: names, types and shapes must be equal"
             raise Refused("this node's model is not the charter's", code="peer.schema", hint=hint)
         self.has_model = True
-        self.group.expected_model.set_model(model.layout, length)
+        self.group.expected_model.set_model(layouts_of(self.spec.build_algorithm().init(model)), length)
         self.group.expected_model.on_transfer = moved
 
     def close(self) -> None:

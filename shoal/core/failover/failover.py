@@ -117,7 +117,9 @@ def starting_state(
     model continues from that model, not from the version, which may hold a part of the node's own work. A task whose
     blobs have not arrived has not begun, and is dropped.
     """
-    slots = algorithm.init(tree_slot(blobs.get(base), "model"))
+    found = blobs.get(base)
+    slots = algorithm.init(tree_slot(found, "model"))
+    slots |= {name: found[name] for name in algorithm.mixed_slots if name in found}
     if isinstance(work, Report) and work.blob is not None:
         update = unpack(filters, blobs.get(work.blob), algorithm.update_layout(slots))
         return {**slots, "model": add(tree_slot(slots, "model"), tree_slot(update, "model"))}, None

@@ -99,7 +99,9 @@ class GossipBuilder:
         assert task.blob is not None
         me = gossip.me
         moved = sub(me.model, tree_slot(self.blobs.get(task.blob), "model"))
-        result = TaskResult(me.weight, self.blobs.put({"model": moved}), {MIXED_ROUNDS: float(me.local_rounds)})
+        result = TaskResult(
+            me.weight, self.blobs.put({**me.slots, "model": moved}), {MIXED_ROUNDS: float(me.local_rounds)}
+        )
         return TaskDone(task.id, result)
 
 

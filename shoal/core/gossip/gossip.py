@@ -330,7 +330,7 @@ class GossipPeer:
 
     def _measure_model(self) -> None:
         me = self.me
-        saved = me.model.layout.nbytes - packed_layout(me.filters, me.model.layout).nbytes
+        saved = me.mixed.layout.nbytes - packed_layout(me.filters, me.mixed.layout).nbytes
         me.fit(self._slots_ref().nbytes - saved)
 
     def _slots_ref(self) -> BlobRef:

@@ -8,11 +8,12 @@ from random import Random
 from typing import Protocol
 
 from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.algorithm.filter import Filters, pack_tree, unpack_tree
+from shoal.core.algorithm.filter import Filters, pack, unpack
 from shoal.core.errors import InvalidPayload
 from shoal.core.gossip.byte_budget import ByteBudget, exchange_bytes
 from shoal.core.gossip.counter_bounds import ROUNDS_MAX
-from shoal.core.model.tree import Slots, Tree, norm, same_layout, sub
+from shoal.core.model.joined_trees import join_trees, split_trees
+from shoal.core.model.tree import Layout, Slots, Tree, norm, same_layout, sub
 from shoal.core.model.tree_checks import statistics_doubt
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.peer_message import VersionVector
@@ -93,7 +94,7 @@ class ConvergenceEvidence:
 
 @dataclass
 class GossipState:
-    """A peer's model and counters. Mixers read them and set `model`; `weight` (examples) is fixed, for conservation."""
+    """A peer's model and counters. Mixers read them and set `mixed`; `weight` (examples) is fixed, for conservation."""
 
     node: str
     process_number: int
@@ -112,6 +113,7 @@ class GossipState:
     """Filters of models that are sent: see `shoal.core.algorithm.filter.model_filters`."""
     filter_error: float = 0.0
     """Greatest recent distance between the model and its published, filtered form."""
+    _joined: tuple[Slots, Tree] | None = None
     _measured: tuple[Tree, float] | None = None
 
     @property
@@ -127,15 +129,28 @@ class GossipState:
     def model(self) -> Tree:
         return tree_slot(self.slots, "model")
 
-    @model.setter
-    def model(self, model: Tree) -> None:
-        self.slots = {**self.slots, "model": model}
+    @property
+    def mixed(self) -> Tree:
+        """The model and the other trees that peers mix, such as a momentum, as one tree."""
+        if self._joined is None or self._joined[0] is not self.slots:
+            self._joined = self.slots, join_trees(self.slots)
+        return self._joined[1]
+
+    @mixed.setter
+    def mixed(self, mixed: Tree) -> None:
+        self.slots = split_trees(mixed, self.slots)
+        self._joined = self.slots, mixed
+
+    @property
+    def layouts(self) -> dict[str, Layout | None]:
+        """Layouts of the slots that peers mix."""
+        return {name: value.layout for name, value in self.slots.items() if isinstance(value, Tree)}
 
     @property
     def norm(self) -> float:
-        """Norm of the present model."""
-        if self._measured is None or self._measured[0] is not self.model:
-            self._measured = self.model, norm(self.model)
+        """Norm of all that is mixed."""
+        if self._measured is None or self._measured[0] is not self.mixed:
+            self._measured = self.mixed, norm(self.mixed)
         return self._measured[1]
 
     def record_distance(self, partner: str, distance: float) -> None:
@@ -145,33 +160,32 @@ class GossipState:
         """
         if self.counts.rounds_done:
             seen = max(0.0, distance - 2 * self.filter_error)
-            self.convergence.distances.append((partner, seen / (norm(self.model) or 1.0)))
+            self.convergence.distances.append((partner, seen / (self.norm or 1.0)))
 
     def publish_model(self) -> BlobRef:
-        """Store the filtered model as a blob for other peers."""
-        sent = self.model
+        """Store the filtered model as a blob for other peers, with all that is mixed with it."""
+        sent: Slots = {name: self.slots[name] for name in self.layouts}
         if self.filters:
-            sent = pack_tree(self.filters, self.model, self.rng.getrandbits(56))
-            blur = norm(sub(unpack_tree(self.filters, sent, self.model.layout), self.model))
+            sent = pack(self.filters, sent, self.rng.getrandbits(56))
+            blur = norm(sub(join_trees(unpack(self.filters, sent, self.layouts)), self.mixed))
             self.filter_error = max(blur, BLUR_KEPT * self.filter_error) if blur < inf else 0.0
-        return self.blobs.put({"model": sent})
+        return self.blobs.put(sent)
 
     def open_model(self, ref: BlobRef) -> Tree:
-        """Return a published model, with the same numbers on both sides. Raises `InvalidPayload`."""
-        sent = tree_slot(self.blobs.get(ref), "model")
-        return unpack_tree(self.filters, sent, self.model.layout) if self.filters else sent
+        """Return all of a published model as one tree, with the same numbers on both sides. Raises `InvalidPayload`."""
+        return join_trees(unpack(self.filters, self.blobs.get(ref), self.layouts))
 
     def share_fault(self, ref: BlobRef, weight: float) -> str:
         """Return why a peer's model with this weight in a mean must not be mixed; "" if it may be."""
         try:
             theirs = self.open_model(ref)
-            same_layout(self.model.layout, theirs.layout)
+            same_layout(self.mixed.layout, theirs.layout)
         except InvalidPayload as error:
             return error.message
         if not (norm(theirs) < inf and 0 < weight < inf):
             return "it is not finite"
-        return statistics_doubt(theirs, self.model)
+        return statistics_doubt(theirs, self.mixed)
 
     def published_model(self, shown: BlobRef) -> Tree:
         """Return the present model as the receivers of `shown` see it."""
-        return self.open_model(shown) if self.filters else self.model
+        return self.open_model(shown) if self.filters else self.mixed

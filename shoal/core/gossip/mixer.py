@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Mixer(Protocol):
-    """A peer's part in mixing models. It may set `me.model` whenever it is called, and at no other time."""
+    """A peer's part in mixing models. It may set `me.mixed` whenever it is called, and at no other time."""
 
     alarm: float
     """Time when it wants `on_timer`."""

@@ -123,7 +123,7 @@ class ExchangeInitiator:
         mine, theirs = me.open_model(doubt.shown), me.open_model(message.blob)
         way = norm(sub(theirs, mine))
         effects: list[Effect] = []
-        near = norm(theirs) <= NORM_TIMES_MAX * max(me.norm, 1.0) and not statistics_doubt(theirs, me.model)
+        near = norm(theirs) <= NORM_TIMES_MAX * max(me.norm, 1.0) and not statistics_doubt(theirs, me.mixed)
         if near and is_acceptable(message, doubt, way):
             step = ExchangeStep(mine, theirs, doubt.weight, message.step_fraction, way)
             self._steps.take(me, message, step, doubt.kept_part, now)

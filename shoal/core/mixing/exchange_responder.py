@@ -150,7 +150,7 @@ class ExchangeResponder:
         ):
             self._steps.refused += 1
             return self.abort(message.node, xid, me, "it must not be mixed: it is not finite")
-        if doubt := statistics_doubt(theirs, me.model):
+        if doubt := statistics_doubt(theirs, me.mixed):
             self._steps.refused += 1
             return self.abort(message.node, xid, me, f"it must not be mixed: {doubt}")
         cap = min(self._steps.limits.cap(planned=current.step > 0), message.longest_step)

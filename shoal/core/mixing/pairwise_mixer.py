@@ -69,7 +69,7 @@ class PairwiseMixer:
     def begin_turn(self, me: GossipState, now: float) -> Sequence[Effect]:
         """Look for a partner, if the model has moved enough and the budget allows it."""
         self._tokens.refill()
-        if not me.counts.rounds_done and self._steps.is_near_last(me.model):
+        if not me.counts.rounds_done and self._steps.is_near_last(me.mixed):
             return []
         self._search.begin_turn(me, now)
         return self.on_timer(me, now)

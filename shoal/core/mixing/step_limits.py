@@ -66,14 +66,14 @@ class StepLimiter:
         """Move the model, so that mass times model changes by as much as the partner's, with the opposite sign."""
         part = message.weight / (step.weight + message.weight)
         if mass_after not in (mass, 0.0):  # later moves and roundings keep their weight
-            me.model = towards(me.model, step.mine, me.model, mass / mass_after - 1)
+            me.mixed = towards(me.mixed, step.mine, me.mixed, mass / mass_after - 1)
         elif mass_after and step.weight:
             part *= step.weight / mass
-        steps_end = not me.filters and not any(one.dtype in HALVES for one in me.model.layout.segments)
+        steps_end = not me.filters and not any(one.dtype in HALVES for one in me.mixed.layout.segments)
         if steps_end:
-            me.model = towards(me.model, step.mine, step.theirs, part * step.share)
+            me.mixed = towards(me.mixed, step.mine, step.theirs, part * step.share)
         else:  # carry the error: roundings of endless steps would add up
-            me.model, self._owed = towards_owing(me.model, step.mine, step.theirs, part * step.share, self._owed)
+            me.mixed, self._owed = towards_owing(me.mixed, step.mine, step.theirs, part * step.share, self._owed)
         me.convergence.consensus_with = frozenset()
         if message.step <= FREE:
             me.record_distance(message.node, part * step.way if step.share == 1.0 else step.way)
@@ -109,4 +109,4 @@ class ModelSteps:
         self.limits.apply(me, message, step, before, after)
         self._averaging.record_step(me, message.step, after, now, whole=whole)
         if self._delta:
-            self._reference = me.model
+            self._reference = me.mixed

@@ -35,7 +35,7 @@ class ReportHandler:
         """Return the slots that a report on such a task must carry, with their layouts (None: a number)."""
         settings, slots = self._state.settings, self._state.store.slots
         if kind == "gossip":
-            return {"model": tree_slot(slots, "model").layout}
+            return {name: tree_slot(slots, name).layout for name in settings.algorithm.mixed_slots}
         filters = settings.plan.filters
         return packed_layouts(filters, settings.algorithm.update_layout(slots)) if kind == "train" else {}
 

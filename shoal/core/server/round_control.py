@@ -214,7 +214,9 @@ class RoundControl:
         check, slots = self._state.merge_check, self._state.store.slots
         if check is not None:
             return check.slots
-        return {**slots, "model": self._state.sum.totals.mean_onto("model", tree_slot(slots, "model"))}
+        totals, mixed = self._state.sum.totals, self._state.settings.algorithm.mixed_slots
+        others = {name: totals.mean(name) for name in mixed if name != "model"}
+        return {**slots, "model": totals.mean_onto("model", tree_slot(slots, "model")), **others}
 
     def _handed_back_slots(self) -> Slots:
         """Return the merged slots. No filter may round them: evaluators measured them as they are."""

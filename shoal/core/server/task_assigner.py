@@ -35,6 +35,8 @@ class TaskAssigner:
         repeats = sum(report.node == node for report in current.reports) if schedule.family == "asynchronous" else 0
         source = check.next_slots(node, store.slots) if check is not None else store.slots
         slots = algorithm.task_slots(source, node, kind) if source else {}
+        if kind == "gossip":
+            slots = {name: source[name] for name in algorithm.mixed_slots}
         if kind == "init":  # of a job that grows, its node gets the model that it grows
             slots = {name: value for name, value in slots.items() if name == "model"}
         plain = kind == "gossip" or check is not None  # a node in gossip, or back from it, may hold no reference

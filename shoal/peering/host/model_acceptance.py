@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 
+from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import ShoalError
 from shoal.core.gossip.gossip import GossipPeer, ModelRejected
+from shoal.core.model.joined_trees import split_trees
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import BlobRef, Metrics
 from shoal.core.protocol.peer_message import (
@@ -139,4 +141,5 @@ class ModelAcceptance:
         gossip = self._gossip()
         if gossip is None or self._evaluate is None:
             return {}
-        return await self._evaluate(await in_thread(partial(gossip.me.open_model, shown)))
+        theirs = await in_thread(partial(gossip.me.open_model, shown))
+        return await self._evaluate(tree_slot(split_trees(theirs, gossip.me.slots), "model"))

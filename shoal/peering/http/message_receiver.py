@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.algorithm.filter import Filters, packed_layout, unpack_tree
+from shoal.core.algorithm.filter import Filters, packed_layouts, unpack
 from shoal.core.errors import InvalidPayload, Refused
 from shoal.core.mixing.exchange_pacing import NORM_TIMES_MAX
 from shoal.core.model.tree import Layout
@@ -53,12 +52,12 @@ class ExpectedModel:
     """Holds on received blobs that no event has used yet."""
     layout: Layout = field(default_factory=lambda: payload_layout({}))
     """Layout of a blob on its way."""
-    _model: Layout | None = None
+    _layouts: dict[str, Layout | None] = field(default_factory=dict)
 
-    def set_model(self, model: Layout, norm: Callable[[], float]) -> None:
-        """Expect models of this layout. `norm`: as above."""
-        self._model, self.norm = model, norm
-        self.layout = payload_layout({"model": packed_layout(self.filters, model)})
+    def set_model(self, layouts: dict[str, Layout | None], norm: Callable[[], float]) -> None:
+        """Expect models of these layouts: of the model, and of all that is mixed with it. `norm`: as above."""
+        self._layouts, self.norm = layouts, norm
+        self.layout = payload_layout(packed_layouts(self.filters, layouts))
 
     @property
     def body_bytes(self) -> int:
@@ -74,9 +73,9 @@ class ExpectedModel:
         """Return the norm of a received model. Raises `InvalidPayload` for a non-finite one."""
         slots = self.blobs.get(ref)
         norm = measure(slots)
-        if not self.filters or self._model is None:
+        if not self.filters or not self._layouts:
             return norm
-        return measure({"model": unpack_tree(self.filters, tree_slot(slots, "model"), self._model)})
+        return measure(unpack(self.filters, slots, self._layouts))
 
 
 class MessageReceiver:

@@ -96,14 +96,16 @@ def read_documents(folder: Path, roster: Path | None = None) -> PeerDocuments:
 def check_job(spec: JobSpec) -> None:
     """Raise `InvalidJob` for a job that peers cannot run by themselves."""
     algorithm = spec.build_algorithm()
-    if algorithm.continual:
+    if algorithm.continual and algorithm.schedules[0] != "synchronous":  # else it reports without being asked
         raise InvalidJob(
             f"{algorithm.name} trains until a server asks for its report, and peers have no server",
             code="job.fit",
             hint="use fedavg: gossip averages by itself",
         )
     if not algorithm.supports_gossip:
-        able = [name for name, kind in algorithms().items() if kind.supports_gossip and not kind.continual]
+        able = [
+            name for name, kind in algorithms().items() if kind.supports_gossip and kind.schedules[0] == "synchronous"
+        ]
         raise InvalidJob(
             f"{algorithm.name} keeps state at a server besides the model, and peers have no server",
             code="job.fit",

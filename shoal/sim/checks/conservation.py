@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from shoal.core.algorithm.algorithm import tree_slot
-from shoal.core.algorithm.filter import Filters, unpack_tree
+from shoal.core.algorithm.filter import Filters, unpack
 from shoal.core.gossip.mixer import Mixer
 from shoal.core.mixing.pairwise_mixer import PairwiseMixer
-from shoal.core.model.tree import Array, Tree
+from shoal.core.model.joined_trees import join_trees
+from shoal.core.model.tree import Array, Layout, Slots, Tree
 from shoal.core.protocol.message import BlobRef
 from shoal.mixing.push_sum import PushSumMixer
 from shoal.sim.network.blobs import MemoryBlobs
@@ -101,25 +101,31 @@ MASS_READERS: tuple[MassReader, ...] = (PairwiseMassReader(), PushSumMassReader(
 
 
 class MassConservation:
-    """The models on all peers' disks, and their conserved sum. `filters`: of published models."""
+    """The models on all peers' disks, with all that is mixed with them, and their conserved sum.
+
+    `filters`: of published models.
+    """
 
     def __init__(
         self,
         weights: Mapping[str, float],
-        start: Tree,
+        start: Slots,
         blobs: MemoryBlobs,
         mixing: Callable[[], Mixer],
         filters: Filters = (),
     ) -> None:
         self._weights, self._blobs, self._mixing = weights, blobs, mixing
-        self._filters, self._layout = filters, start.layout
-        self._held = {name: floats(start) for name in weights}
+        self._filters = filters
+        self._layouts: dict[str, Layout | None] = {
+            name: value.layout for name, value in start.items() if isinstance(value, Tree)
+        }
+        self._held = {name: floats(join_trees(start)) for name in weights}
         self._unmixed = dict(self._held)  # the models without any mixing
         self._mixers = {name: mixing() for name in weights}
         kinds = type(mixing())
         self._mass_reader = next((one for one in MASS_READERS if one.kind is kinds), None)
         self.touched = False
-        self.learned = sum(weight * floats(start) for weight in weights.values())
+        self.learned = sum(weight * self._held[name] for name, weight in weights.items())
         self.scale = float(np.abs(self.learned).max())
 
     @property
@@ -129,7 +135,7 @@ class MassConservation:
 
     def record_state(self, node: str, state: dict[str, Any], learned: bool) -> None:
         """Record the state on a peer's disk."""
-        now = floats(tree_slot(self._blobs.get(BlobRef(*state["slots"])), "model"))
+        now = floats(join_trees(self._blobs.get(BlobRef(*state["slots"]))))
         if learned:
             self.learned = self.learned + self._mass(node) * (now - self._held[node])
             self.scale = max(self.scale, float(np.abs(self.learned).max()))
@@ -143,7 +149,7 @@ class MassConservation:
         return self._mass_reader.mass(self._mixers[node], weight) if self._mass_reader is not None else weight
 
     def _opened(self, ref: BlobRef) -> Array:
-        return floats(unpack_tree(self._filters, tree_slot(self._blobs.get(ref), "model"), self._layout))
+        return floats(join_trees(unpack(self._filters, self._blobs.get(ref), self._layouts)))
 
     def drift(self) -> float:
         """Return the relative error of the conserved sum."""

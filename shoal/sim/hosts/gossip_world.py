@@ -7,7 +7,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.algorithm.learner import Learner
 from shoal.core.gossip.gossip_state import LivePeers
 from shoal.core.gossip.transfer import Transfer, transfer_id
@@ -52,9 +51,7 @@ class GossipWorld(World):
         self.mesh = Network(clock, self.conditions, rng)
         self.wire: ByzantineWire | None = None
         """A codec that messages pass; None: they arrive as sent."""
-        self.conservation = MassConservation(
-            weights, tree_slot(shared.slots, "model"), self.blobs, shared.mixing, shared.filters
-        )
+        self.conservation = MassConservation(weights, shared.slots, self.blobs, shared.mixing, shared.filters)
         faults = Faults(until_s=self.conditions.until_s)
 
         def make(name: str) -> SimulatedPeer:

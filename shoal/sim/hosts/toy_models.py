@@ -48,7 +48,7 @@ class ToyLearner:
 
     def __init__(self, number: int, stages: int = 1) -> None:
         self._number, self.stages, self._stage = number, stages, 0
-        self._model = toy_tree((0.0, 0.0, 0.0), 0)
+        self._model = self._optimizer = toy_tree((0.0, 0.0, 0.0), 0)
 
     def enter_stage(self, stage: int) -> None:
         """Use the layout of that stage."""
@@ -88,8 +88,17 @@ class ToyLearner:
         away = self._number if self._number % 2 else -self._number  # so that the mean of some stays where it was
         moved = (0.5 * float(w[0]) + step, float(w[1]) + away, float(w[2]) * 0.9 + step)
         stepped = toy_tree(moved, seen + 1, self._stage)
+        self._optimizer = toy_tree((0.0, 0.0, 0.0), int(self._optimizer["seen"]) + 1)
         self._model = add(stepped, correct(self._model, zeros(stepped.layout)), -1.0) if correct else stepped
         return Trained(float(self._number), {"train/loss": abs(step)})
+
+    def optimizer_state(self) -> Tree:
+        """Return the number of steps, as a counter."""
+        return self._optimizer
+
+    def load_optimizer_state(self, state: Tree | None) -> None:
+        """Set it."""
+        self._optimizer = state or toy_tree((0.0, 0.0, 0.0), 0)
 
     def gradient(self, config: TrainConfig, *, progress: Progress = no_progress) -> tuple[Trained, Tree]:
         """Return a gradient that points away from the origin."""

@@ -6,11 +6,12 @@ A run that violates conservation, or does not end, raises `SeedFailed` with the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from random import Random
 from typing import Any
 
+from shoal.algorithms.diloco import DiLoCo
 from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.algorithm.filter import Filter
 from shoal.core.gossip.mixer import Mixing
@@ -59,6 +60,7 @@ class GossipScenario:
     """Filters of published models."""
     byzantine: str = ""
     """The peer that reports false counters; empty: none."""
+    algorithm: Algorithm = field(default_factory=Algorithm)
 
 
 FILTERS: tuple[tuple[Filter, ...], ...] = ((Half(),), (Half("fp16"),), (Quantize(),), (Quantize(bucket=2),))
@@ -93,6 +95,7 @@ def draw(seed: int) -> GossipScenario:
         rng.choice((0, 0, 1, 4)),
         filters=filters,
         byzantine=byzantine,
+        algorithm=DiLoCo(steps=1) if Random(f"algorithm of {seed}").random() < 0.2 else Algorithm(),
     )
 
 
@@ -139,10 +142,10 @@ class TracedGossipWorld(GossipWorld):
 def described(message: PeerMessage) -> str:
     """Return a message in one line, blobs by the start of their names."""
     parts = []
-    for field in fields(message):
-        value = getattr(message, field.name)
-        if field.name not in {"node", "version_vector"}:
-            parts.append(f"{field.name}={value.digest[:6] if isinstance(value, BlobRef) else value}")
+    for one in fields(message):
+        value = getattr(message, one.name)
+        if one.name not in {"node", "version_vector"}:
+            parts.append(f"{one.name}={value.digest[:6] if isinstance(value, BlobRef) else value}")
     return f"{type(message).__name__}({', '.join(parts)})"
 
 
@@ -150,9 +153,9 @@ def run(scenario: GossipScenario, write_line: Callable[[str], None] | None = Non
     """Run it to its end; `write_line` takes a line for each message. Raises `Violation` or `ConservationViolation`."""
     shared = GossipSetup(
         JobPlan(1, seed=scenario.seed),
-        Algorithm(),
+        scenario.algorithm,
         scenario.mixing.mixer,
-        {"model": toy_tree((1.0, 2.0, 3.0), 0)},
+        scenario.algorithm.init(toy_tree((1.0, 2.0, 3.0), 0)),
         TerminationRule(scenario.rounds, convergence_tol=scenario.near),
         scenario.seed,
         filters=scenario.filters,

@@ -24,6 +24,7 @@ from shoal.core.algorithm.algorithm import Algorithm, tree_slot
 from shoal.core.failover.failover import Failover
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.job.update_bounds import UpdateBounds
+from shoal.core.model.tree import digest
 from shoal.core.protocol.machine import Event, JobEvent, ModelVersion, Save, Send, Wake
 from shoal.core.protocol.message import Ack, BlobRef, Join, NodeInfo, Report, Task
 from shoal.core.server.hub import Hub
@@ -77,7 +78,8 @@ class FailoverObserver(Observer):
         self.versions: dict[int, ModelVersion] = {}
         self.counted: set[tuple[str, tuple[int, int]]] = set()
         self.merges = self.judged = 0
-        self._on_trial: BlobRef | None = None
+        self._on_trial: str | None = None
+        """The digest of the model that is judged."""
         self._kept: list[BlobRef] = []
         self._reports: dict[tuple[int, int], tuple[float, BlobRef]] = {}
 
@@ -95,7 +97,8 @@ class FailoverObserver(Observer):
                 self.counted.add((effect.to, effect.message.task))
             if isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self._version(effect.what)
-        self._on_trial = hub.state.merge_check.ref if hub.state.merge_check is not None else None
+        check = hub.state.merge_check
+        self._on_trial = digest(tree_slot(check.slots, "model")) if check is not None else None
 
     def _version(self, version: ModelVersion) -> None:
         known = self.versions.get(version.number)
@@ -111,7 +114,8 @@ class FailoverObserver(Observer):
     def _check_merge(self, version: ModelVersion) -> None:
         self.merges += 1
         self.judged += self._on_trial is not None
-        if self._on_trial is not None and self._on_trial != version.model:
+        made = digest(tree_slot(self._blobs.get(version.model), "model"))
+        if self._on_trial is not None and self._on_trial != made:
             raise SeedFailed(f"version {version.number} is not the model that was judged")
         before = self._floats(self.versions[version.number - 1].model)
         parts = [(weight, self._reports[task][1]) for _, task, weight, _ in version.reports]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from shoal.algorithms.diloco import DiLoCo
 from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.algorithms.fda import FunctionalDynamicAveraging
 from shoal.algorithms.fedavg import FedAvg
@@ -56,7 +57,8 @@ def draw_job(rng: Random) -> DrawnJob:
     kind = rng.choice(("rounds", "buffer", "divergence", "divergence", "periodic", "variance"))
     checks = rng.choice((10, 40, 120)) if kind != "variance" else 0
     if kind in ("rounds", "buffer"):
-        fifth = PeriodicAveraging(steps=1, local_steps=checks) if kind == "rounds" else FedProx(mu=0.5)
+        continual = DiLoCo(steps=1, local_steps=40) if checks == 40 else PeriodicAveraging(steps=1, local_steps=checks)
+        fifth = continual if kind == "rounds" else FedProx(mu=0.5)
         algorithm: Algorithm = rng.choice((FedAvg(), FedSGD(), FedProx(mu=0.1), FedProx(mu=0.01), fifth))
         return DrawnJob(algorithm, draw_renewing(rng, kind), filters, rng.randint(5, 40))
     if kind == "divergence":
@@ -66,10 +68,12 @@ def draw_job(rng: Random) -> DrawnJob:
         schedule = Periodic(fraction=rng.choice((1.0, 0.5, 0.3, 0.0)), deadline_s=rng.choice((5.0, 20.0)))
         periodic = PeriodicAveraging(steps=rng.choice((2, 1, 1)), local_steps=checks)
         return DrawnJob(periodic, schedule, filters, VERSIONS_ANCHORED)
-    algorithm = FunctionalDynamicAveraging(
+    monitored = FunctionalDynamicAveraging(
         steps=1, local_steps=rng.choice((10, 40, 120)), monitor=rng.choice(("linear", "sketch", "naive"))
     )
-    return DrawnJob(algorithm, draw_variance(rng), filters, VERSIONS_ANCHORED)
+    if monitored.monitor == "naive" and monitored.local_steps == 40:
+        return DrawnJob(DiLoCo(steps=1, local_steps=40), draw_variance(rng), filters, VERSIONS_ANCHORED)
+    return DrawnJob(monitored, draw_variance(rng), filters, VERSIONS_ANCHORED)
 
 
 def draw_renewing(rng: Random, kind: str) -> Schedule:
