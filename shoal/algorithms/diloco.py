@@ -22,11 +22,11 @@ from shoal.core.algorithm.capability import Capability
 from shoal.core.algorithm.continual import ContinualState
 from shoal.core.algorithm.learner import KeepsOptimizer, Learner, as_tree
 from shoal.core.algorithm.monitored import Monitored
-from shoal.core.algorithm.reference_model import NEW_REFERENCE
 from shoal.core.algorithm.server_optimizer import Momentum
 from shoal.core.errors.ranges import FractionBelowOne, NonNegativeFloat, PositiveFloat, PositiveInt
 from shoal.core.model.tree import Slots, Tree
 from shoal.core.protocol.message import ScheduleFamily
+from shoal.core.protocol.metrics import REPORT_AFTER_CHECKS, THETA
 
 STATE = "optimizer"
 """The slot of the inner optimizer's state, in private memory and between two pieces."""
@@ -63,8 +63,8 @@ class DiLoCo(Monitored):
         return frozenset({"optimizer_state"})
 
     def should_report(self, task: LocalTask, mine: ContinualState) -> bool:
-        """Return True under `rounds`, where a task has no reference."""
-        return NEW_REFERENCE not in task.numbers or super().should_report(task, mine)
+        """Return True under `rounds`, where no number of the schedule `variance` comes with a task."""
+        return task.numbers.keys().isdisjoint({THETA, REPORT_AFTER_CHECKS}) or super().should_report(task, mine)
 
     def start_task(self, task: LocalTask, mine: ContinualState, memory: Slots) -> None:
         """Take the inner optimizer's state from private memory."""

@@ -27,7 +27,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.errors.phrases import counted
 from shoal.core.errors.ranges import PositiveFloat, PositiveInt
 from shoal.core.protocol.message import Metrics, ScheduleFamily
-from shoal.core.protocol.metrics import REPORT_AFTER_CHECKS
+from shoal.core.protocol.metrics import REPORT_AFTER_CHECKS, THETA
 from shoal.core.scheduling.schedule import (
     FULL,
     Advance,
@@ -98,7 +98,7 @@ class Variance(RelativeSchedule):
         if view.versions_left < 1 and all_busy:
             return [Recall(all_busy, "all are asked for the last version")]
         estimate = view.monitor.variance()
-        theta = view.numbers.get("theta")  # there is none before the first synchronization
+        theta = view.numbers.get(THETA)  # there is none before the first synchronization
         if estimate is not None and theta is not None and estimate > theta:
             return [Recall(all_busy, f"variance of about {estimate:.4g} > {theta:.4g}: all are asked")]
         return [Advance()] if self.in_step and view.nodes.waiting else [Wait("all quiet")]
@@ -135,14 +135,14 @@ class Variance(RelativeSchedule):
 
     def _threshold(self, view: View, close: Close | None) -> Metrics:
         if self.theta != "auto":
-            return {"theta": self.theta}
+            return {THETA: self.theta}
         if close is None:
             return {REPORT_AFTER_CHECKS: float(min(WINDOW_CHECKS, self.checks_max))}
         norms = view.round.norms.values()
         found = fmean(norm * norm for norm in norms) - view.monitor.divergence() if norms else 0.0
         if found <= 0.0:  # a node alone has no variance: it reports when it is time
             return {REPORT_AFTER_CHECKS: float(self.checks_max)}
-        return {"theta": self.checks_max / 2 / _checks(view) * found, REPORT_AFTER_CHECKS: float(self.checks_max)}
+        return {THETA: self.checks_max / 2 / _checks(view) * found, REPORT_AFTER_CHECKS: float(self.checks_max)}
 
 
 def _due(view: View) -> list[str]:

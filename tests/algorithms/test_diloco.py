@@ -89,6 +89,14 @@ def test_three_outer_steps_are_those_of_an_independent_script() -> None:
     assert max(float((wanted[name] - one).abs().max()) for name, one in start.items()) > 0.1
 
 
+def test_versions_that_are_sent_as_differences_are_the_same() -> None:
+    whole, differences = (
+        final(shoal.simulate(job(filters=filters), [learner(node) for node in range(NODES)]))
+        for filters in ([], [{"name": "delta"}])
+    )
+    assert max(float(np.abs(whole[name] - differences[name]).max()) for name in whole) < 1e-5
+
+
 def test_the_inner_optimizer_survives_crashes_of_nodes_and_coordinator() -> None:
     calm, hit = (
         shoal.simulate(job(), [learner(node) for node in range(NODES)], faults=faults)

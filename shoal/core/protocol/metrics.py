@@ -46,6 +46,9 @@ def stage_of(numbers: Metrics) -> int:
 REPORT_AFTER_CHECKS = "report_after_checks"
 """A number that a schedule keeps: the checks after which a node reports without being asked."""
 
+THETA = "theta"
+"""A number of the schedule `variance`: the variance of the models above which all nodes are asked."""
+
 CHECKS_SINCE_TASK = "train/checks_since_task"
 """Number of checks that a node has made since its task came."""
 
