@@ -33,7 +33,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "cohorts": {"schedule": {"name": "rounds", "cohort": 2}, "selection": {"name": "power_of_choice"}},
 }
 
-DRAWS, FEW_DRAWS = range(240), range(48)
+DRAWS, FEW_DRAWS = range(240), range(6, 30)
 ROUNDING = 1e-5
 """Greatest difference between numbers of models that were trained at once and one by one."""
 FLIPS_MAX = 0.01
