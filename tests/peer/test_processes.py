@@ -126,15 +126,15 @@ def settled_books(peers: dict[str, Process]) -> tuple[MassConservation, float]:
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> None:
     """All make their rounds; the weighted sum of all models is where it was, plus all that was learned, to 1e-6."""
-    with processes(tmp_path, "abc", pause_s=0.3, rounds=9) as peers:
+    with processes(tmp_path, "abc", pause_s=0.3, rounds=6) as peers:
         victim, numbers = peers["c"], []
-        for round_ in (2, 4, 6):
+        for round_ in (2, 4):
             victim.until(lambda said, round_=round_: said["local_rounds"] >= round_)
             numbers.append(victim.status()["process_number"])
             victim.kill()
             victim.start()
         said = {name: one.answer() for name, one in peers.items()}
-        assert {name: one["rounds"] for name, one in said.items()} == dict.fromkeys("abc", 9)
+        assert {name: one["rounds"] for name, one in said.items()} == dict.fromkeys("abc", 6)
         assert all(one["finished"] for one in said.values())
         books, apart = settled_books(peers)
         assert books.drift() < 1e-6
@@ -142,7 +142,7 @@ def test_nothing_is_lost_when_one_is_killed_again_and_again(tmp_path: Path) -> N
         assert all(one["bytes"]["sent"] for one in said.values())
         numbers.append(json.loads((victim.folder / "state" / "machine.json").read_text())["gossip"]["process_number"])
         assert numbers == sorted(set(numbers))
-        assert len(numbers) == 4
+        assert len(numbers) == 3
 
 
 @pytest.mark.timeout(200)
