@@ -1,7 +1,8 @@
 """A node's process from outside: signals, the log, and exit codes.
 
 Ctrl-C, SIGINT    once: what is ready is delivered, the task is handed back, 130; twice: now
-SIGTERM           the work in hand has `shutdown_train_s` seconds to be done and delivered, the task is handed back, 0
+SIGTERM           the work in hand has `shutdown_train_s` seconds to be done and delivered, the task is handed back, 0;
+                  under torchrun, which starts the node again: now
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from shoal.runtime.durable_files import CrashPoint, no_crash
 from shoal.runtime.http.node_client import NodeClient
 from shoal.runtime.observability import logs, tracing
 from shoal.runtime.open_files import raise_limit
+from shoal.runtime.training.child import follow
+from shoal.runtime.training.site.group import end_teller, rank_here, ranks_of_torchrun
 from shoal_edge_client.agent import Agent
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry.log_shipping import LogShipper
@@ -37,8 +40,20 @@ OK, INTERRUPTED = 0, 130
 
 
 def run(settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoint = no_crash) -> int:
-    """Take part until the named jobs have ended or a signal arrives; return the exit code. Raises `ShoalError`."""
-    process = EdgeProcess(settings, learner, at)
+    """Take part until the named jobs have ended or a signal arrives; return the exit code. Raises `ShoalError`.
+
+    torchrun starts several processes for one node: rank 0 takes part, the others only train with it.
+    """
+    if rank_here():
+        follow()
+    tell_end = end_teller()
+    code = _take_part(EdgeProcess(settings, learner, at))
+    if code == OK:
+        tell_end()
+    return code
+
+
+def _take_part(process: EdgeProcess) -> int:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -165,7 +180,10 @@ class EdgeProcess:
         self._agent.leave()
 
     def _on_terminate(self) -> None:
-        if not self._agent.is_leaving:
+        if ranks_of_torchrun() > 1:  # it starts all processes again, which do the task again
+            assert self._end_now is not None
+            self._end_now.set()
+        elif not self._agent.is_leaving:
             self._log.info("ending", seconds_for_work=self._settings.shutdown_train_s)
             self._agent.leave(train_s=self._settings.shutdown_train_s)
 

@@ -81,6 +81,9 @@ class EdgeSettings(BaseModel):
     trainer_idle_s: float = Field(
         0.0, ge=0, description="seconds without a task after which that process ends until the next one; 0: it stays"
     )
+    processes: int = Field(
+        1, ge=1, le=1024, description="processes of this node that train together, each on its rows of a batch"
+    )
     base_bytes_max: int = Field(64 * 2**30, ge=0, description="largest base model to fetch for a job; 0: none")
     insecure: bool = Field(False, description="allow plain http to public addresses, and any certificate")
     ca_file: Path | None = Field(None, description="certificates to trust instead of the system's (PEM)")

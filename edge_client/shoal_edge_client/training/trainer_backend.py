@@ -33,6 +33,7 @@ from shoal.runtime.threads import SerialExecutor
 from shoal.runtime.training.cards import card_of
 from shoal.runtime.training.command_process import TrainerCommand
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
+from shoal.runtime.training.site.group import ranks_of_torchrun
 from shoal.runtime.training.training_process import (
     StartTraining,
     TrainingProcess,
@@ -130,17 +131,17 @@ def require_learner(settings: EdgeSettings, learner: Learner | None) -> None:
 def trainer_backend(settings: EdgeSettings, learner: Learner | None, folder: Path) -> TrainerBackend:
     """Return the backend that the settings ask for. `folder`: for blobs on their way. Raises `InvalidJob`."""
     require_learner(settings, learner)
-    apart = settings.trainer in ("process", "command")
+    processes = 0 if ranks_of_torchrun() > 1 else settings.processes
+    apart = settings.trainer in ("process", "command") or processes != 1
     if apart and learner is not None:
         hint = 'name it, "file.py:name" or "package.module:name", or leave trainer out'
         raise InvalidJob("an object cannot go into another process", code="learner.options", hint=hint)
     if settings.trainer == "command":
         command = TrainerCommand(settings.trainer_command, settings.trainer_cancel_command, settings.trainer_timeout_s)
-        return ProcessTrainer(
-            settings, _shared(settings, folder), partial(start_by_command, command), settings.trainer_idle_s
-        )
+        start = partial(start_by_command, command)
+        return ProcessTrainer(settings, _shared(settings, folder), processes, start, settings.trainer_idle_s)
     if apart or (settings.trainer == "auto" and learner is None and settings.peer_listen not in NOT_CALLABLE):
-        return ProcessTrainer(settings, folder)
+        return ProcessTrainer(settings, folder, processes)
     return ThreadTrainer(settings, learner)
 
 
@@ -230,13 +231,21 @@ def _metrics(made: LocalResult | RemoteResult | TaskStatus | None) -> Metrics:
 
 
 class ProcessTrainer:
-    """A learner in a process that `start` starts. A second one, started on demand, evaluates peers' models, so that
-    exchanges need not wait for a local round. `idle_s`: as for `TrainingProcess`."""
+    """A learner in a process that `start` starts, or in several that train together.
+
+    A second one, started on demand, evaluates peers' models, so that exchanges need not wait for a local round.
+    `idle_s`: as for `TrainingProcess`.
+    """
 
     def __init__(
-        self, settings: EdgeSettings, folder: Path, start: StartTraining = start_child, idle_s: float = 0.0
+        self,
+        settings: EdgeSettings,
+        folder: Path,
+        processes: int = 1,
+        start: StartTraining = start_child,
+        idle_s: float = 0.0,
     ) -> None:
-        self.training = TrainingProcess(self._setup(settings, folder), start, idle_s)
+        self.training = TrainingProcess(replace(self._setup(settings, folder), processes=processes), start, idle_s)
         evaluation = self._setup(settings, folder.with_name("evaluation"))
         self._evaluation = TrainingProcess(evaluation, start, idle_s)
         self._evaluator_thread = SerialExecutor("shoal-evaluation")

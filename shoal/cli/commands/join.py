@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """Device, state folder, tags and split job of this node."""
+    """Device, processes, state folder, tags and split job of this node."""
 
     device: Device = None
     precision: Precision = None
@@ -41,6 +41,12 @@ class MachineOptions:
             metavar="SHELL",
             help='with --trainer command: has a training process started, such as "sbatch train.sh"',
             show_default=False,
+        ),
+    ] = None
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="processes of this machine that train together as one node", show_default=False
         ),
     ] = None
     tag: Annotated[

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult
 from shoal.core.algorithm.capability import check_learner
@@ -34,12 +34,20 @@ from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
 from shoal.runtime.training.cards import card_of
 from shoal.runtime.training.ipc import error_fields, ref_fields
+from shoal.runtime.training.site.group import RankGroup, rank_here
+from shoal.runtime.training.site.requests import NoBlobs, SilentWriter, SiteRequests, SiteWriter, Writer
 from shoal.wire import codec
 from shoal.wire.payload import measure, open_payload
 
 NICE = 5
 TICK_S = 0.2
 """Shortest time in seconds between two progress messages."""
+
+
+class Requests(Protocol):
+    """The requests to answer."""
+
+    def get(self) -> dict[str, Any]: ...
 
 
 class MessageWriter:
@@ -68,15 +76,19 @@ class MessageWriter:
 
 
 class TrainingChild:
-    """The learner, and the tasks that are in hand."""
+    """The learner, and the tasks that are in hand. `group`: that of all ranks, which do the same; None: it is alone."""
 
-    def __init__(self, given: Mapping[str, Any], writer: MessageWriter) -> None:
+    def __init__(self, given: Mapping[str, Any], writer: Writer, group: RankGroup | None = None) -> None:
         from shoal.learn.loading import load_learner, replace_base
 
-        self._progress, self._made = writer.progress, FileBlobs(Path(given["folder"]))
+        self._progress, self._group = writer.progress, group
+        is_answering = group is None or group.site.rank == 0
+        self._made: FileBlobs | NoBlobs = FileBlobs(Path(given["folder"])) if is_answering else NoBlobs()
         self._learner: Learner = load_learner(
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
+        if group is not None:
+            group.attach(self._learner)
         if given["base"]:
             replace_base(self._learner, _opened(given["base"]))
         self._layout = layout_of(self._learner)
@@ -85,8 +97,10 @@ class TrainingChild:
         self._tasks: dict[int, TaskRunner] = {}
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the loaded learner."""
+        """Return the description of the loaded learner, and for other ranks the number of its examples."""
+        examples = {} if self._group is None else {"examples": getattr(self._learner, "examples", None)}
         return {
+            **examples,
             "ready": True,
             "device": str(getattr(self._learner, "device", "")),
             "card": card_of(self._learner),
@@ -162,7 +176,7 @@ def _opened(path: str) -> Slots:
     return open_payload(FileSource(Path(path))) if path else {}
 
 
-def serve(lines: SimpleQueue[dict[str, Any]], writer: MessageWriter) -> None:
+def serve(lines: Requests, writer: Writer, group: RankGroup | None = None) -> None:
     """Answer one line after the other."""
     child: TrainingChild | None = None
     while True:
@@ -172,7 +186,7 @@ def serve(lines: SimpleQueue[dict[str, Any]], writer: MessageWriter) -> None:
             continue
         try:
             if child is None:
-                child = TrainingChild(asked, writer)
+                child = TrainingChild(asked, writer, group)
                 reply = child.describe()
             else:
                 writer.asked = int(asked["n"])
@@ -191,6 +205,18 @@ def _whole(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
+def serve_ranks(group: RankGroup, lines: SimpleQueue[dict[str, Any]] | None, writer: Writer) -> None:
+    """Answer one line after the other with all ranks of a site. `lines`: those of the node, at rank 0."""
+    requests = SiteRequests(group, lines)
+    serve(requests, SiteWriter(writer, group, requests), group)
+
+
+def follow() -> None:
+    """Do what rank 0 is asked, as another rank, until it ends."""
+    logs.configure("training", level="warning", form="json")  # rank 0 logs the rest
+    serve_ranks(RankGroup.join(), None, SilentWriter())
+
+
 def main() -> None:
     """Run the training process."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they are for the node, which says when this one is to end
@@ -198,6 +224,8 @@ def main() -> None:
     with suppress(OSError, AttributeError):  # some systems have no such thing
         os.nice(NICE)
     faulthandler.enable()
+    if rank_here():
+        follow()
     mine, out = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -219,7 +247,12 @@ def main() -> None:
         _end()
 
     threading.Thread(target=listen, daemon=True).start()
-    serve(lines, writer)
+    processes = int(first["processes"])
+    if processes == 1:
+        serve(lines, writer)
+    else:
+        group = RankGroup.start(processes, Path(first["folder"]) / "tmp") if processes else RankGroup.join()
+        serve_ranks(group, lines, writer)
 
 
 def _end() -> None:

@@ -43,12 +43,15 @@ class TrainingSetup:
     threads: int = 0
     base: str = ""
     """File of a base model that replaces the learner's own; empty: none does."""
+    processes: int = 1
+    """Ranks that train together (`shoal.runtime.training.site`); 0: those that torchrun has started."""
     level: str = "info"
     """Lowest level of the learner's log that is written."""
 
     def values(self) -> dict[str, Any]:
         """Return the setup as JSON values."""
         given = {"device": self.device, "precision": self.precision, "threads": self.threads, "level": self.level}
+        given["processes"] = self.processes
         return {
             **given,
             "learner": self.learner,

@@ -1,0 +1,187 @@
+"""The group of a training process with several ranks: by torchrun, or started here.
+
+Rank 0 is the training process. It starts the others, which end with it, as it ends with them; or torchrun has started
+all of them, on one machine or on several, and starts all again if one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.errors import InvalidJob, LearnerFailed
+
+if TYPE_CHECKING:
+    from shoal.learn.site.divided_module import Site
+
+TIMEOUT = timedelta(hours=1)
+"""Longest wait of a rank for another one, which may evaluate or load meanwhile."""
+STORE = "SHOAL_RANK_STORE"
+"""Environment variable with the file through which ranks of one machine find each other."""
+LOST = 1
+"""Exit code of a rank that has lost another one."""
+GRACE_S = 3.0
+"""Seconds for which rank 0 may still tell the error of a rank that has ended."""
+OVER, OVER_WAIT = "shoal/over", timedelta(seconds=10)
+"""Key of torchrun's store that rank 0's program sets when it ends without an error, and how long the others wait."""
+PORT, FINDING, FIND_WAIT = "shoal/port", 600, timedelta(seconds=1)
+"""Key of torchrun's store with the port of rank 0's own, and the number and the distance of tries to reach that."""
+FAILURE = "failure"
+"""Key of the store with the error of a rank that has left the group because of it."""
+
+
+def rank_here() -> int:
+    """Return the rank that torchrun, or the training process that started this one, has given to this process."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def ranks_of_torchrun() -> int:
+    """Return the number of processes that torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
+def end_teller() -> Callable[[], None]:
+    """Return a function that tells the ranks that torchrun has started that rank 0 ends without an error."""
+    if ranks_of_torchrun() == 1:
+        return lambda: None
+    store = _torchrun_store()
+    return lambda: store.set(OVER, "1")
+
+
+def _torchrun_store() -> Any:
+    """Return the store of torchrun, which has the keys of all groups since it was started."""
+    from torch.distributed.rendezvous import rendezvous
+
+    return next(rendezvous("env://"))[0]
+
+
+def _new_store(of_torchrun: Any, rank: int, size: int) -> Any:
+    """Return a store of this group alone, which is at rank 0; the others look for it until they reach it."""
+    import torch.distributed as dist
+
+    host = os.environ["MASTER_ADDR"]
+    if rank == 0:
+        store = dist.TCPStore(host, 0, size, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+        of_torchrun.set(PORT, str(store.port))
+        return store
+    for _ in range(FINDING):
+        port = int(of_torchrun.get(PORT))  # of an earlier group, it may be
+        with suppress(RuntimeError):
+            return dist.TCPStore(host, port, size, wait_for_workers=False, timeout=FIND_WAIT)  # type: ignore[attr-defined]
+        time.sleep(FIND_WAIT.total_seconds())
+    raise LearnerFailed("rank 0 of this node is not found", hint="look at its log")
+
+
+_told = threading.Event()  # it is known which rank has ended
+
+
+class RankGroup:
+    """This process as a rank of a site."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        from shoal.learn.site.divided_module import Site
+
+        self._store = store
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        self.site: Site = Site()
+
+    @classmethod
+    def join(cls) -> RankGroup:
+        """Join the group that the environment names. Waits for all ranks."""
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of a search that is wanted
+        import torch.distributed as dist
+
+        rank, size = rank_here(), int(os.environ["WORLD_SIZE"])
+        if STORE in os.environ:
+            return cls(dist.FileStore(os.environ[STORE], size), rank, size)  # type: ignore[attr-defined]
+        return cls(_new_store(_torchrun_store(), rank, size), rank, size)
+
+    @classmethod
+    def start(cls, processes: int, folder: Path) -> RankGroup:
+        """Start the other ranks as child processes, and join them as rank 0. `folder`: for a file of the group, which
+        is not removed."""
+        store = folder / f"ranks-{os.getpid()}"
+        store.unlink(missing_ok=True)
+        local = {} if sys.platform != "linux" else {"GLOO_SOCKET_IFNAME": "lo"}
+        threads = str(max(1, (os.cpu_count() or 1) // processes))
+        common = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), STORE: str(store.absolute())}
+        for name, value in {"OMP_NUM_THREADS": threads, **local}.items():
+            os.environ.setdefault(name, value)
+        os.environ.update(common, RANK="0", LOCAL_RANK="0")
+        for rank in range(1, processes):
+            named = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            command = [sys.executable, "-m", "shoal.runtime.training.child"]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=named)
+            threading.Thread(target=_end_with, args=(process, rank), daemon=True).start()
+        return cls.join()
+
+    def leave(self, failure: bytes) -> None:
+        """End this process, whose error the others cannot wait for: they may be in the middle of a sum."""
+        with suppress(RuntimeError):  # rank 0, which has the store, has ended
+            self._store.set(FAILURE, failure)
+        _exit()
+
+    def failure(self) -> bytes:
+        """Return the error of a rank that has left because of it; empty if none has told one."""
+        try:
+            return bytes(self._store.get(FAILURE)) if self._store.check([FAILURE]) else b""
+        except RuntimeError:
+            return b""
+
+    def end(self) -> None:
+        """End this process, because the group is not complete any more."""
+        if STORE in os.environ:
+            _told.wait(0.0 if self.site.rank else GRACE_S)
+        elif self.site.rank:
+            with suppress(RuntimeError):
+                _torchrun_store().wait([OVER], OVER_WAIT)
+                _exit(0)
+        _exit()
+
+    @contextmanager
+    def needed(self) -> Iterator[None]:
+        """End this process if another rank is lost in the block."""
+        try:
+            yield
+        except RuntimeError as error:
+            sys.stderr.write(f"rank {self.site.rank}: another rank of this node has ended: {error}\n"[:500])
+            self.end()
+
+    def attach(self, learner: Any) -> None:
+        """Give the learner this site, and the card of its rank. Raises `InvalidJob` unless it is a `TorchLearner`."""
+        from shoal.learn.training.torch_learner import TorchLearner
+
+        if not isinstance(learner, TorchLearner):
+            text = f"a node of {self.site.size} processes needs a TorchLearner, and this is {type(learner).__name__}"
+            raise InvalidJob(text, code="learner.processes", hint="join with one process")
+        on_card = learner.device.type == "cuda"
+        learner.use(device=f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if on_card else None, site=self.site)
+
+
+def _end_with(process: subprocess.Popen[bytes], rank: int) -> None:
+    """End this process soon after another rank has ended; the body of a thread."""
+    code = process.wait()
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    sys.stderr.write(f"rank {rank} of this node has ended {how}\n")
+    _told.set()
+    threading.Timer(GRACE_S, _exit).start()
+
+
+def _exit(code: int = LOST) -> None:
+    """Exit without the interpreter's teardown, which would wait for the threads of a group that is not complete."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)

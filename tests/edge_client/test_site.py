@@ -1,0 +1,147 @@
+"""A node of two processes: the same model as one, also if one of them is killed, and errors of either."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.model.tree import Slots
+from shoal.jobs.spec import parse_job
+from shoal.wire.payload import open_payload
+from shoal_edge_client.settings import EdgeSettings
+from shoal_edge_client.training.trainer_backend import ProcessTrainer, ThreadTrainer, trainer_backend
+from tests.edge_client.conftest import PLAN, Place
+from tests.edge_client.test_trainer_backend import ROOT, TASK, Bench
+from tests.support import site_learners
+from tests.support.waiting import PATIENCE_S, until
+
+LEARNERS = Path(site_learners.__file__)
+ROUNDING = 1e-6
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Callable[..., ProcessTrainer]]:
+    """Start the learner in two processes."""
+    made: list[ProcessTrainer] = []
+
+    def make(learner: str = f"{LEARNERS}:learner", **options: Any) -> ProcessTrainer:
+        settings = EdgeSettings(learner=learner, options=options, processes=2)
+        shop = trainer_backend(settings, None, tmp_path / "training")
+        assert isinstance(shop, ProcessTrainer)
+        made.append(shop)
+        shop.open()
+        return shop
+
+    yield make
+    for shop in made:
+        shop.close()
+
+
+@pytest.mark.parametrize("killed", [1, 0])
+def test_a_killed_process_changes_nothing(tmp_path: Path, site: Callable[..., ProcessTrainer], killed: int) -> None:
+    alone = site_learners.learner()
+    slots: Slots = {"model": alone.init(5)}
+    hold, says = tmp_path / "hold", tmp_path / "says"
+    hold.touch()
+    shop = site(hold=str(hold), says=str(says))
+
+    def kill() -> None:
+        os.kill(ids_of_ranks(says)[killed], signal.SIGKILL)
+        hold.unlink()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    result = model_of(Bench(tmp_path / "together", shop), slots)
+    thread.join()
+    assert shop.training.starts == 2
+    one = ThreadTrainer(EdgeSettings(), alone)
+    one.open()
+    np.testing.assert_allclose(result, model_of(Bench(tmp_path / "alone", one), slots), rtol=ROUNDING, atol=ROUNDING)
+
+
+def ids_of_ranks(says: Path) -> dict[int, int]:
+    """Wait until both ranks train, and return their process ids."""
+    until("both to train", lambda: says.exists() and len(set(says.read_text().splitlines())) == 2)
+    return {int(rank): int(pid) for rank, pid in map(str.split, says.read_text().splitlines())}
+
+
+def numbers(slots: Slots) -> Any:
+    """Return the numbers of a model."""
+    tree: Any = slots["model"]
+    return tree.buffer.view(np.float32)
+
+
+def model_of(bench: Bench, slots: Slots) -> Any:
+    """Return the numbers of the update of a task."""
+    made = bench.do(TASK, slots)
+    assert made.blob is not None
+    return numbers(open_payload(bench.spool.report_blob(made.blob)))
+
+
+@pytest.mark.parametrize("rank", [1, 0])
+def test_the_error_of_a_rank_is_that_of_the_task(
+    tmp_path: Path, site: Callable[..., ProcessTrainer], rank: int
+) -> None:
+    shop = site(fails=str(rank))
+    slots: Slots = {"model": site_learners.learner().init(5)}
+    with pytest.raises(LearnerFailed, match="ValueError: this row is damaged"):
+        Bench(tmp_path, shop).do(TASK, slots)
+    assert shop.training.starts == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"wide": "1"}, "rank 1's model differs from rank 0's"),
+        ({"fewer": "1"}, "rank 1's number of examples differs from rank 0's"),
+        ({"learner": "tests.support.learners:counting"}, "a node of 2 processes needs a TorchLearner"),
+    ],
+)
+def test_learners_that_cannot_train_together_are_refused(
+    site: Callable[..., ProcessTrainer], options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(InvalidJob, match=text):
+        site(**options)
+
+
+def test_torchrun_starts_a_node_again_whose_rank_was_killed(place: Place) -> None:
+    """The job then has the model of a single process: the task was done again, and counted once."""
+    hold, says = place.folder / "hold", place.folder / "says"
+    hold.touch()
+    given = {
+        "URL": place.url,
+        "TOKEN": "sht_one",
+        "NAME": "a",
+        "STATE_DIR": str(place.folder / "state"),
+        "JOBS": '["j"]',
+        "LEARNER": f"{LEARNERS}:learner",
+        "RETRY_PAUSE_MAX_S": "0.1",
+        "OPTIONS": json.dumps({"hold": str(hold), "says": str(says)}),
+    }
+    environment = {**os.environ, **{f"SHOAL_EDGE__{key}": value for key, value in given.items()}}
+    options = ["--standalone", "--nproc-per-node=2", "--max-restarts=2"]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "shoal_edge_client"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, process_group=0) as torchrun:
+        try:
+            os.kill(ids_of_ranks(says)[1], signal.SIGKILL)
+            hold.unlink()
+            assert torchrun.wait(2 * PATIENCE_S) == 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(torchrun.pid, signal.SIGKILL)
+    foreseen = shoal.simulate(parse_job({"name": "j", **PLAN}), {"a": site_learners.learner()})
+    slots = place.coordinator.hubs["j"].store.slots
+    np.testing.assert_allclose(numbers(slots), numbers({"model": foreseen.model}), rtol=ROUNDING, atol=ROUNDING)
