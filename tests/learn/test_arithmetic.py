@@ -153,3 +153,20 @@ def test_a_failed_step_says_what_helps_and_gives_its_memory_back() -> None:
         assert TooLarge.alive[0]() is None
     finally:
         gc.enable()
+
+
+def test_convolutions_with_the_channels_last_learn_the_same() -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+
+    images = torch.randn(16, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    plain, last = (
+        TorchLearner(model, (images, Y), device="cpu", config=TorchConfig(channels_last=chosen))
+        for chosen in (False, True)
+    )
+    for one in (plain, last):
+        one.init(7)
+        one.train(ONE_STEP)
+    assert last.module.get_parameter("0.weight").is_contiguous(memory_format=torch.channels_last)
+    found, wanted = (one.model().buffer.view("float32") for one in (last, plain))
+    assert abs(found - wanted).max() < 1e-6

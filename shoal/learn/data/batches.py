@@ -434,7 +434,8 @@ def moved(batch: Any, device: torch.device) -> Any:
     Objects with a method `to` move themselves, as packed sequences and graphs do.
     """
     if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
+        pinned = device.type == "cuda" and batch.device.type == "cpu"  # a copy from other memory blocks
+        return (batch.pin_memory() if pinned else batch).to(device, non_blocking=True)
     if callable(getattr(batch, "to", None)):
         return batch.to(device)
     if isinstance(batch, Mapping):
