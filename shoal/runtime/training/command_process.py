@@ -112,7 +112,8 @@ class CommandProcess:
         with self._kill_lock:
             if not self._folder.exists():
                 return
-            self._end(ProcessEnded("the training process was ended"))
+            self._error = self._error or ProcessEnded("the training process was ended")
+            self._answers.put(None)
             self._channel.close()
             if not self._has_failed:
                 self._withdraw()
@@ -211,7 +212,9 @@ class CommandProcess:
         self._end(ProcessEnded(f"the training process is lost: {why}", hint=hint))
 
     def _end(self, error: ProcessEnded) -> None:
-        self._error = self._error or error
+        if self._error is None:
+            self._error = error
+            self._log.info("the training process is not there any more", why=error.message, hint=error.hint)
         self._answers.put(None)
 
     def _note_waiting(self) -> None:

@@ -221,6 +221,8 @@ class TrainingProcess:
 
     def _end_idle(self) -> bool:
         """End the process if no task is in hand; return whether it has ended."""
+        if self._running is None:
+            return True
         if self.tasks:
             return False
         self.log.info("the training process has no task: it ends until the next one")
