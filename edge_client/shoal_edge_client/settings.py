@@ -167,6 +167,12 @@ class EdgeSettings(BaseModel):
             raise ValueError('a split job trains in the node\'s own process: leave trainer = "command" out')
         return self
 
+    @model_validator(mode="after")
+    def _can_have_processes(self) -> Self:
+        if self.processes > 1 and (self.trainer == "thread" or self.split_job):
+            raise ValueError("several processes need trainer = process, and take no part in split jobs")
+        return self
+
     @property
     def trust(self) -> dict[str, Any]:
         """Return the arguments about certificates for a link to the coordinator."""

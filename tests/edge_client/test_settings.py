@@ -114,3 +114,10 @@ def test_tags_and_hours_are_told_with_the_rest() -> None:
     told = collect_node_info("cpu", settings.tags, settings.hours)
     assert (told["tags"], told["hours"], told["device"]) == (["phone", "eu"], ["22:00-06:00"], "cpu")
     assert not {"tags", "hours"} & collect_node_info("cpu").keys()
+
+
+@pytest.mark.parametrize("other", [{"trainer": "thread"}, {"split_job": "j"}])
+def test_several_processes_train_whole_jobs_outside_this_process(other: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="several processes need trainer = process"):
+        EdgeSettings.model_validate({"processes": 2, **other})
+    assert EdgeSettings(processes=2, trainer="process").processes == 2
