@@ -113,8 +113,8 @@ class GossipState:
     """Filters of models that are sent: see `shoal.core.algorithm.filter.model_filters`."""
     filter_error: float = 0.0
     """Greatest recent distance between the model and its published, filtered form."""
-    _joined: tuple[Slots, Tree] | None = None
-    _measured: tuple[Tree, float] | None = None
+    _joined: tuple[Slots, Tree, float | None] | None = None
+    """The slots, all their trees as one, and its norm once it was needed."""
 
     @property
     def exchange_bytes(self) -> int:
@@ -132,14 +132,12 @@ class GossipState:
     @property
     def mixed(self) -> Tree:
         """The model and the other trees that peers mix, such as a momentum, as one tree."""
-        if self._joined is None or self._joined[0] is not self.slots:
-            self._joined = self.slots, join_trees(self.slots)
-        return self._joined[1]
+        return self._present()[1]
 
     @mixed.setter
     def mixed(self, mixed: Tree) -> None:
         self.slots = split_trees(mixed, self.slots)
-        self._joined = self.slots, mixed
+        self._joined = self.slots, mixed, None
 
     @property
     def layouts(self) -> dict[str, Layout | None]:
@@ -149,9 +147,19 @@ class GossipState:
     @property
     def norm(self) -> float:
         """Norm of all that is mixed."""
-        if self._measured is None or self._measured[0] is not self.mixed:
-            self._measured = self.mixed, norm(self.mixed)
-        return self._measured[1]
+        slots, mixed, known = self._present()
+        if known is None:
+            known = norm(mixed)
+            self._joined = slots, mixed, known
+        return known
+
+    def _present(self) -> tuple[Slots, Tree, float | None]:
+        """Return what `_joined` holds of the present slots. Other threads may replace it at any time."""
+        kept = self._joined
+        if kept is None or kept[0] is not self.slots:
+            slots = self.slots
+            kept = self._joined = slots, join_trees(slots), None
+        return kept
 
     def record_distance(self, partner: str, distance: float) -> None:
         """Record the distance to a peer's model, or the length of the step towards it.
