@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from tests.conventions.sources import PYTHON_PACKAGES, Finding, trees
+from tests.conventions.sources import PYTHON_PACKAGES, Finding, nodes, trees
 
 
 def import_cycles(root: Path) -> list[Finding]:
@@ -37,7 +37,7 @@ def module_names(root: Path) -> Iterator[tuple[str, tuple[str, ast.Module]]]:
 
 def imports_of(tree: ast.Module, own: str, path: str, modules: Mapping[str, object]) -> Iterator[str]:
     """Yield the modules of the packages that a module imports, late imports and those for types included."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from tests.conventions.shape import COLLECTIONS
-from tests.conventions.sources import PYTHON_PACKAGES, Finding, texts, trees
+from tests.conventions.sources import PYTHON_PACKAGES, Finding, nodes, texts, trees
 
 FOLDERS_MAX = 2
 """Folders that may use one file name."""
@@ -27,7 +27,7 @@ def class_homes(root: Path) -> list[Finding]:
     """Return a finding for each class whose name another module has too."""
     homes: dict[str, list[tuple[str, int]]] = {}
     for path, tree in trees(root, *PYTHON_PACKAGES):
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append((path, node.lineno))
     return [
@@ -79,6 +79,6 @@ def defined_names(root: Path) -> Iterator[tuple[str, int, str]]:
     """Yield (path, line, name) of every module, class and function of the packages."""
     for path, tree in trees(root, *PYTHON_PACKAGES):
         yield path, 1, PurePosixPath(path).stem
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 yield path, node.lineno, node.name

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.conventions.english import PLACES
 from tests.conventions.shape import is_text
-from tests.conventions.sources import Finding, texts, trees
+from tests.conventions.sources import Finding, nodes, texts, trees
 
 VERBS = frozenset((Path(__file__).with_name("verbs.txt")).read_text(encoding="utf-8").split())
 """Verbs that may open a function's docstring or a commit's subject, in the imperative; add what is missing."""
@@ -46,7 +46,7 @@ def docstrings(root: Path) -> list[Finding]:
 
 def documented(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Yield (line, kind, docstring) of a module, its classes, functions, properties and attributes."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if text := ast.get_docstring(node):

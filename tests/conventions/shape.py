@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from tests.conventions.sources import PYTHON_PACKAGES, Finding, texts, trees
+from tests.conventions.sources import PYTHON_PACKAGES, Finding, nodes, texts, trees
 
 COLLECTIONS = (
     "benchmarks",  # one script per measurement
@@ -41,7 +41,7 @@ def count_code_lines(source: str, tree: ast.Module) -> int:
     """Return the number of lines that are neither blank nor a comment nor part of a docstring."""
     documented = {
         line
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Expr) and is_text(node.value)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
@@ -92,7 +92,7 @@ def class_members(root: Path) -> Iterator[tuple[str, ast.ClassDef, set[str], set
     found = [
         (path, node)
         for path, tree in trees(root, *PYTHON_PACKAGES)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ClassDef)
     ]
     by_name: dict[str, list[tuple[str, ast.ClassDef]]] = {}
@@ -163,7 +163,7 @@ def function_lines(root: Path) -> list[Finding]:
     return [
         Finding(path, node.lineno, f"{node.name}: {lines} lines", lines)
         for path, tree in trees(root, *PYTHON_PACKAGES)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, Function)
         if (lines := (node.end_lineno or node.lineno) - node.lineno + 1)
     ]

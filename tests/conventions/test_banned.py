@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conventions.sources import PACKAGES, ROOT, plant, texts, trees
+from tests.conventions.sources import PACKAGES, ROOT, dotted, nodes, plant, texts, trees
 
 # Each of these turns bytes from outside into code (or, torchvision, doesn't fit the CPU build of torch).
 MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "torchvision"}
@@ -34,7 +34,7 @@ def foreign_code(root: Path) -> list[str]:
 
 def foreign_nodes(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """(line, what) of each in one file."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             imported = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -44,8 +44,8 @@ def foreign_nodes(tree: ast.Module) -> Iterator[tuple[int, str]]:
         for name in imported:
             if name.partition(".")[0] in MODULES or name in CALLS:
                 yield node.lineno, f"imports {name}"
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in CALLS:
-            yield node.lineno, f"uses {ast.unparse(node)}"
+        if isinstance(node, ast.Attribute) and (name := dotted(node)) in CALLS:
+            yield node.lineno, f"uses {name}"
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             yield node.value.lineno, "allows pickle"
 
@@ -54,11 +54,11 @@ def swallowed_errors(root: Path) -> list[str]:
     """Handlers that do nothing, and `suppress` of everything."""
     found = []
     for name, tree in trees(root):
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ExceptHandler) and all(is_nothing(statement) for statement in node.body):
                 found.append(f"{name}:{node.lineno}: an error is swallowed")
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"suppress", "contextlib.suppress"}:
-                too_wide = {"BaseException", "Exception"} & {ast.unparse(argument) for argument in node.args}
+            if isinstance(node, ast.Call) and dotted(node.func) in {"suppress", "contextlib.suppress"}:
+                too_wide = {"BaseException", "Exception"} & {dotted(argument) for argument in node.args}
                 found += [f"{name}:{node.lineno}: every {kind} is swallowed" for kind in sorted(too_wide)]
     return found
 
@@ -81,7 +81,7 @@ def half_done(root: Path) -> list[str]:
     found += [
         f"{name}:{node.lineno}: {node.id}"
         for name, tree in trees(root)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Name) and node.id == "NotImplementedError"
     ]
     return found
@@ -93,8 +93,8 @@ def prints(root: Path) -> list[str]:
         f"{name}:{node.lineno}: print"
         for name, tree in trees(root, *PACKAGES)
         if not name.startswith(MAY_PRINT)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+        for node in nodes(tree)
+        if isinstance(node, ast.Call) and dotted(node.func) == "print"
     ]
 
 

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from tests.conventions.sources import ROOT, plant, texts, trees
+from tests.conventions.sources import ROOT, nodes, plant, texts, trees
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
@@ -27,7 +27,7 @@ def large_functions(root: Path) -> list[str]:
     """Functions that are too long or take too many parameters (self and cls not counted); LISTS may."""
     found = []
     for name, tree in trees(root):
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if name.startswith(LISTS) or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             where = f"{name}:{node.lineno}: {node.name}"

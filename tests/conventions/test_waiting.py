@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conventions.sources import ROOT, plant, trees
+from tests.conventions.sources import ROOT, nodes, plant, trees
 
 LEAST_S = 30
 """A limit is only against hanging, so none is shorter."""
@@ -43,7 +43,7 @@ def impatience(root: Path) -> list[str]:
 
 def impatient_nodes(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield (line, what) of each in one file."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Assert) and CLOCKS & {ast.unparse(one.func) for one in calls(node)}:
             yield node.lineno, "asserts a time: prove it by an event, a count or a clock of the test's"
         if isinstance(node, ast.Call):
