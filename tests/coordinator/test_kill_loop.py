@@ -19,7 +19,7 @@ Swarm = Callable[..., list[Node]]
 
 
 def storm(running: Server, seed: int, kills: int) -> None:
-    """Kill it every 0.3 to 1 s, so often, and start it again at once."""
+    """Kill it `kills` times, after 0.3 to 1 s each, and start it again at once."""
     rng = random.Random(seed)
     for _ in range(kills):
         pause(rng.uniform(0.3, 1.0))

@@ -53,7 +53,15 @@ def run(coordinator: Inside, swarm: Swarm, proxy: Proxy) -> None:
         # Each of the two fails once, perhaps in another job: then the report of one must not close a round.
         coordinator.begin(job, nodes=2, rounds=ROUNDS, schedule={"quorum": 2})
     nodes = swarm(
-        coordinator, 2, SIZES, history, where=lambda: proxy.url, beats=True, fails_once=True, breaks_uploads=True
+        coordinator,
+        2,
+        SIZES,
+        history,
+        where=lambda: proxy.url,
+        beats=True,
+        fails_once=True,
+        breaks_uploads=True,
+        wait_s="0.1",
     )
     for node in nodes:
         node.finish()
