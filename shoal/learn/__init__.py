@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shoal.learn.estimators.sklearn_learner import SklearnLearner
     from shoal.learn.growth.growing_learner import GrowingLearner
     from shoal.learn.loading import load_learner
+    from shoal.learn.pipeline.plan import Pipeline
     from shoal.learn.training.learner_callback import LearnerCallback
     from shoal.learn.training.torch_learner import TorchConfig, TorchLearner
 
@@ -22,6 +23,7 @@ __all__ = [
     "ArrayLearner",
     "GrowingLearner",
     "LearnerCallback",
+    "Pipeline",
     "SklearnLearner",
     "TorchConfig",
     "TorchLearner",
@@ -33,6 +35,7 @@ _HOME = {
     "ArrayLearner": "shoal.learn.arrays.array_learner",
     "SklearnLearner": "shoal.learn.estimators.sklearn_learner",
     "GrowingLearner": "shoal.learn.growth.growing_learner",
+    "Pipeline": "shoal.learn.pipeline.plan",
     "LearnerCallback": "shoal.learn.training.learner_callback",
     "TorchConfig": "shoal.learn.training.torch_learner",
     "TorchLearner": "shoal.learn.training.torch_learner",

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -210,6 +210,11 @@ def results(size: int, folder: Path) -> dict[str, Found]:
             process.kill()
             process.wait()
     assert codes == [0] * size
+    return saved(folder)
+
+
+def saved(folder: Path) -> dict[str, Found]:
+    """Return the results of rank 0."""
     with np.load(folder / "results.npz") as file:
         found: dict[str, Found] = {}
         for key, value in file.items():
@@ -218,13 +223,12 @@ def results(size: int, folder: Path) -> dict[str, Found]:
     return found
 
 
-def main() -> None:
-    """Run all cases at one rank."""
-    size, folder, rank = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+def run(cases: Mapping[str, Case], size: int, folder: Path, rank: int) -> NoReturn:
+    """Run cases at one rank, and end the process."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
     site = Site()
-    found = {f"{case}:{name}": one for case, run in {**CASES, **OTHERS}.items() for name, one in run(site).items()}
+    found = {f"{case}:{name}": one for case, run in cases.items() for name, one in run(site).items()}
     if rank == 0:
         np.savez(folder / "results.npz", **found)
     dist.barrier()
@@ -233,4 +237,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run({**CASES, **OTHERS}, int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -163,7 +163,15 @@ def test_importing_is_light() -> None:
 def test_what_the_package_offers() -> None:
     import shoal.learn
 
-    learners = ["ArrayConfig", "ArrayLearner", "GrowingLearner", "LearnerCallback", "SklearnLearner", "TorchConfig"]
+    learners = [
+        "ArrayConfig",
+        "ArrayLearner",
+        "GrowingLearner",
+        "LearnerCallback",
+        "Pipeline",
+        "SklearnLearner",
+        "TorchConfig",
+    ]
     assert shoal.learn.__all__ == [*learners, "TorchLearner", "load_learner"]
     assert set(shoal.learn.__all__) <= set(dir(shoal.learn))
     with pytest.raises(AttributeError, match="no attribute 'Leaner'"):

@@ -51,9 +51,13 @@ class Ranks:
 
     def copy_first(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by that of rank 0."""
+        self.copy_from(0, tensors)
+
+    def copy_from(self, rank: int, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by that of a rank."""
         for alike in _by_kind(tensors):
-            flat = torch.cat([one.reshape(-1) for one in alike])
-            dist.broadcast(flat, 0)
+            flat = torch.cat([one.detach().reshape(-1) for one in alike])
+            dist.broadcast(flat, rank)
             _scatter(flat, alike)
 
     def broadcast(self, data: bytes = b"") -> bytes:

@@ -62,6 +62,32 @@ def choose_cut(pieces: Sequence[PieceCost], speed: SplitSpeed, last: int = 0) ->
     return min(found, key=lambda cut: (found[cut], cut))
 
 
+def balanced_cuts(pieces: Sequence[PieceCost], count: int) -> tuple[str, ...]:
+    """Return the names of the first modules of all parts but the first, of which the slowest takes least time.
+
+    Raises `InvalidJob` if there are no such parts with something to train in each.
+    """
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for _ in range(count):
+        found: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for start, (slowest, ends) in best.items():
+            for end in range(start + 1, len(pieces) + 1):
+                part = pieces[start:end]
+                if any(one.is_trained for one in part):
+                    made = max(slowest, sum(one.seconds for one in part)), (*ends, end)
+                    found[end] = min(made, found.get(end, made))
+        best = found
+    if len(pieces) not in best:
+        text = f"the model has no {count} parts with a layer to train each"
+        raise InvalidJob(text, code="split.cut", hint="use a model of more modules, or fewer parts")
+    return tuple(pieces[end].name for end in best[len(pieces)][1][:-1])
+
+
+def unmeasured_pieces(model: nn.Module) -> list[PieceCost]:
+    """Return a chain's modules, all with the same cost."""
+    return [PieceCost(name, 1.0, 0, _is_trained(module)) for name, module in cut_children(model)]
+
+
 def measured_pieces(model: nn.Module, value: Tensor) -> list[PieceCost]:
     """Return the costs of a chain's modules, measured on one batch of inputs: the least of `REPEATS` times."""
     found = []
@@ -71,10 +97,13 @@ def measured_pieces(model: nn.Module, value: Tensor) -> list[PieceCost]:
         seconds, output = min((_timed(module, value) for _ in range(REPEATS)), key=lambda one: one[0])
         module.train(is_training)
         module.zero_grad(set_to_none=True)
-        trained = any(one.requires_grad for one in module.parameters())
-        found.append(PieceCost(name, seconds, output.numel() * output.element_size(), trained))
+        found.append(PieceCost(name, seconds, output.numel() * output.element_size(), _is_trained(module)))
         value = output
     return found
+
+
+def _is_trained(module: nn.Module) -> bool:
+    return any(one.requires_grad for one in module.parameters())
 
 
 def _timed(module: nn.Module, value: Tensor) -> tuple[float, Tensor]:

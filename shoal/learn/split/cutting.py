@@ -46,12 +46,19 @@ def split_model(model: nn.Module, cut: Cut, labels: LabelPlace) -> SplitModel:
     points = cut if isinstance(cut, tuple) else (cut,)
     if labels == "node" and len(points) == 1:
         points = (*points, len(cut_children(model)) - 1)
-    names = [_name_of(model, point) for point in points]
-    first, rest = _parted(model, names[0].split("."), names[0])
-    middle, last = _parted(rest, names[1].split("."), names[1]) if len(names) > 1 else (rest, nn.Sequential())
-    found = SplitModel(first, middle, last)
+    first, middle, *last = parts_at(model, points)
+    found = SplitModel(first, middle, last[0] if last else nn.Sequential())
     _check_parts(found)
     return found
+
+
+def parts_at(model: nn.Module, points: Sequence[CutPoint]) -> list[nn.Sequential]:
+    """Return the parts of a chain before, between and after cuts. Raises `InvalidJob` for a cut that cannot be made."""
+    parts, rest = list[nn.Sequential](), nn.Sequential(OrderedDict(cut_children(model)))
+    for name in [_name_of(model, point) for point in points]:
+        part, rest = _parted(rest, name.split("."), name)
+        parts.append(part)
+    return [*parts, rest]
 
 
 def cut_children(module: nn.Module, name: str = "") -> list[tuple[str, nn.Module]]:

@@ -6,8 +6,10 @@ every other optimizer is the user's. Gradients come from `backward`, which hooks
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +17,18 @@ from torch.optim import Optimizer
 
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
+from shoal.core.protocol.message import Metrics
+from shoal.learn.data.batches import Batch
+from shoal.learn.site.divided_module import Site
 from shoal.learn.training.corrections import Corrector, correct_in_place
-from shoal.learn.training.weights import NAME_OF, Weights, empty_tensors, pack, unpack
+from shoal.learn.training.measures import Evaluation, Loss
+from shoal.learn.training.weights import NAME_OF, TensorRoles, Weights, empty_tensors, pack, unpack
 
 CLIP_EPSILON = 1e-6
 """Keeps the division defined for a gradient of zero, as in `torch.nn.utils.clip_grad_norm_`."""
+
+Autocast = Callable[[torch.device], AbstractContextManager[Any]]
+"""The context of forward passes on a device."""
 
 OptimizerOf = Callable[[Iterable[Any], float], Optimizer]
 """`(parameters, lr) -> optimizer`."""
@@ -80,6 +89,7 @@ class Descent:
         self.weights, self.lr, self.optimizer, self.scaler = weights, lr, optimizer, scaler
         self.corrector, self.clip_norm, self.accumulate, self._combine = corrector, clip_norm, accumulate, combine
         self.trained = weights.trainable()
+        self.total_norm: Callable[[Sequence[Tensor]], Tensor] = nn.utils.get_total_norm
         self._sizes: list[int] = []  # of the batches whose gradients the parameters hold
 
     @property
@@ -89,12 +99,20 @@ class Descent:
 
     def add(self, loss: Tensor, examples: int) -> None:
         """Add the gradient of a batch's mean loss to those of the next step; make the step if it is complete."""
+        if (factor := self.begin(examples)) != 1.0:
+            loss = loss * factor
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        self.end()
+
+    def begin(self, examples: int) -> float:
+        """Prepare for the gradients of another batch; return the factor of its mean loss."""
         if not self._sizes:
             self._clear()
         self._sizes.append(max(1, examples))
-        if (factor := self._sizes[-1] / self._sizes[0]) != 1.0:
-            loss = loss * factor
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        return self._sizes[-1] / self._sizes[0]
+
+    def end(self) -> None:
+        """Make the step if the gradients of its last batch are there."""
         if len(self._sizes) == self.accumulate:
             self.step()
 
@@ -131,7 +149,7 @@ class Descent:
     def _clip(self, gradients: Iterable[Tensor | None]) -> None:
         if self.clip_norm is not None:
             found = [gradient for gradient in gradients if gradient is not None]
-            total = nn.utils.get_total_norm(found)
+            total = self.total_norm(found)
             scale = (self.clip_norm / (total + CLIP_EPSILON)).clamp(max=1.0)
             torch._foreach_mul_(found, scale)
 
@@ -146,6 +164,51 @@ class Descent:
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
+
+
+class Passes(ABC):
+    """The passes of a task's batches through a model that is divided among the ranks of a site."""
+
+    @abstractmethod
+    def train(self, batch: Batch, loss: Loss, *, is_shared: bool = False) -> tuple[Tensor, Tensor]:
+        """Add the gradients of a batch's mean loss, and make the step if it is complete.
+
+        Return the loss, at all ranks if it `is_shared`; and this rank's part of it, which all ranks add up.
+        """
+
+    @abstractmethod
+    def step(self) -> None:
+        """Make one step along the mean gradient of the batches since the last one."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """End the training: all ranks get all weights."""
+
+
+class ModelSite(Site, ABC):
+    """The ranks of a site, each of which has a part of the model on the device."""
+
+    device: torch.device
+
+    @abstractmethod
+    def refuse(self, what: str) -> NoReturn:
+        """Raise `InvalidJob` for a job that asks for this."""
+
+    @abstractmethod
+    def passes(self, descent: Callable[[Weights], Descent], seed: int) -> Passes:
+        """Return the passes of a training; `descent` makes that of the rank's weights."""
+
+    @abstractmethod
+    def evaluated(self, batches: Iterable[Batch], found: Evaluation, loss: Loss) -> Metrics:
+        """Return the metrics over batches at rank 0; {} at the others."""
+
+
+class Parallel(ABC):
+    """A way to divide a model among the ranks of a site."""
+
+    @abstractmethod
+    def site(self, module: nn.Module, roles: TensorRoles, device: torch.device, autocast: Autocast) -> ModelSite:
+        """Return the ranks with their parts of a module. Raises `InvalidJob` if it cannot be divided so."""
 
 
 class KeptOptimizer:

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -39,7 +39,7 @@ from shoal.learn.seeds import seeded
 from shoal.learn.site.divided_module import Site, part_of_mean
 from shoal.learn.site.ranks import SharedProgress, progress_here
 from shoal.learn.training.corrections import Corrector
-from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
+from shoal.learn.training.descent import Descent, ModelSite, OptimizerOf, Parallel, Passes, other_than_plain
 from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.learner_callback import LearnerCallback
@@ -104,10 +104,15 @@ class TorchConfig:
     """Ids of the rows of the training data, by which a party of a vertical job aligns them."""
     callbacks: Sequence[LearnerCallback] = ()
     """Objects of `shoal.learn.LearnerCallback`: they see the start and the end of each task, and each batch's loss."""
+    parallel: Parallel | None = None
+    """The division of the model among the processes of a node. None: each has all of it, and its rows of a batch."""
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InvalidJob(f"clip_norm is {self.clip_norm}", hint="use a number above 0, or None")
+        if self.parallel is not None and (self.precision == "fp16" or self.compile):
+            what, hint = "fp16" if self.precision == "fp16" else "compile", "use bf16 or float32, and compile=False"
+            raise InvalidJob(f"{what} in a pipeline", code="learner.pipeline", hint=hint)
         if self.accumulate < 1:
             raise InvalidJob(f"accumulate is {self.accumulate}", hint="use 1 or more batches")
         for name, allowed in (("precision", get_args(Precision)), ("batch_norm", ("average", "local"))):
@@ -184,7 +189,8 @@ class TorchLearner(ModuleLearner):
         """Set device and precision, which overrides the constructor: the operator of a node decides.
 
         `paced=False`: the batches of a stream with a pace are there at once, as under a virtual clock they must be.
-        `site`: train with other processes, each on its rows of a batch.
+        `site`: train with other processes, each on its rows of a batch or on its stage (`TorchConfig.parallel`). Raises
+        `InvalidJob` for stages that do not fit.
         """
         if device is not None:
             resolve(device)
@@ -193,6 +199,11 @@ class TorchLearner(ModuleLearner):
             self.config = replace(self.config, precision=precision)
         if paced is not None:
             self._asked, self._placed = self._asked._replace(paced=paced), None
+        if site is not None and self.config.parallel is not None:
+            site = self.config.parallel.site(
+                self.module, self.weights.roles, self.device, lambda here: _autocast(self.config, here)
+            )
+            self._device = "cpu"  # between tasks the model stays there
         if site is not None:
             self._asked, self._placed = self._asked._replace(site=site), None
 
@@ -227,9 +238,17 @@ class TorchLearner(ModuleLearner):
         shuffle: torch.Generator,
         progress: Progress,
     ) -> Trained:
-        site = self._asked.site
-        divided = None if site is None else site.divided(self.module, self.device, seed_of(config.seed, site.rank))
-        descent, mean = self._descent(config.lr, corrector), Mean(self.device)
+        site, pipeline = self._asked.site, _divided_model(self._asked.site)
+        if pipeline is not None and (corrector is not None or extra_loss is not None):
+            pipeline.refuse("trains against another model" if corrector is None else "corrects gradients")
+        divided = (
+            None
+            if site is None or pipeline is not None
+            else site.divided(self.module, self.device, seed_of(config.seed, site.rank))
+        )
+        make = partial(self._descent, config.lr, corrector)
+        learned: Descent | Passes = make(self.weights) if pipeline is None else pipeline.passes(make, config.seed)
+        mean = Mean(self.device if pipeline is None else pipeline.device)
         progress = progress if site is None else SharedProgress(site, progress)
         if config.lr:  # else nothing is learned, only weighed
             self.train_data.note_batch_size(config.batch_size)
@@ -242,19 +261,24 @@ class TorchLearner(ModuleLearner):
         autocast = _autocast(self.config, self.device)
         module = self.module if divided is None else divided.module
         for batch, fraction in training_batches(
-            self.train_data, config, shuffle, progress_here(progress), descent.step
+            self.train_data, config, shuffle, progress_here(progress), learned.step
         ):
-            with autocast, nullcontext() if divided is None else divided.forward(is_last=descent.completes_step):
-                output, loss = _output_and_loss(module, self.loss, batch.data)
-                extra = None if extra_loss is None else extra_loss(batch.data, output)
-            part = _part(site, self.loss, loss, output, batch)
-            objective = part if extra is None else part + extra * batch.weight
-            descent.add(objective if site is None else objective * site.size, batch.examples)
+            if isinstance(learned, Passes):
+                loss, part = learned.train(batch, self.loss, is_shared=bool(watchers))
+            else:
+                with autocast, nullcontext() if divided is None else divided.forward(is_last=learned.completes_step):
+                    output, loss = _output_and_loss(module, self.loss, batch.data)
+                    extra = None if extra_loss is None else extra_loss(batch.data, output)
+                part = _part(site, self.loss, loss, output, batch)
+                objective = part if extra is None else part + extra * batch.weight
+                learned.add(objective if site is None else objective * site.size, batch.examples)
             for watcher in watchers:
                 watcher.batch_trained(mean.added, float(loss.detach()))
             mean.add(part, batch.examples)
             progress(fraction)
-        descent.step()
+        learned.step()
+        if isinstance(learned, Passes):
+            learned.finish()
         if divided is not None:
             divided.share_buffers()
         check_without_parameters(
@@ -275,20 +299,21 @@ class TorchLearner(ModuleLearner):
     def _arithmetic(self) -> AbstractContextManager[None]:
         return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
 
-    def _descent(self, lr: float, corrector: Corrector | None) -> Descent:
+    def _descent(self, lr: float, corrector: Corrector | None, weights: Weights) -> Descent:
+        """Return the descent of all weights, or of those of a stage."""
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
-        optimizer, config = None, self.config
+        optimizer, config, site = None, self.config, self._asked.site
         if self.optimizer is not torch.optim.SGD or scaler is not None:
-            optimizer = self._kept.take(self.optimizer, self.weights.trainable(), lr)
+            optimizer = self._kept.take(self.optimizer, weights.trainable(), lr)
         return Descent(
-            self.weights,
+            weights,
             lr,
             optimizer=optimizer,
             scaler=scaler,
             corrector=corrector,
             clip_norm=config.clip_norm,
             accumulate=config.accumulate,
-            combine=None if self._asked.site is None else self._asked.site.combine,
+            combine=None if site is None or _divided_model(site) is not None else site.combine,
         )
 
     def optimizer_state(self) -> Tree:
@@ -297,6 +322,8 @@ class TorchLearner(ModuleLearner):
 
     def load_optimizer_state(self, state: Tree | None) -> None:
         """Begin the next training with this state of the optimizer; None: with a new one."""
+        if (pipeline := _divided_model(self._asked.site)) is not None:
+            pipeline.refuse("keeps the optimizer's state from task to task")
         self.place()
         self._kept.load(state)
 
@@ -322,6 +349,8 @@ class TorchLearner(ModuleLearner):
         self, config: TrainConfig, shuffle: torch.Generator, progress: Progress
     ) -> tuple[Trained, dict[str, Tensor]]:
         site = self._asked.site
+        if (pipeline := _divided_model(site)) is not None:
+            pipeline.refuse("asks for the gradient of all data")
         if site is None:
             return super()._gradient(config, shuffle, progress)
         trained, means = super()._gradient(config, shuffle, SharedProgress(site, progress))
@@ -338,12 +367,16 @@ class TorchLearner(ModuleLearner):
         """
         device = self.place()
         test_data = None if self.test_data is None else self.test_data.as_of(self._position)
-        if test_data is None or test_data.examples == 0 or (self._asked.site is not None and self._asked.site.rank):
+        site, pipeline = self._asked.site, _divided_model(self._asked.site)
+        if test_data is None or test_data.examples == 0 or (site is not None and site.rank and pipeline is None):
             return {}
-        found = Evaluation(self.loss, self.metrics, device)
+        found = Evaluation(self.loss, self.metrics, device if pipeline is None else pipeline.device)
         with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
             self.module.eval()
-            for batch in test_data.epoch(self.config.eval_batch_size, None):
+            batches = test_data.epoch(self.config.eval_batch_size, None)
+            if pipeline is not None:
+                return pipeline.evaluated(batches, found, self.loss)
+            for batch in batches:
                 with _autocast(self.config, self.device):
                     output, loss = _output_and_loss(self.module, self.loss, batch.data)
                 found.add(output, split(batch.data)[1], loss, batch.examples)
@@ -355,6 +388,11 @@ def _output_and_loss(module: nn.Module, loss: Loss, batch: Any) -> tuple[Any, Te
     inputs, target = split(batch)
     output = module(*inputs)
     return output, loss(output, target)
+
+
+def _divided_model(site: Site | None) -> ModelSite | None:
+    """Return the site if its ranks have parts of the model, not rows of each batch."""
+    return site if isinstance(site, ModelSite) else None
 
 
 def _autocast(config: TorchConfig, device: torch.device) -> AbstractContextManager[Any]:

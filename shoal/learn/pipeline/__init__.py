@@ -1,0 +1,1 @@
+"""A model in stages at the processes of one node."""
