@@ -23,7 +23,7 @@ from shoal.learn.stacked.stacked_evaluation import StackedEvaluation
 from shoal.learn.stacked.stacked_tasks import BegunTask, StackedTasks, TrainedLearner
 from shoal.learn.stacked.stacked_training import StackedResult
 from shoal.learn.stacked.task_chunks import TaskChunk
-from shoal.learn.training.recipe import recipe
+from shoal.learn.training.module_pool import recipe
 
 
 def learners(lengths: list[int], model: Any = models.mlp, **more: Any) -> list[TorchLearner]:

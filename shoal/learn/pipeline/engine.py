@@ -27,8 +27,9 @@ from shoal.learn.seeds import seed_torch
 from shoal.learn.site.ranks import Rows
 from shoal.learn.split.cut_choice import balanced_cuts, measured_pieces, unmeasured_pieces
 from shoal.learn.split.cutting import parts_at
-from shoal.learn.training.descent import Autocast, Descent, ModelSite, Passes
+from shoal.learn.training.descent import Descent
 from shoal.learn.training.measures import Evaluation, Loss, class_loss
+from shoal.learn.training.passes import Autocast, ModelSite, Passes
 from shoal.learn.training.weights import TensorRoles, Weights
 
 log = logging.getLogger(__name__)
@@ -186,10 +187,10 @@ class PipelinedSite(ModelSite):
         """The modules of this rank."""
         return self._parts[self.rank]
 
-    def passes(self, descent: Callable[[Weights], Descent], seed: int) -> StagePasses:
+    def passes(self, descent: Callable[[Weights], Descent], loss: Loss, seed: int) -> StagePasses:
         """Return the passes of a training. Other ranks than the first draw other masks of dropout."""
         seed_torch((seed_of(seed, self.rank) if self.rank else seed) % 2**63, self.device)
-        return StagePasses(self, descent)
+        return StagePasses(self, loss, descent)
 
     def place_stage(self, inputs: Tensor) -> None:
         """Move this rank's stage to the device. `inputs`: those of any batch."""
@@ -240,9 +241,9 @@ class PipelinedSite(ModelSite):
 
     def evaluated(self, batches: Iterable[Batch], found: Evaluation, loss: Loss) -> Metrics:
         """Return the metrics over batches, which the last stage finds, at rank 0; {} at the others."""
-        passes = StagePasses(self)
+        passes = StagePasses(self, loss)
         for batch in batches:
-            passes.evaluate(batch, found, loss)
+            passes.evaluate(batch, found)
         self.stage.to("cpu")
         metrics = self.gather(json.dumps(found.named()).encode())
         return {} if self.rank else cast("Metrics", json.loads(metrics[-1]))
@@ -254,18 +255,16 @@ class StagePasses(Passes):
     `descent` makes the descent of the rank's weights, when the first batch has told the stages.
     """
 
-    def __init__(self, site: PipelinedSite, descent: Callable[[Weights], Descent] | None = None) -> None:
-        self._site, self._make = site, descent
+    def __init__(self, site: PipelinedSite, loss: Loss, descent: Callable[[Weights], Descent] | None = None) -> None:
+        self.device = site.device
+        self._site, self._loss, self._make = site, loss, descent
         self._descent: Descent | None = None
         self.is_last = site.rank == site.size - 1
         self._made: tuple[int, MeasuredStage] | None = None
         self._measured, self._seconds = [0.0, 0], 0.0
 
-    def train(self, batch: Batch, loss: Loss, *, is_shared: bool = False) -> tuple[Tensor, Tensor]:
-        """Add the gradients of a batch's mean loss, and make the step if it is complete.
-
-        Return the loss, at all ranks if it `is_shared`; and this rank's part of it: all of it at the last rank.
-        """
+    def train(self, batch: Batch, *, is_shared: bool) -> tuple[Tensor, Tensor]:
+        """As `Passes` says; the last rank's part is the whole loss."""
         inputs, target = _pair(batch.data)
         if self._descent is None:
             assert self._make is not None
@@ -274,7 +273,7 @@ class StagePasses(Passes):
             self._descent.total_norm = self._site.total_norm
         factor = self._descent.begin(batch.examples)
         count, rows = self._site.micro_batches(batch.examples)
-        losses = MicroLosses(loss, target.to(self._site.device), rows, factor, self._site.autocast)
+        losses = MicroLosses(self._loss, target.to(self._site.device), rows, factor, self._site.autocast)
         schedule = Schedule1F1B(self._stage(rows, trains=True), count, losses, scale_grads=False)
         start = perf_counter()
         self._pass(schedule, inputs, rows * count, target=torch.arange(count), return_outputs=False)
@@ -286,16 +285,14 @@ class StagePasses(Passes):
         return shared, losses.total
 
     def step(self) -> None:
-        """Make one step along the mean gradient of the batches since the last one."""
         if self._descent is not None:
             self._descent.step()
 
     def finish(self) -> None:
-        """End the training: all ranks get all weights."""
         if self._descent is not None:
             self._site.finish(self._report(self._descent.optimizer))
 
-    def evaluate(self, batch: Batch, found: Evaluation, loss: Loss) -> None:
+    def evaluate(self, batch: Batch, found: Evaluation) -> None:
         """Add a batch's output to the means of the last rank."""
         inputs, target = _pair(batch.data)
         if self._made is None:
@@ -306,7 +303,7 @@ class StagePasses(Passes):
         if self.is_last:
             output, target = output[: batch.examples], target.to(self._site.device)
             with self._site.autocast(self._site.device):
-                mean = loss(output, target)
+                mean = self._loss(output, target)
             found.add(output, target, mean, batch.examples)
 
     def _pass(self, schedule: Schedule1F1B, inputs: Tensor, rows: int, **last: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.training.descent import Autocast, ModelSite, Parallel
+from shoal.learn.training.passes import Autocast, ModelSite, Parallel
 from shoal.learn.training.weights import TensorRoles
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from shoal.learn.data.batches import TensorSource, moved, split
 from shoal.learn.seeds import seeded
 from shoal.learn.stacked.stacked_training import is_by_example, is_of_classes
 from shoal.learn.training.measures import Evaluation, default_metrics
-from shoal.learn.training.recipe import recipe
+from shoal.learn.training.module_pool import recipe
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.user_errors import user_code
 

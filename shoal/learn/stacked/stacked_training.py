@@ -31,7 +31,7 @@ from shoal.learn.stacked.stacked_optimizer import StackedOptimizer, clipped, mad
 from shoal.learn.stacked.stacked_trees import repeated, trees_of, views
 from shoal.learn.training.descent import descend, gradients_of
 from shoal.learn.training.measures import Loss
-from shoal.learn.training.recipe import recipe
+from shoal.learn.training.module_pool import recipe
 from shoal.learn.training.torch_learner import TorchLearner
 from shoal.learn.training.weights import ModuleTraits, unwrapped
 from shoal.learn.user_errors import user_code

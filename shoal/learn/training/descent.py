@@ -6,10 +6,8 @@ every other optimizer is the user's. Gradients come from `backward`, which hooks
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +15,11 @@ from torch.optim import Optimizer
 
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
-from shoal.core.protocol.message import Metrics
-from shoal.learn.data.batches import Batch
-from shoal.learn.site.divided_module import Site
 from shoal.learn.training.corrections import Corrector, correct_in_place
-from shoal.learn.training.measures import Evaluation, Loss
-from shoal.learn.training.weights import NAME_OF, TensorRoles, Weights, empty_tensors, pack, unpack
+from shoal.learn.training.weights import NAME_OF, Weights, empty_tensors, pack, unpack
 
 CLIP_EPSILON = 1e-6
 """Keeps the division defined for a gradient of zero, as in `torch.nn.utils.clip_grad_norm_`."""
-
-Autocast = Callable[[torch.device], AbstractContextManager[Any]]
-"""The context of forward passes on a device."""
 
 OptimizerOf = Callable[[Iterable[Any], float], Optimizer]
 """`(parameters, lr) -> optimizer`."""
@@ -164,51 +155,6 @@ class Descent:
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
-
-
-class Passes(ABC):
-    """The passes of a task's batches through a model that is divided among the ranks of a site."""
-
-    @abstractmethod
-    def train(self, batch: Batch, loss: Loss, *, is_shared: bool = False) -> tuple[Tensor, Tensor]:
-        """Add the gradients of a batch's mean loss, and make the step if it is complete.
-
-        Return the loss, at all ranks if it `is_shared`; and this rank's part of it, which all ranks add up.
-        """
-
-    @abstractmethod
-    def step(self) -> None:
-        """Make one step along the mean gradient of the batches since the last one."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """End the training: all ranks get all weights."""
-
-
-class ModelSite(Site, ABC):
-    """The ranks of a site, each of which has a part of the model on the device."""
-
-    device: torch.device
-
-    @abstractmethod
-    def refuse(self, what: str) -> NoReturn:
-        """Raise `InvalidJob` for a job that asks for this."""
-
-    @abstractmethod
-    def passes(self, descent: Callable[[Weights], Descent], seed: int) -> Passes:
-        """Return the passes of a training; `descent` makes that of the rank's weights."""
-
-    @abstractmethod
-    def evaluated(self, batches: Iterable[Batch], found: Evaluation, loss: Loss) -> Metrics:
-        """Return the metrics over batches at rank 0; {} at the others."""
-
-
-class Parallel(ABC):
-    """A way to divide a model among the ranks of a site."""
-
-    @abstractmethod
-    def site(self, module: nn.Module, roles: TensorRoles, device: torch.device, autocast: Autocast) -> ModelSite:
-        """Return the ranks with their parts of a module. Raises `InvalidJob` if it cannot be divided so."""
 
 
 class KeptOptimizer:

@@ -23,8 +23,7 @@ from shoal.learn.training.corrections import Corrector, corrector_of
 from shoal.learn.training.descent import KeptOptimizer, gradients_of
 from shoal.learn.training.devices import release, resolve
 from shoal.learn.training.measures import Mean
-from shoal.learn.training.module_pool import OwnModule
-from shoal.learn.training.recipe import recipe
+from shoal.learn.training.module_pool import OwnModule, recipe
 from shoal.learn.training.tensor_roles import Travels, tensor_roles
 from shoal.learn.training.weights import Weights, built, pack
 from shoal.learn.user_errors import user_code

@@ -24,11 +24,9 @@ from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import (
-    Batch,
     BatchOptions,
     Data,
     SourceFactory,
-    check_batch,
     is_empty,
     source_of,
     split,
@@ -36,10 +34,10 @@ from shoal.learn.data.batches import (
 from shoal.learn.data.divided import rows_source
 from shoal.learn.data.passes import BatchSource, seed_of, training_batches
 from shoal.learn.seeds import seeded
-from shoal.learn.site.divided_module import Site, part_of_mean
+from shoal.learn.site.divided_module import Site
 from shoal.learn.site.ranks import SharedProgress, progress_here
 from shoal.learn.training.corrections import Corrector
-from shoal.learn.training.descent import Descent, ModelSite, OptimizerOf, Parallel, Passes, other_than_plain
+from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
 from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.learner_callback import LearnerCallback
@@ -51,9 +49,9 @@ from shoal.learn.training.measures import (
     check_without_parameters,
     checked_metrics,
     default_metrics,
-    targets_counted,
 )
 from shoal.learn.training.module_learner import Losses, ModuleLearner
+from shoal.learn.training.passes import ModelSite, Parallel, Passes, WholePasses, output_and_loss, own_part
 from shoal.learn.training.tensor_roles import Travels
 from shoal.learn.training.weights import Weights, saved_tensors
 from shoal.learn.user_errors import user_code
@@ -201,7 +199,7 @@ class TorchLearner(ModuleLearner):
             self._asked, self._placed = self._asked._replace(paced=paced), None
         if site is not None and self.config.parallel is not None:
             site = self.config.parallel.site(
-                self.module, self.weights.roles, self.device, lambda here: _autocast(self.config, here)
+                self.module, self.weights.roles, self.device, partial(_autocast, self.config)
             )
             self._device = "cpu"  # between tasks the model stays there
         if site is not None:
@@ -238,17 +236,8 @@ class TorchLearner(ModuleLearner):
         shuffle: torch.Generator,
         progress: Progress,
     ) -> Trained:
-        site, pipeline = self._asked.site, _divided_model(self._asked.site)
-        if pipeline is not None and (corrector is not None or extra_loss is not None):
-            pipeline.refuse("trains against another model" if corrector is None else "corrects gradients")
-        divided = (
-            None
-            if site is None or pipeline is not None
-            else site.divided(self.module, self.device, seed_of(config.seed, site.rank))
-        )
-        make = partial(self._descent, config.lr, corrector)
-        learned: Descent | Passes = make(self.weights) if pipeline is None else pipeline.passes(make, config.seed)
-        mean = Mean(self.device if pipeline is None else pipeline.device)
+        passes, site = self._passes(config, corrector, extra_loss), self._asked.site
+        mean = Mean(passes.device)
         progress = progress if site is None else SharedProgress(site, progress)
         if config.lr:  # else nothing is learned, only weighed
             self.train_data.note_batch_size(config.batch_size)
@@ -258,29 +247,14 @@ class TorchLearner(ModuleLearner):
         watchers = [
             one for one in self.config.callbacks if type(one).batch_trained is not LearnerCallback.batch_trained
         ]
-        autocast = _autocast(self.config, self.device)
-        module = self.module if divided is None else divided.module
-        for batch, fraction in training_batches(
-            self.train_data, config, shuffle, progress_here(progress), learned.step
-        ):
-            if isinstance(learned, Passes):
-                loss, part = learned.train(batch, self.loss, is_shared=bool(watchers))
-            else:
-                with autocast, nullcontext() if divided is None else divided.forward(is_last=learned.completes_step):
-                    output, loss = _output_and_loss(module, self.loss, batch.data)
-                    extra = None if extra_loss is None else extra_loss(batch.data, output)
-                part = _part(site, self.loss, loss, output, batch)
-                objective = part if extra is None else part + extra * batch.weight
-                learned.add(objective if site is None else objective * site.size, batch.examples)
+        for batch, fraction in training_batches(self.train_data, config, shuffle, progress_here(progress), passes.step):
+            loss, part = passes.train(batch, is_shared=bool(watchers))
             for watcher in watchers:
                 watcher.batch_trained(mean.added, float(loss.detach()))
             mean.add(part, batch.examples)
             progress(fraction)
-        learned.step()
-        if isinstance(learned, Passes):
-            learned.finish()
-        if divided is not None:
-            divided.share_buffers()
+        passes.step()
+        passes.finish()
         check_without_parameters(
             {"loss": self.loss, **self.metrics}
         )  # again: a module may make parameters when it is first called
@@ -288,6 +262,23 @@ class TorchLearner(ModuleLearner):
         for callback in self.config.callbacks:
             callback.task_ended(self.module, config, trained)
         return trained
+
+    def _passes(self, config: TrainConfig, corrector: Corrector | None, extra_loss: ExtraLoss | None) -> Passes:
+        site, descent = self._asked.site, partial(self._descent, config.lr, corrector)
+        if isinstance(site, ModelSite):
+            if corrector is not None or extra_loss is not None:
+                site.refuse("trains against another model" if corrector is None else "corrects gradients")
+            return site.passes(descent, self.loss, config.seed)
+        return WholePasses(
+            self.module,
+            self.loss,
+            descent(self.weights),
+            self.device,
+            partial(_autocast, self.config),
+            extra_loss=extra_loss,
+            site=site,
+            seed=seed_of(config.seed, site.rank) if site is not None else 0,
+        )
 
     def _trained(self, config: TrainConfig, mean: Mean) -> Trained:
         if self._asked.site is not None:
@@ -313,7 +304,7 @@ class TorchLearner(ModuleLearner):
             corrector=corrector,
             clip_norm=config.clip_norm,
             accumulate=config.accumulate,
-            combine=None if site is None or _divided_model(site) is not None else site.combine,
+            combine=None if site is None or isinstance(site, ModelSite) else site.combine,
         )
 
     def optimizer_state(self) -> Tree:
@@ -322,8 +313,8 @@ class TorchLearner(ModuleLearner):
 
     def load_optimizer_state(self, state: Tree | None) -> None:
         """Begin the next training with this state of the optimizer; None: with a new one."""
-        if (pipeline := _divided_model(self._asked.site)) is not None:
-            pipeline.refuse("keeps the optimizer's state from task to task")
+        if isinstance(self._asked.site, ModelSite):
+            self._asked.site.refuse("keeps the optimizer's state from task to task")
         self.place()
         self._kept.load(state)
 
@@ -342,15 +333,15 @@ class TorchLearner(ModuleLearner):
         self.weights.enter_training_mode()
         for batch, fraction in training_batches(self.train_data, config, shuffle, progress_here(progress)):
             with nullcontext() if self.config.precision == "fp16" else _autocast(self.config, self.device):
-                output, loss = _output_and_loss(self.module, self.loss, batch.data)
-            yield _part(self._asked.site, self.loss, loss, output, batch), batch.examples, fraction
+                output, loss = output_and_loss(self.module, self.loss, batch.data)
+            yield own_part(self._asked.site, self.loss, loss, output, batch), batch.examples, fraction
 
     def _gradient(
         self, config: TrainConfig, shuffle: torch.Generator, progress: Progress
     ) -> tuple[Trained, dict[str, Tensor]]:
         site = self._asked.site
-        if (pipeline := _divided_model(site)) is not None:
-            pipeline.refuse("asks for the gradient of all data")
+        if isinstance(site, ModelSite):
+            site.refuse("asks for the gradient of all data")
         if site is None:
             return super()._gradient(config, shuffle, progress)
         trained, means = super()._gradient(config, shuffle, SharedProgress(site, progress))
@@ -367,42 +358,26 @@ class TorchLearner(ModuleLearner):
         """
         device = self.place()
         test_data = None if self.test_data is None else self.test_data.as_of(self._position)
-        site, pipeline = self._asked.site, _divided_model(self._asked.site)
-        if test_data is None or test_data.examples == 0 or (site is not None and site.rank and pipeline is None):
+        site = self._asked.site
+        if test_data is None or test_data.examples == 0:
             return {}
-        found = Evaluation(self.loss, self.metrics, device if pipeline is None else pipeline.device)
+        if isinstance(site, ModelSite):
+            device = site.device
+        elif site is not None and site.rank:
+            return {}
+        found = Evaluation(self.loss, self.metrics, device)
         with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
             self.module.eval()
             batches = test_data.epoch(self.config.eval_batch_size, None)
-            if pipeline is not None:
-                return pipeline.evaluated(batches, found, self.loss)
+            if isinstance(site, ModelSite):
+                return site.evaluated(batches, found, self.loss)
             for batch in batches:
                 with _autocast(self.config, self.device):
-                    output, loss = _output_and_loss(self.module, self.loss, batch.data)
+                    output, loss = output_and_loss(self.module, self.loss, batch.data)
                 found.add(output, split(batch.data)[1], loss, batch.examples)
         return found.named()
-
-
-def _output_and_loss(module: nn.Module, loss: Loss, batch: Any) -> tuple[Any, Tensor]:
-    check_batch(batch)
-    inputs, target = split(batch)
-    output = module(*inputs)
-    return output, loss(output, target)
-
-
-def _divided_model(site: Site | None) -> ModelSite | None:
-    """Return the site if its ranks have parts of the model, not rows of each batch."""
-    return site if isinstance(site, ModelSite) else None
 
 
 def _autocast(config: TorchConfig, device: torch.device) -> AbstractContextManager[Any]:
     dtype = AUTOCAST.get(config.precision)
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
-
-
-def _part(site: Site | None, loss_of: Loss, loss: Tensor, output: Any, batch: Batch) -> Tensor:
-    """Return this rank's part of a batch's mean loss: all of it without other ranks."""
-    if site is None or batch.own is None:
-        return loss
-    counted = targets_counted(loss_of, split(batch.data)[1], batch.own)
-    return part_of_mean(site, loss, output, counted * (batch.own > 0), batch.weight)
