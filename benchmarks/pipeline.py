@@ -1,0 +1,113 @@
+"""A model in stages at several processes of this machine, beside all of it in one process.
+
+    python benchmarks/pipeline.py                     2 stages, 2 to 16 micro-batches; one thread for each process
+    python benchmarks/pipeline.py --stages 4 --steps 5
+
+Prints the time of a step, the fraction of time in which stages did not compute beside that of the formula
+(S - 1) / (M + S - 1) for S equal stages and M micro-batches, bytes between stages, and memory by rank: weights,
+gradients and the optimizer's state. Idle time includes transfers and other
+programs, so each process needs a core of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from shoal.core.algorithm.learner import TrainConfig
+from shoal.learn import Pipeline, TorchConfig, TorchLearner
+from shoal.learn.site.divided_module import Site
+
+BATCH, WIDTH, LAYERS, CLASSES = 512, 512, 16, 10
+MICROBATCHES = (2, 4, 8, 16)
+
+
+def network() -> nn.Module:
+    """Return a chain of equal layers."""
+    layers = [one for _ in range(LAYERS) for one in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES))
+
+
+def momentum(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    """Return an optimizer with a state."""
+    return torch.optim.SGD(parameters, lr, momentum=0.9)
+
+
+def measured(rank: int, stages: int, microbatches: int, steps: int, folder: str) -> None:
+    """Train at one rank; rank 0 writes the row of the table."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    x, y = torch.randn(BATCH, WIDTH), torch.randint(CLASSES, (BATCH,))
+    cuts = tuple(2 * LAYERS * stage // stages for stage in range(1, stages))  # not "auto": equal stages in each run
+    pipeline = Pipeline(cuts, microbatches)
+    config = TorchConfig(parallel=pipeline)
+    learner = TorchLearner(network, (x, y), device="cpu", optimizer=momentum, config=config)
+    if stages > 1:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=stages)
+        learner.use(site=Site())
+    learner.init(0)
+    learner.train(TrainConfig(steps=1, batch_size=BATCH, lr=0.01))  # the first one makes the stages
+    start = perf_counter()
+    learner.train(TrainConfig(steps=steps, batch_size=BATCH, lr=0.01))
+    row: dict[str, Any] = {"stages": stages, "microbatches": microbatches, "step_s": (perf_counter() - start) / steps}
+    reports = pipeline.reports
+    row["idle"] = 1.0 - sum(one.busy_s for one in reports) / sum(one.seconds for one in reports) if reports else 0.0
+    row["formula"] = (stages - 1) / (microbatches + stages - 1)
+    row["bytes_per_step"] = sum(one.bytes_sent for one in reports) / steps
+    row["memory_bytes"] = [one.memory_bytes for one in reports] or [3 * learner.layout.nbytes]
+    if rank == 0:
+        Path(folder, "row.json").write_text(json.dumps(row))
+    if stages > 1:
+        dist.destroy_process_group()
+
+
+def row_of(stages: int, microbatches: int, steps: int) -> dict[str, Any]:
+    """Return the measurements of a run, whose ranks are new processes."""
+    spawning = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            spawning.Process(target=measured, args=(rank, stages, microbatches, steps, folder))
+            for rank in range(stages)
+        ]
+        for one in ranks:
+            one.start()
+        for one in ranks:
+            one.join()
+        found: dict[str, Any] = json.loads(Path(folder, "row.json").read_text())
+        return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line for each number of micro-batches."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    print("| processes | micro-batches | s a step | idle | formula | MB between stages a step | MB of memory by rank |")
+    print("|---|---|---|---|---|---|---|")
+    rows = []
+    for stages, count in [(1, 1), *((given.stages, count) for count in MICROBATCHES if count >= given.stages)]:
+        rows.append(one := row_of(stages, count, given.steps))
+        memory = " + ".join(f"{nbytes / 1e6:.1f}" for nbytes in one["memory_bytes"])
+        print(
+            f"| {stages} | {count} | {one['step_s']:.3f} | {one['idle']:.0%} | {one['formula']:.0%} "
+            f"| {one['bytes_per_step'] / 1e6:.1f} | {memory} |",
+            flush=True,
+        )
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
