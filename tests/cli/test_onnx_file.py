@@ -25,8 +25,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 MINE = """
 import torch
-from shoal.learn import GrowingLearner, TorchLearner, models
-from shoal.learn.loading import load_trained
+from shoal.learn import TorchLearner, models
 
 def learner():
     return TorchLearner(models.bn, (torch.rand(1, 64), torch.zeros(1, dtype=torch.long)))

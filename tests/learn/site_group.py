@@ -31,7 +31,7 @@ DRAWN = torch.Generator().manual_seed(5)
 X = torch.randn(98, 6, generator=DRAWN, dtype=torch.float64)
 Y = (X[:, 0] + X[:, 1] > 0).long()
 CONFIG = TrainConfig(epochs=2, batch_size=16, lr=0.3, seed=7)
-"""Seven batches in a pass; the last has two rows, fewer than four site."""
+"""Seven batches in a pass; the last has two rows, fewer than four ranks."""
 ACCUMULATING = TorchConfig(accumulate=3, clip_norm=0.5)
 """Each pass ends with a step of one batch."""
 
@@ -89,7 +89,7 @@ def gradient(site: Site | None) -> Found:
     return {"model": tree.buffer.view(np.float64), **made.metrics}
 
 
-def alike(site: Site | None) -> Found:
+def alike(site: Site) -> Found:
     """Return the distance of this rank's model from rank 0's after a training with statistics and dropout."""
 
     def model() -> nn.Module:
@@ -101,21 +101,19 @@ def alike(site: Site | None) -> Found:
     learner.train(CONFIG)
     mine = list(learner.weights.tensors().values())
     first = [one.detach().clone() for one in mine]
-    distance = torch.zeros(1, dtype=torch.float64)
-    if site is not None:
-        site.copy_first(first)
-        distance[0] = sum(float((a - b).abs().sum()) for a, b in zip(mine, first, strict=True))
-        site.add_up([distance])
+    site.copy_first(first)
+    distance = torch.tensor([sum(float((a - b).abs().sum()) for a, b in zip(mine, first, strict=True))])
+    site.add_up([distance])
     return {"distance": float(distance)}
 
 
-def withdrawn(site: Site | None) -> Found:
+def withdrawn(site: Site) -> Found:
     """Return the steps that each rank has made when rank 0 hears of a withdrawal in its third."""
     steps = []
 
     def progress(fraction: float) -> None:
         steps.append(fraction)
-        if len(steps) >= 3 and (site is None or site.rank == 0):
+        if len(steps) >= 3 and site.rank == 0:
             raise Cancelled("the task was withdrawn")
 
     learner = TorchLearner(Network, (X, Y), device="cpu")
@@ -125,14 +123,12 @@ def withdrawn(site: Site | None) -> Found:
         learner.train(CONFIG, progress=progress)
     except Cancelled:
         made = torch.tensor([float(len(steps))])
-        if site is not None:
-            site.add_up([made])
-            made /= site.size
-        return {"steps": float(made)}
+        site.add_up([made])
+        return {"steps": float(made) / site.size}
     raise AssertionError("it was trained to the end")
 
 
-def refused(site: Site | None) -> Found:
+def refused(site: Site) -> Found:
     """Return the error for batches that cannot be divided."""
 
     class Identity(nn.Module):
@@ -150,12 +146,10 @@ def refused(site: Site | None) -> Found:
     return {"text": "none"}
 
 
-def overlapped(site: Site | None) -> Found:
+def overlapped(site: Site) -> Found:
     """Return for each bucket the number of layers whose gradients were known when its average began."""
     layers = nn.Sequential(*[nn.Linear(600, 600) for _ in range(4)])
     learner = TorchLearner(lambda: layers, (torch.randn(8, 600), torch.zeros(8, dtype=torch.long)), device="cpu")
-    if site is None:
-        return {}
     learner.use(site=site)
     divided, known, began = site.divided(learner.module, learner.place(), 0), list[int](), list[float]()
     for layer in layers.children():
@@ -196,7 +190,12 @@ CASES: dict[str, Case] = {
 }
 """Trainings with the same result in any number of processes."""
 
-OTHERS: dict[str, Case] = {"alike": alike, "withdrawn": withdrawn, "refused": refused, "overlapped": overlapped}
+OTHERS: dict[str, Callable[[Site], Found]] = {
+    "alike": alike,
+    "withdrawn": withdrawn,
+    "refused": refused,
+    "overlapped": overlapped,
+}
 
 
 def results(size: int, folder: Path) -> dict[str, Found]:

@@ -438,20 +438,25 @@ def moved(batch: Any, device: torch.device) -> Any:
         return (batch.pin_memory() if pinned else batch).to(device, non_blocking=True)
     if callable(getattr(batch, "to", None)):
         return batch.to(device)
+    return rebuilt(batch, lambda part: moved(part, device))
+
+
+def rebuilt(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a container of the same type with each part changed; a batch that is not a container as it is."""
     if isinstance(batch, Mapping):
-        return _rebuilt(batch, {name: moved(part, device) for name, part in batch.items()})
+        return _filled(batch, {name: change(part) for name, part in batch.items()})
     if isinstance(batch, tuple | list):
-        parts = [moved(part, device) for part in batch]
+        parts = [change(part) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if is_dataclass(batch) and not isinstance(batch, type):
         made = copy.copy(batch)
         for field in fields(batch):
-            object.__setattr__(made, field.name, moved(getattr(batch, field.name), device))
+            object.__setattr__(made, field.name, change(getattr(batch, field.name)))
         return made
     return batch
 
 
-def _rebuilt(batch: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
+def _filled(batch: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
     """Return a mapping of a batch's type with these parts; a plain dict where the type cannot be filled."""
     if not isinstance(batch, MutableMapping):
         return parts

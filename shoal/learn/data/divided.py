@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shoal.core.errors import LearnerFailed
-from shoal.learn.data.batches import Batch, BatchOptions, Data, DatasetSource, IndexedSource, source_of
+from shoal.learn.data.batches import Batch, BatchOptions, Data, DatasetSource, IndexedSource, rebuilt, source_of
 from shoal.learn.data.passes import BatchSource, Waiting
 from shoal.learn.site.ranks import Ranks
 
@@ -61,10 +61,8 @@ def _taken(part: Any, rows: slice, examples: int) -> Any:
     """Return these rows of all tensors of a batch. Raises `LearnerFailed` if it holds anything else."""
     if isinstance(part, Tensor) and part.ndim and len(part) == examples:
         return part[rows]
-    if type(part) in (tuple, list):
-        return type(part)(_taken(one, rows, examples) for one in part)
-    if isinstance(part, Mapping):
-        return {name: _taken(one, rows, examples) for name, one in part.items()}
+    if (made := rebuilt(part, lambda one: _taken(one, rows, examples))) is not part:
+        return made
     what = f"a tensor of shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
     raise LearnerFailed(
         f"a batch of {examples} examples holds {what}, which cannot be divided among the processes of this node",
