@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from shoal.core.algorithm.learner import Learner
+from shoal.core.errors import InvalidJob
 from shoal.extras import not_installed
 from shoal.runtime.durable_files import CrashPoint, no_crash
 from shoal.runtime.http.node_client import NodeClient
@@ -44,6 +45,9 @@ def run(settings: EdgeSettings, learner: Learner | None = None, *, at: CrashPoin
 
     torchrun starts several processes for one node: rank 0 takes part, the others only train with it.
     """
+    if ranks_of_torchrun() > 1 and (settings.split_job or settings.trainer in ("thread", "command")):
+        hint = 'leave split_job and trainer out, or start it without torchrun: trainer = "command" has processes = N'
+        raise InvalidJob("this node cannot train in the processes of torchrun", code="learner.processes", hint=hint)
     if rank_here():
         follow()
     tell_end = end_teller()

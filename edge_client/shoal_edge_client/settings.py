@@ -163,8 +163,15 @@ class EdgeSettings(BaseModel):
     def _has_a_command(self) -> Self:
         if (self.trainer == "command") != bool(self.trainer_command.strip()):
             raise ValueError('trainer = "command" and trainer_command belong together: give both, or none')
-        if self.trainer == "command" and self.split_job:
-            raise ValueError('a split job trains in the node\'s own process: leave trainer = "command" out')
+        return self
+
+    @model_validator(mode="after")
+    def _can_have_processes(self) -> Self:
+        if self.split_job and (self.trainer == "command" or self.processes > 1):
+            text = 'a split job trains in the node\'s own process: leave trainer = "command" and processes out'
+            raise ValueError(text)
+        if self.trainer == "thread" and self.processes > 1:
+            raise ValueError('a thread is in one process: leave trainer = "thread" or processes out')
         return self
 
     @model_validator(mode="after")

@@ -118,6 +118,9 @@ def test_what_keeps_it_from_starting(tmp_path: Path) -> None:
     for wrong in ({"trainer_command": " "}, {"trainer": "process"}, {"split_job": "j"}):
         with pytest.raises(ValueError, match="trainer"):
             EdgeSettings.model_validate({**asked, **wrong})
+    for place in ({"split_job": "j"}, {"trainer": "thread"}):
+        with pytest.raises(ValueError, match=r"leave trainer = .* processes out"):
+            EdgeSettings.model_validate({"processes": 2, **place})
     with pytest.raises(InvalidJob, match="an object cannot go into another process"):
         trainer_backend(EdgeSettings.model_validate(asked), VectorLearner(), tmp_path)
     (tmp_path / "file").touch()

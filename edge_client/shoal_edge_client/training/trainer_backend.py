@@ -131,10 +131,11 @@ def require_learner(settings: EdgeSettings, learner: Learner | None) -> None:
 def trainer_backend(settings: EdgeSettings, learner: Learner | None, folder: Path) -> TrainerBackend:
     """Return the backend that the settings ask for. `folder`: for blobs on their way. Raises `InvalidJob`."""
     require_learner(settings, learner)
-    processes = 0 if ranks_of_torchrun() > 1 else settings.processes
+    is_loop = isinstance(learner, LoopLearner)  # which divides its own training, if it does
+    processes = 0 if ranks_of_torchrun() > 1 and not is_loop else settings.processes
     apart = settings.trainer in ("process", "command") or processes != 1
     if apart and learner is not None:
-        hint = 'name it, "file.py:name" or "package.module:name", or leave trainer out'
+        hint = 'name it, "file.py:name" or "package.module:name", or leave trainer, processes and torchrun out'
         raise InvalidJob("an object cannot go into another process", code="learner.options", hint=hint)
     if settings.trainer == "command":
         command = TrainerCommand(settings.trainer_command, settings.trainer_cancel_command, settings.trainer_timeout_s)
@@ -279,6 +280,9 @@ class ProcessTrainer:
 
     def load_base(self, path: Path) -> None:
         """Start the learner's processes again, with that file; as they were if it does not fit."""
+        if not self.training.setup.processes:
+            hint = "load it in the learner, or start the node with processes = N"
+            raise InvalidJob("torchrun's processes keep the base model that they began with", hint=hint)
         before = self.training.setup.base
         try:
             self._use_base(str(path.absolute()))
