@@ -9,26 +9,35 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import shoal
+from shoal.core.algorithm.learner import no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Slots
 from shoal.jobs.spec import parse_job
+from shoal.loop.learner import LoopLearner, LoopStart
+from shoal.loop.rendezvous import Rendezvous
+from shoal.runtime.training.site.group import RankGroup
+from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
 from shoal.wire.payload import open_payload
+from shoal_edge_client.process import run
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.training.trainer_backend import ProcessTrainer, ThreadTrainer, trainer_backend
 from tests.edge_client.conftest import PLAN, Place
-from tests.edge_client.test_trainer_backend import ROOT, TASK, Bench
+from tests.edge_client.test_trainer_backend import ROOT, TASK, Bench, is_alive
 from tests.support import site_learners
+from tests.support.learners import VectorLearner
 from tests.support.waiting import PATIENCE_S, until
 
 LEARNERS = Path(site_learners.__file__)
+COMMAND = f"exec {sys.executable} -m shoal trainer {{folder}}"
 ROUNDING = 1e-6
 
 
@@ -37,8 +46,9 @@ def site(tmp_path: Path) -> Iterator[Callable[..., ProcessTrainer]]:
     """Start the learner in two processes."""
     made: list[ProcessTrainer] = []
 
-    def make(learner: str = f"{LEARNERS}:learner", **options: Any) -> ProcessTrainer:
-        settings = EdgeSettings(learner=learner, options=options, processes=2)
+    def make(learner: str = f"{LEARNERS}:learner", command: str = "", **options: Any) -> ProcessTrainer:
+        place: Any = {"trainer": "command", "trainer_command": command} if command else {}
+        settings = EdgeSettings(learner=learner, options=options, processes=2, **place)
         shop = trainer_backend(settings, None, tmp_path / "training")
         assert isinstance(shop, ProcessTrainer)
         made.append(shop)
@@ -52,14 +62,18 @@ def site(tmp_path: Path) -> Iterator[Callable[..., ProcessTrainer]]:
 
 @pytest.mark.parametrize("killed", [1, 0])
 def test_a_killed_process_changes_nothing(tmp_path: Path, site: Callable[..., ProcessTrainer], killed: int) -> None:
+    """A command starts those of which rank 1 is killed. Rank 1 ends with rank 0, also in the middle of a step."""
     alone = site_learners.learner()
     slots: Slots = {"model": alone.init(5)}
     hold, says = tmp_path / "hold", tmp_path / "says"
     hold.touch()
-    shop = site(hold=str(hold), says=str(says))
+    shop = site(command=COMMAND if killed else "", hold=str(hold), says=str(says))
 
     def kill() -> None:
-        os.kill(ids_of_ranks(says)[killed], signal.SIGKILL)
+        ids = ids_of_ranks(says)
+        os.kill(ids[killed], signal.SIGKILL)
+        if killed == 0:
+            until("rank 1 to end", lambda: not is_alive(ids[1]))
         hold.unlink()
 
     thread = threading.Thread(target=kill)
@@ -102,19 +116,40 @@ def test_the_error_of_a_rank_is_that_of_the_task(
     assert shop.training.starts == 1
 
 
+def test_learners_that_cannot_train_together_are_refused(site: Callable[..., ProcessTrainer]) -> None:
+    with pytest.raises(InvalidJob, match="rank 1's model differs from rank 0's"):
+        site(wide="1")
+    group: Any = SimpleNamespace(site=SimpleNamespace(size=2))
+    with pytest.raises(InvalidJob, match="a node of 2 processes needs a TorchLearner"):
+        RankGroup.attach(group, VectorLearner())
+
+
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("other", "text"),
     [
-        ({"wide": "1"}, "rank 1's model differs from rank 0's"),
-        ({"fewer": "1"}, "rank 1's number of examples differs from rank 0's"),
-        ({"learner": "tests.support.learners:counting"}, "a node of 2 processes needs a TorchLearner"),
+        ({"examples": 5}, "rank 1's number of examples differs from rank 0's"),
+        ({"error": {"message": "no such file"}}, "rank 1: no such file"),
     ],
 )
-def test_learners_that_cannot_train_together_are_refused(
-    site: Callable[..., ProcessTrainer], options: dict[str, str], text: str
-) -> None:
-    with pytest.raises(InvalidJob, match=text):
-        site(**options)
+def test_an_answer_that_differs_is_told(other: dict[str, Any], text: str) -> None:
+    told: list[Any] = []
+    ranks = SimpleNamespace(rank=0, gather=lambda own: [own, json.dumps(other).encode()])
+    group: Any = SimpleNamespace(site=ranks, needed=nullcontext)
+    own: Any = SimpleNamespace(send=told.append, progress=no_progress)
+    SiteWriter(own, group, SiteRequests(group)).send({"ready": True, "examples": 6})
+    assert told[0]["error"]["message"] == text
+
+
+def test_what_torchrun_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for given in ({"split_job": "j"}, {"trainer": "thread"}, {"trainer": "command", "trainer_command": "sbatch x"}):
+        with pytest.raises(InvalidJob, match="cannot train in the processes of torchrun"):
+            run(EdgeSettings.model_validate({**given, "learner": "x:y"}))
+    with pytest.raises(InvalidJob, match="keep the base model"):
+        trainer_backend(EdgeSettings(learner="x:y"), None, tmp_path).load_base(tmp_path / "base")
+    loop = LoopLearner(Rendezvous(), LoopStart(site_learners.learner().init(0)))
+    assert isinstance(trainer_backend(EdgeSettings(), loop, tmp_path), ThreadTrainer), "it divides its own training"
 
 
 def test_torchrun_starts_a_node_again_whose_rank_was_killed(place: Place) -> None:

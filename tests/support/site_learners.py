@@ -31,8 +31,8 @@ class Noting(nn.Linear):
         return super().forward(x)
 
 
-def learner(hold: str = "", says: str = "", fails: str = "", wide: str = "", fewer: str = "") -> TorchLearner:
-    """Return a learner that is another one at the ranks `fails`, `wide` and `fewer`."""
+def learner(hold: str = "", says: str = "", fails: str = "", wide: str = "") -> TorchLearner:
+    """Return a learner that is another one at the ranks `fails` and `wide`."""
     rank = os.environ.get("RANK", "0")
 
     def model() -> nn.Module:
@@ -40,5 +40,4 @@ def learner(hold: str = "", says: str = "", fails: str = "", wide: str = "", few
         layer.hold, layer.says, layer.fails = Path(hold), Path(says), fails == rank
         return layer
 
-    rows = 50 if fewer == rank else len(X)
-    return TorchLearner(model, (X[:rows], Y[:rows]), device="cpu")
+    return TorchLearner(model, (X, Y), device="cpu")

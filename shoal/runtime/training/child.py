@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, Protocol
+from typing import IO, Any, NoReturn, Protocol
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult
 from shoal.core.algorithm.capability import check_learner
@@ -34,7 +34,7 @@ from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
 from shoal.runtime.training.cards import card_of
 from shoal.runtime.training.ipc import error_fields, ref_fields
-from shoal.runtime.training.site.group import RankGroup, rank_here
+from shoal.runtime.training.site.group import RankGroup, is_started_here
 from shoal.runtime.training.site.requests import NoBlobs, SilentWriter, SiteRequests, SiteWriter, Writer
 from shoal.wire import codec
 from shoal.wire.payload import measure, open_payload
@@ -176,7 +176,7 @@ def _opened(path: str) -> Slots:
     return open_payload(FileSource(Path(path))) if path else {}
 
 
-def serve(lines: Requests, writer: Writer, group: RankGroup | None = None) -> None:
+def serve(lines: Requests, writer: Writer, group: RankGroup | None = None) -> NoReturn:
     """Answer one line after the other."""
     child: TrainingChild | None = None
     while True:
@@ -205,14 +205,14 @@ def _whole(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def serve_ranks(group: RankGroup, lines: SimpleQueue[dict[str, Any]] | None, writer: Writer) -> None:
+def serve_ranks(group: RankGroup, lines: SimpleQueue[dict[str, Any]] | None, writer: Writer) -> NoReturn:
     """Answer one line after the other with all ranks of a site. `lines`: those of the node, at rank 0."""
     requests = SiteRequests(group, lines)
     serve(requests, SiteWriter(writer, group, requests), group)
 
 
-def follow() -> None:
-    """Do what rank 0 is asked, as another rank, until it ends."""
+def follow() -> NoReturn:
+    """Do what rank 0 is asked, as another rank, and end with it."""
     logs.configure("training", level="warning", form="json")  # rank 0 logs the rest
     serve_ranks(RankGroup.join(), None, SilentWriter())
 
@@ -224,12 +224,13 @@ def main() -> None:
     with suppress(OSError, AttributeError):  # some systems have no such thing
         os.nice(NICE)
     faulthandler.enable()
-    if rank_here():
-        follow()
     mine, out = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
+    if is_started_here():
+        threading.Thread(target=lambda: (mine.read(), _end()), daemon=True).start()  # rank 0 has the other end
+        follow()
     writer, lines = MessageWriter(out), SimpleQueue[dict[str, Any]]()
     first = json.loads(mine.readline() or "null")
     if first is None:
@@ -251,7 +252,7 @@ def main() -> None:
     if processes == 1:
         serve(lines, writer)
     else:
-        group = RankGroup.start(processes, Path(first["folder"]) / "tmp") if processes else RankGroup.join()
+        group = RankGroup.start(processes) if processes else RankGroup.join()
         serve_ranks(group, lines, writer)
 
 

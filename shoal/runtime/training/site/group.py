@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import InvalidJob, LearnerFailed
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = timedelta(hours=1)
 """Longest wait of a rank for another one, which may evaluate or load meanwhile."""
-STORE = "SHOAL_RANK_STORE"
-"""Environment variable with the file through which ranks of one machine find each other."""
+STORE, LOOPBACK = "SHOAL_RANK_STORE", "127.0.0.1"
+"""Environment variable with the port through which the ranks that rank 0 has started find each other, and its host."""
 LOST = 1
 """Exit code of a rank that has lost another one."""
 GRACE_S = 3.0
@@ -42,6 +42,11 @@ FAILURE = "failure"
 def rank_here() -> int:
     """Return the rank that torchrun, or the training process that started this one, has given to this process."""
     return int(os.environ.get("RANK", "0"))
+
+
+def is_started_here() -> bool:
+    """Return whether the ranks are rank 0's children, or it has begun to start them: they all see its files."""
+    return STORE in os.environ
 
 
 def ranks_of_torchrun() -> int:
@@ -105,20 +110,20 @@ class RankGroup:
         import torch.distributed as dist
 
         rank, size = rank_here(), int(os.environ["WORLD_SIZE"])
-        if STORE in os.environ:
-            return cls(dist.FileStore(os.environ[STORE], size), rank, size)  # type: ignore[attr-defined]
+        if is_started_here():
+            store = dist.TCPStore(LOOPBACK, int(os.environ[STORE]), size, wait_for_workers=False)  # type: ignore[attr-defined]
+            return cls(store, rank, size)
         return cls(_new_store(_torchrun_store(), rank, size), rank, size)
 
     @classmethod
-    def start(cls, processes: int, folder: Path) -> RankGroup:
-        """Start the other ranks as child processes, and join them as rank 0. `folder`: for a file of the group, which
-        is not removed."""
-        store = folder / f"ranks-{os.getpid()}"
-        store.unlink(missing_ok=True)
+    def start(cls, processes: int) -> RankGroup:
+        """Start the other ranks as child processes, and join them as rank 0."""
+        listener = socket.create_server((LOOPBACK, 0))  # a store's own would listen at all addresses
+        port = listener.getsockname()[1]
         local = {} if sys.platform != "linux" else {"GLOO_SOCKET_IFNAME": "lo"}
         threads = str(max(1, (os.cpu_count() or 1) // processes))
-        common = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), STORE: str(store.absolute())}
-        for name, value in {"OMP_NUM_THREADS": threads, **local}.items():
+        common = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), STORE: str(port)}
+        for name, value in {"OMP_NUM_THREADS": threads, "TORCH_CPP_LOG_LEVEL": "ERROR", **local}.items():
             os.environ.setdefault(name, value)
         os.environ.update(common, RANK="0", LOCAL_RANK="0")
         for rank in range(1, processes):
@@ -126,7 +131,12 @@ class RankGroup:
             command = [sys.executable, "-m", "shoal.runtime.training.child"]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, env=named)
             threading.Thread(target=_end_with, args=(process, rank), daemon=True).start()
-        return cls.join()
+        import torch.distributed as dist
+
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            LOOPBACK, port, processes, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+        return cls(store, 0, processes)
 
     def leave(self, failure: bytes) -> None:
         """End this process, whose error the others cannot wait for: they may be in the middle of a sum."""
@@ -143,7 +153,7 @@ class RankGroup:
 
     def end(self) -> None:
         """End this process, because the group is not complete any more."""
-        if STORE in os.environ:
+        if is_started_here():
             _told.wait(0.0 if self.site.rank else GRACE_S)
         elif self.site.rank:
             with suppress(RuntimeError):

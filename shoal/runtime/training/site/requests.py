@@ -1,7 +1,8 @@
 """Requests that all ranks of a site hear, and their common answer.
 
-Rank 0 reads requests from its node and broadcasts them, with the files that they name, so that ranks on other machines
-need no shared folder. All ranks do what is asked; only rank 0 answers, with the error of another rank if it has one.
+Rank 0 reads requests from its node and broadcasts them. To ranks that torchrun has started it sends the files that they
+name, so that other machines need no shared folder. All ranks do what is asked; only rank 0 answers, with the error of
+another rank if it has one.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from shoal.core.errors import Cancelled, InvalidJob
 from shoal.core.model.tree import Slots
+from shoal.runtime.durable_files import write_all
 from shoal.runtime.training.ipc import error_fields
-from shoal.runtime.training.site.group import RankGroup
+from shoal.runtime.training.site.group import RankGroup, is_started_here
 
 FILES = ("slots", "base", "memory")
 """Fields of requests that name a file."""
@@ -64,13 +67,12 @@ class SiteRequests:
 
     def __init__(self, group: RankGroup, own: SimpleQueue[dict[str, Any]] | None = None) -> None:
         self._group, self._site, self._own = group, group.site, own
-        self._copies: list[Path] = []
+        self._copies = ExitStack()
         self.present: Mapping[str, Any] = {}
 
     def get(self) -> dict[str, Any]:
         """Return the next request, whose files are on this machine until the request after it."""
-        while self._copies:
-            self._copies.pop().unlink()
+        self._copies.close()
         data = b""
         with self._group.needed():
             while not data:
@@ -78,7 +80,7 @@ class SiteRequests:
             asked: dict[str, Any] = json.loads(data)
             self.present = asked
             for name in FILES:
-                if asked.get(name):
+                if asked.get(name) and not is_started_here():
                     asked[name] = self._shared(asked[name])
         return asked
 
@@ -96,11 +98,11 @@ class SiteRequests:
                 while self._site.broadcast(source.read(CHUNK_BYTES)):
                     pass
             return path
-        with tempfile.NamedTemporaryFile(prefix="shoal-rank-", delete=False) as target:
-            self._copies.append(Path(target.name))
-            while piece := self._site.broadcast():
-                target.write(piece)
-        return target.name
+        without_name = tempfile.TemporaryFile()  # noqa: SIM115 - open until the next request; a kill leaves no file
+        copy = self._copies.enter_context(without_name).fileno()
+        while piece := self._site.broadcast():
+            write_all(copy, piece)
+        return f"/dev/fd/{copy}"
 
 
 class SiteWriter:
