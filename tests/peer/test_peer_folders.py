@@ -69,7 +69,7 @@ def test_a_job_that_needs_a_server_is_refused(name: str, tmp_path: Path) -> None
     job.write_text(f'name = "toys"\nlearner = "nowhere.py:learner"\n[algorithm]\nname = "{name}"\n')
     with pytest.raises(InvalidJob, match=f"{name} keeps state at a server besides the model") as refused:
         invite(job, MODEL, [InvitedNode("a", ""), InvitedNode("b", "")], tmp_path / "peers")
-    assert refused.value.hint == "choose one of fedavg, fedprox, fedsgd"
+    assert refused.value.hint == "choose one of diloco, fedavg, fedprox, fedsgd"
 
 
 @pytest.mark.parametrize("name", DOCUMENT_FILES)
@@ -84,7 +84,7 @@ def test_documents_of_different_jobs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     peers, others = folders(tmp_path), folders(tmp_path / "other")
     job, roster = peers / "a" / "job.toml", (peers / "a" / "roster.json").read_bytes()
-    job.write_text(JOB.format(rounds=5, drain=1, min_peers=1, patience_s=1, more=""))
+    job.write_text(JOB.format(algorithm="fedavg", rounds=5, drain=1, min_peers=1, patience_s=1, more=""))
     with pytest.raises(InvalidJob, match="not the job of the charter"):
         read_documents(peers / "a")
     (peers / "b" / "roster.json").write_bytes((others / "b" / "roster.json").read_bytes())

@@ -22,7 +22,7 @@ from tests.support.ports import free_ports
 def unset(root: Path, ports: list[int], min_peers: int = 0) -> Path:
     """The folders of a job that leaves `min_peers` at its default."""
     job = root / "job.toml"
-    text = JOB.format(rounds=2, drain=100, min_peers=min_peers, patience_s=3.0, more="")
+    text = JOB.format(algorithm="fedavg", rounds=2, drain=100, min_peers=min_peers, patience_s=3.0, more="")
     job.write_text(text if min_peers else text.replace("min_peers = 0\n", ""))
     invited = [InvitedNode(name, f"http://127.0.0.1:{port}") for name, port in zip("abc", ports, strict=False)]
     invite(job, ToyLearner(1).init(3), invited, root / "peers")

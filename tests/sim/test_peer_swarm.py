@@ -177,7 +177,7 @@ def doubts_settled_by_guess(patch: Patch) -> None:
 
 def reckoned_with_what_was_not_shown(patch: Patch) -> None:
     """A partner steps from its model as it is, not as the other sees it."""
-    patch.setattr(GossipState, "published_model", lambda self, shown: self.model)
+    patch.setattr(GossipState, "published_model", lambda self, shown: self.mixed)
 
 
 def neighbors_waited_for_without_end(patch: Patch) -> None:
