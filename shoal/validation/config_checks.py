@@ -143,7 +143,7 @@ def of_carrying_on(algorithm: Algorithm) -> Iterator[ConfigError]:
 
 
 def server_state_setting(algorithm: Algorithm) -> str:
-    """Return the setting without which the coordinator would keep the model alone; "" if it keeps nothing else."""
+    """Return the setting without which the coordinator would keep only what peers mix; "" if it keeps nothing else."""
     model = Tree.of({"weight": np.zeros(1, np.float32)})
     if algorithm.init(model).keys() == {*algorithm.mixed_slots}:
         return ""

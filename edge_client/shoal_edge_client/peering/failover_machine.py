@@ -9,7 +9,7 @@ from typing import Any
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.failover.failover import ModelHeld
 from shoal.core.gossip.gossip import GossipPeer, PeerEffect
-from shoal.core.model.tree import Tree
+from shoal.core.model.tree import Tree, norm
 from shoal.core.protocol.machine import MachineState, Memory, Save, TaskDone
 from shoal.core.protocol.message import BlobRef, Metrics, Task
 from shoal.core.protocol.peer_message import DeclareFailover
@@ -122,6 +122,11 @@ class FailoverMachine:
             return self.peer.gossip.me.model
         assert self.peer.base.model is not None
         return tree_slot(self.session.state.blobs.get(self.peer.base.model), "model")
+
+    def own_norm(self) -> float:
+        """Return the norm of that model, with all that peers mix with it. Blocks; any thread may call."""
+        gossip = self.peer.gossip
+        return gossip.me.norm if gossip is not None else norm(self.own_model())
 
     def status(self) -> dict[str, Any]:
         """Return the state as JSON values."""

@@ -19,7 +19,7 @@ from shoal.core.failover.failover import ForcedFailover, ModelHeld
 from shoal.core.failover.failover_peer import FailoverPeer
 from shoal.core.gossip.gossip import LocalRoundDone, PeerEffect, StopGossip
 from shoal.core.gossip.gossip_state import LivePeers
-from shoal.core.model.tree import Slots, norm
+from shoal.core.model.tree import Slots
 from shoal.core.protocol.machine import HUB, JobEvent, Send, Tell
 from shoal.core.protocol.message import (
     CoordinatorAlive,
@@ -241,7 +241,7 @@ class FailoverPump:
             self.group.connect(lambda: self.peer.reachability.is_directly_reachable(self._clock()))
             if reference is not None:
                 moved = self.pump.events.submit_threadsafe
-                self.group.set_model(reference, lambda: norm(self.machine.own_model()), moved)
+                self.group.set_model(reference, self.machine.own_norm, moved)
         except Refused as error:
             self.log.error("no peer group", code=error.code, why=error.message, hint=error.hint)
             self.group.close()

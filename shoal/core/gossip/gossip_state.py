@@ -13,7 +13,7 @@ from shoal.core.errors import InvalidPayload
 from shoal.core.gossip.byte_budget import ByteBudget, exchange_bytes
 from shoal.core.gossip.counter_bounds import ROUNDS_MAX
 from shoal.core.model.joined_trees import join_trees, split_trees
-from shoal.core.model.tree import Layout, Slots, Tree, norm, same_layout, sub
+from shoal.core.model.tree import Layout, Slots, Tree, norm, sub
 from shoal.core.model.tree_checks import statistics_doubt
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.peer_message import VersionVector
@@ -187,7 +187,6 @@ class GossipState:
         """Return why a peer's model with this weight in a mean must not be mixed; "" if it may be."""
         try:
             theirs = self.open_model(ref)
-            same_layout(self.mixed.layout, theirs.layout)
         except InvalidPayload as error:
             return error.message
         if not (norm(theirs) < inf and 0 < weight < inf):

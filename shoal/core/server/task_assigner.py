@@ -37,7 +37,7 @@ class TaskAssigner:
         slots = algorithm.task_slots(source, node, kind) if source else {}
         if kind == "gossip":
             slots = {name: source[name] for name in algorithm.mixed_slots}
-        if kind == "init":  # of a job that grows, its node gets the model that it grows
+        elif kind == "init":  # of a job that grows, its node gets the model that it grows
             slots = {name: value for name, value in slots.items() if name == "model"}
         plain = kind == "gossip" or check is not None  # a node in gossip, or back from it, may hold no reference
         own_model = slots.get("model") is not store.slots.get("model")
