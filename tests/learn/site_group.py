@@ -81,6 +81,17 @@ def ignoring(site: Site | None) -> Found:
     return trained(site, (X, targets), TrainConfig(steps=9, batch_size=49, lr=0.3, seed=2))
 
 
+def pixels(site: Site | None) -> Found:
+    """Each row has four targets, and one in every fourth row is ignored: by some ranks none, by others one of them."""
+    targets = Y[:, None].repeat(1, 4)
+    targets[::4, 0] = -100
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (2, 4))).double()
+
+    return trained(site, (X, targets), model=model)
+
+
 def gradient(site: Site | None) -> Found:
     learner = TorchLearner(Network, (X, Y), device="cpu")
     learner.use(site=site)
@@ -186,6 +197,7 @@ CASES: dict[str, Case] = {
     "correction": lambda site: trained(site, (X, Y), correct=pull),
     "distillation": lambda site: trained(site, (X, Y), teacher=True),
     "ignored targets": ignoring,
+    "ignored pixels": pixels,
     "gradient": gradient,
 }
 """Trainings with the same result in any number of processes."""

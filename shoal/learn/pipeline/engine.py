@@ -28,7 +28,7 @@ from shoal.learn.site.ranks import Rows
 from shoal.learn.split.cut_choice import balanced_cuts, measured_pieces, unmeasured_pieces
 from shoal.learn.split.cutting import parts_at
 from shoal.learn.training.descent import Descent
-from shoal.learn.training.measures import Evaluation, Loss, class_loss
+from shoal.learn.training.measures import Evaluation, Loss, class_targets
 from shoal.learn.training.passes import Autocast, ModelSite, Passes
 from shoal.learn.training.weights import TensorRoles, Weights
 
@@ -110,8 +110,8 @@ class MicroLosses:
 
 def _targets_in(loss: Loss, target: Tensor) -> int:
     """Return the number of targets over which a loss takes its mean."""
-    of_classes, ignored = class_loss(loss)
-    return int((target != ignored).sum()) if of_classes and not target.is_floating_point() else len(target)
+    counted = class_targets(loss, target)
+    return len(target) if counted is None else int(counted)
 
 
 class PipelinedSite(ModelSite):

@@ -65,13 +65,13 @@ class Site(Ranks):
             one.grad = gradient.div_(self.size) if count else None
 
 
-def part_of_mean(ranks: Ranks, loss: Tensor, output: object, counted: int | Tensor, weight: float) -> Tensor:
+def part_of_mean(ranks: Ranks, loss: Tensor, output: object, counted: Tensor | None, weight: float) -> Tensor:
     """Return this rank's part of a batch's mean loss, which all ranks add up.
 
-    `counted`: the number of own rows that the loss is the mean of; a tensor if some may be ignored, so that not the
-    `weight` tells their fraction.
+    `counted`: the number of own targets that the loss is the mean of, some of which may be ignored, so that not the
+    `weight` of the rows tells their fraction; None for other losses.
     """
-    if not isinstance(counted, Tensor):
+    if counted is None:
         return loss * weight
     known = counted > 0
     if isinstance(output, Tensor) and output.requires_grad:  # the gradient of a mean over nothing is not a number

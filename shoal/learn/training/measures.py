@@ -106,14 +106,19 @@ def default_metrics(loss: Loss) -> dict[str, Measure]:
     return {"accuracy": partial(accuracy, ignore_index=ignored)} if of_classes else {}
 
 
+def class_targets(loss: Loss, target: Any) -> Tensor | None:
+    """Return the number of targets over which a cross entropy of classes takes its mean; None for other losses."""
+    of_classes, ignored = class_loss(loss)
+    if not of_classes or not isinstance(target, Tensor) or target.is_floating_point():
+        return None
+    return (target != ignored).sum()
+
+
 def targets_counted(loss: Loss, target: Any, examples: int) -> int | Tensor:
     """Return the number of targets over which a loss takes its mean: all examples, unless it ignores some. A tensor on
     the device where these must be counted."""
-    of_classes, ignored = class_loss(loss)
-    if not of_classes or not isinstance(target, Tensor) or target.is_floating_point():
-        return examples
-    counted = (target != ignored).sum()
-    return torch.where(counted == target.numel(), examples, counted)
+    counted = class_targets(loss, target)
+    return examples if counted is None else torch.where(counted == target.numel(), examples, counted)
 
 
 def named_means(means: Mapping[str, Mean], examples: int) -> Metrics:

@@ -15,7 +15,7 @@ from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import Batch, check_batch, split
 from shoal.learn.site.divided_module import Site, part_of_mean
 from shoal.learn.training.descent import Descent
-from shoal.learn.training.measures import Evaluation, Loss, targets_counted
+from shoal.learn.training.measures import Evaluation, Loss, class_targets
 from shoal.learn.training.weights import TensorRoles, Weights
 
 Autocast = Callable[[torch.device], AbstractContextManager[Any]]
@@ -98,8 +98,8 @@ def own_part(site: Site | None, loss_of: Loss, loss: Tensor, output: Any, batch:
     """Return this rank's part of a batch's mean loss: all of it without other ranks."""
     if site is None or batch.own is None:
         return loss
-    counted = targets_counted(loss_of, split(batch.data)[1], batch.own)
-    return part_of_mean(site, loss, output, counted * (batch.own > 0), batch.weight)
+    counted = class_targets(loss_of, split(batch.data)[1])
+    return part_of_mean(site, loss, output, None if counted is None else counted * (batch.own > 0), batch.weight)
 
 
 class ModelSite(Site, ABC):

@@ -229,7 +229,7 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     if is_started_here():
-        threading.Thread(target=lambda: (mine.read(), _end()), daemon=True).start()  # rank 0 has the other end
+        threading.Thread(target=_end_after, args=(mine,), daemon=True).start()  # rank 0 has the other end
         follow()
     writer, lines = MessageWriter(out), SimpleQueue[dict[str, Any]]()
     first = json.loads(mine.readline() or "null")
@@ -254,6 +254,11 @@ def main() -> None:
     else:
         group = RankGroup.start(processes) if processes else RankGroup.join()
         serve_ranks(group, lines, writer)
+
+
+def _end_after(pipe: IO[str]) -> None:
+    pipe.read()
+    _end()
 
 
 def _end() -> None:
