@@ -26,6 +26,8 @@ from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.training.site.group import RankGroup
 from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
+from shoal.runtime.training import training_process
+from shoal.runtime.training.child_process import ProcessEnded
 from shoal.wire.payload import open_payload
 from shoal_edge_client.process import run
 from shoal_edge_client.settings import EdgeSettings
@@ -150,6 +152,36 @@ def test_what_torchrun_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         trainer_backend(EdgeSettings(learner="x:y"), None, tmp_path).load_base(tmp_path / "base")
     loop = LoopLearner(Rendezvous(), LoopStart(site_learners.learner().init(0)))
     assert isinstance(trainer_backend(EdgeSettings(), loop, tmp_path), ThreadTrainer), "it divides its own training"
+
+
+class Ended:
+    """A training process that has ended."""
+
+    pid, is_running = None, False
+
+    def send(self, message: object) -> None:
+        pass
+
+    def receive(self, timeout_s: float) -> dict[str, Any] | None:
+        raise ProcessEnded("the training process has ended")
+
+    def kill(self) -> None:
+        pass
+
+
+def test_under_torchrun_a_node_ends_with_its_training_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun starts it again, perhaps with fewer ranks; a process started here would wait for those that are lost."""
+
+    def leave() -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(training_process, "exit_now", leave)
+    shop = ProcessTrainer(EdgeSettings(learner=f"{LEARNERS}:learner"), tmp_path / "training", 0, lambda *_: Ended())
+    with pytest.raises(ProcessEnded):
+        shop.open()
+    with pytest.raises(SystemExit):
+        shop.open()
+    shop.close()
 
 
 def test_torchrun_starts_a_node_again_whose_rank_was_killed(place: Place) -> None:

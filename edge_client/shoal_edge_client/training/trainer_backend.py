@@ -279,7 +279,10 @@ class ProcessTrainer:
         self.training.open()
 
     def load_base(self, path: Path) -> None:
-        """Start the learner's processes again, with that file; as they were if it does not fit."""
+        """Start the learner's processes again, with that file; as they were if it does not fit.
+
+        Raises `InvalidJob` under torchrun, because this process ends with that of its learner then.
+        """
         if not self.training.setup.processes:
             hint = "load it in the learner, or start the node with processes = N"
             raise InvalidJob("torchrun's processes keep the base model that they began with", hint=hint)

@@ -264,7 +264,7 @@ class StagePasses(Passes):
         self._measured, self._seconds = [0.0, 0], 0.0
 
     def train(self, batch: Batch, *, is_shared: bool) -> tuple[Tensor, Tensor]:
-        """As `Passes` says; the last rank's part is the whole loss."""
+        """Pass a batch as `Passes` says; the last rank's part is the whole loss."""
         inputs, target = _pair(batch.data)
         if self._descent is None:
             assert self._make is not None

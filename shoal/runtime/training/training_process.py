@@ -1,7 +1,8 @@
 """Control of the training process: it starts when needed, gets one request at a time, and can be killed.
 
 Calls block, and are made in one thread at a time (a `SerialExecutor`); only `close` is thread-safe. The learner's
-output and log lines appear in this process's log. A process that has died is started again at the next request.
+output and log lines appear in this process's log. A process that has died is started again at the next request;
+under torchrun, this process ends then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from shoal.runtime.training.child_process import ChildProcess, ProcessEnded, chi
 from shoal.runtime.training.command_process import CommandProcess, TrainerCommand
 from shoal.runtime.training.idle_end import IdleEnd
 from shoal.runtime.training.ipc import error_from
+from shoal.runtime.training.site.group import exit_now
 
 POLL_S = 0.2
 """Interval in seconds of checks that the answer is still wanted and the process alive."""
@@ -200,6 +202,9 @@ class TrainingProcess:
 
     def _start(self) -> None:
         self._kill()
+        if self.starts and not self.setup.processes:
+            self.log.error("the training process has ended, and with it the group: torchrun starts all ranks again")
+            exit_now()
         fields = {key: value for key, value in structlog.contextvars.get_contextvars().items() if key in _KEPT}
         with self._start_lock:
             if self._closed:

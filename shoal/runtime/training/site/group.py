@@ -142,7 +142,7 @@ class RankGroup:
         """End this process, whose error the others cannot wait for: they may be in the middle of a sum."""
         with suppress(RuntimeError):  # rank 0, which has the store, has ended
             self._store.set(FAILURE, failure)
-        _exit()
+        exit_now()
 
     def failure(self) -> bytes:
         """Return the error of a rank that has left because of it; empty if none has told one."""
@@ -158,8 +158,8 @@ class RankGroup:
         elif self.site.rank:
             with suppress(RuntimeError):
                 _torchrun_store().wait([OVER], OVER_WAIT)
-                _exit(0)
-        _exit()
+                exit_now(0)
+        exit_now()
 
     @contextmanager
     def needed(self) -> Iterator[None]:
@@ -187,10 +187,10 @@ def _end_with(process: subprocess.Popen[bytes], rank: int) -> None:
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     sys.stderr.write(f"rank {rank} of this node has ended {how}\n")
     _told.set()
-    threading.Timer(GRACE_S, _exit).start()
+    threading.Timer(GRACE_S, exit_now).start()
 
 
-def _exit(code: int = LOST) -> None:
+def exit_now(code: int = LOST) -> None:
     """Exit without the interpreter's teardown, which would wait for the threads of a group that is not complete."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
