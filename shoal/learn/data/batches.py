@@ -434,8 +434,10 @@ def moved(batch: Any, device: torch.device) -> Any:
     Objects with a method `to` move themselves, as packed sequences and graphs do.
     """
     if isinstance(batch, Tensor):
-        pinned = device.type == "cuda" and batch.device.type == "cpu"  # a copy from other memory blocks
-        return (batch.pin_memory() if pinned else batch).to(device, non_blocking=True)
+        if device.type == "cuda" and batch.device.type == "cpu":  # a copy from other memory blocks
+            # Pinning keeps the strides: it fails for an expanded tensor, and for some of the rows it pins all of them.
+            batch = batch.pin_memory() if batch.layout == torch.strided and batch.is_contiguous() else batch
+        return batch.to(device, non_blocking=True)
     if callable(getattr(batch, "to", None)):
         return batch.to(device)
     return rebuilt(batch, lambda part: moved(part, device))
