@@ -24,10 +24,10 @@ from shoal.core.model.tree import Slots
 from shoal.jobs.spec import parse_job
 from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.rendezvous import Rendezvous
-from shoal.runtime.training.site.group import RankGroup
-from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
 from shoal.runtime.training import training_process
 from shoal.runtime.training.child_process import ProcessEnded
+from shoal.runtime.training.site.group import RankGroup
+from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
 from shoal.wire.payload import open_payload
 from shoal_edge_client.process import run
 from shoal_edge_client.settings import EdgeSettings
@@ -75,7 +75,7 @@ def test_a_killed_process_changes_nothing(tmp_path: Path, site: Callable[..., Pr
         ids = ids_of_ranks(says)
         os.kill(ids[killed], signal.SIGKILL)
         if killed == 0:
-            until("rank 1 to end", lambda: not is_alive(ids[1]))
+            until("rank 1 to end", lambda: not is_alive(ids[1]), PATIENCE_S / 2)
         hold.unlink()
 
     thread = threading.Thread(target=kill)

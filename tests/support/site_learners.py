@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.learn import TorchLearner
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 X = torch.randn(66, 4, generator=torch.Generator().manual_seed(1))
 Y = (X.sum(1) > 0).long()
@@ -25,7 +25,7 @@ class Noting(nn.Linear):
             with self.says.open("a") as file:
                 file.write(f"{os.environ.get('RANK', '0')} {os.getpid()}\n")
         if self.training and self.hold.name:
-            until("the hold to end", lambda: not self.hold.exists())
+            until("the hold to end", lambda: not self.hold.exists(), 2 * PATIENCE_S)
         if self.training and self.fails:
             raise ValueError("this row is damaged")
         return super().forward(x)

@@ -36,8 +36,10 @@ from shoal.runtime.observability.tracebacks import traceback_text_of
 
 LINE_BYTES_MAX = 16 << 20
 """A status names every metric and every number of a job; no message is nearly that long."""
-PATHS = ("folder", "slots", "base", "memory")
-"""Keys of requests whose values are paths; an empty one names no file."""
+FILES = ("slots", "base", "memory")
+"""Keys of requests whose values are paths of files; an empty one names no file."""
+PATHS = ("folder", *FILES)
+"""Keys of requests whose values are paths."""
 
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, ShoalError)}
 

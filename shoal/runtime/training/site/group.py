@@ -121,7 +121,8 @@ class RankGroup:
         listener = socket.create_server((LOOPBACK, 0))  # a store's own would listen at all addresses
         port = listener.getsockname()[1]
         local = {} if sys.platform != "linux" else {"GLOO_SOCKET_IFNAME": "lo"}
-        threads = str(max(1, (os.cpu_count() or 1) // processes))
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1  # that a job may use
+        threads = str(max(1, cores // processes))
         common = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), STORE: str(port)}
         for name, value in {"OMP_NUM_THREADS": threads, "TORCH_CPP_LOG_LEVEL": "ERROR", **local}.items():
             os.environ.setdefault(name, value)

@@ -18,11 +18,9 @@ from typing import Any, Protocol
 from shoal.core.errors import Cancelled, InvalidJob
 from shoal.core.model.tree import Slots
 from shoal.runtime.durable_files import write_all
-from shoal.runtime.training.ipc import error_fields
+from shoal.runtime.training.ipc import FILES, error_fields
 from shoal.runtime.training.site.group import RankGroup, is_started_here
 
-FILES = ("slots", "base", "memory")
-"""Fields of requests that name a file."""
 TRAINING = ("run_step", "count_examples")
 """Requests in which the ranks wait for each other's gradients."""
 LOSS = ("gloo/transport", "Connection closed by peer", "DistBackendError", "DistNetworkError", "NCCL")
