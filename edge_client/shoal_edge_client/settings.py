@@ -174,12 +174,6 @@ class EdgeSettings(BaseModel):
             raise ValueError('a thread is in one process: leave trainer = "thread" or processes out')
         return self
 
-    @model_validator(mode="after")
-    def _can_have_processes(self) -> Self:
-        if self.processes > 1 and (self.trainer == "thread" or self.split_job):
-            raise ValueError("several processes need trainer = process, and take no part in split jobs")
-        return self
-
     @property
     def trust(self) -> dict[str, Any]:
         """Return the arguments about certificates for a link to the coordinator."""

@@ -236,7 +236,22 @@ class TorchLearner(ModuleLearner):
         shuffle: torch.Generator,
         progress: Progress,
     ) -> Trained:
-        passes, site = self._passes(config, corrector, extra_loss), self._asked.site
+        site, descent = self._asked.site, partial(self._descent, config.lr, corrector)
+        if not isinstance(site, ModelSite):
+            passes: Passes = WholePasses(
+                self.module,
+                self.loss,
+                descent(self.weights),
+                self.device,
+                partial(_autocast, self.config),
+                extra_loss=extra_loss,
+                site=site,
+                seed=seed_of(config.seed, site.rank) if site is not None else 0,
+            )
+        elif corrector is None and extra_loss is None:
+            passes = site.passes(descent, self.loss, config.seed)
+        else:
+            site.refuse("trains against another model" if corrector is None else "corrects gradients")
         mean = Mean(passes.device)
         progress = progress if site is None else SharedProgress(site, progress)
         if config.lr:  # else nothing is learned, only weighed
@@ -262,23 +277,6 @@ class TorchLearner(ModuleLearner):
         for callback in self.config.callbacks:
             callback.task_ended(self.module, config, trained)
         return trained
-
-    def _passes(self, config: TrainConfig, corrector: Corrector | None, extra_loss: ExtraLoss | None) -> Passes:
-        site, descent = self._asked.site, partial(self._descent, config.lr, corrector)
-        if isinstance(site, ModelSite):
-            if corrector is not None or extra_loss is not None:
-                site.refuse("trains against another model" if corrector is None else "corrects gradients")
-            return site.passes(descent, self.loss, config.seed)
-        return WholePasses(
-            self.module,
-            self.loss,
-            descent(self.weights),
-            self.device,
-            partial(_autocast, self.config),
-            extra_loss=extra_loss,
-            site=site,
-            seed=seed_of(config.seed, site.rank) if site is not None else 0,
-        )
 
     def _trained(self, config: TrainConfig, mean: Mean) -> Trained:
         if self._asked.site is not None:
