@@ -19,10 +19,15 @@ from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, Up
 from shoal.core.algorithm.learner import Learner
 from shoal.core.algorithm.server_optimizer import Adagrad, Adam, Momentum, UpdateRule, Yogi, optimizer_slots, take_step
 from shoal.core.errors import InvalidJob
+from shoal.core.gossip.termination import TerminationRule
+from shoal.core.job.job_plan import JobPlan
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots, Tree, norm, sub, zeros
 from shoal.jobs.spec import parse_job
 from shoal.learn import digits
+from shoal.mixing.all_reduce import AllReduce
+from shoal.sim.hosts.gossip_world import GossipWorld
+from shoal.sim.hosts.peers import GossipSetup
 from tests.algorithms.softmax import tree_of, unbalanced
 from tests.learn.federation import accuracies, digit_learners
 
@@ -73,6 +78,23 @@ def test_momentum_adds_up() -> None:
         averaged = Tree.of({"w": tree_slot(slots, "model")["w"] + np.float32([1.0, -2.0])})
         slots = take_step(Momentum(0.5, 0.9), slots, averaged)
     assert np.allclose(tree_slot(slots, "model")["w"], 0.5 * (1 + 1.9 + 2.71) * np.array([1.0, -2.0]))
+
+
+def test_peers_that_mix_the_momentum_fully_make_the_models_of_a_coordinator() -> None:
+    """All examples are one batch, so that no seed has a part in it."""
+    fields, learners = LOCAL | {"batch_size": 0}, {f"n{number}": one for number, one in enumerate(unbalanced())}
+    schedule = {"name": "rounds", "min_nodes": 3, "quorum": 3}
+    job = {"name": "j", "rounds": 4, "algorithm": {"name": "fedavgm", **fields}, "schedule": schedule}
+    wanted = shoal.simulate(job, unbalanced()).model
+    algorithm, start = FedAvgM(**fields), unbalanced()[0].init(0)
+    setup = GossipSetup(JobPlan(1), algorithm, AllReduce().mixer, algorithm.init(start), TerminationRule(4))
+    weights = {node: float(len(one.y)) for node, one in learners.items()}
+    world = GossipWorld(setup, learners, weights, dict.fromkeys(learners, 1.0))
+    assert world.run(600.0, 400_000)
+    held = [peer.gossip.me for peer in world.peers.values() if peer.gossip is not None]
+    assert len(held) == 3
+    assert all(close(me.model, wanted, 1e-5) for me in held)
+    assert all(close(tree_slot(me.slots, "m"), tree_slot(held[0].slots, "m"), 1e-5) for me in held)
 
 
 @pytest.mark.parametrize(

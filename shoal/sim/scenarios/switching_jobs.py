@@ -9,6 +9,7 @@ from shoal.algorithms.diloco import DiLoCo
 from shoal.algorithms.dynamic import DynamicAveraging
 from shoal.algorithms.fda import FunctionalDynamicAveraging
 from shoal.algorithms.fedavg import FedAvg
+from shoal.algorithms.fedopt import FedAvgM
 from shoal.algorithms.fedprox import FedProx
 from shoal.algorithms.fedsgd import FedSGD
 from shoal.algorithms.periodic import PeriodicAveraging
@@ -58,7 +59,7 @@ def draw_job(rng: Random) -> DrawnJob:
     checks = rng.choice((10, 40, 120)) if kind != "variance" else 0
     if kind in ("rounds", "buffer"):
         continual = DiLoCo(steps=1, local_steps=40) if checks == 40 else PeriodicAveraging(steps=1, local_steps=checks)
-        fifth = continual if kind == "rounds" else FedProx(mu=0.5)
+        fifth = continual if kind == "rounds" else FedAvgM()
         algorithm: Algorithm = rng.choice((FedAvg(), FedSGD(), FedProx(mu=0.1), FedProx(mu=0.01), fifth))
         return DrawnJob(algorithm, draw_renewing(rng, kind), filters, rng.randint(5, 40))
     if kind == "divergence":
