@@ -116,8 +116,10 @@ def test_tags_and_hours_are_told_with_the_rest() -> None:
     assert not {"tags", "hours"} & collect_node_info("cpu").keys()
 
 
-@pytest.mark.parametrize("other", [{"trainer": "thread"}, {"split_job": "j"}])
-def test_several_processes_train_whole_jobs_outside_this_process(other: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="several processes need trainer = process"):
-        EdgeSettings.model_validate({"processes": 2, **other})
+@pytest.mark.parametrize(
+    ("name", "value", "text"), [("trainer", "thread", "a thread"), ("split_job", "j", "a split job")]
+)
+def test_several_processes_train_whole_jobs_outside_this_process(name: str, value: str, text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        EdgeSettings.model_validate({"processes": 2, name: value})
     assert EdgeSettings(processes=2, trainer="process").processes == 2
