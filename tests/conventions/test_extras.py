@@ -43,7 +43,7 @@ TORCH = {
             "measures",
             "module_learner",
             "module_pool",
-            "recipe",
+            "passes",
             "tensor_roles",
             "torch_learner",
             "weights",
