@@ -53,7 +53,7 @@ class ADMM(Algorithm):
     name: ClassVar[str] = "admm"
     title: ClassVar[str] = "Consensus ADMM (Boyd et al. 2011)"
     needs_sent_model: ClassVar[bool] = True
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
     shardable: ClassVar[ShardScope] = "weights"
     trains_by_config: ClassVar[bool] = True
 

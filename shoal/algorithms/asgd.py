@@ -34,7 +34,7 @@ class AsyncSGD(Algorithm):
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("asynchronous", "synchronous")
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
 
     changeable: ClassVar[tuple[str, ...]] = ("batch_size", "lr")
 

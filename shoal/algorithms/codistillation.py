@@ -36,7 +36,7 @@ class Codistillation(Algorithm):
     name: ClassVar[str] = "codistillation"
     title: ClassVar[str] = "Online codistillation (Anil et al. 2018)"
     unweighted: ClassVar[bool] = True
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
 
     weight: NonNegativeFloat = 1.0
     """Weight of the distillation loss, relative to the loss on the labels."""

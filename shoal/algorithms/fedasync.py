@@ -36,7 +36,7 @@ class FedAsync(Algorithm):
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("asynchronous",)
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
     trains_by_config: ClassVar[bool] = True
 
     alpha: PositiveFraction = 0.6

@@ -31,7 +31,7 @@ class FedBuff(Algorithm):
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("asynchronous",)
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
 
     server_lr: PositiveFloat = 1.0
     """Learning rate of the server, applied to the mean of the buffer."""

@@ -31,7 +31,6 @@ class FedAvgM(ServerStep):
 
     name: ClassVar[str] = "fedavgm"
     title: ClassVar[str] = "FedAvgM (Hsu et al. 2019)"
-    supports_gossip: ClassVar[bool] = True
     mixed_slots: ClassVar[tuple[str, ...]] = ("model", "m")
 
     beta: FractionBelowOne = 0.9

@@ -47,7 +47,7 @@ class FlexLoRA(Algorithm):
     name: ClassVar[str] = "flexlora"
     title: ClassVar[str] = "LoRA averaged by products (Bai et al. 2024)"
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
 
     def init(self, model: Tree) -> Slots:
         """Return the hub's slots. Raises `InvalidPayload` for a model without adapters."""

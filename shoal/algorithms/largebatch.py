@@ -41,7 +41,7 @@ class LargeBatch(Algorithm):
     name: ClassVar[str] = "largebatch"
     title: ClassVar[str] = "Large-batch synchronous SGD, LARS (Goyal et al., You et al. 2017)"
     unweighted: ClassVar[bool] = True
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
     shardable: ClassVar[ShardScope] = "sums"
 

@@ -49,7 +49,7 @@ class LBFGS(Algorithm):
 
     name: ClassVar[str] = "lbfgs"
     title: ClassVar[str] = "Sandblaster L-BFGS (Dean et al. 2012)"
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
     shardable: ClassVar[ShardScope] = "sums"
 

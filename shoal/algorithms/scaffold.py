@@ -35,7 +35,7 @@ class Scaffold(Algorithm):
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
     shardable: ClassVar[ShardScope] = "weights"
     unweighted: ClassVar[bool] = True
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
     trains_by_config: ClassVar[bool] = True
 
     nodes: NonNegativeInt = 0

@@ -132,8 +132,8 @@ def of_stages(plan: JobPlan, algorithm: Algorithm, schedule: Schedule, carries_o
 
 def of_carrying_on(algorithm: Algorithm) -> Iterator[ConfigError]:
     """Yield reasons against mode gossip: state at the coordinator besides the model."""
-    if not algorithm.supports_gossip:
-        able = [name for name, kind in algorithms().items() if kind.supports_gossip]
+    if not algorithm.mixed_slots:
+        able = [name for name, kind in algorithms().items() if kind.mixed_slots]
         text = f"{algorithm.name} keeps more than the model at the coordinator, so its nodes cannot carry on without it"
         yield _at(("gossip", "allowed"), text, f"leave out gossip.allowed, or choose one of {', '.join(able)}")
     elif setting := server_state_setting(algorithm):
@@ -152,7 +152,7 @@ def server_state_setting(algorithm: Algorithm) -> str:
         plain = replace(algorithm, **{one.name: default})
         if plain.init(model).keys() == {*plain.mixed_slots}:
             return f'{one.name} = "{getattr(algorithm, one.name)}"'
-    raise AssertionError(f"{algorithm.name} declares supports_gossip, but keeps more than the model")
+    raise AssertionError(f"{algorithm.name} keeps more than its mixed_slots")
 
 
 def of_filters(algorithm: Algorithm) -> Iterator[ConfigError]:

@@ -19,7 +19,7 @@ from shoal.plugins import algorithms, filters
 from shoal.validation.config_checks import server_state_setting
 from tests.algorithms.softmax import unbalanced
 
-KEEPERS = sorted(name for name, kind in algorithms().items() if not kind.supports_gossip)
+KEEPERS = sorted(name for name, kind in algorithms().items() if not kind.mixed_slots)
 
 
 def job(**tables: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def settings_of(kind: type[Algorithm]) -> list[Algorithm]:
     return [kind(), *(kind(**{name: word}) for name, known in words.items() for word in known)]
 
 
-@pytest.mark.parametrize("name", sorted(name for name, kind in algorithms().items() if kind.supports_gossip))
+@pytest.mark.parametrize("name", sorted(name for name, kind in algorithms().items() if kind.mixed_slots))
 def test_what_may_be_carried_on_without_the_coordinator_keeps_nothing_there_but_what_peers_mix(name: str) -> None:
     model = Tree.of({f"{name}.weight": np.zeros((2, 2), np.float32) for name in ("lora_A", "lora_B")})  # fits any
     for algorithm in settings_of(algorithms()[name]):

@@ -170,7 +170,7 @@ def test_reports_of_any_age_count_once_in_a_buffer(name: str, seed: int) -> None
 @pytest.mark.parametrize("name", algorithms())
 def test_a_job_that_may_go_to_its_nodes_needs_an_algorithm_that_declares_it(name: str) -> None:
     gossip = {"allowed": True}
-    if algorithms()[name].supports_gossip:
+    if algorithms()[name].mixed_slots:
         assert job(name, gossip=gossip).gossip.allowed
         return
     with pytest.raises(InvalidJob, match=f"{name} keeps") as caught:

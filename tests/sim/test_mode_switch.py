@@ -50,7 +50,7 @@ def test_what_seeds_of_other_jobs_have_found_stays_mended(seed: int) -> None:
 def test_the_swarm_draws_every_job_that_may_go_to_its_peers() -> None:
     jobs = [draw(seed).setup for seed in range(SEEDS)]
     drawn = {job.algorithm.name for job in jobs}
-    assert drawn == {name for name, kind in algorithms().items() if kind.supports_gossip}
+    assert drawn == {name for name, kind in algorithms().items() if kind.mixed_slots}
     assert {job.schedule.name for job in jobs} == schedules().keys()
     kept = {name for name, kind in filters().items() if not kind().sends_differences}
     assert {one.name for job in jobs for one in job.plan.filters} == kept

@@ -112,11 +112,10 @@ class Algorithm:
     "synchronous" alone: `step` cannot use reports on older versions."""
     continual: ClassVar[bool] = False
     """True if nodes train on after a check, relative to a reference that stays for several versions."""
-    supports_gossip: ClassVar[bool] = True
-    """True if nodes can train on without the hub, because by default it keeps no slots but `mixed_slots`."""
     mixed_slots: ClassVar[tuple[str, ...]] = ("model",)
-    """Trees of `init` that peers mix, and take with them from the hub and back. `step` must be linear in them and in
-    the update: then peers that mix fully do what the hub would."""
+    """Trees of `init`, all of them, if nodes can train on without the hub: peers mix them, and take them along from the
+    hub and back. `step` must be linear in them and in the update, so that peers that mix fully do what the hub would.
+    Empty: only the hub can make steps."""
 
     shardable: ClassVar[ShardScope] = ""
     """Kind of split over shards (`shoal.core.algorithm.sharding`): "weights": `step` handles each weight by

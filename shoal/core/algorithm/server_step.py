@@ -22,7 +22,7 @@ from shoal.core.model.vector_parts import ShardScope
 class ServerStep(Algorithm):
     """A subclass has the numbers of its optimizer as fields, and says which `rule` they make."""
 
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
     shardable: ClassVar[ShardScope] = "weights"
 
     server_lr: PositiveFloat = 1.0

@@ -30,7 +30,7 @@ SKETCH, DONE = "sketch", "done"
 class TreeAlgorithm(Algorithm):
     """A subclass says what nodes send of a decision tree, and how the hub grows it."""
 
-    supports_gossip: ClassVar[bool] = False
+    mixed_slots: ClassVar[tuple[str, ...]] = ()
     schedules: ClassVar[tuple[ScheduleFamily, ...]] = ("synchronous",)
     unweighted: ClassVar[bool] = True
     exact_updates: ClassVar[bool] = True

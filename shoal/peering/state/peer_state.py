@@ -102,10 +102,8 @@ def check_job(spec: JobSpec) -> None:
             code="job.fit",
             hint="use fedavg: gossip averages by itself",
         )
-    if not algorithm.supports_gossip:
-        able = [
-            name for name, kind in algorithms().items() if kind.supports_gossip and kind.schedules[0] == "synchronous"
-        ]
+    if not algorithm.mixed_slots:
+        able = [name for name, kind in algorithms().items() if kind.mixed_slots and kind.schedules[0] == "synchronous"]
         raise InvalidJob(
             f"{algorithm.name} keeps state at a server besides the model, and peers have no server",
             code="job.fit",
