@@ -13,6 +13,7 @@ bytes of all nodes, and how many times fewer they are. One core takes about ten 
 from __future__ import annotations
 
 import sys
+from math import log
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -70,15 +71,15 @@ def main() -> int:
     torch.set_num_threads(1)
     learners = [text.learner(part, NODES, width=options.width) for part in range(NODES)]
     steps, rounds, rows = options.steps, options.rounds, list[dict[str, Any]]()
-    begun = perf_counter()
+    begun, measured = perf_counter(), dict[str, tuple[float, float]]()
 
     def row(run: str, outer: int, batches: int, found: float, nbytes: float) -> None:
         nonlocal begun
-        wanted = rows[0] if rows else {"loss": f"{found:.4f}", "MB": nbytes / 1e6}
+        aim, most = measured.setdefault("AdamW", (found, nbytes))
         rows.append(
             {"run": run, "outer steps": outer, "batches of a node": batches, "loss": f"{found:.4f}"}
-            | {"bits per byte": found / 0.6931, "of synchronous": f"{found / float(wanted['loss']):.3f}"}
-            | {"MB": nbytes / 1e6, "times fewer": wanted["MB"] * 1e6 / nbytes, "seconds": perf_counter() - begun}
+            | {"bits per byte": found / log(2), "of synchronous": f"{found / aim:.3f}"}
+            | {"MB": nbytes / 1e6, "times fewer": most / nbytes, "seconds": perf_counter() - begun}
         )
         print(rows[-1], file=sys.stderr, flush=True)
         begun = perf_counter()

@@ -5,8 +5,8 @@
 
 Prints the time of a step, the fraction of time in which stages did not compute beside that of the formula
 (S - 1) / (M + S - 1) for S equal stages and M micro-batches, bytes between stages, and memory by rank: weights,
-gradients and the optimizer's state. Idle time includes transfers and other
-programs, so each process needs a core of its own.
+gradients and the optimizer's state. Idle time includes transfers and other programs, so each process needs a core of
+its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch import nn
 
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.learn import Pipeline, TorchConfig, TorchLearner
+from shoal.learn.pipeline.engine import bubble, idle
 from shoal.learn.site.divided_module import Site
 
 BATCH, WIDTH, LAYERS, CLASSES = 512, 512, 16, 10
@@ -61,8 +62,8 @@ def measured(rank: int, stages: int, microbatches: int, steps: int, folder: str)
     learner.train(TrainConfig(steps=steps, batch_size=BATCH, lr=0.01))
     row: dict[str, Any] = {"stages": stages, "microbatches": microbatches, "step_s": (perf_counter() - start) / steps}
     reports = pipeline.reports
-    row["idle"] = 1.0 - sum(one.busy_s for one in reports) / sum(one.seconds for one in reports) if reports else 0.0
-    row["formula"] = (stages - 1) / (microbatches + stages - 1)
+    row["idle"] = idle(reports) if reports else 0.0
+    row["formula"] = bubble(stages, microbatches)
     row["bytes_per_step"] = sum(one.bytes_sent for one in reports) / steps
     row["memory_bytes"] = [one.memory_bytes for one in reports] or [3 * learner.layout.nbytes]
     if rank == 0:

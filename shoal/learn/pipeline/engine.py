@@ -360,14 +360,17 @@ def stages_of(module: nn.Module, cuts: Iterable[int | str], size: int) -> list[n
 
 def pipeline_text(reports: list[StageReport], microbatches: int) -> str:
     """Return the measurements of a pipeline in words."""
-    stages = len(reports)
-    idle = 1.0 - sum(one.busy_s for one in reports) / max(1e-9, sum(one.seconds for one in reports))
     memory = ", ".join(f"{one.memory_bytes / 1e6:.1f}" for one in reports)
     return (
-        f"a pipeline of {stages} stages was idle {idle:.0%} of the time (equal stages: "
-        f"{bubble(stages, microbatches):.0%}), sent {sum(one.bytes_sent for one in reports) / 1e6:.1f} MB between "
+        f"a pipeline of {len(reports)} stages was idle {idle(reports):.0%} of the time (equal stages: "
+        f"{bubble(len(reports), microbatches):.0%}), sent {sum(one.bytes_sent for one in reports) / 1e6:.1f} MB between "
         f"stages, and took {memory} MB of memory by rank"
     )
+
+
+def idle(reports: list[StageReport]) -> float:
+    """Return the fraction of time in which stages did not compute."""
+    return 1.0 - sum(one.busy_s for one in reports) / max(1e-9, sum(one.seconds for one in reports))
 
 
 def bubble(stages: int, microbatches: int) -> float:
