@@ -363,8 +363,8 @@ def pipeline_text(reports: list[StageReport], microbatches: int) -> str:
     memory = ", ".join(f"{one.memory_bytes / 1e6:.1f}" for one in reports)
     return (
         f"a pipeline of {len(reports)} stages was idle {idle(reports):.0%} of the time (equal stages: "
-        f"{bubble(len(reports), microbatches):.0%}), sent {sum(one.bytes_sent for one in reports) / 1e6:.1f} MB between "
-        f"stages, and took {memory} MB of memory by rank"
+        f"{bubble(len(reports), microbatches):.0%}), sent {sum(one.bytes_sent for one in reports) / 1e6:.1f} MB "
+        f"between stages, and took {memory} MB of memory by rank"
     )
 
 
