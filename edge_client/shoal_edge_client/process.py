@@ -99,15 +99,15 @@ def _reporters(settings: EdgeSettings, agent: Agent | SplitAgent) -> list[LogShi
     def credential() -> str:
         return agent.session.credential
 
-    def card() -> str | None:
+    def cards() -> frozenset[str] | None:
         backend = agent.session.backend
-        return "" if backend is None else backend.card
+        return frozenset() if backend is None else backend.compute.cards
 
     found: list[LogShipper | SystemReporter] = []
     if settings.send_logs != "off":
         found.append(LogShipper(settings.send_logs, open_client, credential))
     if settings.system_metrics_s:
-        probe = SystemProbe(settings.folder, card)
+        probe = SystemProbe(settings.folder, cards)
         found.append(SystemReporter(probe, settings.system_metrics_s, open_client, credential))
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shoal.cli.commands.nodes import device_text
 from tests.cli.command_cases import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
 from tests.support.coordinator_views import a_job, a_node, a_note, a_version
@@ -206,6 +207,21 @@ def test_the_list_of_nodes(shoal: Shoal, fake: FakeCoordinator, place: Path) -> 
     lines = shoal("nodes", "list", env=at(fake)).stdout.splitlines()
     assert any(line.split()[:6] == ["a", "online", "digits", "1", "s", "ago"] for line in lines)
     assert any(line.split()[:2] == ["b", "gone"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("info", "text"),
+    [
+        ({}, ""),
+        ({"device": "cpu"}, "cpu"),
+        (
+            {"device": "cuda:0–cuda:3", "hardware": "4 × NVIDIA H200", "processes": 4, "parallel": "pipeline"},
+            "cuda:0–cuda:3, 4 × NVIDIA H200, 4 processes, pipeline",
+        ),
+    ],
+)
+def test_the_devices_of_a_node_in_words(info: dict[str, Any], text: str) -> None:
+    assert device_text(info) == text
 
 
 def test_removing_a_node_wants_a_yes(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:

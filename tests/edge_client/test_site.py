@@ -12,19 +12,23 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 import shoal
 from shoal.core.algorithm.learner import no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Slots
 from shoal.jobs.spec import parse_job
+from shoal.learn import TorchConfig
+from shoal.learn.training.passes import Parallel
 from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.training import training_process
+from shoal.runtime.training.cards import Compute, ProcessDevice
 from shoal.runtime.training.child_process import ProcessEnded
 from shoal.runtime.training.site.group import RankGroup
 from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
@@ -113,6 +117,7 @@ def test_the_error_of_a_rank_is_that_of_the_task(
 ) -> None:
     shop = site(fails=str(rank))
     slots: Slots = {"model": site_learners.learner().init(5)}
+    assert shop.compute.describe() == {"processes": 2, "parallel": "data parallel"}
     with pytest.raises(LearnerFailed, match="ValueError: this row is damaged"):
         Bench(tmp_path, shop).do(TASK, slots)
     assert shop.training.starts == 1
@@ -140,6 +145,39 @@ def test_an_answer_that_differs_is_told(other: dict[str, Any], text: str) -> Non
     own: Any = SimpleNamespace(send=told.append, progress=no_progress)
     SiteWriter(own, group, SiteRequests(group)).send({"ready": True, "examples": 6})
     assert told[0]["error"]["message"] == text
+
+
+def test_the_device_of_each_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank tells the card on which it trains; a model in parts is on the CPU between tasks."""
+
+    class InParts(Parallel):
+        title = "in parts"
+
+        def site(self, module: Any, roles: Any, device: torch.device, autocast: Any) -> Any:
+            assert device == torch.device("cuda:1")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: SimpleNamespace(uuid=name[-1], name="H200"))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    learner = site_learners.learner()
+    learner.use(device="cuda")
+    learner.config = TorchConfig(parallel=InParts())
+    own = RankGroup.attach(cast("RankGroup", SimpleNamespace(site=object())), learner)
+    assert own == Compute((ProcessDevice("cuda:1", "1", "H200"),), "in parts")
+    assert learner.device == torch.device("cpu")
+    told: list[Any] = []
+    first = Compute((ProcessDevice("cuda:0", "0", "H200"),), "in parts").values()
+    ranks = SimpleNamespace(rank=0, gather=lambda one: [one, json.dumps({"compute": own.values()}).encode()])
+    group: Any = SimpleNamespace(site=ranks, needed=nullcontext)
+    SiteWriter(cast("Any", SimpleNamespace(send=told.append, progress=no_progress)), group, SiteRequests(group)).send(
+        {"compute": first}
+    )
+    assert Compute.parse(told[0]["compute"]).describe() == {
+        "hardware": "2 × H200",
+        "processes": 2,
+        "parallel": "in parts",
+    }
 
 
 def test_what_torchrun_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

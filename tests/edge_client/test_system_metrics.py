@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from shoal.core.errors import Unreachable
+from shoal.runtime.training.cards import Compute, ProcessDevice
 from shoal_edge_client.process import _reporters
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry import system_metrics as system
@@ -20,9 +21,9 @@ from shoal_edge_client.telemetry.system_metrics import SystemProbe, SystemReport
 from tests.support.waiting import PATIENCE_S
 
 
-def no_card() -> str:
+def no_card() -> frozenset[str]:
     """Return that the learner uses no GPU."""
-    return ""
+    return frozenset()
 
 
 def test_this_machine(tmp_path: Path) -> None:
@@ -89,22 +90,24 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
 
 @pytest.mark.parametrize(
-    ("card", "expected"),
+    ("cards", "expected"),
     [
-        ("1", {"gpu": 0.4, "gpu_memory_bytes": 11.0, "gpu_memory_total_bytes": 100.0}),
-        ("7", {"gpu_memory_bytes": 17.0, "gpu_memory_total_bytes": 100.0}),
-        ("", {}),
-        ("9", {}),
-        (None, {"gpu": pytest.approx(0.3), "gpu_memory_bytes": 21.0, "gpu_memory_total_bytes": 200.0}),
+        ({"1"}, {"gpu": 0.4, "gpu_memory_bytes": 11.0, "gpu_memory_total_bytes": 100.0}),
+        ({"7"}, {"gpu_memory_bytes": 17.0, "gpu_memory_total_bytes": 100.0}),
+        (set(), {}),
+        ({"9"}, {}),
+        ({"1", "2", "9"}, {"gpu": pytest.approx(0.5), "gpu_memory_bytes": 23.0, "gpu_memory_total_bytes": 200.0}),
+        (None, {"gpu": pytest.approx(0.4), "gpu_memory_bytes": 33.0, "gpu_memory_total_bytes": 300.0}),
     ],
-    ids=["its own", "a part of one", "none", "one that is not there", "not known"],
+    ids=["its own", "a part of one", "none", "one that is not there", "two here, one elsewhere", "not known"],
 )
-def test_a_node_shows_the_gpu_that_its_learner_uses(
-    nvml: Callable[[Any], None], tmp_path: Path, card: str | None, expected: dict[str, float]
+def test_a_node_shows_the_gpus_that_its_learner_uses(
+    nvml: Callable[[Any], None], tmp_path: Path, cards: set[str] | None, expected: dict[str, float]
 ) -> None:
-    nvml(fake_nvml(2))
-    assert gpus(card) == expected
-    sample = SystemProbe(tmp_path, lambda: card).sample()
+    nvml(fake_nvml(3))
+    found = None if cards is None else frozenset(cards)
+    assert gpus(found) == expected
+    sample = SystemProbe(tmp_path, lambda: found).sample()
     assert {name: value for name, value in sample.items() if name.startswith("gpu")} == expected
 
 
@@ -113,17 +116,19 @@ def test_without_a_card_of_its_own_nothing_is_asked(nvml: Callable[[Any], None])
     module = fake_nvml(1)
     module.nvmlInit = lambda: asked.append("init")
     nvml(module)
-    assert gpus("") == {}
+    assert gpus(frozenset()) == {}
     assert asked == []
 
 
-def test_the_card_is_that_of_the_loaded_learner(tmp_path: Path) -> None:
+def test_the_cards_are_those_of_the_loaded_learner(tmp_path: Path) -> None:
     agent: Any = SimpleNamespace(session=SimpleNamespace(backend=None))
     found = _reporters(EdgeSettings(send_logs="off", state_dir=tmp_path), agent)[0]
     assert isinstance(found, SystemReporter)
-    assert found._probe._card() == ""
-    agent.session.backend = SimpleNamespace(card="1")
-    assert found._probe._card() == "1"
+    assert found._probe._cards() == frozenset()
+    agent.session.backend = SimpleNamespace(
+        compute=Compute((ProcessDevice("cuda:0", "1"), ProcessDevice("cuda:1", "2")))
+    )
+    assert found._probe._cards() == {"1", "2"}
 
 
 def test_without_gpus_and_without_the_library_nothing_is_shown(nvml: Callable[[Any], None]) -> None:

@@ -29,6 +29,7 @@ from shoal.model_file import save_base, save_model
 from shoal.runtime.http.coordinator_url import parse
 from shoal.runtime.observability.tracebacks import traceback_text_of
 from shoal.runtime.training import remote, training_process
+from shoal.runtime.training.cards import Compute, ProcessDevice
 from shoal.runtime.training.learner_output import LearnerOutput
 from shoal.runtime.worker_ports import CancelToken
 from shoal_edge_client.identity import StateFolder
@@ -115,7 +116,7 @@ def test_what_comes_out_is_the_same_bit_for_bit(tmp_path: Path, apart: Callable[
     here.open()
     there = apart("shoal.learn.digits:learner", {"part": 1, "parts": 4})
     assert there.count_examples(3) == here.count_examples(3)
-    assert there.device == here.device == "cpu"
+    assert there.compute == here.compute == Compute((ProcessDevice("cpu", ""),))
     slots: Slots = {"model": digits(part=0, parts=4).init(5)}
     for name, plan in PLANS.items():
         spec = parse_job({**JOB, **plan})
@@ -325,23 +326,20 @@ def test_a_loop_of_ones_own_keeps_its_threads(three_threads: None, asked: int, t
     trainer.close()
 
 
-def test_the_card_of_a_learner_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "shoal_edge_client.training.trainer_backend.card_of", lambda learner: f"card of {learner.device}"
-    )
+def test_the_device_of_a_learner_in_this_process() -> None:
     trainer = ThreadTrainer(EdgeSettings(device="cpu"), digits(part=1, parts=4))
-    assert trainer.card == ""
+    assert trainer.compute == Compute()
     trainer.open()
-    assert trainer.card == "card of cpu"
+    assert trainer.compute == Compute((ProcessDevice("cpu", ""),))
 
 
-def test_the_card_of_a_learner_in_another_process(apart: Callable[..., ProcessTrainer]) -> None:
-    assert apart("told", device="cpu").card == ""
-    assert apart("VectorLearner").card is None
+def test_the_device_of_a_learner_in_another_process(apart: Callable[..., ProcessTrainer]) -> None:
+    assert apart("told", device="cpu").compute.cards == frozenset()
+    assert apart("VectorLearner").compute.cards is None
 
 
 def test_wishes_reach_it(apart: Callable[..., ProcessTrainer]) -> None:
-    assert apart("told", device="cpu", precision="bf16", threads=3).device == "cpu bf16 3"
+    assert apart("told", device="cpu", precision="bf16", threads=3).compute.device == "cpu bf16 3"
 
 
 def test_no_process_outlives_the_node_however_that_dies(tmp_path: Path) -> None:

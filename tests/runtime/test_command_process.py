@@ -14,13 +14,14 @@ from structlog.testing import capture_logs
 
 from shoal.core.errors import Cancelled, Refused
 from shoal.runtime.training import command_process, folder_channel
+from shoal.runtime.training.cards import Compute, process_device
 from shoal.runtime.training.child_process import ProcessEnded
 from shoal.runtime.training.command_process import TrainerCommand
 from shoal.runtime.training.relay import Relay
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup, start_by_command
 from tests.support.waiting import until
 
-READY = {"ready": True, "device": "cpu", "card": "", "model_form": {}}
+READY = {"ready": True, "compute": Compute((process_device("cpu"),)).values(), "model_form": {}}
 
 
 class PlayedChild:
@@ -130,7 +131,7 @@ def test_a_job_that_waits_in_the_queue_is_asked_for_once(
     assert child.first["folder"] == str(site.folder / "shared")
     assert Path(child.first["base"]).read_bytes() == b"frozen"
     assert Path(child.first["base"]).parent == folder, "a file that another machine may not have is copied"
-    assert (site.training.device, site.training.starts, site.starts()) == ("cpu", 1, [folder])
+    assert (site.training.compute.device, site.training.starts, site.starts()) == ("cpu", 1, [folder])
 
 
 def test_paths_are_those_of_the_other_machine(scheduler: Callable[..., Scheduler], tmp_path: Path) -> None:

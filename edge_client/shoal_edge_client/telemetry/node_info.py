@@ -11,9 +11,16 @@ from shoal import __version__
 
 
 def collect_node_info(
-    device: str, tags: Sequence[str] = (), hours: Sequence[str] = (), model: Mapping[str, Any] | None = None
+    device: str,
+    tags: Sequence[str] = (),
+    hours: Sequence[str] = (),
+    model: Mapping[str, Any] | None = None,
+    compute: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return platform, Python, torch ("" if it is not installed), device and release of shoal."""
+    """Return platform, Python, torch ("" if it is not installed), device and release of shoal.
+
+    `compute`: more about the devices (`shoal.runtime.training.cards`).
+    """
     try:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -23,6 +30,7 @@ def collect_node_info(
         "python": platform.python_version(),
         "torch": torch,
         "device": device,
+        **(compute or {}),
         "shoal": __version__,
         **({"tags": list(tags)} if tags else {}),
         **({"hours": list(hours)} if hours else {}),

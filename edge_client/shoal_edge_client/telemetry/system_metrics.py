@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,14 @@ Sample = dict[str, float | bool]
 
 
 class SystemProbe:
-    """Probe of processor, memory, GPU, network, disk and battery. `folder`: the node's state; `card`: returns the UUID
-    of the card to measure, as `gpus` takes it.
+    """Probe of processor, memory, GPU, network, disk and battery. `folder`: the node's state; `cards`: returns the
+    UUIDs of the cards to measure, as `gpus` takes them.
 
     Unavailable values are left out. In a container, processor and memory are the host's.
     """
 
-    def __init__(self, folder: Path, card: Callable[[], str | None]) -> None:
-        self._folder, self._card = folder, card
+    def __init__(self, folder: Path, cards: Callable[[], frozenset[str] | None]) -> None:
+        self._folder, self._cards = folder, cards
         self._process = psutil.Process()
         self._crossed = _crossed(), time.monotonic()
         psutil.cpu_percent()  # the first answer of a process means nothing
@@ -48,7 +50,7 @@ class SystemProbe:
             "memory_total_bytes": float(memory.total),
             "process_bytes": self._own_memory(),
             **self._network(),
-            **gpus(self._card()),
+            **gpus(self._cards()),
             **_battery(),
         }
         try:
@@ -87,10 +89,10 @@ def _battery() -> Sample:
     return {} if found is None else {"battery": found.percent / 100, "charging": bool(found.power_plugged)}
 
 
-def gpus(card: str | None) -> Sample:
-    """Return the load and memory of the NVIDIA GPU with this UUID, or of all if it is None; empty for "", without
-    GPUs, and without the library."""
-    if card == "":
+def gpus(cards: frozenset[str] | None) -> Sample:
+    """Return the mean load and the sum of memory of the NVIDIA GPUs with these UUIDs that this machine has, or of all
+    its GPUs for None; empty without any, and without the library."""
+    if cards is not None and not cards:
         return {}
     try:
         ctypes.CDLL("libnvidia-ml.so.1")  # without the driver pynvml takes 3 MB, and can only fail
@@ -99,7 +101,7 @@ def gpus(card: str | None) -> Sample:
         return {}
     try:
         pynvml.nvmlInit()
-        devices = _all(pynvml) if card is None else [_with_uuid(pynvml, card)]
+        devices = _all(pynvml) if cards is None else _with_uuids(pynvml, cards)
         memory = [pynvml.nvmlDeviceGetMemoryInfo(device) for device in devices]
         load = _load(pynvml, devices)
     except pynvml.NVMLError:
@@ -117,12 +119,13 @@ def _all(pynvml: Any) -> list[Any]:
     return [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
 
 
-def _with_uuid(pynvml: Any, uuid: str) -> Any:
-    """Return the GPU, or the part of one, with a UUID. Raises `NVMLError` if there is none."""
-    try:
-        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-    except pynvml.NVMLError:
-        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+def _with_uuids(pynvml: Any, uuids: frozenset[str]) -> list[Any]:
+    """Return the GPUs, or parts of GPUs, with these UUIDs; another machine of the site has those that are not found."""
+    found: list[Any] = []
+    for uuid, kind in itertools.product(sorted(uuids), ("GPU", "MIG")):
+        with suppress(pynvml.NVMLError):
+            found.append(pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}"))
+    return found
 
 
 def _load(pynvml: Any, devices: list[Any]) -> Sample:

@@ -30,7 +30,7 @@ from shoal.loop.learner import LoopLearner
 from shoal.runtime.blob_files import FileBlob
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.threads import SerialExecutor
-from shoal.runtime.training.cards import card_of
+from shoal.runtime.training.cards import Compute, process_device
 from shoal.runtime.training.command_process import TrainerCommand
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
 from shoal.runtime.training.site.group import ranks_of_torchrun
@@ -76,13 +76,8 @@ class TrainerBackend(Protocol):
     and raises `ShoalError`."""
 
     @property
-    def device(self) -> str:
-        """Return the learner's device once it is loaded; "" if unknown."""
-        ...
-
-    @property
-    def card(self) -> str | None:
-        """Return the UUID of the learner's NVIDIA card once it is loaded; "" if it has none, None if unknown."""
+    def compute(self) -> Compute:
+        """Return the learner's devices once it is loaded; none before."""
         ...
 
     @property
@@ -160,8 +155,7 @@ class ThreadTrainer:
         self._settings, self._given = settings, learner
         self._learner: Learner | None = None
         self._threads_before = 0
-        self.device = ""
-        self.card: str | None = ""
+        self.compute = Compute()
         self.model_form: dict[str, Any] = {}
 
     def open(self) -> None:
@@ -176,7 +170,7 @@ class ThreadTrainer:
         is_loop = isinstance(self._learner, LoopLearner)  # it trains in the user's thread, which is left as it is
         threads = settings.threads if is_loop else compute_threads(settings.threads, layout)
         self._threads_before = set_threads(threads)
-        self.device, self.card = str(getattr(self._learner, "device", "")), card_of(self._learner)
+        self.compute = Compute((process_device(getattr(self._learner, "device", "")),))
         self.model_form = describe_layout(layout)
 
     def load_base(self, path: Path) -> None:
@@ -264,12 +258,8 @@ class ProcessTrainer:
         )
 
     @property
-    def device(self) -> str:
-        return self.training.device
-
-    @property
-    def card(self) -> str | None:
-        return self.training.card
+    def compute(self) -> Compute:
+        return self.training.compute
 
     @property
     def model_form(self) -> dict[str, Any]:

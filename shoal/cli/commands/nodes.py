@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -35,11 +36,17 @@ def list_nodes(url: Url = None, token: Token = None) -> None:
     for node in found:
         info = node.get("info") or {}
         seen = "–" if node["last_seen_s"] is None else seconds(node["last_seen_s"]) + " ago"
-        values = [safe(info.get(name, "")) for name in about]
+        values = [safe(value) for value in (device_text(info), *(info.get(name, "") for name in about[1:]))]
         held = "" if node["availability"] == "active" else f", {node['availability']}"
         rows.add_row(node["name"], state(node["state"]) + held, ", ".join(node["jobs"]), seen, *values)
     hint = "no nodes yet: [bold]shoal token create[/] makes a token, [bold]shoal join[/] uses it on another machine"
     out.answer({"nodes": found}, rows if found else hint)
+
+
+def device_text(info: Mapping[str, Any]) -> str:
+    """Return a node's devices in words, and its processes if it has several. Nodes may send any values."""
+    processes = [f"{info['processes']} processes", info.get("parallel")] if "processes" in info else []
+    return ", ".join(str(one) for one in (info.get("device"), info.get("hardware"), *processes) if one)
 
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="name of the node", show_default=False)]

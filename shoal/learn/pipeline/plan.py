@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Pipeline(Parallel):
     """Pipeline stages of a chain, one for each process (GPipe, Huang et al. 2019)."""
+
+    title: ClassVar[str] = "pipeline"
 
     cuts: tuple[int | str, ...] | Literal["auto"] = "auto"
     """The place of each stage but the first: the number of modules before it, or the name of its first module.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -122,6 +122,9 @@ class ModelSite(Site, ABC):
 
 class Parallel(ABC):
     """A way to divide a model among the ranks of a site."""
+
+    title: ClassVar[str]
+    """The way in one or two words, which a node tells about itself."""
 
     @abstractmethod
     def site(self, module: nn.Module, roles: TensorRoles, device: torch.device, autocast: Autocast) -> ModelSite:

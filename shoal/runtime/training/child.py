@@ -32,7 +32,7 @@ from shoal.learn.user_errors import user_code
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
-from shoal.runtime.training.cards import card_of
+from shoal.runtime.training.cards import Compute, process_device
 from shoal.runtime.training.ipc import error_fields, ref_fields
 from shoal.runtime.training.site.group import RankGroup, is_started_here
 from shoal.runtime.training.site.requests import NoBlobs, SilentWriter, SiteRequests, SiteWriter, Writer
@@ -87,8 +87,10 @@ class TrainingChild:
         self._learner: Learner = load_learner(
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
-        if group is not None:
-            group.attach(self._learner)
+        if group is None:
+            self._compute = Compute((process_device(getattr(self._learner, "device", "")),))
+        else:
+            self._compute = group.attach(self._learner)
         if given["base"]:
             replace_base(self._learner, _opened(given["base"]))
         self._layout = layout_of(self._learner)
@@ -102,8 +104,7 @@ class TrainingChild:
         return {
             **examples,
             "ready": True,
-            "device": str(getattr(self._learner, "device", "")),
-            "card": card_of(self._learner),
+            "compute": self._compute.values(),
             "model_form": describe_layout(self._layout),
         }
 

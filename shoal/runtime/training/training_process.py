@@ -21,6 +21,7 @@ import structlog
 from shoal.core.algorithm.learner import Progress, no_progress
 from shoal.core.errors import Cancelled, ShoalError
 from shoal.runtime.blob_files import FileBlobs
+from shoal.runtime.training.cards import Compute
 from shoal.runtime.training.child_process import ChildProcess, ProcessEnded, child_environment
 from shoal.runtime.training.command_process import CommandProcess, TrainerCommand
 from shoal.runtime.training.idle_end import IdleEnd
@@ -131,14 +132,9 @@ class TrainingProcess:
         self._idle = IdleEnd(idle_s, self._end_idle)
 
     @property
-    def device(self) -> str:
-        """Return the learner's device once it is loaded; "" before."""
-        return str(self._learner.get("device", ""))
-
-    @property
-    def card(self) -> str | None:
-        """Return the learner's NVIDIA card, as `shoal.runtime.training.cards` says."""
-        return cast("str | None", self._learner.get("card", ""))
+    def compute(self) -> Compute:
+        """Return the learner's devices once it is loaded; none before."""
+        return Compute.parse(self._learner["compute"]) if self._learner else Compute()
 
     @property
     def model_form(self) -> dict[str, Any]:

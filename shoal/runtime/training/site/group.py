@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.runtime.training.cards import Compute, process_device
 
 if TYPE_CHECKING:
     from shoal.learn.site.divided_module import Site
@@ -35,6 +36,8 @@ OVER, OVER_WAIT = "shoal/over", timedelta(seconds=10)
 """Key of torchrun's store that rank 0's program sets when it ends without an error, and how long the others wait."""
 PORT, FINDING, FIND_WAIT = "shoal/port", 600, timedelta(seconds=1)
 """Key of torchrun's store with the port of rank 0's own, and the number and the distance of tries to reach that."""
+DATA_PARALLEL = "data parallel"
+"""The way in which ranks train that each have the whole model."""
 FAILURE = "failure"
 """Key of the store with the error of a rank that has left the group because of it."""
 
@@ -171,15 +174,22 @@ class RankGroup:
             sys.stderr.write(f"rank {self.site.rank}: another rank of this node has ended: {error}\n"[:500])
             self.end()
 
-    def attach(self, learner: Any) -> None:
-        """Give the learner this site, and the card of its rank. Raises `InvalidJob` unless it is a `TorchLearner`."""
+    def attach(self, learner: Any) -> Compute:
+        """Give the learner this site, and the card of its rank; return the device of this rank, and how it trains.
+
+        Raises `InvalidJob` unless it is a `TorchLearner`.
+        """
         from shoal.learn.training.torch_learner import TorchLearner
 
         if not isinstance(learner, TorchLearner):
             text = f"a node of {self.site.size} processes needs a TorchLearner, and this is {type(learner).__name__}"
             raise InvalidJob(text, code="learner.processes", hint="join with one process")
-        on_card = learner.device.type == "cuda"
-        learner.use(device=f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if on_card else None, site=self.site)
+        device = str(learner.device)  # that of a whole module: a divided one is elsewhere between tasks
+        if device.startswith("cuda"):
+            device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        learner.use(device=device, site=self.site)
+        parallel = learner.config.parallel
+        return Compute((process_device(device),), DATA_PARALLEL if parallel is None else parallel.title)
 
 
 def _end_with(process: subprocess.Popen[bytes], rank: int) -> None:

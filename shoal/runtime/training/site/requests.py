@@ -124,10 +124,13 @@ class SiteWriter:
         error = reply.get("error")
         if error and error["kind"] != Cancelled.__name__ and self._requests.present.get("do") in TRAINING:
             self._leave(error)
-        known = {name: reply[name] for name in ("error", "model_form", "examples") if name in reply}
+        known = {name: reply[name] for name in ("error", "model_form", "examples", "compute") if name in reply}
         with self._group.needed():
             found = [json.loads(one) for one in self._group.site.gather(json.dumps(known).encode())]
         fault = next(filter(None, (_fault(rank, one, found[0]) for rank, one in enumerate(found))), None)
+        if fault is None and "compute" in reply:
+            devices = [device for one in found for device in one["compute"]["devices"]]
+            reply = {**reply, "compute": {**reply["compute"], "devices": devices}}
         self._own.send(reply if fault is None else {"error": fault})
 
     def _leave(self, error: dict[str, Any]) -> None:
