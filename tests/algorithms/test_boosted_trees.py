@@ -108,8 +108,8 @@ def test_a_node_of_another_form_is_refused_by_name(columns: int, form: dict[str,
 
 
 def test_an_algorithm_of_weights_refuses_learners_of_trees_and_the_other_way_round() -> None:
-    for name in ("fedavg", "scaffold"):
-        with pytest.raises(InvalidJob, match=f"node-0: {name} .*TreesLearner"):
+    for name, text in (("fedavg", "and the learner grows decision trees"), ("scaffold", "and TreesLearner does not")):
+        with pytest.raises(InvalidJob, match=f"node-0: {name} .*{text}"):
             shoal.simulate({"name": "w", "algorithm": {"name": name}}, halves(), progress=False)
     with pytest.raises(InvalidJob, match=r"node-0: boosted_trees grows decision trees, and Softmax has no methods"):
         shoal.simulate(job(), unbalanced(), progress=False)

@@ -9,6 +9,7 @@ import pytest
 
 import shoal
 from shoal.core.algorithm.algorithm import LocalTask, run_task
+from shoal.core.algorithm.capability import Restriction, capability_error, capability_refusal, declared_lacks
 from shoal.core.algorithm.learner import TrainConfig, Trained, no_progress
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Slots, Tree, add, digest
@@ -307,6 +308,22 @@ def test_a_learner_that_lacks_what_it_needs_is_refused_by_name(name: str) -> Non
     task = LocalTask((1, 1), "train", 0, 1, {})
     with pytest.raises(InvalidJob, match=f"^{name} .*Plain"):  # so do all that do its work, wherever they are
         run_task(one.build_algorithm(), Plain(), task, {})
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_a_restriction_takes_capabilities_away_for_its_reason(name: str) -> None:
+    """A node knows it by the declarations of the learner in its training process, before a task."""
+    taken = {"corrections", "teaching", "optimizer_state", "gradients"}
+    restriction = Restriction(frozenset(taken), "its model is in parts", "train it whole")  # type: ignore[arg-type]
+    (one, *_), algorithm = unbalanced(), algorithms()[name]()
+    learner = type("Restricted", (Watched,), {"restriction": restriction})(one.x, one.y)
+    told = capability_error(algorithm, learner)
+    assert str(told) == str(capability_refusal(algorithm, declared_lacks(learner).get))
+    if algorithm.required_capabilities & taken:
+        assert told is not None
+        assert told.message.startswith(f"{name} ")
+        assert told.message.endswith(", and its model is in parts")
+        assert told.hint == "train it whole; or choose another algorithm, for example fedavg"
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,18 @@ def apart(tmp_path: Path) -> Iterator[Callable[..., ProcessTrainer]]:
         shop.close()
 
 
+def test_a_job_that_the_learner_cannot_do_is_refused_before_its_first_task(
+    tmp_path: Path, apart: Callable[..., ProcessTrainer]
+) -> None:
+    shop = apart("VectorLearner")
+    for name, text in (
+        ("fedprox", "fedprox corrects every local gradient, and VectorLearner does not declare"),
+        ("boosted_trees", "boosted_trees grows decision trees, and VectorLearner has no methods"),
+    ):
+        with pytest.raises(InvalidJob, match=text):
+            shop.task_starter(parse_job({**JOB, "algorithm": {"name": name}}))
+
+
 PLANS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "scaffold": {"algorithm": {"name": "scaffold"}},

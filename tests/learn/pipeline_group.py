@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from shoal.algorithms.fedprox import FedProx
+from shoal.core.algorithm.capability import check_learner
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
 from shoal.learn import Pipeline, TorchConfig, TorchLearner
@@ -132,6 +134,7 @@ def refusals(site: Site | None) -> Found:
         "correction": text(lambda: known.train(CONFIG, correct=pull)),
         "gradient": text(lambda: known.gradient(CONFIG)),
         "state": text(lambda: known.load_optimizer_state(None)),
+        "algorithm": text(lambda: check_learner(FedProx(), known)),
     }
 
 

@@ -67,9 +67,10 @@ def test_pipelines_that_cannot_be_are_refused(together: Together) -> None:
         "too few modules": f"the model has no {size} parts with a layer to train each",
         "tied": "two stages share the tensor 1.bias",
         "fp16": "fp16 in a pipeline",
-        "correction": f"the job corrects gradients, {only}",
-        "gradient": f"the job asks for the gradient of all data, {only}",
-        "state": f"the job keeps the optimizer's state from task to task, {only}",
+        "correction": f"the job corrects every local gradient, {only}",
+        "gradient": f"the job steps along the gradient over all data of a node, {only}",
+        "state": f"the job keeps the local optimizer's state, {only}",
+        "algorithm": f"fedprox corrects every local gradient, {only}",
     }
 
 

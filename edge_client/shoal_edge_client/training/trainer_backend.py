@@ -289,6 +289,7 @@ class ProcessTrainer:
         self.training.open()
 
     def task_starter(self, spec: JobSpec) -> StartTrainerTask:
+        self.training.check(spec.build_algorithm())
         return partial(RemoteTaskRun, self.training, spec.model_dump(mode="json"))
 
     def count_examples(self, seed: int) -> float:

@@ -11,11 +11,16 @@ optimizer_state def optimizer_state, def load_optimizer_state, see `shoal.core.a
 gradients       gives_gradients = False         `gradient` cannot be computed; every other learner has the capability
 plain_sgd       other_optimizer = "Adam"        `train` steps by that; every other learner has the capability
 
+A `restriction` takes capabilities away from a learner, as a model in parts does.
+
 A learner of trees has no weights that other algorithms could average, so these refuse it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal, Protocol
 
 from shoal.core.algorithm.correction import Correction
@@ -51,32 +56,58 @@ _METHODS: dict[Capability, tuple[str, ...]] = {
 }
 """Methods that declare a capability. `isinstance` with the protocols takes thirteen times as long, at each task."""
 
-_LACKS: dict[Capability, tuple[str, str]] = {
+_LACKS: dict[Capability, tuple[str, str, str]] = {
     "corrections": (
-        "corrects every local gradient, and {learner} does not declare that it applies corrections",
+        "corrects every local gradient",
+        "{learner} does not declare that it applies corrections",
         "let its train replace each gradient by correct(weights, gradient) and declare applies_corrections = True",
     ),
     "teaching": (
-        "lets models teach each other, and {learner} has no method teach",
+        "lets models teach each other",
+        "{learner} has no method teach",
         "give it a method teach(teacher, weight), or use TorchLearner",
     ),
     "trees": (
-        "grows decision trees, and {learner} has no methods sketch and histogram",
+        "grows decision trees",
+        "{learner} has no methods sketch and histogram",
         "use shoal.learn.trees.TreesLearner",
     ),
     "optimizer_state": (
-        "keeps the local optimizer's state, and {learner} has no methods optimizer_state and load_optimizer_state",
+        "keeps the local optimizer's state",
+        "{learner} has no methods optimizer_state and load_optimizer_state",
         "use TorchLearner",
     ),
     "gradients": (
-        "steps along the gradient over all data of a node, and {learner} declares that it gives none",
+        "steps along the gradient over all data of a node",
+        "{learner} declares that it gives none",
         "use TorchLearner",
     ),
     "plain_sgd": (
-        "is made for local steps of plain SGD, and the optimizer of {learner} is {optimizer}",
+        "is made for local steps of plain SGD",
+        "the optimizer of {learner} is {optimizer}",
         "let the learner's optimizer be torch.optim.SGD without momentum and weight decay",
     ),
 }
+"""Use that an algorithm makes of each capability; why a learner does not have it, and what to do."""
+
+Lack = tuple[str, str]
+"""Why an algorithm cannot use a learner, to be read after the algorithm's name, and what to do."""
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """Capabilities that a learner does not have, whatever it declares; why, and what to do."""
+
+    lacks: frozenset[Capability]
+    why: str
+    hint: str
+
+
+def restricted(restriction: Restriction | None, capability: Capability) -> Lack | None:
+    """Return why a restriction takes a capability away; None: it does not."""
+    if restriction is None or capability not in restriction.lacks:
+        return None
+    return f"{_LACKS[capability][0]}, and {restriction.why}", restriction.hint
 
 
 def has_capability(learner: Learner, capability: Capability) -> bool:
@@ -90,18 +121,44 @@ def has_capability(learner: Learner, capability: Capability) -> bool:
     return getattr(learner, "applies_corrections", False) is True
 
 
-def capability_error(algorithm: CapabilityUser, learner: Learner) -> InvalidJob | None:
-    """Return why the learner cannot do the algorithm's work, and what to do; None: it can."""
+def lack_of(learner: Learner, capability: Capability) -> Lack | None:
+    """Return why the learner does not have a capability; None: it has."""
+    if (lack := restricted(getattr(learner, "restriction", None), capability)) is not None:
+        return lack
+    if has_capability(learner, capability):
+        return None
+    use, why, hint = _LACKS[capability]
+    optimizer = getattr(learner, "other_optimizer", "") if capability == "plain_sgd" else ""
+    return f"{use}, and {why.format(learner=type(learner).__name__, optimizer=optimizer)}", hint
+
+
+def declared_lacks(learner: Learner) -> dict[Capability, Lack]:
+    """Return the capabilities that the learner does not have, for another process; without "plain_sgd", for which the
+    user's code makes the optimizer."""
+    found = {one: lack_of(learner, one) for one in _LACKS if one != "plain_sgd"}
+    return {one: lack for one, lack in found.items() if lack is not None}
+
+
+def capability_refusal(algorithm: CapabilityUser, lack: Callable[[Capability], Lack | None]) -> InvalidJob | None:
+    """Return why a learner cannot do the algorithm's work, by what `lack` tells of it; None: it can."""
     for capability in sorted(algorithm.required_capabilities):
-        if not has_capability(learner, capability):
-            why, hint = _LACKS[capability]
-            optimizer = getattr(learner, "other_optimizer", "") if capability == "plain_sgd" else ""
-            text = f"{algorithm.name} {why.format(learner=type(learner).__name__, optimizer=optimizer)}"
-            return InvalidJob(text, code=CODE, hint=f"{hint}; or choose another algorithm, for example fedavg")
-    if has_capability(learner, "trees") and "trees" not in algorithm.required_capabilities:
-        text = f"{algorithm.name} trains weights, and {type(learner).__name__} grows decision trees"
+        if (found := lack(capability)) is not None:
+            return lack_error(algorithm.name, found)
+    if "trees" not in algorithm.required_capabilities and lack("trees") is None:
+        text = f"{algorithm.name} trains weights, and the learner grows decision trees"
         return InvalidJob(text, code=CODE, hint="choose the algorithm boosted_trees")
     return None
+
+
+def lack_error(asking: str, lack: Lack) -> InvalidJob:
+    """Return the error of a learner that lacks what is asked of it."""
+    text, hint = f"{asking} {lack[0]}", f"{lack[1]}; or choose another algorithm, for example fedavg"
+    return InvalidJob(text, code=CODE, hint=hint)
+
+
+def capability_error(algorithm: CapabilityUser, learner: Learner) -> InvalidJob | None:
+    """Return why the learner cannot do the algorithm's work, and what to do; None: it can."""
+    return capability_refusal(algorithm, partial(lack_of, learner))
 
 
 def check_learner(algorithm: CapabilityUser, learner: Learner) -> None:

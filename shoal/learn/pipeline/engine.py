@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
+from shoal.core.algorithm.capability import Restriction
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import Batch, split
@@ -118,6 +119,12 @@ class PipelinedSite(ModelSite):
     """The ranks of a site, each of which trains one stage of a module. Raises `InvalidJob` for a module that cannot be
     cut so."""
 
+    restriction = Restriction(
+        frozenset({"corrections", "teaching", "gradients", "optimizer_state"}),
+        "each process of a pipeline trains its stage only",
+        "use a learner without a Pipeline",
+    )
+
     def __init__(
         self,
         cuts: Cuts,
@@ -143,13 +150,6 @@ class PipelinedSite(ModelSite):
 
     def rows_of(self, batch: Rows, examples: int) -> tuple[Rows, int]:
         return batch, examples
-
-    def refuse(self, what: str) -> NoReturn:
-        raise InvalidJob(
-            f"the job {what}, and each process of a pipeline trains its stage only",
-            code=CODE,
-            hint="use fedavg, fedbuff or another algorithm that trains locally, or a learner without a Pipeline",
-        )
 
     # ---------------------------------------------------------------------------------------------------------- stages
     def _prepare(self, inputs: Tensor) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from shoal.core.algorithm.capability import Capability, Restriction, lack_error, restricted
 from shoal.core.algorithm.learner import ExtraLoss
 from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import Batch, check_batch, split
@@ -106,10 +107,13 @@ class ModelSite(Site, ABC):
     """The ranks of a site, each of which has a part of the model on the device."""
 
     device: torch.device
+    restriction: ClassVar[Restriction]
+    """The capabilities that the learner loses by this way of training. Jobs that need them are refused."""
 
-    @abstractmethod
-    def refuse(self, what: str) -> NoReturn:
-        """Raise `InvalidJob` for a job that asks for this."""
+    def require(self, capability: Capability) -> None:
+        """Raise `InvalidJob` for a capability that the learner has lost."""
+        if (lack := restricted(self.restriction, capability)) is not None:
+            raise lack_error("the job", lack)
 
     @abstractmethod
     def passes(self, descent: Callable[[Weights], Descent], loss: Loss, seed: int) -> Passes:

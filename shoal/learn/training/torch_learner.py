@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from shoal.core.algorithm.capability import Restriction
 from shoal.core.algorithm.learner import ExtraLoss, Progress, TrainConfig, Trained
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
@@ -135,6 +136,9 @@ class TorchLearner(ModuleLearner):
     `Module.state_dict`; nodes compute updates relative to the model that they received (McMahan et al. 2017).
     """
 
+    restriction: Restriction | None = None
+    """Set by `use`: what the learner cannot do with a part of the model (see `shoal.core.algorithm.capability`)."""
+
     def __init__(
         self,
         model: Callable[[], nn.Module],
@@ -204,6 +208,7 @@ class TorchLearner(ModuleLearner):
             self._device = "cpu"  # between tasks the model stays there
         if site is not None:
             self._asked, self._placed = self._asked._replace(site=site), None
+            self.restriction = site.restriction if isinstance(site, ModelSite) else None
 
     def _place_data(self, device: torch.device) -> None:
         config = self.config
@@ -248,10 +253,12 @@ class TorchLearner(ModuleLearner):
                 site=site,
                 seed=seed_of(config.seed, site.rank) if site is not None else 0,
             )
-        elif corrector is None and extra_loss is None:
-            passes = site.passes(descent, self.loss, config.seed)
         else:
-            site.refuse("trains against another model" if corrector is None else "corrects gradients")
+            if corrector is not None:
+                site.require("corrections")
+            if extra_loss is not None:
+                site.require("teaching")
+            passes = site.passes(descent, self.loss, config.seed)
         mean = Mean(passes.device)
         progress = progress if site is None else SharedProgress(site, progress)
         if config.lr:  # else nothing is learned, only weighed
@@ -312,7 +319,7 @@ class TorchLearner(ModuleLearner):
     def load_optimizer_state(self, state: Tree | None) -> None:
         """Begin the next training with this state of the optimizer; None: with a new one."""
         if isinstance(self._asked.site, ModelSite):
-            self._asked.site.refuse("keeps the optimizer's state from task to task")
+            self._asked.site.require("optimizer_state")
         self.place()
         self._kept.load(state)
 
@@ -339,7 +346,7 @@ class TorchLearner(ModuleLearner):
     ) -> tuple[Trained, dict[str, Tensor]]:
         site = self._asked.site
         if isinstance(site, ModelSite):
-            site.refuse("asks for the gradient of all data")
+            site.require("gradients")
         if site is None:
             return super()._gradient(config, shuffle, progress)
         trained, means = super()._gradient(config, shuffle, SharedProgress(site, progress))

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import IO, Any, NoReturn, Protocol
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult
-from shoal.core.algorithm.capability import check_learner
+from shoal.core.algorithm.capability import check_learner, declared_lacks
 from shoal.core.algorithm.filter import Filter
 from shoal.core.algorithm.learner import Learner, check_stages, fresh_weights
 from shoal.core.client.task_runner import TaskRunner
@@ -105,6 +105,7 @@ class TrainingChild:
             **examples,
             "ready": True,
             "compute": self._compute.values(),
+            "lacks": declared_lacks(self._learner),
             "model_form": describe_layout(self._layout),
         }
 

@@ -1,7 +1,7 @@
 """Messages between the node's process and its training process: one JSON object per line.
 
     {"learner", "options", "device", "precision", "threads", "folder", "processes", "level"}
-                                                    {"ready": true, "compute": {…}, "model_form": {…}}
+                                                    {"ready": true, "compute": {…}, "lacks": {…}, "model_form": {…}}
     {"n": 1, "do": "init", "seed": 1}               {"model": [sha256, bytes], "examples": 359.0}
     {"n": 2, "do": "count_examples", "seed": 1}     {"examples": 359.0}
     {"n": 2, "do": "check_job", "job": {…}}         {"fits": true}, or an error

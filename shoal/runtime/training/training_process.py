@@ -18,6 +18,8 @@ from weakref import WeakSet
 
 import structlog
 
+from shoal.core.algorithm.algorithm import Algorithm
+from shoal.core.algorithm.capability import capability_refusal
 from shoal.core.algorithm.learner import Progress, no_progress
 from shoal.core.errors import Cancelled, ShoalError
 from shoal.runtime.blob_files import FileBlobs
@@ -135,6 +137,12 @@ class TrainingProcess:
     def compute(self) -> Compute:
         """Return the learner's devices once it is loaded; none before."""
         return Compute.parse(self._learner["compute"]) if self._learner else Compute()
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Raise `InvalidJob` if the loaded learner declares that it cannot do the algorithm's work."""
+        lacks = self._learner.get("lacks")
+        if lacks is not None and (error := capability_refusal(algorithm, lacks.get)) is not None:
+            raise error
 
     @property
     def model_form(self) -> dict[str, Any]:
