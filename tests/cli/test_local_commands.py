@@ -303,14 +303,14 @@ def test_join_says_what_is_wrong_before_it_joins(
 def test_join_reads_a_token_from_stdin(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr("shoal_edge_client.process.run", lambda settings: seen.append(settings) or 0)
-    arguments = ("--learner", "m:l", "--option", "part=3", "--option", "split=iid", "--device", "cpu", "--quiet")
+    arguments = ("--learner", "m:l", "--option", "part=3", "--option", "site=nan", "--device", "cpu", "--quiet")
     arguments += ("--tag", "phone", "--tag", "eu", "--hours", "22:00-06:00")
     result = shoal("join", "http://127.0.0.1:1", "--token", "-", *arguments, stdin="sht_secret\n")
     assert result.exit_code == 0, result.output
     (settings,) = seen
     assert settings.token.get_secret_value() == "sht_secret"
     assert (settings.tags, settings.hours) == (["phone", "eu"], ["22:00-06:00"])
-    assert (settings.options, settings.device, settings.log_level) == ({"part": 3, "split": "iid"}, "cpu", "warning")
+    assert (settings.options, settings.device, settings.log_level) == ({"part": "3", "site": "nan"}, "cpu", "warning")
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 130])

@@ -13,7 +13,7 @@ from shoal.cli.commands.serve import AboveOptions, ServedLearner, make_pump, ope
 from shoal.cli.terminal.options import Token, Url, spread
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import percent, size, table
-from shoal.cli.terminal.values import assignments
+from shoal.cli.terminal.values import plain_assignments
 from shoal.core.errors import InvalidJob
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def infer(
     if above.up is None and above != AboveOptions():
         raise InvalidJob("--up-token and --timeout-s need --up", code="usage.invalid", hint="add --up URL")
     logs.configure("infer", level="warning")
-    learner = load_learner(of.learner, assignments(of.option or [], "--option"), device=of.device or "")
+    learner = load_learner(of.learner, plain_assignments(of.option or [], "--option"), device=of.device or "")
     served = ServedModel(learner)
     with ExitStack() as until_the_end:
         open_model(until_the_end, served, model, (url, token))

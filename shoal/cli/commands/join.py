@@ -13,7 +13,7 @@ from shoal.cli.commands.data import share_cache
 from shoal.cli.terminal.options import Device, Precision, spread
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import pairs
-from shoal.cli.terminal.values import assignments
+from shoal.cli.terminal.values import plain_assignments
 from shoal.extras import not_installed
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def join(
         "token": secret,
         "name": name,
     }
-    given["options"] = assignments(option, "--option") if option else None
+    given["options"] = plain_assignments(option, "--option") if option else None
     given |= asdict(machine) | asdict(peering)
     given |= {"tags": given.pop("tag") or None, "hours": machine.hours or None}
     given["log_level"] = "debug" if out.flags.verbose else "warning" if out.flags.quiet else None

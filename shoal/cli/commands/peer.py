@@ -15,7 +15,7 @@ from shoal.cli.commands.peer_status import status
 from shoal.cli.terminal.options import Device, JobFile, ModelOutput, Precision, spread
 from shoal.cli.terminal.output import log_level, out
 from shoal.cli.terminal.text import pairs, percent, safe, size
-from shoal.cli.terminal.values import assignments
+from shoal.cli.terminal.values import plain_assignments
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.core.errors.phrases import counted
 from shoal.extras import not_installed
@@ -160,7 +160,7 @@ def initial_model(spec: JobSpec, learner: str | None, option: Sequence[str] | No
     target = learner or spec.learner
     if not target:
         raise InvalidJob("the job names no learner", code="learner.missing", hint="add --learner FILE.py:NAME")
-    given = {**spec.options, **(assignments(option, "--option") if option else {})}
+    given = {**spec.options, **(plain_assignments(option, "--option") if option else {})}
     made = load_learner(target, given)
     check_learner(spec.build_algorithm(), made)
     return fresh_weights(made, spec.seed)
@@ -239,7 +239,7 @@ def take_part(
     settings = PeerSettings(
         folder,
         learner=own_learner(folder, documents.spec.learner, learner_options.learner),
-        options=assignments(learner_options.option, "--option") if learner_options.option else {},
+        options=plain_assignments(learner_options.option, "--option") if learner_options.option else {},
         device=learner_options.device or "",
         precision=learner_options.precision or "",
         join=joined(net.join or [], {one.node for one in documents.roster.peers}),

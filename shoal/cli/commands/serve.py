@@ -16,7 +16,7 @@ import typer
 from shoal.cli.terminal.options import Device, Token, Url, spread
 from shoal.cli.terminal.output import log_level, out
 from shoal.cli.terminal.text import pairs, safe
-from shoal.cli.terminal.values import assignments
+from shoal.cli.terminal.values import plain_assignments
 from shoal.core.errors import InvalidJob, ShoalError
 from shoal.extras import not_installed
 
@@ -127,7 +127,7 @@ def serve(
     if not secret and not is_loopback(listen.host):
         text = f"--host {listen.host} lets other machines ask"
         raise InvalidJob(text, code="usage.invalid", hint="add --access-token FILE with a token of your choice")
-    learner = load_learner(of.learner, assignments(of.option or [], "--option"), device=of.device or "")
+    learner = load_learner(of.learner, plain_assignments(of.option or [], "--option"), device=of.device or "")
     served = ServedModel(learner)
     logs.configure("serve", level=log_level())
     with ExitStack() as until_the_end:

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 def assignments(texts: Iterable[str], option: str) -> dict[str, Any]:
     """Return the values of `KEY=VALUE` options in TOML's notation; a value that is not TOML is a string."""
-    found: dict[str, Any] = {}
+    return {key: literal(value) for key, value in plain_assignments(texts, option).items()}
+
+
+def plain_assignments(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Return the values of `KEY=VALUE` options as they were written."""
+    found: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ShoalError(
                 f"{option} {text}: not of the form KEY=VALUE", code="usage.invalid", hint=f"{option} lr=0.05"
             )
-        found[key.strip()] = literal(value)
+        found[key.strip()] = value
     return found
 
 
