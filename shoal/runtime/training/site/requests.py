@@ -135,7 +135,7 @@ class SiteWriter:
 
     def _leave(self, error: dict[str, Any]) -> None:
         """End this rank, whose error may be its own alone, and with it the group; rank 0 answers before."""
-        told = json.dumps(error).encode()
+        told = json.dumps(_named(self._group.site.rank, error)).encode()
         is_lost = _is_loss_of_rank(error)
         if self._group.site.rank:
             if is_lost:
@@ -151,14 +151,18 @@ class SiteWriter:
 def _fault(rank: int, found: dict[str, Any], first: dict[str, Any]) -> dict[str, Any] | None:
     """Return the error of a rank, or one that tells that its learner is another than rank 0's."""
     if "error" in found:
-        error: dict[str, Any] = found["error"]
-        return {**error, "message": f"rank {rank}: {error['message']}"} if rank else error
+        return _named(rank, found["error"])
     for name, what in (("model_form", "model"), ("examples", "number of examples")):
         if found.get(name) != first.get(name):
             text = f"rank {rank}'s {what} differs from rank 0's"
             hint = "all processes of a node load the same learner with the same data, of which each trains on its rows"
             return error_fields(InvalidJob(text, code="learner.processes", hint=hint), "")
     return None
+
+
+def _named(rank: int, error: dict[str, Any]) -> dict[str, Any]:
+    """Return the error with the rank that has it: torchrun's may be on another machine."""
+    return {**error, "message": f"rank {rank}: {error['message']}"} if rank else error
 
 
 def _is_loss_of_rank(error: Mapping[str, Any]) -> bool:
