@@ -60,7 +60,7 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
         (replace(IDLE, nodes=4, able=1, set_aside=("a",)), "Waiting: 1 of 3 nodes can be asked"),
         (
             replace(IDLE, nodes=2, able=0, set_aside=("a", "b")),
-            "Stalled: a, b failed repeatedly and are not asked for now",
+            "Stalled: a, b failed repeatedly, and will be asked again later",
         ),
         (replace(GOING, set_aside=("a",), able=11), "a failed repeatedly; 11 nodes can be asked"),
         (

@@ -154,7 +154,7 @@ def _lack(facts: JobFacts) -> str:
 def _all_set_aside(facts: JobFacts) -> str:
     if facts.mode != "server" or facts.phase != "running" or not facts.set_aside or facts.able or facts.busy:
         return ""
-    return f"Stalled: {join_names(facts.set_aside)} failed repeatedly and are not asked for now"
+    return f"Stalled: {join_names(facts.set_aside)} failed repeatedly, and will be asked again later"
 
 
 def _gossip_headline(facts: JobFacts) -> str:
