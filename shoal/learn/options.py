@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -34,8 +35,9 @@ def takes_any(make: Callable[..., Any]) -> bool:
 def fitted(make: Callable[..., Any], options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return options as arguments for `make`, with texts converted to the declared types.
 
-    Those are int, float, bool, str, Path and Literal; a parameter without one goes by its default. Raises `InvalidJob`
-    for options that are unknown, missing or not of their type, saying what `make` takes.
+    Those are int, float, bool, str, Path and Literal; a parameter without one goes by its default. A text for any other
+    type is read as TOML. Raises `InvalidJob` for options that are unknown, missing or not of their type, saying what
+    `make` takes.
     """
     try:
         parameters = dict(inspect.signature(make).parameters)
@@ -67,8 +69,7 @@ def _hints(make: Callable[..., Any]) -> dict[str, Any]:
 def _kind(parameter: inspect.Parameter | None, declared: Any) -> Any:
     if declared is not None:
         return declared
-    default = None if parameter is None else parameter.default
-    return type(default) if isinstance(default, bool | int | float | Path) else str
+    return None if parameter is None else type(parameter.default)
 
 
 def _value(value: Any, kind: Any, what: str) -> Any:
@@ -77,14 +78,23 @@ def _value(value: Any, kind: Any, what: str) -> Any:
     if typing.get_origin(kind) is Literal:
         return _choice(value, typing.get_args(kind), what)
     if typing.get_origin(kind) in {typing.Union, types.UnionType}:
-        kind = next((part for part in typing.get_args(kind) if part is not type(None)), str)
+        kind = next((part for part in typing.get_args(kind) if part is not type(None)), None)
     try:
         if kind is bool:
             return _yes(value)
-        return kind(value) if kind in {int, float, Path} else value
+        return kind(value) if kind in {int, float, str, Path} else literal(value)
     except ValueError as error:
         names = {int: "a whole number", float: "a number", bool: "true or false"}
         raise InvalidJob(f"{what} is {value!r}, not {names[kind]}", code="learner.options") from error
+
+
+def literal(text: str) -> Any:
+    """Return a TOML value, or the text itself."""
+    try:
+        tables = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return tables["value"] if tables.keys() == {"value"} else text
 
 
 def _yes(text: str) -> bool:

@@ -6,29 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.terminal.values import assignments, changed, job_of, literal
+from shoal.cli.terminal.values import assignments, changed, job_of
 from shoal.core.errors import InvalidJob, ShoalError
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("3", 3),
-        ("0.05", 0.05),
-        ("true", True),
-        ('"3"', "3"),
-        ("iid", "iid"),
-        ("dirichlet:0.5", "dirichlet:0.5"),
-        ("", ""),
-        ("/a b/c", "/a b/c"),
-        ('[1, "a"]', [1, "a"]),
-        ("1\nother = 2", "1\nother = 2"),
-        ("a=b", "a=b"),
-    ],
-)
-def test_values_are_toml_or_text(text: str, value: object) -> None:
-    assert literal(text) == value
-    assert type(literal(text)) is type(value)
 
 
 def test_assignments_keep_what_stands_behind_the_first_sign() -> None:

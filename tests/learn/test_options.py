@@ -6,7 +6,7 @@ from typing import Literal, Optional
 import pytest
 
 from shoal.core.errors import InvalidJob
-from shoal.learn.options import fitted
+from shoal.learn.options import fitted, literal
 
 
 def typed(
@@ -48,7 +48,7 @@ def test_texts_become_the_declared_type(name: str, text: str, value: object) -> 
 
 @pytest.mark.parametrize(
     ("name", "text", "value"),
-    [("whole", "4", 4), ("real", "4", 4.0), ("flag", "off", False), ("text", "4", "4"), ("bare", "4", "4")],
+    [("whole", "4", 4), ("real", "4", 4.0), ("flag", "off", False), ("text", "4", 4), ("bare", "4", "4")],
 )
 def test_without_a_declared_type_the_default_decides(name: str, text: str, value: object) -> None:
     found = fitted(untyped, {name: text}, "it")[name]
@@ -87,3 +87,24 @@ def test_annotations_that_cannot_be_read_are_passed_over() -> None:
     def odd(size: "Nowhere" = 3): ...  # noqa: F821
 
     assert fitted(odd, {"size": "4"}, "it") == {"size": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("0.05", 0.05),
+        ("true", True),
+        ('"3"', "3"),
+        ("iid", "iid"),
+        ("dirichlet:0.5", "dirichlet:0.5"),
+        ("", ""),
+        ("/a b/c", "/a b/c"),
+        ('[1, "a"]', [1, "a"]),
+        ("1\nother = 2", "1\nother = 2"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_values_are_toml_or_text(text: str, value: object) -> None:
+    assert literal(text) == value
+    assert type(literal(text)) is type(value)

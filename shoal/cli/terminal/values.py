@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import ShoalError
+from shoal.learn.options import literal
 
 if TYPE_CHECKING:
     from shoal.jobs.spec import JobSpec
@@ -29,15 +30,6 @@ def plain_assignments(texts: Iterable[str], option: str) -> dict[str, str]:
             )
         found[key.strip()] = value
     return found
-
-
-def literal(text: str) -> Any:
-    """Return a TOML value, or the text itself."""
-    try:
-        tables = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return tables["value"] if tables.keys() == {"value"} else text
 
 
 def job_of(path: Path, changes: Iterable[str] = (), name: str | None = None) -> tuple[JobSpec, dict[str, Any]]:
