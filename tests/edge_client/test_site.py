@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,6 +31,7 @@ from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.training import training_process
 from shoal.runtime.training.cards import Compute, ProcessDevice
 from shoal.runtime.training.child_process import ProcessEnded
+from shoal.runtime.training.site import group
 from shoal.runtime.training.site.group import RankGroup
 from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
 from shoal.wire.payload import open_payload
@@ -40,6 +42,7 @@ from tests.edge_client.conftest import PLAN, Place
 from tests.edge_client.test_trainer_backend import ROOT, TASK, Bench, is_alive
 from tests.support import site_learners
 from tests.support.learners import VectorLearner
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_S, until
 
 LEARNERS = Path(site_learners.__file__)
@@ -190,6 +193,21 @@ def test_what_torchrun_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         trainer_backend(EdgeSettings(learner="x:y"), None, tmp_path).load_base(tmp_path / "base")
     loop = LoopLearner(Rendezvous(), LoopStart(site_learners.learner().init(0)))
     assert isinstance(trainer_backend(EdgeSettings(), loop, tmp_path), ThreadTrainer), "it divides its own training"
+
+
+def test_the_port_of_an_earlier_group_is_passed_over_in_silence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", group.LOOPBACK)
+    monkeypatch.setattr(group, "time", SimpleNamespace(sleep=lambda seconds: None))
+    rank_0: dict[str, str] = {}
+    own: Any = group._new_store(SimpleNamespace(set=rank_0.__setitem__), 0, 2)
+    earlier, present = str(free_port()), rank_0[group.PORT]
+    ports = chain([earlier], repeat(present))
+    found = group._new_store(SimpleNamespace(get=lambda _: next(ports)), 1, 2)
+    own.set("key", "value")
+    assert found.get("key") == b"value"
+    assert capfd.readouterr().err == ""
 
 
 class Ended:

@@ -83,7 +83,8 @@ def _new_store(of_torchrun: Any, rank: int, size: int) -> Any:
         return store
     for _ in range(FINDING):
         port = int(of_torchrun.get(PORT))  # of an earlier group, it may be
-        with suppress(RuntimeError):
+        with suppress(OSError, RuntimeError):
+            socket.create_connection((host, port), FIND_WAIT.total_seconds()).close()  # a store would print its stack
             return dist.TCPStore(host, port, size, wait_for_workers=False, timeout=FIND_WAIT)  # type: ignore[attr-defined]
         time.sleep(FIND_WAIT.total_seconds())
     raise LearnerFailed("rank 0 of this node is not found", hint="look at its log")
