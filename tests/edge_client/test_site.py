@@ -31,6 +31,7 @@ from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.training import training_process
 from shoal.runtime.training.cards import Compute, ProcessDevice
 from shoal.runtime.training.child_process import ProcessEnded
+from shoal.runtime.training.ipc import error_fields
 from shoal.runtime.training.site import group
 from shoal.runtime.training.site.group import RankGroup
 from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
@@ -208,6 +209,19 @@ def test_the_port_of_an_earlier_group_is_passed_over_in_silence(
     own.set("key", "value")
     assert found.get("key") == b"value"
     assert capfd.readouterr().err == ""
+
+
+def test_under_torchrun_rank_0_says_that_another_one_has_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(group, "exit_now", lambda: None)
+    one: Any = SimpleNamespace(site=SimpleNamespace(rank=0), failure=bytes)
+    one.end = lambda why: RankGroup.end(one, why)
+    requests: Any = SimpleNamespace(present={"do": "run_step"})
+    own: Any = SimpleNamespace(send=pytest.fail, progress=no_progress)
+    lost = error_fields(RuntimeError("Connection closed by peer"), "")
+    SiteWriter(own, one, requests)._leave(lost)
+    assert capsys.readouterr().err.startswith("rank 0: another rank of this node has ended: ")
 
 
 class Ended:

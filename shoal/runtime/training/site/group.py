@@ -156,11 +156,13 @@ class RankGroup:
         except RuntimeError:
             return b""
 
-    def end(self) -> None:
-        """End this process, because the group is not complete any more."""
+    def end(self, why: str) -> None:
+        """End this process, because the group is not complete any more; `why` is how torch told it."""
         if is_started_here():
             _told.wait(0.0 if self.site.rank else GRACE_S)
-        elif self.site.rank:
+            exit_now()
+        sys.stderr.write(f"rank {self.site.rank}: another rank of this node has ended: {why}"[:500] + "\n")
+        if self.site.rank:
             with suppress(RuntimeError):
                 _torchrun_store().wait([OVER], OVER_WAIT)
                 exit_now(0)
@@ -172,8 +174,7 @@ class RankGroup:
         try:
             yield
         except RuntimeError as error:
-            sys.stderr.write(f"rank {self.site.rank}: another rank of this node has ended: {error}\n"[:500])
-            self.end()
+            self.end(str(error))
 
     def attach(self, learner: Any) -> Compute:
         """Give the learner this site, and the card of its rank; return the device of this rank, and how it trains.

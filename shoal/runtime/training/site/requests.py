@@ -139,13 +139,13 @@ class SiteWriter:
         is_lost = _is_loss_of_rank(error)
         if self._group.site.rank:
             if is_lost:
-                self._group.end()
+                self._group.end(error["message"])
             self._group.leave(told)
         if is_lost:
             told = self._group.failure()
         if told:
             self._own.send({"error": json.loads(told)})
-        self._group.end()
+        self._group.end(error["message"])
 
 
 def _fault(rank: int, found: dict[str, Any], first: dict[str, Any]) -> dict[str, Any] | None:
