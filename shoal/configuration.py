@@ -144,9 +144,9 @@ def _resolve(model: type[M], section: str, config: Path | None, given: Mapping[s
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = str(first["loc"][0]) if first["loc"] else ""
-        where = sources.get(key, "settings")
+        where, name = sources.get(key, "settings"), f"{section}.{key}" if key else section
         raise ShoalError(
-            f"{where}: {section}.{key}: {first['msg'].removeprefix('Value error, ')}", code="config.invalid"
+            f"{where}: {name}: {first['msg'].removeprefix('Value error, ')}", code="config.invalid"
         ) from None
 
 

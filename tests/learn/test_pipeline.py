@@ -59,7 +59,7 @@ def test_pipelines_that_cannot_be_are_refused(together: Together) -> None:
     texts = {name: str(text) for name, text in found["refusals"].items()}
     only = "and each process of a pipeline trains its stage only"
     assert texts == {
-        "unknown": "no module 'absent' after the cut before",
+        "unknown": "no module 'absent' to cut at",
         "number": f"{size} cuts make {size + 1} stages, and this node has {size} processes",
         "few": f"1 micro-batches for a pipeline of {size} stages",
         "no chain": "a cut inside a module that is not a chain: the model is a Bilinear",

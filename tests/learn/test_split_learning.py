@@ -183,7 +183,7 @@ def with_pair() -> nn.Sequential:
         (network, 0, "node", "a cut at 0, in a model of 6 modules"),
         (network, 6, "coordinator", "use 1 to 5"),
         (network, "7", "coordinator", "no module '7'"),
-        (network, (3, 2), "node", "no module '2' after the cut before"),
+        (network, (3, 2), "node", "no module '2' to cut at"),
         (network, (1, 2), "coordinator", "two cuts, with the labels at the coordinator"),
         (network, (4, 4), "node", "the coordinator's modules have no parameter"),
         (tied, 2, "coordinator", "is on both sides of the cut"),

@@ -89,7 +89,8 @@ def _parted(module: nn.Module, path: Sequence[str], whole: str) -> tuple[nn.Sequ
     children = cut_children(module, ".".join(whole.split(".")[: -len(path)]))
     names = [name for name, _ in children]
     if path[0] not in names:
-        raise InvalidJob(f"no module {whole!r} after the cut before", code="split.cut", hint=f"use {', '.join(names)}")
+        hint = f"use {' or '.join(names[1:] or names)}, in the order of the model"
+        raise InvalidJob(f"no module {whole!r} to cut at", code="split.cut", hint=hint)
     place = names.index(path[0])
     before, after = children[:place], children[place:]
     if len(path) > 1:
