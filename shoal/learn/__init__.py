@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from shoal.learn.growth.growing_learner import GrowingLearner
     from shoal.learn.loading import load_learner
     from shoal.learn.pipeline.plan import Pipeline
+    from shoal.learn.shards.plan import FullyShard
     from shoal.learn.training.learner_callback import LearnerCallback
     from shoal.learn.training.torch_learner import TorchConfig, TorchLearner
 
 __all__ = [
     "ArrayConfig",
     "ArrayLearner",
+    "FullyShard",
     "GrowingLearner",
     "LearnerCallback",
     "Pipeline",
@@ -35,6 +37,7 @@ _HOME = {
     "ArrayLearner": "shoal.learn.arrays.array_learner",
     "SklearnLearner": "shoal.learn.estimators.sklearn_learner",
     "GrowingLearner": "shoal.learn.growth.growing_learner",
+    "FullyShard": "shoal.learn.shards.plan",
     "Pipeline": "shoal.learn.pipeline.plan",
     "LearnerCallback": "shoal.learn.training.learner_callback",
     "TorchConfig": "shoal.learn.training.torch_learner",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -154,12 +155,12 @@ CASES: dict[str, Case] = {
 OTHERS: dict[str, Case] = {"measured": measured, "refusals": refusals}
 
 
-def results(folder: Path) -> dict[int, dict[str, Found]]:
-    """Run all cases with each number of ranks, and return the results of rank 0.
+def results(folder: Path, module: str = __name__) -> dict[int, dict[str, Found]]:
+    """Run all cases of a module with each number of ranks, and return the results of rank 0.
 
     One process imports the engine, which takes seconds, and is then forked into the ranks.
     """
-    with subprocess.Popen([sys.executable, "-m", __name__, str(folder)], start_new_session=True) as started:
+    with subprocess.Popen([sys.executable, "-m", module, str(folder)], start_new_session=True) as started:
         try:
             assert started.wait(240) == 0
         finally:
@@ -168,14 +169,14 @@ def results(folder: Path) -> dict[int, dict[str, Found]]:
     return {size: saved(folder / str(size)) for size in SIZES}
 
 
-def fork(size: int, folder: Path) -> None:
-    """Run all cases at this number of ranks. Raises `ChildProcessError` if one of them fails."""
+def fork(cases: Mapping[str, Case], size: int, folder: Path) -> None:
+    """Run cases at this number of ranks. Raises `ChildProcessError` if one of them fails."""
     folder.mkdir()
     ranks = []
     for rank in range(size):
         if not (child := os.fork()):
             try:
-                run({**CASES, **OTHERS}, size, folder, rank)
+                run(cases, size, folder, rank)
             finally:
                 traceback.print_exc()
                 os._exit(1)
@@ -188,4 +189,4 @@ if __name__ == "__main__":
     import torch.distributed.pipelining
 
     for number in SIZES:
-        fork(number, Path(sys.argv[1]) / str(number))
+        fork({**CASES, **OTHERS}, number, Path(sys.argv[1]) / str(number))

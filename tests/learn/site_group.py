@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from shoal.core.algorithm.learner import TrainConfig
@@ -100,13 +101,13 @@ def gradient(site: Site | None) -> Found:
     return {"model": tree.buffer.view(np.float64), **made.metrics}
 
 
-def alike(site: Site) -> Found:
+def alike(site: Site, config: TorchConfig | None = None) -> Found:
     """Return the distance of this rank's model from rank 0's after a training with statistics and dropout."""
 
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2)).double()
 
-    learner = TorchLearner(model, (X, Y), device="cpu", optimizer=momentum)
+    learner = TorchLearner(model, (X, Y), device="cpu", optimizer=momentum, config=config or TorchConfig())
     learner.use(site=site)
     learner.init(3)
     learner.train(CONFIG)
@@ -162,7 +163,8 @@ def overlapped(site: Site) -> Found:
     layers = nn.Sequential(*[nn.Linear(600, 600) for _ in range(4)])
     learner = TorchLearner(lambda: layers, (torch.randn(8, 600), torch.zeros(8, dtype=torch.long)), device="cpu")
     learner.use(site=site)
-    divided, known, began = site.divided(learner.module, learner.place(), 0), list[int](), list[float]()
+    divided, known, began = site.divided(learner.module, learner.place(), 0).module, list[int](), list[float]()
+    assert isinstance(divided, DistributedDataParallel)
     for layer in layers.children():
         weight = layer.get_parameter("weight")
         weight.register_post_accumulate_grad_hook(lambda _: known.append(1))  # type: ignore[no-untyped-call]
@@ -174,7 +176,7 @@ def overlapped(site: Site) -> Found:
         return work.get_future().then(lambda done: done.value()[0])
 
     average.__annotations__.clear()  # it checks them
-    divided.module.register_comm_hook(None, average)
+    divided.register_comm_hook(None, average)
     learner.train(TrainConfig(steps=1, batch_size=8, lr=0.1))
     return {"began": np.array(began)}
 

@@ -166,6 +166,7 @@ def test_what_the_package_offers() -> None:
     learners = [
         "ArrayConfig",
         "ArrayLearner",
+        "FullyShard",
         "GrowingLearner",
         "LearnerCallback",
         "Pipeline",

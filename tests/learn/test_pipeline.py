@@ -66,7 +66,7 @@ def test_pipelines_that_cannot_be_are_refused(together: Together) -> None:
         "frozen": "stage 0 has no parameter to train",
         "too few modules": f"the model has no {size} parts with a layer to train each",
         "tied": "two stages share the tensor 1.bias",
-        "fp16": "fp16 in a pipeline",
+        "fp16": "fp16 with parallel=Pipeline",
         "correction": f"the job corrects every local gradient, {only}",
         "gradient": f"the job steps along the gradient over all data of a node, {only}",
         "state": f"the job keeps the local optimizer's state, {only}",

@@ -26,6 +26,7 @@ from shoal.learn.data.batches import Batch, split
 from shoal.learn.data.passes import seed_of
 from shoal.learn.seeds import seed_torch
 from shoal.learn.site.ranks import Rows
+from shoal.learn.site.shards import memory_here
 from shoal.learn.split.cut_choice import balanced_cuts, measured_pieces, unmeasured_pieces
 from shoal.learn.split.cutting import parts_at
 from shoal.learn.training.descent import Descent
@@ -329,10 +330,7 @@ class StagePasses(Passes):
         if device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(device)
         else:
-            state = () if optimizer is None else optimizer.state.values()
-            held = [one for each in state for one in each.values() if isinstance(one, Tensor)]
-            held += [*self._site.stage.parameters(), *self._site.stage.buffers()]
-            memory = sum(one.nbytes for one in (*held, *self._site.weights.trainable().values()))
+            memory = sum(memory_here(self._site.stage, optimizer))
         return StageReport(self._seconds, self._measured[0], int(self._measured[1]), memory)
 
 

@@ -19,25 +19,33 @@ from shoal.learn.site.ranks import Ranks
 
 
 class DividedModule:
-    """A module whose gradients all ranks average. Their modules must have the same weights when it is made."""
+    """A module whose gradients all ranks average."""
 
-    def __init__(self, module: nn.Module, device: torch.device, ranks: Ranks) -> None:
-        self._ranks = ranks
-        self.module = DistributedDataParallel(
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def forward(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Return the context of a forward pass. `is_last`: its backward pass completes a step."""
+        return nullcontext()
+
+
+class ReplicatedModule(DividedModule):
+    """A module that each rank has whole. All must have the same weights when it is made."""
+
+    module: DistributedDataParallel
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        replica = DistributedDataParallel(
             module,
             device_ids=[device] if device.type == "cuda" else None,
             find_unused_parameters=True,  # a parameter without a gradient is not moved, as in a single process
         )
-        self.module.broadcast_buffers = False  # training only writes them; `share_buffers` makes them one at the end
+        replica.broadcast_buffers = False  # training only writes them; at its end those of rank 0 go to all ranks
+        super().__init__(replica)
 
     def forward(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Return the context of a forward pass. `is_last`: its backward pass averages all gradients since the last
-        one that did."""
+        """Return the context of a forward pass. Only the last backward pass of a step averages, all its gradients."""
         return nullcontext() if is_last else self.module.no_sync()
-
-    def share_buffers(self) -> None:
-        """Copy the buffers of rank 0, such as the statistics of BatchNorm, to all ranks."""
-        self._ranks.copy_first(list(self.module.buffers()))
 
 
 class Site(Ranks):
@@ -45,12 +53,12 @@ class Site(Ranks):
 
     def __init__(self) -> None:
         super().__init__()
-        self._divided: tuple[nn.Module, torch.device, DividedModule] | None = None
+        self._divided: tuple[nn.Module, torch.device, ReplicatedModule] | None = None
 
     def divided(self, module: nn.Module, device: torch.device, seed: int) -> DividedModule:
         """Return the module for a training. `seed`: of what may differ among the ranks, such as masks of dropout."""
         if self._divided is None or self._divided[0] is not module or self._divided[1] != device:
-            self._divided = module, device, DividedModule(module, device, self)
+            self._divided = module, device, ReplicatedModule(module, device)
         if self.rank:
             seed_torch(seed % 2**63, device)
         return self._divided[2]

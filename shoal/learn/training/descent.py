@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Layout, Tree
+from shoal.learn.site.shards import shard_like, whole
 from shoal.learn.training.corrections import Corrector, correct_in_place
 from shoal.learn.training.weights import NAME_OF, Weights, empty_tensors, pack, unpack
 
@@ -163,6 +164,7 @@ class KeptOptimizer:
     def __init__(self) -> None:
         self.lasts = False
         self._optimizer: Optimizer | None = None
+        self._parameters: Mapping[str, nn.Parameter] = {}
         self._factors: list[float] = []
         self._state: Tree | None = None  # for the optimizer that is made next
         self._is_saved = False  # True if `save` will be called after the task
@@ -170,7 +172,7 @@ class KeptOptimizer:
     def take(self, make: OptimizerOf, parameters: Mapping[str, nn.Parameter], lr: float) -> Optimizer:
         """Return the kept optimizer with this learning rate, or a new one with the loaded state."""
         if self._optimizer is None:
-            self._optimizer = make(list(parameters.values()), lr)
+            self._optimizer, self._parameters = make(list(parameters.values()), lr), parameters
             self._factors = [float(group["lr"]) / lr if lr else 1.0 for group in self._optimizer.param_groups]
             if self._state is not None:
                 restore_optimizer(self._optimizer, parameters, self._state)
@@ -183,9 +185,9 @@ class KeptOptimizer:
         self.forget()
         self._state, self._is_saved = state, True
 
-    def save(self, parameters: Mapping[str, nn.Parameter]) -> Tree:
+    def save(self) -> Tree:
         """Return the optimizer's state; an empty tree without one."""
-        found = {} if self._optimizer is None else optimizer_tensors(self._optimizer, parameters)
+        found = {} if self._optimizer is None else optimizer_tensors(self._optimizer, self._parameters)
         self._is_saved = False
         self.end_task()
         return pack(Layout.of((name, NAME_OF[one.dtype], tuple(one.shape)) for name, one in found.items()), found)
@@ -197,7 +199,7 @@ class KeptOptimizer:
 
     def forget(self) -> None:
         """Discard the optimizer, whose state is incomplete or on another device."""
-        self._optimizer, self._state, self._is_saved = None, None, False
+        self._optimizer, self._parameters, self._state, self._is_saved = None, {}, None, False
 
 
 def optimizer_tensors(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -211,7 +213,7 @@ def optimizer_tensors(optimizer: Optimizer, parameters: Mapping[str, nn.Paramete
             if not isinstance(value, Tensor) or value.dtype not in NAME_OF:
                 text = f"{kind} keeps {key} for each parameter, and only tensors can be kept from round to round"
                 raise InvalidJob(text, code="learner.optimizer", hint="use AdamW, Adam, or SGD with momentum")
-            found[f"{kind}/{key}/{name}"] = value
+            found[f"{kind}/{key}/{name}"] = whole(value)
     return found
 
 
@@ -228,5 +230,6 @@ def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, nn.Paramete
             text = f"this node keeps the state of {owner} for {name}, which the learner's {kind} cannot take"
             hint = "start the learner with the model and the optimizer that it had, or join with a new data folder"
             raise InvalidJob(text, code="learner.optimizer", hint=hint)
-        entries.setdefault(numbers[id(parameters[name])], {})[key] = tensor
+        parameter = parameters[name]
+        entries.setdefault(numbers[id(parameter)], {})[key] = shard_like(tensor, parameter)
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -83,8 +83,8 @@ class WholePasses(Passes):
         self._descent.step()
 
     def finish(self) -> None:
-        if self._divided is not None:
-            self._divided.share_buffers()
+        if self._site is not None:
+            self._site.copy_first(list(self._module.buffers()))  # such as the statistics of BatchNorm
 
 
 def output_and_loss(module: nn.Module, loss: Loss, batch: Any) -> tuple[Any, Tensor]:
@@ -109,6 +109,8 @@ class ModelSite(Site, ABC):
     device: torch.device
     restriction: ClassVar[Restriction]
     """The capabilities that the learner loses by this way of training. Jobs that need them are refused."""
+    data_device = torch.device("cpu")
+    """The device of batches."""
 
     def require(self, capability: Capability) -> None:
         """Raise `InvalidJob` for a capability that the learner has lost."""

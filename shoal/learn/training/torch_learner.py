@@ -111,7 +111,7 @@ class TorchConfig:
             raise InvalidJob(f"clip_norm is {self.clip_norm}", hint="use a number above 0, or None")
         if self.parallel is not None and (self.precision == "fp16" or self.compile):
             what, hint = "fp16" if self.precision == "fp16" else "compile", "use bf16 or float32, and compile=False"
-            raise InvalidJob(f"{what} in a pipeline", code="learner.pipeline", hint=hint)
+            raise InvalidJob(f"{what} with parallel={type(self.parallel).__name__}", code="learner.parallel", hint=hint)
         if self.accumulate < 1:
             raise InvalidJob(f"accumulate is {self.accumulate}", hint="use 1 or more batches")
         for name, allowed in (("precision", get_args(Precision)), ("batch_norm", ("average", "local"))):
@@ -191,8 +191,8 @@ class TorchLearner(ModuleLearner):
         """Set device and precision, which overrides the constructor: the operator of a node decides.
 
         `paced=False`: the batches of a stream with a pace are there at once, as under a virtual clock they must be.
-        `site`: train with other processes, each on its rows of a batch or on its stage (`TorchConfig.parallel`). Raises
-        `InvalidJob` for stages that do not fit.
+        `site`: train with other processes, each on its rows of a batch or on its part of the model
+        (`TorchConfig.parallel`). Raises `InvalidJob` for parts that cannot be.
         """
         if device is not None:
             resolve(device)
@@ -211,9 +211,11 @@ class TorchLearner(ModuleLearner):
             self.restriction = site.restriction if isinstance(site, ModelSite) else None
 
     def _place_data(self, device: torch.device) -> None:
-        config = self.config
+        config, site = self.config, self._asked.site
         if isinstance(self.loss, nn.Module):
-            self.loss.to(device)
+            self.loss.to(site.device if isinstance(site, ModelSite) else device)
+        if isinstance(site, ModelSite):
+            device = site.data_device
         if config.channels_last:
             self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         options = self._asked._replace(
@@ -296,7 +298,7 @@ class TorchLearner(ModuleLearner):
         return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
 
     def _descent(self, lr: float, corrector: Corrector | None, weights: Weights) -> Descent:
-        """Return the descent of all weights, or of those of a stage."""
+        """Return the descent of all weights, or of those that this process has."""
         scaler = torch.amp.GradScaler(self.device.type) if self.config.precision == "fp16" else None
         optimizer, config, site = None, self.config, self._asked.site
         if self.optimizer is not torch.optim.SGD or scaler is not None:
@@ -314,7 +316,7 @@ class TorchLearner(ModuleLearner):
 
     def optimizer_state(self) -> Tree:
         """Return the optimizer's state after the last training; empty for plain SGD."""
-        return self._kept.save(self.weights.trainable())
+        return self._kept.save()
 
     def load_optimizer_state(self, state: Tree | None) -> None:
         """Begin the next training with this state of the optimizer; None: with a new one."""

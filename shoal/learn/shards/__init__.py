@@ -1,0 +1,1 @@
+"""A model in shards at the processes of one node."""

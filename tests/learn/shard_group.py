@@ -1,0 +1,155 @@
+"""Trainings of a model in shards at the ranks of a site, and by a single process, for comparison."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from shoal.core.algorithm.learner import TrainConfig
+from shoal.core.errors import InvalidJob
+from shoal.learn import FullyShard, TorchConfig, TorchLearner
+from shoal.learn.site.divided_module import Site
+from tests.learn.pipeline_group import SIZES, fork
+from tests.learn.site_group import CONFIG, Case, Found, X, Y, alike, momentum, pull, trained
+
+
+class Network(nn.Module):
+    """A list of blocks, one of which has a frozen part, between layers that are not in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.unused = nn.Linear(6, 8), nn.Linear(8, 2), nn.Linear(2, 2)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 7), nn.Tanh(), nn.Linear(7, 8)) for _ in range(3))
+        self.blocks[1].get_submodule("0").requires_grad_(False)
+        self.double()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.last(x)
+
+
+def adamw(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr / 10)
+
+
+def sharded(site: Site | None, data: Any = (X, Y), task: TrainConfig = CONFIG, **options: Any) -> Found:
+    """Return the model of a training in shards."""
+    config = TorchConfig(parallel=FullyShard(("blocks.0", "blocks.1", "blocks.2")), **options.pop("config", {}))
+    return trained(site, data, task, model=Network, config=config, **options)
+
+
+def learner(site: Site | None, model: Any = Network, modules: Any = (), **options: Any) -> TorchLearner:
+    """Return a learner with new weights."""
+    config = TorchConfig(parallel=FullyShard(modules), **options.pop("config", {}))
+    made = TorchLearner(model, (X, Y), device="cpu", config=config, **options)
+    made.use(site=site)
+    made.init(3)
+    return made
+
+
+def ignoring(site: Site | None) -> Found:
+    """Most targets are ignored, so that some ranks have none in a batch."""
+    targets = torch.where(torch.arange(98) % 12 == 0, Y, -100)
+    return sharded(site, (X, targets), TrainConfig(steps=9, batch_size=49, lr=0.3, seed=2))
+
+
+def evaluated(site: Site | None) -> Found:
+    """Return the metrics over test data, after and before a training."""
+    made = learner(site, test=(X[:49], Y[:49]), config={"eval_batch_size": 30})
+    before = made.evaluate()
+    made.train(CONFIG)
+    return {"before/" + name: one for name, one in before.items()} | made.evaluate()
+
+
+def kept(site: Site | None) -> Found:
+    """Return the model after two tasks with one optimizer."""
+    made = learner(site, optimizer=adamw, config={"keep_optimizer": True})
+    for seed in (1, 2):
+        made.train(TrainConfig(steps=3, batch_size=16, lr=0.1, seed=seed))
+    return {"model": made.model().buffer.view(np.float64)}
+
+
+def state(site: Site | None) -> Found:
+    """Return the optimizer's state after two tasks, between which the job keeps it."""
+    made, state = learner(site, optimizer=adamw), None
+    for seed in (1, 2):
+        made.load_optimizer_state(state)
+        made.train(TrainConfig(steps=3, batch_size=16, lr=0.1, seed=seed))
+        state = made.optimizer_state()
+    return dict(state.items()) if state is not None else {}
+
+
+def measured(site: Site | None) -> Found:
+    """Return the measurements of each rank."""
+    made = learner(site, optimizer=momentum, modules=("blocks.0", "blocks.1", "blocks.2"))
+    made.train(TrainConfig(steps=2, batch_size=16, lr=0.1))
+    assert isinstance(made.config.parallel, FullyShard)
+    reports = made.config.parallel.reports
+    names = ("weight_bytes", "gradient_bytes", "optimizer_bytes", "bytes_sent")
+    return {name: np.array([getattr(one, name) for one in reports]) for name in names}
+
+
+def refusals(site: Site | None) -> Found:
+    """Return the errors of shards that cannot be."""
+
+    def text(do: Any) -> str:
+        try:
+            do()
+        except InvalidJob as error:
+            return error.message
+        return "none"
+
+    def use(model: Any, *modules: str) -> Any:
+        return lambda: learner(site, model, modules)
+
+    class Scaled(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(6, 2))
+            self.scale = nn.Parameter(torch.ones(()))
+
+    tied = nn.Linear(6, 6)
+    known = learner(site)
+    return {
+        "unknown": text(use(Network, "absent")),
+        "container": text(use(Network, "blocks")),
+        "without parameters": text(use(Network, "blocks.0.1")),
+        "whole": text(use(lambda: nn.Bilinear(2, 2, 2))),
+        "tied": text(use(lambda: nn.ModuleList([nn.Sequential(tied), nn.Sequential(tied)]), "0", "1")),
+        "number": text(use(Scaled)),
+        "types": text(use(lambda: nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6).double())), "0")),
+        "fp16": text(lambda: TorchConfig(parallel=FullyShard(), precision="fp16")),
+        "correction": text(lambda: known.train(CONFIG, correct=pull)),
+        "gradient": text(lambda: known.gradient(CONFIG)),
+    }
+
+
+CASES: dict[str, Case] = {
+    "plain": sharded,
+    "adamw": lambda site: sharded(site, optimizer=adamw),
+    "accumulation": lambda site: sharded(site, config={"accumulate": 3, "clip_norm": 0.5}, optimizer=momentum),
+    "ignored targets": ignoring,
+    "evaluation": evaluated,
+    "kept optimizer": kept,
+    "optimizer's state": state,
+}
+"""Trainings with the same result in any number of processes."""
+
+OTHERS: dict[str, Case] = {
+    "alike": lambda site: alike(cast("Site", site), TorchConfig(parallel=FullyShard())),
+    "measured": measured,
+    "refusals": refusals,
+}
+
+if __name__ == "__main__":
+    import torch.distributed.fsdp
+    import torch.distributed.tensor
+
+    for number in SIZES:
+        fork({**CASES, **OTHERS}, number, Path(sys.argv[1]) / str(number))

@@ -1,0 +1,76 @@
+"""A model in shards at several processes, against one process that trains all of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.learn.pipeline_group import SIZES, results
+from tests.learn.shard_group import CASES, Network
+from tests.learn.site_group import Found
+
+pytestmark = pytest.mark.usefixtures("processes")
+
+ROUNDING = 1e-9
+"""Relative. Sums in another order differ by some 1e-16 in each step; a wrong weight of a batch by some 0.01."""
+
+Together = tuple[int, dict[str, Found]]
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Found]]:
+    return results(tmp_path_factory.mktemp("shards"), "tests.learn.shard_group")
+
+
+@pytest.fixture(params=SIZES)
+def together(request: pytest.FixtureRequest, sites: dict[int, dict[str, Found]]) -> Together:
+    return request.param, sites[request.param]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_does_not_depend_on_the_number_of_processes(case: str, together: Together) -> None:
+    alone, found = CASES[case](None), together[1][case]
+    assert alone.keys() == found.keys()
+    for name, value in alone.items():
+        np.testing.assert_allclose(found[name], value, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
+
+
+def test_all_ranks_have_the_same_statistics(together: Together) -> None:
+    assert together[1]["alike"]["distance"] == 0.0
+
+
+def test_a_process_has_the_memory_of_its_shards(together: Together) -> None:
+    size, found = together
+    parameters = dict(Network().named_parameters())
+    trained = {name: one for name, one in parameters.items() if one.requires_grad}
+    moved = {name: one for name, one in trained.items() if not name.startswith("unused")}
+    kinds = {"weight_bytes": parameters, "gradient_bytes": trained, "optimizer_bytes": moved}
+    for name, held in kinds.items():
+        shards = [one.chunk(size) for one in held.values()]
+        expected = [sum(one[rank].nbytes for one in shards if rank < len(one)) for rank in range(size)]
+        assert list(found["measured"][name]) == expected
+
+
+def test_bytes_between_processes_are_counted(together: Together) -> None:
+    """Shards of equal size: a tensor of 7 rows has 2 in each of 4 processes."""
+    size, found = together
+    block, other, gradients = {2: (68, 40, 68 + 32 + 68 + 37), 4: (34, 26, 34 + 16 + 34 + 23)}[size]
+    gathered = 3 * 2 * block + other  # blocks for both passes; the others stay until the backward pass
+    targets = 2 * (size - 1) * 8 // size  # all processes add up their numbers of targets
+    assert set(found["measured"]["bytes_sent"]) == {(size - 1) * (gathered + gradients) * 8 + targets}
+
+
+def test_shards_that_cannot_be_are_refused(together: Together) -> None:
+    only = "and each process has shards of the model only"
+    assert {name: str(text) for name, text in together[1]["refusals"].items()} == {
+        "unknown": "the model has no module 'absent'",
+        "container": "blocks is a ModuleList that does not compute with parameters of its own",
+        "without parameters": "blocks.0.1 is a Tanh that does not compute with parameters of its own",
+        "whole": "the model has no modules in an nn.Sequential or nn.ModuleList that could be gathered one by one",
+        "tied": "1 shares the parameter 1.0.weight with another unit",
+        "number": "scale is a single number, which cannot be divided",
+        "types": "0 has parameters of the types torch.float32, torch.float64",
+        "fp16": "fp16 with parallel=FullyShard",
+        "correction": f"the job corrects every local gradient, {only}",
+        "gradient": f"the job steps along the gradient over all data of a node, {only}",
+    }
