@@ -12,7 +12,7 @@ from shoal.core.errors import NotAllowed, ShoalError, Unreachable
 from shoal.runtime.http.node_client import NodeClient, NodeWelcome
 from shoal.runtime.http.retry import Backoff, call_with_retries
 from shoal.runtime.threads import in_thread
-from shoal.runtime.training.cards import Compute
+from shoal.runtime.training.cards import LearnerDevices
 from shoal_edge_client.identity import Identity, StateFolder
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry.node_info import collect_node_info
@@ -56,7 +56,7 @@ class CoordinatorSession:
     def node_info(self) -> dict[str, Any]:
         """Return the description of this machine and model."""
         settings, backend = self.settings, self.backend
-        compute = backend.compute if backend is not None else Compute()
+        compute = backend.compute if backend is not None else LearnerDevices()
         model = backend.model_form.get("model") if backend is not None else None
         return collect_node_info(
             compute.device or settings.device, settings.tags, settings.hours, model, compute.describe()

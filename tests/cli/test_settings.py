@@ -138,7 +138,7 @@ def test_a_wrong_value_names_its_source(place: Path, monkeypatch: pytest.MonkeyP
     error = error_of()
     assert error.code == "config.invalid"
     assert error.message.startswith("SHOAL_CLIENT__TIMEOUT_S: client.timeout_s: ")
-    with pytest.raises(ShoalError, match="^settings: edge: a thread is in one process"):
+    with pytest.raises(ShoalError, match=r"^settings: edge: a thread is in one process"):
         load(EdgeSettings, "edge", given={"processes": 2, "trainer": "thread"})
 
 

@@ -29,7 +29,7 @@ from shoal.learn.training.passes import Parallel
 from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.training import training_process
-from shoal.runtime.training.cards import Compute, ProcessDevice
+from shoal.runtime.training.cards import LearnerDevices, ProcessDevice
 from shoal.runtime.training.child_process import ProcessEnded
 from shoal.runtime.training.ipc import error_fields
 from shoal.runtime.training.site import group
@@ -168,16 +168,16 @@ def test_the_device_of_each_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     learner.use(device="cuda")
     learner.config = TorchConfig(parallel=InParts())
     own = RankGroup.attach(cast("RankGroup", SimpleNamespace(site=object())), learner)
-    assert own == Compute((ProcessDevice("cuda:1", "1", "H200"),), "in parts")
+    assert own == LearnerDevices((ProcessDevice("cuda:1", "1", "H200"),), "in parts")
     assert learner.device == torch.device("cpu")
     told: list[Any] = []
-    first = Compute((ProcessDevice("cuda:0", "0", "H200"),), "in parts").values()
+    first = LearnerDevices((ProcessDevice("cuda:0", "0", "H200"),), "in parts").values()
     ranks = SimpleNamespace(rank=0, gather=lambda one: [one, json.dumps({"compute": own.values()}).encode()])
     group: Any = SimpleNamespace(site=ranks, needed=nullcontext)
     SiteWriter(cast("Any", SimpleNamespace(send=told.append, progress=no_progress)), group, SiteRequests(group)).send(
         {"compute": first}
     )
-    assert Compute.parse(told[0]["compute"]).describe() == {
+    assert LearnerDevices.parse(told[0]["compute"]).describe() == {
         "hardware": "2 × H200",
         "processes": 2,
         "parallel": "in parts",

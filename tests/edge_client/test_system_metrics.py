@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from shoal.core.errors import Unreachable
-from shoal.runtime.training.cards import Compute, ProcessDevice
+from shoal.runtime.training.cards import LearnerDevices, ProcessDevice
 from shoal_edge_client.process import _reporters
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.telemetry import system_metrics as system
@@ -126,7 +126,7 @@ def test_the_cards_are_those_of_the_loaded_learner(tmp_path: Path) -> None:
     assert isinstance(found, SystemReporter)
     assert found._probe._cards() == frozenset()
     agent.session.backend = SimpleNamespace(
-        compute=Compute((ProcessDevice("cuda:0", "1"), ProcessDevice("cuda:1", "2")))
+        compute=LearnerDevices((ProcessDevice("cuda:0", "1"), ProcessDevice("cuda:1", "2")))
     )
     assert found._probe._cards() == {"1", "2"}
 

@@ -29,7 +29,7 @@ from shoal.model_file import save_base, save_model
 from shoal.runtime.http.coordinator_url import parse
 from shoal.runtime.observability.tracebacks import traceback_text_of
 from shoal.runtime.training import remote, training_process
-from shoal.runtime.training.cards import Compute, ProcessDevice
+from shoal.runtime.training.cards import LearnerDevices, ProcessDevice
 from shoal.runtime.training.learner_output import LearnerOutput
 from shoal.runtime.worker_ports import CancelToken
 from shoal_edge_client.identity import StateFolder
@@ -128,7 +128,7 @@ def test_what_comes_out_is_the_same_bit_for_bit(tmp_path: Path, apart: Callable[
     here.open()
     there = apart("shoal.learn.digits:learner", {"part": 1, "parts": 4})
     assert there.count_examples(3) == here.count_examples(3)
-    assert there.compute == here.compute == Compute((ProcessDevice("cpu", ""),))
+    assert there.compute == here.compute == LearnerDevices((ProcessDevice("cpu", ""),))
     slots: Slots = {"model": digits(part=0, parts=4).init(5)}
     for name, plan in PLANS.items():
         spec = parse_job({**JOB, **plan})
@@ -340,9 +340,9 @@ def test_a_loop_of_ones_own_keeps_its_threads(three_threads: None, asked: int, t
 
 def test_the_device_of_a_learner_in_this_process() -> None:
     trainer = ThreadTrainer(EdgeSettings(device="cpu"), digits(part=1, parts=4))
-    assert trainer.compute == Compute()
+    assert trainer.compute == LearnerDevices()
     trainer.open()
-    assert trainer.compute == Compute((ProcessDevice("cpu", ""),))
+    assert trainer.compute == LearnerDevices((ProcessDevice("cpu", ""),))
 
 
 def test_the_device_of_a_learner_in_another_process(apart: Callable[..., ProcessTrainer]) -> None:

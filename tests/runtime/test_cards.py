@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from shoal.runtime.training.cards import Compute, ProcessDevice, process_device
+from shoal.runtime.training.cards import LearnerDevices, ProcessDevice, process_device
 
 
 @pytest.fixture
@@ -68,6 +68,6 @@ ELSEWHERE = ProcessDevice("cuda:0", "uuid-9", "NVIDIA L4")
 def test_a_node_tells_its_devices_and_processes(
     devices: list[ProcessDevice], device: str, cards: set[str] | None, told: dict[str, Any]
 ) -> None:
-    compute = Compute(tuple(devices), "pipeline")
+    compute = LearnerDevices(tuple(devices), "pipeline")
     assert (compute.device, compute.cards, compute.describe()) == (device, cards, told)
-    assert Compute.parse(compute.values()) == compute
+    assert LearnerDevices.parse(compute.values()) == compute

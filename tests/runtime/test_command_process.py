@@ -14,14 +14,14 @@ from structlog.testing import capture_logs
 
 from shoal.core.errors import Cancelled, Refused
 from shoal.runtime.training import command_process, folder_channel
-from shoal.runtime.training.cards import Compute, process_device
+from shoal.runtime.training.cards import LearnerDevices, process_device
 from shoal.runtime.training.child_process import ProcessEnded
 from shoal.runtime.training.command_process import TrainerCommand
 from shoal.runtime.training.relay import Relay
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup, start_by_command
 from tests.support.waiting import until
 
-READY = {"ready": True, "compute": Compute((process_device("cpu"),)).values(), "model_form": {}}
+READY = {"ready": True, "compute": LearnerDevices((process_device("cpu"),)).values(), "model_form": {}}
 
 
 class PlayedChild:

@@ -30,7 +30,7 @@ from shoal.loop.learner import LoopLearner
 from shoal.runtime.blob_files import FileBlob
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.threads import SerialExecutor
-from shoal.runtime.training.cards import Compute, process_device
+from shoal.runtime.training.cards import LearnerDevices, process_device
 from shoal.runtime.training.command_process import TrainerCommand
 from shoal.runtime.training.remote import RemoteResult, RemoteTaskRun, TaskInputs
 from shoal.runtime.training.site.group import ranks_of_torchrun
@@ -76,7 +76,7 @@ class TrainerBackend(Protocol):
     and raises `ShoalError`."""
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> LearnerDevices:
         """Return the learner's devices once it is loaded; none before."""
         ...
 
@@ -155,7 +155,7 @@ class ThreadTrainer:
         self._settings, self._given = settings, learner
         self._learner: Learner | None = None
         self._threads_before = 0
-        self.compute = Compute()
+        self.compute = LearnerDevices()
         self.model_form: dict[str, Any] = {}
 
     def open(self) -> None:
@@ -170,7 +170,7 @@ class ThreadTrainer:
         is_loop = isinstance(self._learner, LoopLearner)  # it trains in the user's thread, which is left as it is
         threads = settings.threads if is_loop else compute_threads(settings.threads, layout)
         self._threads_before = set_threads(threads)
-        self.compute = Compute((process_device(getattr(self._learner, "device", "")),))
+        self.compute = LearnerDevices((process_device(getattr(self._learner, "device", "")),))
         self.model_form = describe_layout(layout)
 
     def load_base(self, path: Path) -> None:
@@ -258,7 +258,7 @@ class ProcessTrainer:
         )
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> LearnerDevices:
         return self.training.compute
 
     @property

@@ -27,7 +27,7 @@ from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import Batch, split
 from shoal.learn.data.passes import seed_of
 from shoal.learn.seeds import seed_torch
-from shoal.learn.shards.units import CODE, units_of
+from shoal.learn.shards.units import units_of
 from shoal.learn.site.divided_module import DividedModule
 from shoal.learn.site.shards import copy_shard, memory_here, whole
 from shoal.learn.training.descent import Descent

@@ -160,8 +160,8 @@ class TorchLearner(ModuleLearner):
         if isinstance(train, SourceFactory) and test is not None and not isinstance(test, SourceFactory):
             test = train.alongside(test)
         check_without_parameters({"loss": self.loss, **self.metrics})
-        self._data, self._asked = (train, test), BatchOptions(torch.device("cpu"))
-        self._options: BatchOptions | None = None
+        self._asked = BatchOptions(torch.device("cpu"))
+        self._data: tuple[Data, Data | None, BatchOptions | None] = train, test, None  # with the options of their use
         self._position = -1  # of the last mini-batch trained on
         with user_code("reading the data"):
             self._place_data(torch.device("cpu"))
@@ -227,9 +227,10 @@ class TorchLearner(ModuleLearner):
             merge_small=self.own_module.has_norms,
             examples_in=config.examples,
         )
-        if options == self._options:
+        train, test, used = self._data
+        if options == used:
             return
-        (train, test), self._options = self._data, options
+        self._data = train, test, options
         self.train_data: BatchSource = rows_source(train, options)
         whole = options._replace(site=None)
         self.test_data: BatchSource | None = None if test is None or is_empty(test) else source_of(test, whole)

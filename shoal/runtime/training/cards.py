@@ -36,14 +36,14 @@ def process_device(device: object) -> ProcessDevice:
 
 
 @dataclass(frozen=True)
-class Compute:
+class LearnerDevices:
     """The devices of a learner, one for each process, and the way in which several processes divide the training."""
 
     devices: tuple[ProcessDevice, ...] = ()
     parallel: str = ""
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> Compute:
+    def parse(cls, values: Mapping[str, Any]) -> LearnerDevices:
         """Return the inverse of `values`."""
         return cls(tuple(ProcessDevice(**one) for one in values["devices"]), str(values["parallel"]))
 

@@ -32,7 +32,7 @@ from shoal.learn.user_errors import user_code
 from shoal.runtime.blob_files import FileBlobs
 from shoal.runtime.durable_files import FileSource
 from shoal.runtime.observability import logs
-from shoal.runtime.training.cards import Compute, process_device
+from shoal.runtime.training.cards import LearnerDevices, process_device
 from shoal.runtime.training.ipc import error_fields, ref_fields
 from shoal.runtime.training.site.group import RankGroup, is_started_here
 from shoal.runtime.training.site.requests import NoBlobs, SilentWriter, SiteRequests, SiteWriter, Writer
@@ -88,7 +88,7 @@ class TrainingChild:
             given["learner"], given["options"], device=given["device"], precision=given["precision"]
         )
         if group is None:
-            self._compute = Compute((process_device(getattr(self._learner, "device", "")),))
+            self._compute = LearnerDevices((process_device(getattr(self._learner, "device", "")),))
         else:
             self._compute = group.attach(self._learner)
         if given["base"]:

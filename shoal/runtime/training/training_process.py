@@ -23,7 +23,7 @@ from shoal.core.algorithm.capability import capability_refusal
 from shoal.core.algorithm.learner import Progress, no_progress
 from shoal.core.errors import Cancelled, ShoalError
 from shoal.runtime.blob_files import FileBlobs
-from shoal.runtime.training.cards import Compute
+from shoal.runtime.training.cards import LearnerDevices
 from shoal.runtime.training.child_process import ChildProcess, ProcessEnded, child_environment
 from shoal.runtime.training.command_process import CommandProcess, TrainerCommand
 from shoal.runtime.training.idle_end import IdleEnd
@@ -134,9 +134,9 @@ class TrainingProcess:
         self._idle = IdleEnd(idle_s, self._end_idle)
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> LearnerDevices:
         """Return the learner's devices once it is loaded; none before."""
-        return Compute.parse(self._learner["compute"]) if self._learner else Compute()
+        return LearnerDevices.parse(self._learner["compute"]) if self._learner else LearnerDevices()
 
     def check(self, algorithm: Algorithm) -> None:
         """Raise `InvalidJob` if the loaded learner declares that it cannot do the algorithm's work."""

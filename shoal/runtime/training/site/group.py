@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import InvalidJob, LearnerFailed
-from shoal.runtime.training.cards import Compute, process_device
+from shoal.runtime.training.cards import LearnerDevices, process_device
 
 if TYPE_CHECKING:
     from shoal.learn.site.divided_module import Site
@@ -176,7 +176,7 @@ class RankGroup:
         except RuntimeError as error:
             self.end(str(error))
 
-    def attach(self, learner: Any) -> Compute:
+    def attach(self, learner: Any) -> LearnerDevices:
         """Give the learner this site, and the card of its rank; return the device of this rank, and how it trains.
 
         Raises `InvalidJob` unless it is a `TorchLearner`.
@@ -191,7 +191,7 @@ class RankGroup:
             device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         learner.use(device=device, site=self.site)
         parallel = learner.config.parallel
-        return Compute((process_device(device),), DATA_PARALLEL if parallel is None else parallel.title)
+        return LearnerDevices((process_device(device),), DATA_PARALLEL if parallel is None else parallel.title)
 
 
 def _end_with(process: subprocess.Popen[bytes], rank: int) -> None:
