@@ -15,8 +15,17 @@ _OTHERS = tuple(
     str(Path(place).resolve()) for place in {*sysconfig.get_paths().values(), str(Path(__file__).parents[1])}
 )
 
-LINE_MAX = 200
+LINE_MAX = 160
 """Characters of an error's own text in one line; the log has all of it."""
+
+MEMORY_TEXTS = ("out of memory", "an't allocate memory", "annot allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Texts of errors of torch and of the system that have no type of their own."""
+
+MORE_MEMORY = (
+    "it ran out of memory: use a smaller batch_size (with accumulate), bf16, more processes (TorchConfig.parallel) "
+    "or another device"
+)
+LOST_WORKER = "did memory run out? look at the system's log, and use fewer workers or a smaller batch_size"
 
 IN_THE_LOG = "the full traceback stands in the log of the node"
 
@@ -63,14 +72,18 @@ def failure_of(error: Exception, doing: str, *, code: str = "") -> LearnerFailed
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, by name, because this module is used where torch is not loaded."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError | OSError) and any(text in str(error) for text in MEMORY_TEXTS)
 
 
 def _hint(error: Exception) -> str:
     if isinstance(error, ShoalError) and error.hint:
         return error.hint
     if is_out_of_memory(error):
-        return "it ran out of memory: use a smaller batch_size, precision bf16, or another device"
+        return MORE_MEMORY
+    if "DataLoader worker (pid" in str(error):
+        return LOST_WORKER
     if "more than 1 value per channel" in str(error):
         return "BatchNorm cannot train on one example: use another batch_size, or a DataLoader with drop_last=True"
     if isinstance(error, ModuleNotFoundError):

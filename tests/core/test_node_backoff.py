@@ -45,7 +45,9 @@ def wakes(effects: list[Effect]) -> list[float]:
 def test_a_disk_that_was_full_for_a_moment_costs_a_minute() -> None:
     hub = begun()
     effects = failed(hub)
-    assert "a failed 3 times in a row and is not asked for 60 s, or until it restarts" in texts(effects)
+    assert "a failed 3 times in a row and is not asked for 60 s, or until it restarts: the disk is full" in texts(
+        effects
+    )
     assert not isinstance(hub.poll_reply("a"), Task)
     assert min(wakes(effects)) == 1.0 + PAUSE_S, "the hub looks again by itself"
     assert not isinstance(hub.poll_reply("a"), Task)

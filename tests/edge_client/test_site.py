@@ -30,7 +30,7 @@ from shoal.loop.learner import LoopLearner, LoopStart
 from shoal.loop.rendezvous import Rendezvous
 from shoal.runtime.training import training_process
 from shoal.runtime.training.cards import LearnerDevices, ProcessDevice
-from shoal.runtime.training.child_process import ProcessEnded
+from shoal.runtime.training.child_process import LACK_OF_MEMORY, ProcessEnded
 from shoal.runtime.training.ipc import error_fields
 from shoal.runtime.training.site import group
 from shoal.runtime.training.site.group import RankGroup
@@ -130,9 +130,9 @@ def test_the_error_of_a_rank_is_that_of_the_task(
 def test_learners_that_cannot_train_together_are_refused(site: Callable[..., ProcessTrainer]) -> None:
     with pytest.raises(InvalidJob, match="rank 1's model differs from rank 0's"):
         site(wide="1")
-    group: Any = SimpleNamespace(site=SimpleNamespace(size=2))
+    fake: Any = SimpleNamespace(site=SimpleNamespace(size=2))
     with pytest.raises(InvalidJob, match="a node of 2 processes needs a TorchLearner"):
-        RankGroup.attach(group, VectorLearner())
+        RankGroup.attach(fake, VectorLearner())
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_learners_that_cannot_train_together_are_refused(site: Callable[..., Pro
 def test_an_answer_that_differs_is_told(other: dict[str, Any], text: str) -> None:
     told: list[Any] = []
     ranks = SimpleNamespace(rank=0, gather=lambda own: [own, json.dumps(other).encode()])
-    group: Any = SimpleNamespace(site=ranks, needed=nullcontext)
+    fake: Any = SimpleNamespace(site=ranks, needed=nullcontext)
     own: Any = SimpleNamespace(send=told.append, progress=no_progress)
-    SiteWriter(own, group, SiteRequests(group)).send({"ready": True, "examples": 6})
+    SiteWriter(own, fake, SiteRequests(fake)).send({"ready": True, "examples": 6})
     assert told[0]["error"]["message"] == text
 
 
@@ -173,8 +173,8 @@ def test_the_device_of_each_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     told: list[Any] = []
     first = LearnerDevices((ProcessDevice("cuda:0", "0", "H200"),), "in parts").values()
     ranks = SimpleNamespace(rank=0, gather=lambda one: [one, json.dumps({"compute": own.values()}).encode()])
-    group: Any = SimpleNamespace(site=ranks, needed=nullcontext)
-    SiteWriter(cast("Any", SimpleNamespace(send=told.append, progress=no_progress)), group, SiteRequests(group)).send(
+    fake: Any = SimpleNamespace(site=ranks, needed=nullcontext)
+    SiteWriter(cast("Any", SimpleNamespace(send=told.append, progress=no_progress)), fake, SiteRequests(fake)).send(
         {"compute": first}
     )
     assert LearnerDevices.parse(told[0]["compute"]).describe() == {
@@ -182,6 +182,19 @@ def test_the_device_of_each_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         "processes": 2,
         "parallel": "in parts",
     }
+
+
+def test_a_rank_that_the_system_has_ended_is_told_with_the_likely_cause(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(group.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(group, "_told", threading.Event())
+    for code in (-signal.SIGKILL, 3):
+        group._end_with(cast("Any", SimpleNamespace(wait=lambda code=code: code)), 1)
+    assert capsys.readouterr().err.splitlines() == [
+        f"rank 1 of this node has ended by signal 9 (SIGKILL) ({LACK_OF_MEMORY})",
+        "rank 1 of this node has ended with exit code 3",
+    ]
 
 
 def test_what_torchrun_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

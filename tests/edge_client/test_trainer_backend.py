@@ -190,6 +190,7 @@ def test_who_is_killed_is_begun_anew_with_the_same_result(tmp_path: Path, apart:
     assert shop.training.starts == 2
     (said,) = [entry for entry in logs if entry["event"] == "training is started again"]
     assert said["why"] == "the training process has ended by signal 9 (SIGKILL)"
+    assert said["hint"].startswith("did memory run out?")
 
 
 def test_an_order_of_which_it_dies_again_and_again_fails(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -132,27 +133,47 @@ LINE = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capaci
 
 
 class TooLarge(nn.Linear):
-    """A layer whose output does not fit the device."""
+    """A layer whose output does not fit the device in the third step, unless there are few rows."""
 
-    alive: ClassVar[list[weakref.ref[Tensor]]] = []
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.alive: list[weakref.ref[Tensor]] = []
 
     def forward(self, x: Tensor) -> Tensor:
         activations = super().forward(x)
         self.alive.append(weakref.ref(activations))
-        raise torch.OutOfMemoryError(LINE)
+        if len(self.alive) > 2 and len(x) > 4:
+            raise torch.OutOfMemoryError(LINE)
+        return activations
 
 
-def test_a_failed_step_says_what_helps_and_gives_its_memory_back() -> None:
-    """The hint comes within the 400 characters of a report; the error, while it is kept, keeps no tensor."""
+@pytest.mark.parametrize("fails", ["train", "gradient", "evaluate"])
+def test_a_step_without_memory_says_what_helps_and_a_smaller_task_follows(
+    monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """The hint comes within the 400 characters of a report; the error, while it is kept, keeps no tensor. Only then is
+    the memory given back to other programs."""
+    made = learner(TorchConfig(eval_batch_size=5), model=TooLarge, optimizer=torch.optim.Adam)
+    layer = cast("TooLarge", made.module)
+    held: list[int] = []
+
+    def note(device: torch.device) -> None:
+        held.append(sum(one() is not None for one in layer.alive) + sum(p.grad is not None for p in layer.parameters()))
+
+    monkeypatch.setattr("shoal.learn.training.module_learner.release", note)
+    monkeypatch.setattr("shoal.learn.training.torch_learner.release", note)
+    large = TrainConfig(epochs=2, batch_size=5, lr=0.5, seed=1)
     gc.disable()
     try:
         with pytest.raises(LearnerFailed) as caught:
-            learner(TorchConfig(), model=lambda: TooLarge(3, 2)).train(ONE_STEP)
+            getattr(made, fails)(*[large] * (fails != "evaluate"))
         assert "Tried to allocate 2.00 GiB" in one_line(caught.value)
-        assert "use a smaller batch_size" in one_line(caught.value)
-        assert TooLarge.alive[0]() is None
+        assert one_line(caught.value).endswith("or another device)")
+        assert held == [0]
     finally:
         gc.enable()
+    made.train(replace(large, batch_size=4))
+    assert held == [0, 0]
 
 
 def test_convolutions_with_the_channels_last_learn_the_same() -> None:

@@ -229,7 +229,7 @@ class Hub:
         self.roster.admit(event.node)
         ack = Ack(event.task, False, f"failure noted: {event.error}")
         failed = self.state.event("warning", f"{event.node} failed: {event.error}", event.node)
-        set_aside = self.folder.count_failure(member, now)
+        set_aside = self.folder.count_failure(member, event.error, now)
         member.is_gossiping = member.task.kind == "gossip" and event.phase == "upload"  # the hub refused its model
         member.close_task(ack)
         return [failed, *set_aside, Send(event.node, ack)]

@@ -91,7 +91,7 @@ class ReportHandler:
         except (InvalidPayload, Refused) as refusal:
             effects = [state.event("refusal", f"{report.node}: {refusal.message}", report.node)]
             if refusal.code != "report.stale":  # a slow node is not a broken one
-                effects += self._folder.count_failure(member, now)
+                effects += self._folder.count_failure(member, refusal.message, now)
                 member.is_gossiping = task.kind == "gossip"
             ack = Ack(report.task, False, refusal.message)
         else:

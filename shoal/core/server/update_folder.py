@@ -167,8 +167,8 @@ class UpdateFolder:
         effects: list[Effect] = []
         for one in long:
             effects += self._exclude(one, why(one.update.norm))
-        for node in dict.fromkeys(one.update.node for one in long):
-            effects += self.count_failure(self._state.roster[node], now)
+        for node, text in {one.update.node: why(one.update.norm) for one in long}.items():
+            effects += self.count_failure(self._state.roster[node], text, now)
         return effects
 
     def _exclude(self, one: HeldReport, why: str) -> list[Effect]:
@@ -186,14 +186,14 @@ class UpdateFolder:
             member.last_ack = Ack(report.task, False, why)  # the answer if the node asks again
         return [state.event("refusal", f"{report.node}: {why}", report.node)]
 
-    def count_failure(self, member: RosterMember, now: float) -> list[Effect]:
+    def count_failure(self, member: RosterMember, why: str, now: float) -> list[Effect]:
         """Count a failed task; report it when the node has failed too often to be asked again soon."""
         pause = member.count_failure(now)
         self._state.round.failed.add(member.node)
         if pause is None:
             return []
         until = f"for {pause:g} s, or until it restarts"
-        text = f"{member.node} failed {member.failures} times in a row and is not asked {until}"
+        text = f"{member.node} failed {member.failures} times in a row and is not asked {until}: {why}"
         return [self._state.event("warning", text, member.node)]
 
     # Models that peers hand back
@@ -204,8 +204,9 @@ class UpdateFolder:
         limit = plausible_norm({report.node: report.norm for report in current.reports}, bounds.norm_factor)
         effects: list[Effect] = []
         for report in [report for report in current.reports if report.norm > limit]:
-            effects += self._take_back(report, describe_norm(report.norm, limit, bounds.norm_factor))
-            effects += self.count_failure(self._state.roster[report.node], now)
+            why = describe_norm(report.norm, limit, bounds.norm_factor)
+            effects += self._take_back(report, why)
+            effects += self.count_failure(self._state.roster[report.node], why, now)
         is_changed = bool(effects)
         shares, share_max = WeightShares(), bounds.weight_fraction_max
         for report in current.reports:

@@ -223,6 +223,8 @@ class ModuleLearner(ABC):
         finally:
             for name, tensor in self.weights.buffers().items():
                 tensor.copy_(before[name])
+            self.module.zero_grad(set_to_none=True)
+            release(device)
 
     def _gradient(
         self, config: TrainConfig, shuffle: torch.Generator, progress: Progress

@@ -10,7 +10,7 @@ BatchNorm with `batch_norm="local"`) lives as long as the learner object.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,6 +25,7 @@ from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import (
+    Batch,
     BatchOptions,
     Data,
     SourceFactory,
@@ -39,7 +40,7 @@ from shoal.learn.site.divided_module import Site
 from shoal.learn.site.ranks import SharedProgress, progress_here
 from shoal.learn.training.corrections import Corrector
 from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
-from shoal.learn.training.devices import arithmetic, resident_limit, resolve
+from shoal.learn.training.devices import arithmetic, release, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.learner_callback import LearnerCallback
 from shoal.learn.training.measures import (
@@ -374,16 +375,24 @@ class TorchLearner(ModuleLearner):
         elif site is not None and site.rank:
             return {}
         found = Evaluation(self.loss, self.metrics, device)
-        with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
-            self.module.eval()
-            batches = test_data.epoch(self.config.eval_batch_size, None)
-            if isinstance(site, ModelSite):
-                return site.evaluated(batches, found, self.loss)
-            for batch in batches:
-                with _autocast(self.config, self.device):
-                    output, loss = output_and_loss(self.module, self.loss, batch.data)
-                found.add(output, split(batch.data)[1], loss, batch.examples)
-        return found.named()
+        try:
+            with user_code("evaluating"), seeded(0, device), self._arithmetic(), torch.no_grad():
+                self.module.eval()
+                batches = test_data.epoch(self.config.eval_batch_size, None)
+                if isinstance(site, ModelSite):
+                    return site.evaluated(batches, found, self.loss)
+                _evaluate(self, batches, found)
+            return found.named()
+        finally:
+            release(device)
+
+
+def _evaluate(learner: TorchLearner, batches: Iterable[Batch], found: Evaluation) -> None:
+    """Add batches to an evaluation. The outputs are gone when this ends, so that their memory can be given back."""
+    for batch in batches:
+        with _autocast(learner.config, learner.device):
+            output, loss = output_and_loss(learner.module, learner.loss, batch.data)
+        found.add(output, split(batch.data)[1], loss, batch.examples)
 
 
 def _autocast(config: TorchConfig, device: torch.device) -> AbstractContextManager[Any]:

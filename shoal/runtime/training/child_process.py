@@ -17,6 +17,9 @@ from shoal.core.errors import LearnerFailed
 from shoal.runtime.training.ipc import LINE_BYTES_MAX
 from shoal.runtime.training.learner_output import LearnerOutput
 
+KILLED = -9
+"""Exit code after SIGKILL, by which Linux ends a process if memory runs out."""
+LACK_OF_MEMORY = "did memory run out? look at the system's log, and use a smaller batch_size or fewer processes"
 DYING_S = 5.0
 """Seconds that a process that has closed its output may take to end."""
 
@@ -105,8 +108,9 @@ class ChildProcess:
         code = self._process.poll()
         self.kill()
         last = self._output.last_words()
-        hint = f"its last words: {last}" if last else "out of memory? look at the system's log"
-        return ProcessEnded(f"the training process has ended {_how(code)}", hint=hint)
+        hints = [LACK_OF_MEMORY] if code == KILLED or not last else []
+        hints += [f"its last words: {last}"] if last else []
+        return ProcessEnded(f"the training process has ended {how_ended(code)}", hint="; ".join(hints))
 
     def _read(self, pipe: IO[bytes], answers: SimpleQueue[dict[str, Any] | None]) -> None:
         """Read messages, and None at the end; the body of a thread."""
@@ -120,7 +124,8 @@ class ChildProcess:
         answers.put(None)
 
 
-def _how(code: int | None) -> str:
+def how_ended(code: int | None) -> str:
+    """Return an exit code in words; None: the process has closed its output only."""
     if code is None:
         return "its output, and does not end"
     if code >= 0:

@@ -7,7 +7,6 @@ all of them, on one machine or on several, and starts all again if one ends.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.runtime.training.cards import LearnerDevices, process_device
+from shoal.runtime.training.child_process import KILLED, LACK_OF_MEMORY, how_ended
 
 if TYPE_CHECKING:
     from shoal.learn.site.divided_module import Site
@@ -197,8 +197,8 @@ class RankGroup:
 def _end_with(process: subprocess.Popen[bytes], rank: int) -> None:
     """End this process soon after another rank has ended; the body of a thread."""
     code = process.wait()
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    sys.stderr.write(f"rank {rank} of this node has ended {how}\n")
+    why = f" ({LACK_OF_MEMORY})" if code == KILLED else ""
+    sys.stderr.write(f"rank {rank} of this node has ended {how_ended(code)}{why}\n")
     _told.set()
     threading.Timer(GRACE_S, exit_now).start()
 
