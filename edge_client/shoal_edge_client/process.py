@@ -101,7 +101,10 @@ def _reporters(settings: EdgeSettings, agent: Agent | SplitAgent) -> list[LogShi
 
     def cards() -> frozenset[str] | None:
         backend = agent.session.backend
-        return frozenset() if backend is None else backend.compute.cards
+        found = frozenset() if backend is None else backend.compute.cards
+        if found is None and settings.trainer == "command":
+            return frozenset()  # not all cards of this machine: the training may run on another one
+        return found
 
     found: list[LogShipper | SystemReporter] = []
     if settings.send_logs != "off":

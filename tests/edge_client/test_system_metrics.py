@@ -120,15 +120,25 @@ def test_without_a_card_of_its_own_nothing_is_asked(nvml: Callable[[Any], None])
     assert asked == []
 
 
-def test_the_cards_are_those_of_the_loaded_learner(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trainer", "unknown"),
+    [({}, None), ({"trainer": "command", "trainer_command": "sbatch x"}, set())],
+    ids=["here", "perhaps elsewhere"],
+)
+def test_the_cards_are_those_of_the_loaded_learner(
+    tmp_path: Path, trainer: dict[str, Any], unknown: set[str] | None
+) -> None:
+    """All cards of this machine are shown only if a learner computes in it without saying where."""
     agent: Any = SimpleNamespace(session=SimpleNamespace(backend=None))
-    found = _reporters(EdgeSettings(send_logs="off", state_dir=tmp_path), agent)[0]
+    found = _reporters(EdgeSettings(send_logs="off", state_dir=tmp_path, **trainer), agent)[0]
     assert isinstance(found, SystemReporter)
     assert found._probe._cards() == frozenset()
-    agent.session.backend = SimpleNamespace(
-        compute=LearnerDevices((ProcessDevice("cuda:0", "1"), ProcessDevice("cuda:1", "2")))
-    )
-    assert found._probe._cards() == {"1", "2"}
+    for devices, cards in (
+        ((ProcessDevice("cuda:0", "1"), ProcessDevice("cuda:1", "2")), {"1", "2"}),
+        ((ProcessDevice("", None),), unknown),
+    ):
+        agent.session.backend = SimpleNamespace(compute=LearnerDevices(devices))
+        assert found._probe._cards() == cards
 
 
 def test_without_gpus_and_without_the_library_nothing_is_shown(nvml: Callable[[Any], None]) -> None:
