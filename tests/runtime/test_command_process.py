@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from structlog.testing import capture_logs
 
-from shoal.core.errors import Cancelled, Refused
+from shoal.core.errors import Cancelled, LearnerFailed, Refused
+from shoal.core.protocol.message import Task
 from shoal.runtime.training import command_process, folder_channel
 from shoal.runtime.training.cards import LearnerDevices, process_device
 from shoal.runtime.training.child_process import ProcessEnded
 from shoal.runtime.training.command_process import TrainerCommand
 from shoal.runtime.training.relay import Relay
+from shoal.runtime.training.remote import RemoteTaskRun, TaskInputs
 from shoal.runtime.training.training_process import TrainingProcess, TrainingSetup, start_by_command
 from tests.support.waiting import until
 
@@ -210,6 +215,33 @@ def test_an_idle_process_ends_but_not_between_two_pieces_of_a_task(scheduler: Ca
     assert site.ends == ["its folder is gone"]
     assert site.children[0].killed
     assert any("ends until the next one" in line["event"] for line in logs)
+
+
+def test_a_task_that_is_done_or_has_failed_is_not_in_hand() -> None:
+    """An object that a traceback keeps would keep the machine of an idle process."""
+    done: dict[str, Any] = {"local": {"weight": 1.0, "blob": None, "metrics": {}, "memory": None}}
+    answers: Any = iter([{"begun": True}, {"status": None}, done, LearnerFailed("no")])
+
+    def ask(what: object, progress: object) -> dict[str, Any]:
+        answer: Any = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return {"check": 0, "base": None, **answer}
+
+    blobs: Any = SimpleNamespace(keep_only=lambda kept: None)
+    training: Any = SimpleNamespace(
+        tasks=WeakSet(), dropped=deque(), about={}, starts=1, blobs=blobs, open=lambda progress: None, ask=ask
+    )
+    task = Task((1, 1), "a", "train", 0, 0)
+    run = RemoteTaskRun(training, {}, TaskInputs(task, {}, {}, {}, None, blobs))
+    in_hand = []
+    for _ in range(2):
+        run.run_piece(task)
+        in_hand.append(list(training.tasks))
+    assert in_hand == [[run], []]
+    with pytest.raises(LearnerFailed):
+        run.run_piece(task)
+    assert not training.tasks
 
 
 def test_a_command_that_fails_is_an_error_with_its_last_words(scheduler: Callable[..., Scheduler]) -> None:

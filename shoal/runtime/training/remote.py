@@ -74,7 +74,6 @@ class RemoteTaskRun:
         self._of = 0  # the process that has begun it, by its number; 0: none has
         self._deaths = 0
         self.log: Any = structlog.get_logger("shoal.training")
-        training.tasks.add(self)
         weakref.finalize(self, training.dropped.append, self._task_number)
 
     @property
@@ -88,6 +87,18 @@ class RemoteTaskRun:
 
     def run_piece(self, task: Task) -> RemoteResult | TaskStatus | None:
         """Do the next piece of the task, as it reads now. Blocks. Raises as `TrainingProcess.ask` does."""
+        self._training.tasks.add(self)
+        try:
+            made = self._repeated(task)
+        except BaseException:
+            self._training.tasks.discard(self)  # its traceback may keep this object
+            raise
+        if isinstance(made, RemoteResult):
+            self._training.tasks.discard(self)
+        return made
+
+    def _repeated(self, task: Task) -> RemoteResult | TaskStatus | None:
+        """Do the next piece, with the pieces before it when the process has died."""
         while True:
             try:
                 return self._piece(task)
